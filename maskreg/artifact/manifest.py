@@ -1,0 +1,284 @@
+"""The manifest and the tensor table of an artifact: bytes from outside become checked objects here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from maskreg.digest import Digest
+from maskreg.document import canonical, parse_object
+from maskreg.errors import CorruptError, FormatError, LimitError
+from maskreg.limits import LIMITS, Limits
+
+SCHEMA = "maskreg.artifact/1"
+TENSORS_SCHEMA = "maskreg.tensors/1"
+ENCODER = "maskreg-1"
+"""Names everything that decides an artifact's bytes; changes whenever the same input would give others."""
+
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Fingerprint = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+PartName = Literal["mask", "delta", "reverse"]
+
+
+class _Model(BaseModel):
+    # Unknown keys are ignored, not refused: a newer minor version may add some, and the digest covers them.
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class Object(_Model):
+    """One stored file of an artifact: its key below the artifact, size in bytes, digest."""
+
+    key: Annotated[str, Field(min_length=1, max_length=512)]
+    size: Count
+    sha256: Sha256
+
+
+class Side(_Model):
+    """Identity of one checkpoint; never a path.
+
+    Attributes:
+        root: sha256 over every tensor's name, dtype, shape and fingerprint.
+        hub: ``org/name@commit`` when known.
+        params: elements over all tensors.
+        tensors: number of tensors.
+        dtypes: elements by storage dtype.
+        cast: ``BF16`` when the artifact holds the bf16 cast of a wider checkpoint.
+    """
+
+    root: Sha256
+    hub: str = ""
+    params: Count
+    tensors: Count
+    dtypes: dict[str, Count]
+    cast: Literal["", "BF16"] = ""
+
+
+class Group(_Model):
+    """A group of coordinates: how many there are, and how many moved."""
+
+    numel: Count
+    nnz: Count
+
+    @property
+    def density(self) -> float:
+        """nnz / numel; 0 for an empty group."""
+        return self.nnz / self.numel if self.numel else 0.0
+
+
+class FfnRatios(_Model):
+    """The three FFN ratios of the literature, each beside the parameter share and its lift.
+
+    A lift of 1 means that the FFN moves just as its share of the compared parameters predicts.
+
+    Attributes:
+        param_share: FFN elements / compared elements.
+        energy_share: FFN sum of squared differences / sum over all; None when nothing moved.
+        energy_lift: energy_share / param_share.
+        density: FFN nnz / FFN elements.
+        density_lift: density / density of the whole mask.
+        mask_share: FFN nnz / nnz.
+        mask_lift: mask_share / param_share.
+    """
+
+    param_share: float | None
+    energy_share: float | None
+    energy_lift: float | None
+    density: float | None
+    density_lift: float | None
+    mask_share: float | None
+    mask_lift: float | None
+
+
+class Totals(Group):
+    """What an artifact amounts to.
+
+    Attributes:
+        numel: coordinates that were compared.
+        nnz: coordinates that moved under the rule.
+        differing: coordinates whose stored bits differ (delta and reverse hold these).
+        energy: sum of squared fp32 differences of the bf16 values, finite pairs only, six digits.
+        roles: by role.
+        layers: by layer, in model order of their labels.
+        ffn: the three FFN ratios.
+    """
+
+    differing: Count
+    energy: float
+    roles: dict[str, Group]
+    layers: dict[str, Group]
+    ffn: FfnRatios
+
+
+class Part(_Model):
+    """A piece that travels as a whole: how it is coded, how many objects and bytes it has."""
+
+    codec: str
+    objects: Count
+    size: Count
+
+
+class Manifest(_Model):
+    """What was computed and from what; its canonical bytes are the artifact's identity.
+
+    Attributes:
+        kind: ``mask``, ``delta`` (a mask and the values), or ``baseline``.
+        rule: the rule for "moved", as ``maskreg.compare.parse_rule`` reads it.
+        exact: applying the delta gives the target's bytes (False under ``abs:TAU`` and for masks).
+        source: the checkpoint that it is applied to.
+        target: the checkpoint that it gives.
+        parents: digests of artifacts that it was derived from.
+        parts: by part name.
+        objects: every object but the manifest itself, in key order.
+    """
+
+    schema_: Literal["maskreg.artifact/1"] = Field(alias="schema")
+    kind: Literal["mask", "delta", "baseline"]
+    encoder: str
+    rule: str
+    exact: bool
+    source: Side
+    target: Side
+    parents: tuple[Sha256, ...] = ()
+    totals: Totals
+    parts: dict[PartName, Part]
+    objects: tuple[Object, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all objects together, the manifest left out."""
+        return sum(o.size for o in self.objects)
+
+
+class Tensor(_Model):
+    """One row of ``tensors.json``.
+
+    Attributes:
+        name: the tensor's name in the checkpoints.
+        role: ffn, attention, embedding, lm_head, norm, router or other.
+        layer: ``3``, ``visual.3``, or empty.
+        source_shape, source_dtype: absent when the tensor is new in the target.
+        target_shape, target_dtype: absent when the target lacks it; the dtype is that of the values held here.
+        numel: coordinates with a mask; 0 for a tensor that is stored whole or cannot move.
+        nnz: of them moved.
+        differing: of them with other bits.
+        energy: sum of squared differences, six digits.
+        bit_offset: first bit in the ``mask`` array (a multiple of 64).
+        first_block, blocks: its run in ``delta_index`` and ``reverse_index``.
+        first_leaf, leaves: its run in ``leaves``; the longer of the two sides.
+        whole_offset, whole_bytes: its raw target bytes in ``whole``.
+        reverse_whole_offset, reverse_whole_bytes: its raw source bytes in ``reverse_whole``.
+        source_fingerprint, target_fingerprint: empty where that side is absent.
+        aliases: other names with the same content on both sides (tied weights).
+    """
+
+    name: str
+    role: str
+    layer: str = ""
+    source_shape: tuple[Count, ...] | None = None
+    source_dtype: str = ""
+    target_shape: tuple[Count, ...] | None = None
+    target_dtype: str = ""
+    numel: Count = 0
+    nnz: Count = 0
+    differing: Count = 0
+    energy: float = 0.0
+    bit_offset: Count = 0
+    first_block: Count = 0
+    blocks: Count = 0
+    first_leaf: Count = 0
+    leaves: Count = 0
+    whole_offset: Count = 0
+    whole_bytes: Count = 0
+    reverse_whole_offset: Count = 0
+    reverse_whole_bytes: Count = 0
+    source_fingerprint: str = ""
+    target_fingerprint: str = ""
+    aliases: tuple[str, ...] = ()
+
+
+def dump_manifest(manifest: Manifest) -> bytes:
+    """Canonical bytes of a manifest; their sha256 is the artifact's digest."""
+    return canonical(manifest.model_dump(mode="json", by_alias=True))
+
+
+def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manifest:
+    """Check that ``data`` is the manifest ``digest`` names, then parse it.
+
+    Raises:
+        CorruptError: the bytes hash to something else.
+        LimitError: larger, deeper or with more objects than the limits allow.
+        FormatError: not a manifest, or one of an unknown schema.
+    """
+    if Digest.of(data) != digest:
+        raise CorruptError("manifest.json", f"its bytes hash to {Digest.of(data).short}, not {digest.short}")
+    value = parse_object(data, "manifest.json", max_bytes=limits.manifest_bytes, max_depth=limits.json_depth)
+    if value.get("schema") != SCHEMA:
+        raise FormatError(
+            f"manifest.json: schema {value.get('schema')!r} is not {SCHEMA}",
+            hint="pip install --upgrade maskreg",
+        )
+    manifest: Manifest = _validated(Manifest, value, "manifest.json")
+    check_objects(manifest, limits)
+    return manifest
+
+
+def dump_tensors(tensors: tuple[Tensor, ...]) -> bytes:
+    """Canonical bytes of ``tensors.json``."""
+    rows = [t.model_dump(mode="json", exclude_defaults=True) for t in tensors]
+    return canonical({"schema": TENSORS_SCHEMA, "tensors": rows})
+
+
+def _validated(model: type[Any], value: object, what: str) -> Any:
+    try:
+        # JSON has lists where the models have tuples; strictness is about numbers and texts.
+        return model.model_validate_json(canonical(value))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise FormatError(f"{what}: {where}: {first['msg']}") from error
+
+
+def check_objects(manifest: Manifest, limits: Limits = LIMITS) -> None:
+    """Check the object table alone: number, order, sizes, and keys that stay inside the artifact.
+
+    Raises:
+        LimitError: too many objects, or one that is too large.
+        FormatError: keys out of order, repeated, or outside the places the format knows.
+    """
+    if len(manifest.objects) > limits.objects:
+        raise LimitError(f"manifest.json: {len(manifest.objects)} objects; the limit is {limits.objects}")
+    keys = [o.key for o in manifest.objects]
+    if keys != sorted(set(keys)):
+        raise FormatError("manifest.json: object keys are not sorted and unique")
+    for entry in manifest.objects:
+        if entry.size > limits.object_bytes:
+            raise LimitError(f"manifest.json: {entry.key} has {entry.size} bytes; the limit is {limits.object_bytes}")
+        segments = entry.key.split("/")
+        clean = all(s not in ("", ".", "..") and s.isprintable() and "\\" not in s for s in segments)
+        if not clean or not (entry.key == "tensors.json" or segments[0] in ("data.zarr", "files", "reverse_files")):
+            raise FormatError(f"manifest.json: {entry.key!r} is not a key of an artifact")
+
+
+def load_tensors(data: bytes, limits: Limits = LIMITS) -> tuple[Tensor, ...]:
+    """Parse ``tensors.json`` (its digest was checked before).
+
+    Raises:
+        LimitError: too large or too many tensors.
+        FormatError: not a tensor table, a repeated name, a name with control characters.
+    """
+    value = parse_object(data, "tensors.json", max_bytes=limits.tensors_json_bytes, max_depth=limits.json_depth)
+    if value.get("schema") != TENSORS_SCHEMA:
+        raise FormatError(f"tensors.json: schema {value.get('schema')!r} is not {TENSORS_SCHEMA}")
+    table: _TensorTable = _validated(_TensorTable, value, "tensors.json")
+    if len(table.tensors) > limits.tensors:
+        raise LimitError(f"tensors.json: {len(table.tensors)} tensors; the limit is {limits.tensors}")
+    names = [n for t in table.tensors for n in (t.name, *t.aliases)]
+    if len(set(names)) != len(names):
+        raise FormatError("tensors.json: a tensor name appears twice")
+    return table.tensors
+
+
+class _TensorTable(_Model):
+    tensors: tuple[Tensor, ...]

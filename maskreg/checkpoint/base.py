@@ -1,0 +1,92 @@
+"""What a checkpoint is to the rest of maskreg: named tensors, read run by run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+ITEM_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
+    "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+    "U32": 4, "I32": 4, "F32": 4,
+    "U64": 8, "I64": 8, "F64": 8, "C64": 8,
+}  # fmt: skip
+"""Bytes of one element, by safetensors dtype code."""
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One tensor of a checkpoint, without its data.
+
+    Attributes:
+        name: as the checkpoint names it.
+        dtype: safetensors code, such as ``BF16``.
+        shape: empty for a 0-D tensor.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        """Number of elements; 1 for a 0-D tensor."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the data in bytes."""
+        return self.numel * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One weight file of a checkpoint.
+
+    Attributes:
+        file_name: without directories.
+        tensors: its tensors in the order of their data.
+        header: the safetensors header exactly as stored, its 8 length bytes included.
+        metadata: the header's ``__metadata__``.
+    """
+
+    file_name: str
+    tensors: tuple[TensorInfo, ...]
+    header: bytes
+    metadata: Mapping[str, str]
+
+
+class Checkpoint(Protocol):
+    """A checkpoint on disk. Reading never maps files and never holds more than the run asked for."""
+
+    path: Path
+    """Directory or file it was opened from."""
+    hub: str
+    """``org/name@commit`` when it came through the Hugging Face cache, else empty."""
+    shards: tuple[Shard, ...]
+    index: bytes
+    """``model.safetensors.index.json`` exactly as stored; empty for an unsharded checkpoint."""
+    tensors: Mapping[str, TensorInfo]
+    """Every tensor by name: shard by shard, by place in the file."""
+
+    def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+        """Elements ``[start, stop)`` of a tensor in C order, as unsigned integers of the element's width.
+
+        Raises:
+            CorruptError: the file is shorter than its header says.
+        """
+
+    def small_files(self) -> Mapping[str, Path]:
+        """Config, tokenizer and licence files that travel with the weights: name to path."""
+
+    def other_weights(self) -> tuple[str, ...]:
+        """Names of other weight files and folders in the directory, which are never copied."""
+
+    def close(self) -> None:
+        """Release file handles."""

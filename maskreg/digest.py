@@ -1,0 +1,97 @@
+"""Identity and trust: sha256 digests of stored objects, xxh3-128 fingerprints of tensors.
+
+A *digest* (sha256) is what is trusted. A *fingerprint* (xxh3-128) is fast, can be checked leaf by leaf
+while a tensor streams past, and makes no security claim. A *leaf* is 2^18 elements of a tensor in C order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    LeafHashes = npt.NDArray[np.uint8]
+
+LEAF_NUMEL = 1 << 18
+"""Elements in one leaf."""
+
+FINGERPRINT_BYTES = 16
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Digest(str):
+    """A sha256 digest, ``sha256:`` and 64 lower-case hex digits: the only type that builds paths."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Digest:
+        """Check the form of ``text``.
+
+        Raises:
+            ValueError: it is not ``sha256:`` and 64 lower-case hex digits.
+        """
+        if not _DIGEST.fullmatch(text):
+            raise ValueError(f"not a sha256 digest: {text!r}")
+        return super().__new__(cls, text)
+
+    @classmethod
+    def of(cls, data: bytes | bytearray | memoryview) -> Digest:
+        """Digest of ``data``."""
+        return cls("sha256:" + hashlib.sha256(data).hexdigest())
+
+    @property
+    def hex(self) -> str:
+        """The 64 hex digits alone."""
+        return self[7:]
+
+    @property
+    def short(self) -> str:
+        """Enough of the digest for people to tell artifacts apart (``sha256:`` and 12 digits)."""
+        return self[:19]
+
+
+def leaf_hashes(data: npt.NDArray[np.generic]) -> LeafHashes:
+    """Hash each leaf of a C-contiguous array, or of a run of it that starts at a leaf.
+
+    Args:
+        data: any dtype, any shape; taken as ``numel`` elements in C order.
+
+    Returns:
+        uint8 ``[ceil(numel / 2^18), 16]``: xxh3-128 (big-endian canonical form) of each leaf's bytes.
+    """
+    import numpy as np
+    import xxhash
+
+    flat = np.ascontiguousarray(data).reshape(-1)
+    raw = flat.view(np.uint8)
+    step = LEAF_NUMEL * flat.dtype.itemsize
+    leaves = [xxhash.xxh3_128_digest(raw[i : i + step].data) for i in range(0, raw.size, step)]
+    return np.frombuffer(b"".join(leaves), np.uint8).reshape(-1, FINGERPRINT_BYTES)
+
+
+def fingerprint(leaves: LeafHashes) -> str:
+    """Fingerprint of a tensor from the hashes of all its leaves: 32 hex digits."""
+    import xxhash
+
+    return xxhash.xxh3_128_hexdigest(leaves.tobytes())
+
+
+def fingerprint_root(tensors: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
+    """Identity of a whole checkpoint: sha256 over its tensors, whatever their order or sharding.
+
+    Args:
+        tensors: (name, dtype, shape, fingerprint) of every tensor.
+
+    Returns:
+        ``sha256:`` and 64 hex digits.
+    """
+    import json
+
+    lines = sorted(json.dumps([n, d, list(s), f], ensure_ascii=False) for n, d, s, f in tensors)
+    return str(Digest.of("\n".join(lines).encode()))

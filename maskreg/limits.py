@@ -1,0 +1,44 @@
+"""Every limit on what comes from outside, each a named field with its unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Upper bounds that are checked before memory is reserved or anything is decoded.
+
+    Attributes:
+        manifest_bytes: size of ``manifest.json``.
+        tensors_json_bytes: size of ``tensors.json``.
+        zarr_json_bytes: size of one ``zarr.json``.
+        ref_bytes: size of one entry of a ref log.
+        object_bytes: size of any one stored object.
+        small_file_bytes: size of one config or tokenizer file that travels with an artifact.
+        objects: stored objects of one artifact.
+        tensors: tensors of one checkpoint.
+        numel: elements of one tensor.
+        name_bytes: length of a tensor name, UTF-8.
+        json_depth: nesting of any JSON document.
+        safetensors_header_bytes: size of a safetensors header.
+        index_json_bytes: size of ``model.safetensors.index.json``.
+    """
+
+    manifest_bytes: int = 4 << 20
+    tensors_json_bytes: int = 64 << 20
+    zarr_json_bytes: int = 64 << 10
+    ref_bytes: int = 256 << 10
+    object_bytes: int = 128 << 20
+    small_file_bytes: int = 64 << 20
+    objects: int = 30_000
+    tensors: int = 200_000
+    numel: int = 1 << 63
+    name_bytes: int = 1_024
+    json_depth: int = 32
+    safetensors_header_bytes: int = 100_000_000
+    index_json_bytes: int = 64 << 20
+
+
+LIMITS = Limits()
+"""The defaults. Functions that read from outside take a ``Limits`` and default to these."""
