@@ -11,7 +11,7 @@ from maskreg.document import canonical, parse_object
 from maskreg.errors import CorruptError, FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 
-SCHEMA = "maskreg.artifact/1"
+SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
 TENSORS_SCHEMA = "maskreg.tensors/1"
 ENCODER = "maskreg-1"
 """Names everything that decides an artifact's bytes; changes whenever the same input would give others."""
@@ -100,7 +100,7 @@ class Totals(Group):
         differing: coordinates whose stored bits differ (delta and reverse hold these).
         energy: sum of squared fp32 differences of the bf16 values, finite pairs only, six digits.
         roles: by role.
-        layers: by layer, in model order of their labels.
+        layers: by layer label.
         ffn: the three FFN ratios.
     """
 

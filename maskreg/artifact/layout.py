@@ -1,0 +1,41 @@
+"""Where everything lies below an artifact's prefix, and which part it belongs to."""
+
+from __future__ import annotations
+
+from maskreg.digest import Digest
+
+MANIFEST = "manifest.json"
+TENSORS = "tensors.json"
+GROUP = "data.zarr"
+FILES = "files/"
+REVERSE_FILES = "reverse_files/"
+DOOMED = "doomed"
+"""Marker that a garbage collection puts beside an artifact while it decides; no object of the artifact."""
+
+PARTS = ("mask", "delta", "reverse")
+
+_ARRAY_PART = {
+    "mask": "mask",
+    "delta": "delta",
+    "delta_index": "delta",
+    "whole": "delta",
+    "reverse": "reverse",
+    "reverse_index": "reverse",
+    "reverse_whole": "reverse",
+    "leaves": "",
+}
+
+
+def artifact_prefix(digest: Digest) -> str:
+    """Prefix of an artifact's keys in a store."""
+    return f"artifacts/sha256/{digest.hex}/"
+
+
+def part_of(key: str) -> str:
+    """The part that an object belongs to: ``mask``, ``delta``, ``reverse``, or empty for what is always needed."""
+    if key.startswith(FILES):
+        return "delta"
+    if key.startswith(REVERSE_FILES):
+        return "reverse"
+    segments = key.split("/")
+    return _ARRAY_PART.get(segments[1], "") if segments[0] == GROUP and len(segments) > 2 else ""

@@ -1,0 +1,134 @@
+"""Stored objects of one artifact, each fetched whole and hashed before anything sees a byte of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+from maskreg.artifact.layout import artifact_prefix
+from maskreg.artifact.manifest import Manifest, Object
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError, LimitError, NotFoundError
+from maskreg.store.base import ObjectInfo, Store
+
+CACHE_BYTES = 80 << 20
+"""Verified objects kept in memory, so that neighbouring ranges of a shard cost one fetch."""
+
+Check = Callable[[str, bytes], None]
+
+
+class VerifiedObjects:
+    """A read-only store of one artifact's objects; keys are relative to the artifact.
+
+    What the manifest does not list is not there. Safe to use from many threads.
+    """
+
+    def __init__(self, store: Store, digest: Digest, manifest: Manifest, check: Check) -> None:
+        """Wrap ``store``.
+
+        Args:
+            store: where the artifact is.
+            digest: the artifact.
+            manifest: its manifest, checked against ``digest``.
+            check: called once with key and bytes of each object, after its digest and before its use.
+        """
+        self._store = store
+        self._prefix = artifact_prefix(digest)
+        self._check = check
+        self._objects = {o.key: o for o in manifest.objects}
+        self._cache: OrderedDict[str, bytes] = OrderedDict()
+        self._cached_bytes = 0
+        self._lock = threading.Lock()
+        self._key_locks: dict[str, threading.Lock] = {}
+        self.url = store.url
+        self.hashed: set[str] = set()
+        """Keys whose bytes were hashed since this object was made."""
+
+    def get(self, key: str, *, max_bytes: int) -> bytes:
+        """An object's bytes, verified.
+
+        Raises:
+            NotFoundError: the manifest lists no such object.
+            CorruptError: it is missing, or its bytes hash to something else.
+        """
+        expected = self._objects.get(key)
+        if expected is None:
+            if "/c/" in key:
+                # Zarr would read zeros where a chunk is missing.
+                raise CorruptError(self._prefix + key, "the manifest lacks this chunk")
+            raise NotFoundError(f"{key}: not an object of this artifact")
+        if expected.size > max_bytes:
+            raise LimitError(f"{key}: {expected.size} bytes; the limit is {max_bytes}")
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
+            key_lock = self._key_locks.setdefault(key, threading.Lock())
+        with key_lock:
+            with self._lock:
+                if key in self._cache:
+                    return self._cache[key]
+            data = self.fetch(expected)
+            self._check(key, data)
+            self._remember(key, data)
+        return data
+
+    def fetch(self, expected: Object) -> bytes:
+        """Read an object from the store and hash it, past the cache.
+
+        Raises:
+            CorruptError: it is missing, or its bytes hash to something else.
+        """
+        place = self._prefix + expected.key
+        try:
+            data = self._store.get(place, max_bytes=expected.size)
+        except NotFoundError as error:
+            raise CorruptError(place, "missing", hint=_REPAIR) from error
+        except LimitError as error:
+            raise CorruptError(place, f"longer than its {expected.size} bytes", hint=_REPAIR) from error
+        if len(data) != expected.size or Digest.of(data) != expected.sha256:
+            raise CorruptError(place, "its bytes do not match the manifest's digest", hint=_REPAIR)
+        with self._lock:
+            self.hashed.add(expected.key)
+        return data
+
+    def _remember(self, key: str, data: bytes) -> None:
+        with self._lock:
+            self._cache[key] = data
+            self._cached_bytes += len(data)
+            while self._cached_bytes > CACHE_BYTES and len(self._cache) > 1:
+                _, dropped = self._cache.popitem(last=False)
+                self._cached_bytes -= len(dropped)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """What the manifest says of an object; its time is not known here."""
+        expected = self._objects.get(key)
+        return ObjectInfo(key, expected.size, _NO_TIME) if expected else None
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects that the manifest lists below ``prefix``, in key order."""
+        for key, expected in self._objects.items():
+            if key.startswith(prefix):
+                yield ObjectInfo(key, expected.size, _NO_TIME)
+
+    def clock(self) -> datetime:
+        """The wrapped store's clock."""
+        return self._store.clock()
+
+    def put(self, key: str, data: bytes) -> None:
+        """Refuse: artifacts do not change."""
+        raise PermissionError(f"{key}: artifacts are immutable")
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Refuse: artifacts do not change."""
+        raise PermissionError(f"{key}: artifacts are immutable")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Refuse: artifacts do not change."""
+        raise PermissionError("artifacts are immutable")
+
+
+_NO_TIME = datetime.fromtimestamp(0).astimezone()
+_REPAIR = "fetch it again with: maskreg pull <name> (or extract it again); damaged objects are replaced"

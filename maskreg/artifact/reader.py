@@ -1,0 +1,332 @@
+"""Reading an artifact: the manifest against its digest, everything else against the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from maskreg.artifact.arrays import ArrayCheck
+from maskreg.artifact.layout import (
+    DOOMED,
+    FILES,
+    GROUP,
+    MANIFEST,
+    PARTS,
+    REVERSE_FILES,
+    TENSORS,
+    artifact_prefix,
+    part_of,
+)
+from maskreg.artifact.manifest import Manifest, Object, Tensor, load_manifest, load_tensors
+from maskreg.artifact.objects import VerifiedObjects
+from maskreg.artifact.table import check_table
+from maskreg.codec import Codec, get_codec
+from maskreg.digest import FINGERPRINT_BYTES, Digest, LeafHashes
+from maskreg.document import parse_object
+from maskreg.errors import CorruptError, FormatError, NotFoundError, PartAbsentError
+from maskreg.limits import LIMITS, Limits
+from maskreg.mask import Mask, TensorMask, packed_bytes
+from maskreg.progress import SILENT, Progress
+from maskreg.store.base import Store
+from maskreg.store.zarr_view import ZarrView
+
+_ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "mask": ("uint8", ()),
+    "leaves": ("uint8", (2, FINGERPRINT_BYTES)),
+    "delta": ("uint8", ()),
+    "delta_index": ("uint64", ()),
+    "reverse": ("uint8", ()),
+    "reverse_index": ("uint64", ()),
+    "whole": ("uint8", ()),
+    "reverse_whole": ("uint8", ()),
+}
+_COPY_BYTES = 8 << 20
+
+
+class Artifact:
+    """One artifact in a store. Opening reads the manifest and the tensor table; the payload is read when asked for.
+
+    Attributes:
+        store: where it is.
+        digest: its identity.
+        manifest: what was computed, and from what.
+        tensors: the tensor table.
+        by_name: the same by tensor name, aliases included.
+    """
+
+    def __init__(self, store: Store, digest: Digest, manifest: Manifest, limits: Limits = LIMITS) -> None:
+        """Use :meth:`open`."""
+        self.store = store
+        self.digest = digest
+        self.manifest = manifest
+        self._limits = limits
+        self._checks: dict[str, ArrayCheck] = {}
+        self._arrays: dict[str, zarr.Array[Any]] = {}
+        self._indexes: dict[str, npt.NDArray[np.uint64]] = {}
+        self._objects = VerifiedObjects(store, digest, manifest, self._check_shard)
+        self.tensors: tuple[Tensor, ...] = load_tensors(self._read(TENSORS), limits)
+        check_table(self.tensors, manifest)
+        self.by_name: dict[str, Tensor] = {n: t for t in self.tensors for n in (t.name, *t.aliases)}
+
+    @classmethod
+    def open(cls, store: Store, digest: Digest, *, limits: Limits = LIMITS) -> Artifact:
+        """Open an artifact by digest.
+
+        Raises:
+            NotFoundError: the store has no such artifact.
+            DataError: the manifest or the tensor table is damaged, malformed or too large.
+        """
+        place = artifact_prefix(digest) + MANIFEST
+        try:
+            data = store.get(place, max_bytes=limits.manifest_bytes)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"artifact {digest.short} is not in {store.url}", hint="maskreg pull <name> brings it here"
+            ) from error
+        try:
+            manifest = load_manifest(data, digest, limits)
+        except CorruptError as error:
+            raise CorruptError(place, "its bytes do not match the artifact's digest", hint=error.hint) from error
+        return cls(store, digest, manifest, limits)
+
+    # What is here
+
+    def present(self) -> frozenset[str]:
+        """The parts that are wholly here; sizes are compared, bytes are not read.
+
+        Raises:
+            CorruptError: an object is missing while others of its part are here, has another size, or is surplus.
+        """
+        prefix = artifact_prefix(self.digest)
+        here = {info.key.removeprefix(prefix): info.size for info in self.store.list(prefix)}
+        listed = {o.key: o for o in self.manifest.objects}
+        for key, size in here.items():
+            if key in (MANIFEST, DOOMED):
+                continue
+            if key not in listed:
+                raise CorruptError(prefix + key, "not an object of this artifact", hint=f"remove it: {prefix + key}")
+            if size != listed[key].size:
+                raise CorruptError(prefix + key, f"{size} bytes instead of {listed[key].size}", hint=_PULL)
+        absent = {part: [o.key for o in self._of_part(part) if o.key not in here] for part in ("", *PARTS)}
+        for part, missing in absent.items():
+            if missing and (not part or len(missing) < len(self._of_part(part))):
+                raise CorruptError(prefix + missing[0], "missing", hint=_PULL)
+        return frozenset(p for p in self.manifest.parts if not absent[p])
+
+    def require(self, part: str) -> None:
+        """Make sure that a part is here.
+
+        Raises:
+            PartAbsentError: the artifact has no such part, or it was not pulled.
+            CorruptError: it is here in pieces.
+        """
+        if part not in self.manifest.parts:
+            raise PartAbsentError(f"artifact {self.digest.short} has no {part} part", hint=_HOW_MADE.get(part, ""))
+        if part not in self.present():
+            raise PartAbsentError(
+                f"the {part} part of artifact {self.digest.short} is not here",
+                hint=f"maskreg pull <name> --only {part}",
+            )
+
+    def verify(
+        self, parts: Collection[str] | None = None, *, progress: Progress = SILENT, jobs: int = 4
+    ) -> frozenset[str]:
+        """Hash every object of ``parts`` (by default of all that are present) and compare with the manifest.
+
+        Returns:
+            The parts that were verified.
+
+        Raises:
+            CorruptError: the first damaged, missing or surplus object.
+            PartAbsentError: a part that was asked for is not here.
+        """
+        for part in parts or ():
+            self.require(part)
+        checked = self.present() if parts is None else frozenset(parts)
+        self._hash([o for o in self.manifest.objects if part_of(o.key) in checked | {""}], progress, jobs)
+        return checked
+
+    def verify_rest(self, *, progress: Progress = SILENT, jobs: int = 4) -> None:
+        """Hash those objects of the present parts that this instance has not hashed yet.
+
+        Raises:
+            CorruptError: the first damaged, missing or surplus object.
+        """
+        here = self.present() | {""}
+        rest = [o for o in self.manifest.objects if part_of(o.key) in here and o.key not in self._objects.hashed]
+        self._hash(rest, progress, jobs)
+
+    def damage(self) -> list[CorruptError]:
+        """Everything that is wrong with what is here, object by object; empty for a sound artifact."""
+        found: list[CorruptError] = []
+        prefix = artifact_prefix(self.digest)
+        here = {info.key.removeprefix(prefix) for info in self.store.list(prefix)}
+        listed = {o.key for o in self.manifest.objects}
+        strays = sorted(here - listed - {MANIFEST, DOOMED})
+        found += [CorruptError(prefix + key, "not an object of this artifact") for key in strays]
+        for part in ("", *PARTS):
+            objects = self._of_part(part)
+            if part and not any(o.key in here for o in objects):
+                continue
+            for entry in objects:
+                try:
+                    self._objects.fetch(entry)
+                except CorruptError as error:
+                    found.append(error)
+        return found
+
+    # What it says
+
+    @cached_property
+    def mask(self) -> Mask:
+        """The mask: tensor name (aliases included) to packed bits, read when asked for.
+
+        Raises:
+            PartAbsentError: on first use, the mask part is not here.
+        """
+        self.require("mask")
+        return _LazyMask(self)
+
+    def mask_bits(self, row: Tensor, start: int = 0, stop: int | None = None) -> npt.NDArray[np.uint8]:
+        """Packed bits of coordinates ``[start, stop)`` of a tensor; ``start`` is a multiple of 64."""
+        stop = row.numel if stop is None else stop
+        if start % 64 or not 0 <= start <= stop <= row.numel:
+            raise ValueError(f"{row.name}: no run [{start}, {stop}) of {row.numel} coordinates")
+        first = (row.bit_offset + start) // 8
+        return self._rows("mask", first, first + packed_bytes(stop - start))
+
+    def block(self, part: str, index: int) -> bytes:
+        """A coded block of ``delta`` or ``reverse``; ``index`` counts over the whole artifact."""
+        start, stop = self._index(part)[index : index + 2].tolist()
+        return self._rows(part, start, stop).tobytes()
+
+    def codec(self, part: str) -> Codec:
+        """The codec of ``delta`` or ``reverse``.
+
+        Raises:
+            FormatError: one that this version does not know.
+        """
+        return get_codec(self.manifest.parts[part].codec)  # type: ignore[index]
+
+    def leaves(self, row: Tensor) -> tuple[LeafHashes, LeafHashes]:
+        """Leaf hashes of source and target, each uint8 ``[leaves, 16]``; the shorter side ends in zeros."""
+        both = self._rows("leaves", row.first_leaf, row.first_leaf + row.leaves)
+        return both[:, 0], both[:, 1]
+
+    def whole(self, row: Tensor, part: str = "delta") -> Iterator[bytes]:
+        """Raw bytes of a tensor that is stored whole: the target's (``delta``) or the source's (``reverse``)."""
+        name, offset, size = (
+            ("whole", row.whole_offset, row.whole_bytes)
+            if part == "delta"
+            else ("reverse_whole", row.reverse_whole_offset, row.reverse_whole_bytes)
+        )
+        for start in range(offset, offset + size, _COPY_BYTES):
+            yield self._rows(name, start, min(start + _COPY_BYTES, offset + size)).tobytes()
+
+    def files(self, part: str = "delta") -> dict[str, bytes]:
+        """Small files that belong to the result of applying ``delta`` or ``reverse``: name to bytes."""
+        prefix = FILES if part == "delta" else REVERSE_FILES
+        keys = [o.key for o in self.manifest.objects if o.key.startswith(prefix)]
+        return {key.removeprefix(prefix): self._read(key) for key in keys}
+
+    # Arrays
+
+    @cached_property
+    def _group(self) -> zarr.Group:
+        key = f"{GROUP}/zarr.json"
+        meta = parse_object(self._read(key), key, max_bytes=self._limits.zarr_json_bytes)
+        if meta.get("node_type") != "group" or meta.get("zarr_format") != 3 or "consolidated_metadata" in meta:
+            raise FormatError(f"{key}: not a plain Zarr v3 group")
+        return zarr.open_group(ZarrView(self._objects, GROUP + "/", read_only=True), mode="r", zarr_format=3)
+
+    def _array(self, name: str) -> zarr.Array[Any]:
+        if name not in self._arrays:
+            dtype, row = _ROWS[name]
+            check = ArrayCheck(self._read(f"{GROUP}/{name}/zarr.json"), name, dtype, row, self._limits)
+            listed = {o.key for o in self.manifest.objects}
+            lost = next((i for i in range(check.shards) if self._chunk_key(name, i) not in listed), None)
+            if lost is not None:
+                raise CorruptError(self._chunk_key(name, lost), "the manifest lacks this chunk")
+            self._checks[name] = check
+            array = self._group[name]
+            if not isinstance(array, zarr.Array):
+                raise FormatError(f"{GROUP}/{name}: not an array")
+            self._arrays[name] = array
+        return self._arrays[name]
+
+    def _chunk_key(self, name: str, shard: int) -> str:
+        return f"{GROUP}/{name}/c/{shard}" + "/0" * len(_ROWS[name][1])
+
+    def _rows(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+        array = self._array(name)
+        if not 0 <= start <= stop <= array.shape[0]:
+            raise CorruptError(f"{GROUP}/{name}", f"no rows [{start}, {stop}) among {array.shape[0]}")
+        try:
+            return np.asarray(array[start:stop])
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, (CorruptError, FormatError)):
+                raise
+            raise CorruptError(f"{GROUP}/{name}", f"does not decode ({error})") from error
+
+    def _index(self, part: str) -> npt.NDArray[np.uint64]:
+        if part not in self._indexes:
+            index = self._rows(f"{part}_index", 0, self._array(f"{part}_index").shape[0])
+            blocks = sum(t.blocks for t in self.tensors)
+            ordered = len(index) == blocks + 1 and bool((index[1:] >= index[:-1]).all())
+            if not ordered or index[-1] != self._array(part).shape[0]:
+                raise FormatError(f"{GROUP}/{part}_index: not the starts of {blocks} blocks")
+            self._indexes[part] = index
+        return self._indexes[part]
+
+    def _check_shard(self, key: str, data: bytes) -> None:
+        segments = key.split("/")
+        if segments[0] == GROUP and len(segments) > 3 and segments[1] in self._checks:
+            self._checks[segments[1]].check_shard(key, data)
+
+    def _read(self, key: str) -> bytes:
+        if not any(o.key == key for o in self.manifest.objects):
+            raise FormatError(f"manifest.json: lists no {key}")
+        return self._objects.get(key, max_bytes=self._limits.object_bytes)
+
+    def _of_part(self, part: str) -> list[Object]:
+        return [o for o in self.manifest.objects if part_of(o.key) == part]
+
+    def _hash(self, objects: list[Object], progress: Progress, jobs: int) -> None:
+        progress.start("verify", sum(o.size for o in objects))
+        with ThreadPoolExecutor(jobs) as pool:
+            for entry, _ in zip(objects, pool.map(lambda o: len(self._objects.fetch(o)), objects), strict=True):
+                progress.advance(entry.size)
+
+
+class _LazyMask(Mapping[str, TensorMask]):
+    def __init__(self, artifact: Artifact) -> None:
+        self._artifact = artifact
+        self._rows = {n: t for n, t in artifact.by_name.items() if t.source_shape is not None and _compared(t)}
+
+    def __getitem__(self, name: str) -> TensorMask:
+        row = self._rows[name]
+        return TensorMask(name, row.source_shape or (), self._artifact.mask_bits(row))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _compared(row: Tensor) -> bool:
+    return row.numel > 0 or (row.source_shape == row.target_shape and 0 in (row.source_shape or ()))
+
+
+_PULL = "maskreg pull <name> replaces what is missing or damaged"
+_HOW_MADE = {
+    "delta": "it is a mask alone: extract without --mask-only to keep the values",
+    "reverse": "only artifacts made by extract --reversible can be undone from the target; "
+    "keep the source checkpoint, or extract again with --reversible",
+}

@@ -1,0 +1,63 @@
+"""The tensor table against itself and the manifest: offsets follow from counts, and nothing overlaps."""
+
+from __future__ import annotations
+
+import math
+
+from maskreg.artifact.manifest import Manifest, Tensor
+from maskreg.codec import BLOCK_NUMEL
+from maskreg.digest import LEAF_NUMEL
+from maskreg.errors import FormatError, LimitError
+from maskreg.limits import LIMITS, Limits
+from maskreg.mask import packed_bytes
+
+
+def check_table(tensors: tuple[Tensor, ...], manifest: Manifest, limits: Limits = LIMITS) -> None:
+    """Check every row, so that later arithmetic on offsets cannot leave an array.
+
+    Raises:
+        FormatError: a row that does not follow from the rows before it, or totals that are not their sum.
+        LimitError: a name or a tensor beyond the limits.
+    """
+    bit = block = leaf = whole = reverse_whole = 0
+    for row in tensors:
+        _check_names(row, limits)
+        _check_counts(row, limits)
+        expected = (bit, block, leaf, whole, reverse_whole)
+        found = (row.bit_offset, row.first_block, row.first_leaf, row.whole_offset, row.reverse_whole_offset)
+        if found != expected:
+            raise FormatError(f"tensors.json: {row.name}: offsets {found} instead of {expected}")
+        bit += 8 * packed_bytes(row.numel)
+        block += row.blocks
+        leaf += row.leaves
+        whole += row.whole_bytes
+        reverse_whole += row.reverse_whole_bytes
+    totals = manifest.totals
+    sums = tuple(sum(getattr(t, f) for t in tensors) for f in ("numel", "nnz", "differing"))
+    if sums != (totals.numel, totals.nnz, totals.differing):
+        raise FormatError(f"tensors.json: sums {sums} are not the manifest's totals")
+
+
+def _check_names(row: Tensor, limits: Limits) -> None:
+    for name in (row.name, *row.aliases):
+        if len(name.encode()) > limits.name_bytes:
+            raise LimitError(f"tensors.json: a name of more than {limits.name_bytes} bytes: {name[:60]!r}...")
+        if any(ord(c) < 32 or ord(c) == 127 for c in name):
+            raise FormatError(f"tensors.json: a name with control characters: {name!r}")
+
+
+def _check_counts(row: Tensor, limits: Limits) -> None:
+    sides = [math.prod(s) for s in (row.source_shape, row.target_shape) if s is not None]
+    if not sides or max(sides) >= limits.numel:
+        raise LimitError(f"tensors.json: {row.name}: no shape, or more than {limits.numel} elements")
+    holds = (
+        row.numel in (0, *sides)
+        and row.nnz <= row.numel
+        and row.differing <= row.numel
+        and row.blocks in (0, -(-row.numel // BLOCK_NUMEL))
+        and row.leaves == -(-max(sides) // LEAF_NUMEL)
+        and (not row.numel or row.source_shape == row.target_shape)
+        and math.isfinite(row.energy)
+    )
+    if not holds:
+        raise FormatError(f"tensors.json: {row.name}: counts that contradict each other")

@@ -1,0 +1,29 @@
+"""The manifest's totals, from the rows of the tensor table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from maskreg.artifact.manifest import FfnRatios, Group, Tensor, Totals
+from maskreg.mask import Counts, summarise
+
+
+def six_digits(value: float) -> float:
+    """``value`` with six significant digits: sums of squares differ in the last bits from machine to machine."""
+    return float(f"{value:.5e}")
+
+
+def totals_of(rows: Iterable[Tensor]) -> Totals:
+    """Sums over all tensors, by role, by layer, and the FFN ratios (rounded to six digits)."""
+    summary = summarise((t.role, t.layer, Counts(t.numel, t.nnz, t.differing, t.energy)) for t in rows)
+    ratios = {k: None if v is None else six_digits(v) for k, v in dataclasses.asdict(summary.ffn).items()}
+    return Totals(
+        numel=summary.all.numel,
+        nnz=summary.all.nnz,
+        differing=summary.all.differing,
+        energy=six_digits(summary.all.energy),
+        roles={k: Group(numel=c.numel, nnz=c.nnz) for k, c in summary.roles.items()},
+        layers={k: Group(numel=c.numel, nnz=c.nnz) for k, c in summary.layers.items()},
+        ffn=FfnRatios(**ratios),
+    )

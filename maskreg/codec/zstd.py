@@ -1,0 +1,47 @@
+"""Zstandard frames that cannot expand to more than was announced."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numcodecs.zstd import compress, decompress
+
+from maskreg.errors import CorruptError
+
+_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+def pack_frame(data: npt.NDArray[np.uint8], level: int) -> bytes:
+    """One frame that holds ``data`` and says its size."""
+    frame: bytes = compress(data, level)
+    return frame
+
+
+def content_bytes(frame: bytes | memoryview) -> int | None:
+    """Size that a frame's header announces (RFC 8878, section 3.1.1.1); None when it announces none or is no frame."""
+    head = bytes(frame[:18])
+    if len(head) < 6 or head[:4] != _MAGIC:
+        return None
+    descriptor = head[4]
+    single_segment, flag = descriptor >> 5 & 1, descriptor >> 6
+    width = (1 if single_segment else 0, 2, 4, 8)[flag]
+    at = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    if width == 0 or len(head) < at + width:
+        return None
+    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+def unpack_frame(frame: bytes | memoryview, n_bytes: int, what: str) -> npt.NDArray[np.uint8]:
+    """Exactly ``n_bytes`` bytes out of one frame.
+
+    Raises:
+        CorruptError: the frame announces or holds anything else; ``what`` names it.
+    """
+    if content_bytes(frame) != n_bytes:
+        raise CorruptError(what, f"a frame that does not announce {n_bytes} bytes")
+    out = np.empty(n_bytes, np.uint8)
+    try:
+        decompress(bytes(frame), out)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptError(what, f"a frame that does not decode ({error})") from error
+    return out

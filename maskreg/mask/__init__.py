@@ -1,0 +1,17 @@
+"""Masks: which coordinates of a tensor moved, as packed bits, and what they amount to."""
+
+from maskreg.mask.packed import Mask, TensorMask, pack, packed_bytes, unpack
+from maskreg.mask.summary import Counts, FfnShares, Summary, ffn_shares, summarise
+
+__all__ = [
+    "Counts",
+    "FfnShares",
+    "Mask",
+    "Summary",
+    "TensorMask",
+    "ffn_shares",
+    "pack",
+    "packed_bytes",
+    "summarise",
+    "unpack",
+]

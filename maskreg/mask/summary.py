@@ -1,0 +1,111 @@
+"""What a mask amounts to: densities by tensor, role and layer, and the three FFN ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+FFN = "ffn"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Sums over a group of coordinates.
+
+    Attributes:
+        numel: coordinates.
+        nnz: moved under the rule.
+        differing: with other bits.
+        energy: sum of squared differences over finite pairs.
+    """
+
+    numel: int = 0
+    nnz: int = 0
+    differing: int = 0
+    energy: float = 0.0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.numel + other.numel,
+            self.nnz + other.nnz,
+            self.differing + other.differing,
+            self.energy + other.energy,
+        )
+
+
+@dataclass(frozen=True)
+class FfnShares:
+    """The three quantities that the literature calls "FFN ratio", each beside what chance gives.
+
+    None where a denominator is 0. A lift of 1 means: as the FFN's share of the compared parameters predicts.
+
+    Attributes:
+        param_share: FFN numel / numel.
+        energy_share: FFN energy / energy ("Dense Supervision, Sparse Updates", arXiv 2606.13657, table 3).
+        energy_lift: energy_share / param_share.
+        density: FFN nnz / FFN numel.
+        density_lift: density / density of everything.
+        mask_share: FFN nnz / nnz.
+        mask_lift: mask_share / param_share.
+    """
+
+    param_share: float | None
+    energy_share: float | None
+    energy_lift: float | None
+    density: float | None
+    density_lift: float | None
+    mask_share: float | None
+    mask_lift: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Sums of a whole mask, by role, by layer, and the FFN ratios."""
+
+    all: Counts
+    roles: dict[str, Counts]
+    layers: dict[str, Counts]
+    ffn: FfnShares
+
+
+def ffn_shares(ffn: Counts, everything: Counts) -> FfnShares:
+    """The three FFN ratios with the parameter share and the lifts."""
+    param_share = _ratio(ffn.numel, everything.numel)
+    energy_share = _ratio(ffn.energy, everything.energy)
+    density = _ratio(ffn.nnz, ffn.numel)
+    mask_share = _ratio(ffn.nnz, everything.nnz)
+    return FfnShares(
+        param_share,
+        energy_share,
+        _ratio(energy_share, param_share),
+        density,
+        _ratio(density, _ratio(everything.nnz, everything.numel)),
+        mask_share,
+        _ratio(mask_share, param_share),
+    )
+
+
+def summarise(rows: Iterable[tuple[str, str, Counts]]) -> Summary:
+    """Add up tensors.
+
+    Args:
+        rows: (role, layer, counts) of each tensor; an empty layer belongs to no layer.
+
+    Returns:
+        The sums; roles and layers that hold no coordinate are left out.
+    """
+    everything = Counts()
+    roles: dict[str, Counts] = {}
+    layers: dict[str, Counts] = {}
+    for role, layer, counts in rows:
+        if not counts.numel:
+            continue
+        everything += counts
+        roles[role] = roles.get(role, Counts()) + counts
+        if layer:
+            layers[layer] = layers.get(layer, Counts()) + counts
+    return Summary(everything, roles, layers, ffn_shares(roles.get(FFN, Counts()), everything))
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
