@@ -1,0 +1,232 @@
+"""Settings: which source wins, what is refused, and edits that keep a file as people wrote it."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from maskreg.errors import ConfigError
+from maskreg.settings import Remote, Settings, StoreOptions, add_remote, remove_remote, set_value
+
+CONFIG = """\
+# where the team keeps things
+default_remote = "lab"   # the fast one
+jobs = 4
+
+[remotes.lab]
+url = "s3://updates/team"   # bucket
+endpoint = "https://s3.example.org"
+catalog = "postgresql+psycopg://maskreg@db.example.org/maskreg"
+
+[remotes.disk]
+url = "/srv/maskreg"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def load(path: Path, env: dict[str, str] | None = None, flags: dict[str, str] | None = None) -> Settings:
+    return Settings.load(env={"MASKREG_CONFIG": str(path), **(env or {})}, flags=flags)
+
+
+def test_works_with_nothing_configured(tmp_path: Path) -> None:
+    settings = load(tmp_path / "absent.toml")
+    assert settings.home.is_absolute()
+    assert (settings.default_remote, settings.jobs, settings.offline, dict(settings.remotes)) == ("", 8, False, {})
+    assert {origin for _, _, origin in settings.items()} == {"default"}
+    assert not (tmp_path / "absent.toml").exists()
+
+
+def test_flags_win_over_environment_over_file_over_default(config: Path) -> None:
+    assert load(config).jobs == 4
+    assert load(config, {"MASKREG_JOBS": "5"}).jobs == 5
+    settings = load(config, {"MASKREG_JOBS": "5", "MASKREG_OFFLINE": "yes"}, {"jobs": "6"})
+    origins = {key: (value, origin) for key, value, origin in settings.items()}
+    assert origins["jobs"] == ("6", "--jobs")
+    assert origins["offline"] == ("True", "MASKREG_OFFLINE")
+    assert origins["default_remote"] == ("lab", str(config))
+    assert origins["remotes.lab.endpoint"] == ("https://s3.example.org", str(config))
+    assert origins["remotes.lab.addressing"] == ("auto", "default")
+    assert origins["home"][1] == "default"
+
+
+def test_an_empty_variable_is_not_set(config: Path) -> None:
+    assert load(config, {"MASKREG_JOBS": "", "MASKREG_REMOTE": ""}).default_remote == "lab"
+
+
+def test_the_flag_names_another_file(config: Path, tmp_path: Path) -> None:
+    assert load(tmp_path / "absent.toml", flags={"config": str(config)}).jobs == 4
+
+
+def test_home_is_absolute_and_knows_the_tilde(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert load(config, {"MASKREG_HOME": "~/registry"}).home == Path("/home/someone/registry")
+    assert load(config, {"MASKREG_HOME": "here"}).home == Path.cwd() / "here"
+
+
+def test_a_remote_is_complete(config: Path) -> None:
+    lab = load(config).remote()
+    assert lab.url == "s3://updates/team"
+    assert lab.catalog == "postgresql+psycopg://maskreg@db.example.org/maskreg"
+    assert lab.options == StoreOptions(endpoint="https://s3.example.org")
+    assert load(config).remote("disk").url == "/srv/maskreg"
+
+
+def test_which_remote_is_meant(config: Path) -> None:
+    set_value(config, "default_remote", "")
+    with pytest.raises(ConfigError, match=r"several remotes .*disk, lab") as caught:
+        load(config).remote()
+    assert caught.value.hint == "maskreg config set default_remote disk"
+    with pytest.raises(ConfigError, match="no remote called 'moon'"):
+        load(config).remote("moon")
+    remove_remote(config, "lab")
+    assert load(config).remote().name == "disk"
+    remove_remote(config, "disk")
+    with pytest.raises(ConfigError, match="no remote is configured"):
+        load(config).remote()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("jobs = ", "not TOML"),
+        ("colour = 1", "unknown key 'colour'"),
+        ('jobs = "4"', "jobs: '4' is not of type int"),
+        ("jobs = true", "jobs: True is not of type int"),
+        ("jobs = 0", "jobs: '0' is not a number from 1 to 256"),
+        ("offline = 1", "offline: 1 is not of type bool"),
+        ('home = "here"', "home: 'here' is not an absolute path"),
+        ('default_remote = "a b"', "default_remote: 'a b' is not a name"),
+        ("remotes = 3", "remotes: tables"),
+        ("[remotes]\nlab = 3", "remotes.lab: a table"),
+        ("[remotes.lab]", "remotes.lab: url is missing"),
+        ('[remotes."a.b"]\nurl = "s3://x"', "'a.b' is not a name"),
+        ('[remotes.lab]\nurl = "s3://x"\nregio = "eu"', "remotes.lab: unknown key 'regio'"),
+        ('[remotes.lab]\nurl = "s3://x"\nregion = 3', "remotes.lab.region: 3 is not of type str"),
+        ('[remotes.lab]\nurl = "s3://x"\naddressing = "none"', "remotes.lab.addressing: 'none' is none of auto"),
+        ('[remotes.lab]\nurl = "some/where"', "neither a URL nor an absolute path"),
+        ('[remotes.lab]\nurl = "s3://key:s3cr3t@x"', "remotes.lab.url: a URL must not hold a password"),
+        (
+            '[remotes.lab]\nurl = "s3://x"\ncatalog = "postgresql+psycopg://u:s3cr3t@h/d"',
+            "lab.catalog: a URL must not hold a password",
+        ),
+        (
+            '[remotes.lab]\nurl = "s3://x"\ncatalog = "postgresql+psycopg://h/d?password=s3cr3t"',
+            "lab.catalog: a URL must not hold a password",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_naming_file_and_key(config: Path, text: str, says: str) -> None:
+    config.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(config)
+    assert caught.value.message.startswith(str(config))
+    assert says in caught.value.message
+    assert "s3cr3t" not in caught.value.message + caught.value.hint
+
+
+def test_a_file_that_is_not_utf8_is_refused(config: Path) -> None:
+    config.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not TOML"):
+        load(config)
+
+
+def test_a_wrong_variable_is_named(config: Path) -> None:
+    with pytest.raises(ConfigError, match="MASKREG_JOBS: 'many'"):
+        load(config, {"MASKREG_JOBS": "many"})
+    with pytest.raises(ConfigError, match="--offline: 'perhaps'"):
+        load(config, flags={"offline": "perhaps"})
+    with pytest.raises(ConfigError, match="'colour' is not a setting"):
+        load(config, flags={"colour": "red"})
+
+
+def test_edits_keep_comments(config: Path) -> None:
+    set_value(config, "jobs", "12")
+    set_value(config, "remotes.lab.region", "eu-north-1")
+    text = config.read_text()
+    assert "# where the team keeps things" in text
+    assert "# the fast one" in text
+    assert "# bucket" in text
+    settings = load(config)
+    assert settings.jobs == 12
+    assert settings.remotes["lab"].options.region == "eu-north-1"
+    set_value(config, "remotes.lab.region", "")
+    set_value(config, "jobs", "4")
+    assert config.read_text() == CONFIG
+
+
+def test_adding_and_removing_a_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "deep" / "config.toml"
+    lab = Remote("lab", "s3://b/p", "", StoreOptions(endpoint="http://localhost:9000", checksums="when_supported"))
+    add_remote(path, lab)
+    assert load(path).remotes == {"lab": lab}
+    monkeypatch.chdir(tmp_path)
+    add_remote(path, Remote("disk", "shared"))
+    assert load(path).remotes["disk"].url == str(tmp_path / "shared")
+    with pytest.raises(ConfigError, match="'lab' already"):
+        add_remote(path, lab)
+    set_value(path, "default_remote", "lab")
+    remove_remote(path, "lab")
+    assert set(load(path).remotes) == {"disk"}
+    assert load(path).default_remote == ""
+    with pytest.raises(ConfigError, match="no remote called 'lab'"):
+        remove_remote(path, "lab")
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        Remote("a b", "s3://x"),
+        Remote("lab", "s3://k:pw@x"),
+        Remote("lab", "s3://x", "postgresql+psycopg://u:pw@h/d"),
+        Remote("lab", "s3://x", options=StoreOptions(endpoint="https://u:pw@h")),
+    ],
+)
+def test_a_wrong_remote_leaves_the_file_alone(config: Path, remote: Remote) -> None:
+    with pytest.raises(ConfigError):
+        add_remote(config, Remote("new" if remote.name == "lab" else remote.name, *_rest(remote)))
+    assert config.read_text() == CONFIG
+    assert [p.name for p in config.parent.iterdir()] == ["config.toml"]
+
+
+def _rest(remote: Remote) -> tuple[str, str, StoreOptions]:
+    return remote.url, remote.catalog, remote.options
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("colour", "red"),
+        ("jobs", "no"),
+        ("remotes.lab.colour", "red"),
+        ("remotes.moon.url", "s3://x"),
+        ("remotes", "x"),
+    ],
+)
+def test_a_wrong_value_leaves_the_file_alone(config: Path, key: str, value: str) -> None:
+    with pytest.raises(ConfigError):
+        set_value(config, key, value)
+    assert config.read_text() == CONFIG
+
+
+def test_a_link_stays_a_link_and_the_mode_stays(config: Path, tmp_path: Path) -> None:
+    config.chmod(0o600)
+    link = tmp_path / "link.toml"
+    link.symlink_to(config)
+    set_value(link, "jobs", "2")
+    assert link.is_symlink()
+    assert load(config).jobs == 2
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
+
+
+def test_a_place_that_cannot_be_written_is_a_configuration_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be"):
+        set_value(tmp_path / "file" / "config.toml", "jobs", "2")
