@@ -39,9 +39,9 @@ def unpack_frame(frame: bytes | memoryview, n_bytes: int, what: str) -> npt.NDAr
     """
     if content_bytes(frame) != n_bytes:
         raise CorruptError(what, f"a frame that does not announce {n_bytes} bytes")
-    out = np.empty(n_bytes, np.uint8)
     try:
-        decompress(bytes(frame), out)
+        # With the announced size checked, this reserves no more than that.
+        out = decompress(bytes(frame))
     except (RuntimeError, ValueError) as error:
         raise CorruptError(what, f"a frame that does not decode ({error})") from error
-    return out
+    return np.frombuffer(out, np.uint8)

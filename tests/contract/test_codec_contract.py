@@ -1,0 +1,109 @@
+"""What every codec must hold: lossless on every bit pattern, and safe on hostile blocks."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maskreg.codec import BLOCK_NUMEL, CODECS, DEFAULT_CODEC, Codec, get_codec
+from maskreg.errors import CorruptError, FormatError
+
+Codes = npt.NDArray[np.uint16]
+
+_POSITIVE = [0x0000, 0x0001, 0x007F, 0x0080, 0x3F80, 0x7F7F, 0x7F80, 0x7FC0, 0x7F81, 0x7FFF]
+SPECIAL = np.array(_POSITIVE + [c | 0x8000 for c in _POSITIVE], np.uint16)
+
+
+def _random(n: int, seed: int) -> Codes:
+    return np.random.default_rng(seed).integers(0, 1 << 16, n, np.uint16)
+
+
+def _moved(n: int, fraction: float) -> tuple[Codes, Codes]:
+    rng = np.random.default_rng(n)
+    source = (rng.normal(0, 0.02, n).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    steps = rng.integers(-3, 4, n).astype(np.int16).view(np.uint16)
+    return source, np.where(rng.random(n) < fraction, source + steps, source).astype(np.uint16)
+
+
+PAIRS = {
+    "one": (np.array([1], np.uint16), np.array([2], np.uint16)),
+    "special": (np.repeat(SPECIAL, SPECIAL.size), np.tile(SPECIAL, SPECIAL.size)),
+    "random": (_random(70_001, 1), _random(70_001, 2)),
+    "equal": (_random(5_000, 3), _random(5_000, 3)),
+    "all changed": (_random(5_000, 4), _random(5_000, 4) ^ np.uint16(1)),
+    "one change": (np.zeros(4_099, np.uint16), np.eye(1, 4_099, 4_098, dtype=np.uint16)[0]),
+    "sign flips": (_random(999, 5), _random(999, 5) ^ np.uint16(0x8000)),
+    "sparse": _moved(300_000, 0.01),
+    "dense": _moved(300_000, 0.5),
+    "largest": _moved(BLOCK_NUMEL, 0.47),
+}
+
+
+@pytest.fixture(params=CODECS, scope="module")
+def codec(request: pytest.FixtureRequest) -> Codec:
+    return get_codec(request.param)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_lossless_both_ways(codec: Codec, pair: str) -> None:
+    source, target = PAIRS[pair]
+    for context, values in ((source, target), (target, source)):
+        block = codec.encode(context, values)
+        assert block == codec.encode(context, values)
+        decoded = codec.decode(context, block)
+        assert decoded.dtype == np.uint16
+        assert np.array_equal(decoded, values)
+        tensor = codec.decode_tensor(torch.from_numpy(context.view(np.int16)), block)
+        assert np.array_equal(tensor.numpy().view(np.uint16), values)
+
+
+def test_never_much_larger_than_the_values(codec: Codec) -> None:
+    for source, target in PAIRS.values():
+        assert len(codec.encode(source, target)) <= 2 * target.size + 64
+
+
+def test_context_and_values_are_left_alone(codec: Codec) -> None:
+    source, target = (side.copy() for side in PAIRS["dense"])
+    block = codec.encode(source, target)
+    codec.decode(source, block)
+    assert np.array_equal(source, PAIRS["dense"][0])
+    assert np.array_equal(target, PAIRS["dense"][1])
+
+
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_hostile_blocks_give_values_or_a_clear_error(codec: Codec, data: st.DataObject) -> None:
+    source, target = (side[:2_000] for side in PAIRS["dense"])
+    block = bytearray(codec.encode(source, target))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(block) - 1))
+        block[at] ^= data.draw(st.integers(1, 255))
+    cut = data.draw(st.integers(0, len(block)))
+    for hostile in (bytes(block), bytes(block[:cut]), bytes(block) + b"x"):
+        try:
+            decoded = codec.decode(source, hostile)
+        except CorruptError:
+            continue
+        assert decoded.shape == source.shape and decoded.dtype == np.uint16
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused(codec: Codec, garbage: bytes) -> None:
+    with pytest.raises(CorruptError):
+        codec.decode(np.zeros(1_000, np.uint16), garbage)
+
+
+def test_a_block_of_another_length_is_refused(codec: Codec) -> None:
+    source, target = PAIRS["sparse"]
+    block = codec.encode(source, target)
+    with pytest.raises(CorruptError):
+        codec.decode(source[:-1], block)
+
+
+def test_the_table() -> None:
+    assert DEFAULT_CODEC in CODECS
+    assert all(get_codec(name).name == name for name in CODECS)
+    with pytest.raises(FormatError, match="unknown"):
+        get_codec("nothing9")

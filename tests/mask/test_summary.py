@@ -1,0 +1,44 @@
+"""Densities and FFN ratios."""
+
+import pytest
+
+from maskreg.mask import Counts, ffn_shares, summarise
+
+
+def test_sums_by_role_and_layer() -> None:
+    rows = [
+        ("ffn", "0", Counts(100, 50, 51, 2.0)),
+        ("attention", "0", Counts(50, 10, 10, 1.0)),
+        ("embedding", "", Counts(50, 0, 0, 0.0)),
+        ("norm", "1", Counts(0, 0, 0, 0.0)),
+    ]
+    summary = summarise(rows)
+    assert summary.all == Counts(200, 60, 61, 3.0)
+    assert set(summary.roles) == {"ffn", "attention", "embedding"}
+    assert summary.layers == {"0": Counts(150, 60, 61, 3.0)}
+
+
+def test_ffn_ratios_stand_beside_share_and_lift() -> None:
+    shares = ffn_shares(Counts(100, 50, 50, 2.0), Counts(200, 60, 60, 3.0))
+    assert shares.param_share == 0.5
+    assert shares.energy_share == pytest.approx(2 / 3)
+    assert shares.energy_lift == pytest.approx(4 / 3)
+    assert shares.density == 0.5
+    assert shares.density_lift == pytest.approx(0.5 / 0.3)
+    assert shares.mask_share == pytest.approx(5 / 6)
+    assert shares.mask_lift == pytest.approx(shares.density_lift)
+
+
+def test_published_energy_share_and_lift() -> None:
+    # arXiv 2606.13657, table 3, DS-Qwen OPD: FFN 85.88, attention 11.11 of the energy; .882 of the block parameters.
+    block = ffn_shares(Counts(882, 0, 0, 85.88), Counts(1000, 0, 0, 85.88 + 11.11))
+    assert block.energy_share == pytest.approx(0.885, abs=5e-4)
+    assert block.energy_lift == pytest.approx(1.004, abs=5e-4)
+
+
+def test_nothing_moved_has_no_ratio() -> None:
+    shares = ffn_shares(Counts(100), Counts(200))
+    assert shares.param_share == 0.5
+    assert shares.density == 0.0
+    assert shares.energy_share is shares.mask_share is shares.density_lift is None
+    assert ffn_shares(Counts(), Counts()).param_share is None
