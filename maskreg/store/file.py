@@ -1,0 +1,303 @@
+"""A store in a directory, safe against crashes, other processes and network file systems without locks."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from maskreg.errors import (
+    CannotCreateError,
+    LimitError,
+    MaskregError,
+    NoSpaceError,
+    NotAllowedError,
+    NotFoundError,
+    UnavailableError,
+)
+from maskreg.store.base import ObjectInfo
+from maskreg.store.keys import TEMPORARY, check_key, check_prefix, is_clean
+
+_PARENT_TRIES = 100
+_STALE_SECONDS = 24 * 3600
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_ABSENT = {errno.ENOENT, errno.ENOTDIR}
+# What link(2) says where there are no hard links: FAT, some network and user-space file systems.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+
+
+class FileStore:
+    """Objects as files below one directory; ``a/b`` is the file ``a/b``.
+
+    A new object is written beside the others, under ``<root>/.tmp``, synced, and then moved or linked to its
+    name, so that a reader, a crash or another process never sees half of it. Symbolic links below the root
+    are never followed: no key reads or writes anything outside.
+
+    One key cannot lie under another (``a`` and ``a/b``): the second is refused with ``CannotCreateError``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(os.path.realpath(root))
+        self.url = self.root.as_uri()
+        self._swept = False
+
+    def path(self, key: str) -> Path:
+        """Where the object is, or would be.
+
+        Raises:
+            UsageError: the key is not clean.
+            NotAllowedError: a symbolic link is on the way.
+        """
+        path = self.root / check_key(key)
+        # Compared as text: equal exactly when nothing on the way is a link.
+        if os.path.realpath(path) != str(path):
+            raise NotAllowedError(f"{path}: symbolic links inside a store are not followed")
+        return path
+
+    def get(self, key: str, *, max_bytes: int) -> bytes:
+        """The whole object; see :class:`~maskreg.store.base.Store`."""
+        with self._errors("read", key):
+            path = self.path(key)
+            # Not blocking, because opening a named pipe would wait for a writer.
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(handle, "rb") as file:
+                status = os.fstat(handle)
+                if not stat.S_ISREG(status.st_mode):
+                    raise NotFoundError(f"{self.root}: there is no {key}")
+                if status.st_size > max_bytes:
+                    raise LimitError(f"{key}: {status.st_size} bytes; the limit is {max_bytes}")
+                return file.read(status.st_size)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """The object's size and time, or None."""
+        try:
+            with self._errors("read", key):
+                return _info(key, self.path(key).lstat())
+        except NotFoundError:
+            return None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace an object; durable when this returns."""
+        with self._errors("write", key):
+            path = self.path(key)
+            with self._temporary(data) as temporary:
+                self._in_parent(path, lambda: temporary.replace(path))
+            self._sync_folders(path.parent)
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write an object only if there is none; durable when this returns True."""
+        with self._errors("write", key):
+            path = self.path(key)
+            if path.is_file():
+                return False
+            with self._temporary(data) as temporary:
+                try:
+                    self._in_parent(path, lambda: _link(temporary, path))
+                except FileExistsError:
+                    if path.is_dir():
+                        raise IsADirectoryError(errno.EISDIR, "it is a folder") from None
+                    return False
+            self._sync_folders(path.parent)
+            return True
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects whose key begins with ``prefix``, in key order."""
+        check_prefix(prefix)
+        folder = self.path(prefix[:-1]) if prefix else self.root
+        return self._walk(folder, prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects, and the folders that are left empty; one that is not there is no error."""
+        touched = set()
+        for key in keys:
+            with self._errors("delete", key):
+                path = self.root / check_key(key)
+                if os.path.realpath(path.parent) != str(path.parent):
+                    raise NotAllowedError(f"{path}: symbolic links inside a store are not followed")
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    if not stat.S_ISDIR(path.lstat().st_mode):
+                        path.unlink()
+                        touched.add(path.parent)
+        for folder in touched:
+            with self._errors("delete", str(folder)):
+                self._sync_folders(self._prune(folder))
+
+    def clock(self) -> datetime:
+        """The time by the file system's clock, which on a network is not this machine's."""
+        if not self.root.exists():
+            return datetime.now(UTC)
+        try:
+            with self._temporary(b"") as temporary:
+                return _utc(temporary.stat().st_mtime_ns)
+        except OSError:
+            return datetime.now(UTC)
+
+    def _walk(self, folder: Path, prefix: str) -> Iterator[ObjectInfo]:
+        with self._errors("list", prefix or "/"):
+            try:
+                with os.scandir(folder) as entries:
+                    # A folder sorts as its keys do, with the slash: "a-b/x" comes before "a/x".
+                    found = sorted((e.name + "/" * e.is_dir(follow_symlinks=False), e) for e in entries)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+        for name, entry in found:
+            key = prefix + name
+            if not is_clean(key.removesuffix("/")):
+                continue
+            if name.endswith("/"):
+                yield from self._walk(folder / entry.name, key)
+                continue
+            with self._errors("list", key), contextlib.suppress(FileNotFoundError):
+                if info := _info(key, entry.stat(follow_symlinks=False)):
+                    yield info
+
+    @contextlib.contextmanager
+    def _temporary(self, data: bytes) -> Iterator[Path]:
+        folder = self.root / TEMPORARY
+        self._make_folder(folder)
+        self._sweep(folder)
+        path = folder / f"{os.getpid()}-{uuid4().hex}"
+        try:
+            with path.open("xb", buffering=0) as file:
+                _write(file, data)
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _make_folder(self, folder: Path) -> None:
+        fresh = not self.root.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder.is_symlink():
+            raise NotAllowedError(f"{folder}: symbolic links inside a store are not followed")
+        if fresh:
+            _sync_folder(self.root.parent)
+
+    def _sweep(self, folder: Path) -> None:
+        # Once per store object: what a crash left behind a day ago or more.
+        if self._swept:
+            return
+        self._swept = True
+        old = time.time() - _STALE_SECONDS
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                if path.lstat().st_mtime < old:
+                    path.unlink()
+
+    def _in_parent(self, path: Path, action: Callable[[], object]) -> object:
+        # Somebody who deletes the folder's last object removes the folder too, maybe just before we write.
+        for _ in range(_PARENT_TRIES):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, FileNotFoundError):
+                continue
+            try:
+                return action()
+            except FileNotFoundError:
+                continue
+        raise NotADirectoryError(errno.ENOTDIR, "a part of its path is not a folder")
+
+    def _prune(self, folder: Path) -> Path:
+        while folder != self.root:
+            try:
+                folder.rmdir()
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    break
+            folder = folder.parent
+        return folder
+
+    def _sync_folders(self, folder: Path) -> None:
+        # Every level, because somebody else may have made one a moment ago and not synced it yet.
+        while folder.is_relative_to(self.root):
+            with contextlib.suppress(FileNotFoundError):
+                _sync_folder(folder)
+            folder = folder.parent
+
+    @contextlib.contextmanager
+    def _errors(self, verb: str, key: str) -> Iterator[None]:
+        try:
+            yield
+        except MaskregError:
+            raise
+        except OSError as error:
+            raise self._translate(error, verb, key) from error
+
+    def _translate(self, error: OSError, verb: str, key: str) -> MaskregError:
+        what = f"cannot {verb} {key} in {self.root}: {error.strerror}"
+        if error.errno in _FULL:
+            return NoSpaceError(what, hint=f"free some space: df -h {self.root}")
+        if error.errno in _DENIED:
+            return NotAllowedError(what, hint=f"check who may use it: ls -ld {self.root}")
+        if verb == "write":
+            return CannotCreateError(what)
+        if error.errno in _ABSENT:
+            return NotFoundError(f"{self.root}: there is no {key}")
+        return UnavailableError(what)
+
+    def __repr__(self) -> str:
+        return f"FileStore({str(self.root)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileStore) and self.root == other.root
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileStore, (self.root,)
+
+
+def _link(source: Path, path: Path) -> None:
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _copy_exclusively(source, path)
+
+
+def _copy_exclusively(source: Path, path: Path) -> None:
+    # Without links only the name itself can be taken once; a crash here can leave a short object.
+    with path.open("xb", buffering=0) as file:
+        try:
+            _write(file, source.read_bytes())
+        except BaseException:
+            path.unlink()
+            raise
+
+
+def _write(file: Any, data: bytes) -> None:
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[file.write(view) :]
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some network file systems cannot sync a folder; they make names durable by themselves.
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(handle)
+
+
+def _info(key: str, status: os.stat_result) -> ObjectInfo | None:
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return ObjectInfo(key, status.st_size, _utc(status.st_mtime_ns))
+
+
+def _utc(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC)

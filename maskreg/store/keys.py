@@ -1,0 +1,61 @@
+"""Which keys are clean: the one place that decides what may become a path or an object name."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from maskreg.errors import UsageError
+
+TEMPORARY = ".tmp"
+"""First segment of what a store keeps for itself; no key begins with it."""
+
+_MAX_KEY_BYTES = 1_024
+_MAX_SEGMENT_BYTES = 255
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` when it is clean.
+
+    Raises:
+        UsageError: it is empty, absolute, too long, not UTF-8, has an empty, ``.`` or ``..`` segment,
+            a backslash or a control character, or lies in the store's own folder.
+    """
+    fault = _fault(key)
+    if fault:
+        raise UsageError(f"{key!r} is not a key: {fault}")
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return ``prefix`` when it is empty, or a clean key and a slash.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if prefix:
+        if not prefix.endswith("/"):
+            raise UsageError(f"{prefix!r} is not a prefix: it must end with '/'")
+        check_key(prefix[:-1])
+    return prefix
+
+
+def is_clean(key: str) -> bool:
+    """Whether ``check_key`` would accept ``key``."""
+    return not _fault(key)
+
+
+def _fault(key: str) -> str:
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        return "it is not UTF-8"
+    segments = key.split("/")
+    if size > _MAX_KEY_BYTES or any(len(s.encode()) > _MAX_SEGMENT_BYTES for s in segments):
+        return f"it is longer than {_MAX_KEY_BYTES} bytes, or one of its segments than {_MAX_SEGMENT_BYTES}"
+    if not key or any(segment in ("", ".", "..") for segment in segments):
+        return "a segment is empty, '.' or '..'"
+    if "\\" in key or any(unicodedata.category(c) == "Cc" for c in key):
+        return "it has a backslash or a control character"
+    if segments[0] == TEMPORARY:
+        return f"{TEMPORARY}/ belongs to the store"
+    return ""

@@ -1,0 +1,152 @@
+"""A store as Zarr sees one: what lies under one prefix, through Zarr's own store contract."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.abc.store import Store as ZarrStore
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+
+from maskreg.errors import NotFoundError
+from maskreg.limits import LIMITS
+from maskreg.store.base import Store
+from maskreg.store.keys import check_prefix
+
+
+class ZarrView(ZarrStore):
+    """The objects under ``prefix`` of a store, as a Zarr v3 store.
+
+    An object is always fetched whole, also for a range of it. A missing object is None to Zarr, which then
+    reads fill values: whoever reads through a view makes sure first that all objects are there.
+
+    Args:
+        store: where the objects are.
+        prefix: empty, or a key and a slash.
+        read_only: refuse writes.
+        max_bytes: largest object that is read.
+    """
+
+    supports_writes = True
+    supports_deletes = True
+    supports_listing = True
+
+    def __init__(
+        self, store: Store, prefix: str = "", *, read_only: bool = False, max_bytes: int = LIMITS.object_bytes
+    ) -> None:
+        super().__init__(read_only=read_only)
+        self._store = store
+        self._prefix = check_prefix(prefix)
+        self._max_bytes = max_bytes
+
+    def with_read_only(self, read_only: bool = False) -> ZarrView:
+        """The same objects, writable or not."""
+        return ZarrView(self._store, self._prefix, read_only=read_only, max_bytes=self._max_bytes)
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """The object's bytes or a part of them; None when there is no such object."""
+        await self._ensure_open()
+        data = await asyncio.to_thread(self._read, key)
+        if data is None:
+            return None
+        return (prototype or default_buffer_prototype()).buffer.from_bytes(_part(data, byte_range))
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Several objects or parts of objects, in the order asked."""
+        return list(await asyncio.gather(*(self.get(key, prototype, wanted) for key, wanted in key_ranges)))
+
+    async def exists(self, key: str) -> bool:
+        """Whether there is such an object."""
+        return await asyncio.to_thread(self._store.head, self._prefix + key) is not None
+
+    async def getsize(self, key: str) -> int:
+        """Size of an object in bytes, without reading it.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        info = await asyncio.to_thread(self._store.head, self._prefix + key)
+        if info is None:
+            raise NotFoundError(f"there is no {self._prefix}{key}")
+        return info.size
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Write or replace an object."""
+        data = await self._writable(value)
+        await asyncio.to_thread(self._store.put, self._prefix + key, data)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Write an object unless there is one."""
+        data = await self._writable(value)
+        await asyncio.to_thread(self._store.create, self._prefix + key, data)
+
+    async def delete(self, key: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        self._check_writable()
+        await asyncio.to_thread(self._store.delete, [self._prefix + key])
+
+    async def list(self) -> AsyncIterator[str]:
+        """All keys."""
+        for key in await asyncio.to_thread(self._keys, ""):
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """Keys that begin with ``prefix``, which may end anywhere."""
+        folder = prefix[: prefix.rfind("/") + 1]
+        for key in await asyncio.to_thread(self._keys, folder):
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """Names right below ``prefix``: objects, and the first segments of longer keys."""
+        folder = prefix.rstrip("/") + "/" if prefix.rstrip("/") else ""
+        keys = await asyncio.to_thread(self._keys, folder)
+        for name in dict.fromkeys(key.removeprefix(folder).partition("/")[0] for key in keys):
+            yield name
+
+    def _read(self, key: str) -> bytes | None:
+        try:
+            return self._store.get(self._prefix + key, max_bytes=self._max_bytes)
+        except NotFoundError:
+            return None
+
+    def _keys(self, folder: str) -> tuple[str, ...]:
+        return tuple(info.key.removeprefix(self._prefix) for info in self._store.list(self._prefix + folder))
+
+    async def _writable(self, value: Buffer) -> bytes:
+        self._check_writable()
+        await self._ensure_open()
+        if not isinstance(value, Buffer):
+            raise TypeError(f"a Zarr buffer was expected, not {type(value).__name__}")
+        return value.to_bytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ZarrView) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash((self._prefix, self.read_only))
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self._store, self._prefix, self.read_only
+
+    def __repr__(self) -> str:
+        return f"ZarrView({self._store!r}, {self._prefix!r})"
+
+
+def _part(data: bytes, wanted: ByteRequest | None) -> bytes:
+    match wanted:
+        case None:
+            return data
+        case RangeByteRequest(start, end):
+            return data[start:end]
+        case OffsetByteRequest(offset):
+            return data[offset:]
+        case SuffixByteRequest(suffix):
+            return data[max(0, len(data) - suffix) :]
+    raise ValueError(f"Unexpected byte_range, got {wanted!r}")
