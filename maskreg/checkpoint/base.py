@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,6 +18,9 @@ ITEM_BYTES = {
     "U64": 8, "I64": 8, "F64": 8, "C64": 8,
 }  # fmt: skip
 """Bytes of one element, by safetensors dtype code."""
+
+INDEX_NAME = "model.safetensors.index.json"
+"""The file that says which tensor is in which shard."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,14 @@ class TensorInfo:
         return math.prod(self.shape)
 
     @property
+    def item_bytes(self) -> int:
+        """Size of one element in bytes."""
+        return ITEM_BYTES[self.dtype]
+
+    @property
     def nbytes(self) -> int:
         """Size of the data in bytes."""
-        return self.numel * ITEM_BYTES[self.dtype]
+        return self.numel * self.item_bytes
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,11 @@ class Shard:
     header: bytes
     metadata: Mapping[str, str]
 
+    @property
+    def data_bytes(self) -> int:
+        """Size of the data behind the header in bytes."""
+        return sum(info.nbytes for info in self.tensors)
+
 
 class Checkpoint(Protocol):
     """A checkpoint on disk. Reading never maps files and never holds more than the run asked for."""
@@ -78,15 +91,24 @@ class Checkpoint(Protocol):
     def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor in C order, as unsigned integers of the element's width.
 
+        Safe to call from several threads.
+
         Raises:
-            CorruptError: the file is shorter than its header says.
+            KeyError: there is no such tensor.
+            ValueError: the run is not within the tensor, or the checkpoint is closed.
+            CorruptError: the file has become shorter than its header says.
+            UnavailableError: the disk does not answer.
         """
 
     def small_files(self) -> Mapping[str, Path]:
         """Config, tokenizer and licence files that travel with the weights: name to path."""
 
     def other_weights(self) -> tuple[str, ...]:
-        """Names of other weight files and folders in the directory, which are never copied."""
+        """Names of what is never copied: other weight files and folders, small files that are too large."""
 
     def close(self) -> None:
         """Release file handles."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...

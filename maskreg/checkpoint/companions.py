@@ -1,0 +1,61 @@
+"""What lies beside the weights: the small files that travel with them, and what never does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from maskreg.limits import LIMITS, Limits
+
+SMALL_FILES = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.py")
+"""Patterns of configuration and tokenizer files that belong to a checkpoint; licences travel too."""
+
+_SMALL = re.compile(r".+\.(json|txt|jinja|model|tiktoken|py)|(licen[sc]e|notice|copying)([._-].*)?", re.I)
+_WEIGHTS = re.compile(
+    r"consolidated.*|.+\.index\.json|.+\.(safetensors|bin|pt|pth|ckpt|gguf|ggml|h5|msgpack|onnx|npz)", re.I
+)
+_WEIGHT_FOLDERS = {"original", "onnx", "gguf", "metal"}
+_UNCLEAN = re.compile(r"[\x00-\x1f\x7f-\x9f/\\]")
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether ``name`` names a visible file right in a directory, wherever that directory is."""
+    return bool(name) and not name.startswith(".") and not _UNCLEAN.search(name)
+
+
+def is_small_file(name: str) -> bool:
+    """Whether a file of this name travels with a checkpoint: configuration, tokenizer, code, licence."""
+    return is_plain_name(name) and not _WEIGHTS.fullmatch(name) and bool(_SMALL.fullmatch(name))
+
+
+def small_files(directory: Path, limits: Limits = LIMITS) -> Mapping[str, Path]:
+    """The small files of a checkpoint's directory by name, in name order; links are followed."""
+    return {
+        path.name: path
+        for path in sorted(directory.iterdir())
+        if is_small_file(path.name) and path.is_file() and path.stat().st_size <= limits.small_file_bytes
+    }
+
+
+def other_weights(directory: Path, shards: frozenset[str], limits: Limits = LIMITS) -> tuple[str, ...]:
+    """What a directory holds that is never copied: names in order, folders with a ``/`` at the end.
+
+    Args:
+        directory: the checkpoint's.
+        shards: file names of the weights that are read.
+        limits: the size above which a small file is not one.
+    """
+    found = []
+    for path in sorted(directory.iterdir()):
+        name = path.name
+        if path.is_dir():
+            if name in _WEIGHT_FOLDERS:
+                found.append(f"{name}/")
+        elif name in shards or name == "model.safetensors.index.json":
+            continue
+        elif _WEIGHTS.fullmatch(name) or (
+            is_small_file(name) and path.is_file() and path.stat().st_size > limits.small_file_bytes
+        ):
+            found.append(name)
+    return tuple(found)

@@ -1,0 +1,112 @@
+"""Checkpoints of the Hugging Face hub, through the cache that its own library keeps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from maskreg.checkpoint.base import INDEX_NAME
+from maskreg.checkpoint.companions import SMALL_FILES
+from maskreg.errors import ConfigError, NotAllowedError, NotFoundError, UnavailableError
+
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
+_ID = re.compile(rf"(?P<repo>{_PART}/[A-Za-z0-9_](?:[A-Za-z0-9._-]{{0,94}}[A-Za-z0-9_])?)(?:@(?P<rev>.+))?")
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,254}")
+_SNAPSHOT = re.compile(rf"models--(?P<org>{_PART})--(?P<name>.+)/snapshots/(?P<commit>[0-9a-f]{{40}})")
+_PATTERNS = ["*.safetensors", INDEX_NAME, *SMALL_FILES, "LICEN[CS]E*", "NOTICE*"]
+# Patterns cross folders, so that weights in other layouts would come along.
+_IGNORED = ["*/*", "consolidated*"]
+
+
+@dataclass(frozen=True)
+class HubId:
+    """A model on the hub.
+
+    Attributes:
+        repo: ``org/name``.
+        revision: branch, tag or commit; empty for the default branch.
+    """
+
+    repo: str
+    revision: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> HubId | None:
+        """``org/name[@revision]``, or None when ``text`` does not look like one."""
+        found = _ID.fullmatch(text)
+        if not found or ".." in text or "--" in found["repo"]:
+            return None
+        revision = found["rev"] or ""
+        return cls(found["repo"], revision) if not revision or _REVISION.fullmatch(revision) else None
+
+    def __str__(self) -> str:
+        return f"{self.repo}@{self.revision}" if self.revision else self.repo
+
+
+def hub_identity(snapshot: Path) -> str:
+    """``org/name@commit`` of a directory, or of a file in one, of the hub's cache; empty for any other path."""
+    path = snapshot.absolute()
+    for place in (path, path.parent):
+        found = _SNAPSHOT.fullmatch("/".join(place.parts[-3:]))
+        if found:
+            return f"{found['org']}/{found['name']}@{found['commit']}"
+    return ""
+
+
+def snapshot(hub: HubId, *, download: bool) -> Path:
+    """The directory in the hub's cache that holds a model's files.
+
+    Args:
+        hub: which model.
+        download: ask the hub and fetch what is missing; otherwise nothing touches the network.
+
+    Raises:
+        ConfigError: huggingface_hub is not installed.
+        NotFoundError: not in the cache, or not on the hub.
+        NotAllowedError: the hub wants a login or an accepted licence.
+        UnavailableError: the hub does not answer.
+    """
+    try:
+        import huggingface_hub
+        from huggingface_hub import errors
+    except ImportError as error:
+        raise ConfigError(
+            f"{hub} names a model on the Hugging Face hub, which needs the package huggingface_hub",
+            hint="pip install 'maskreg[hub]'",
+        ) from error
+    # The library changed its HTTP client between versions; its own error derives from that client's root.
+    transport: type[BaseException] = errors.HfHubHTTPError.__bases__[0]
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                hub.repo,
+                revision=hub.revision or None,
+                allow_patterns=_PATTERNS,
+                ignore_patterns=_IGNORED,
+                local_files_only=not download,
+            )
+        )
+    except errors.LocalEntryNotFoundError as error:
+        if not download:
+            raise not_cached(hub) from error
+        raise UnavailableError(f"{hub}: not in the cache, and the hub does not answer") from error
+    except errors.GatedRepoError as error:
+        raise NotAllowedError(f"{hub}: a gated model", hint="hf auth login") from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        raise NotFoundError(
+            f"{hub}: no such model or revision on the hub, or a private one", hint="hf auth login"
+        ) from error
+    except errors.HFValidationError as error:
+        raise NotFoundError(f"{hub}: not a valid name on the hub") from error
+    except (transport, OSError) as error:
+        raise UnavailableError(f"{hub}: the download failed ({error})") from error
+
+
+def not_cached(hub: HubId) -> NotFoundError:
+    """The error for a model of which the cache lacks something, with the line that fetches it."""
+    revision = f" --revision {hub.revision}" if hub.revision else ""
+    return NotFoundError(
+        f"{hub}: not a path here, and not complete in the Hugging Face cache",
+        hint=f"add --download, or run: hf download {hub.repo}{revision}",
+    )

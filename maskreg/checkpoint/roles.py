@@ -1,0 +1,101 @@
+"""What a tensor does in its model, and in which layer, read from its name."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+ROLES = ("ffn", "attention", "embedding", "lm_head", "norm", "router", "other")
+"""Every role, in the order in which summaries list them."""
+
+# Wrappers of training frameworks may stand anywhere in a name.
+_WRAPPERS = {"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "_forward_module", "module"}
+
+# Containers that every language model has: they do not tell one tower from another.
+_NEUTRAL = {"model", "base_model", "language_model", "text_model", "transformer", "gpt_neox", "decoder"}
+_TOWERS = {
+    "visual": "visual", "vision_tower": "visual", "vision_model": "visual", "vision_encoder": "visual",
+    "vision": "visual", "vit": "visual", "vpm": "visual",
+    "audio": "audio", "audio_tower": "audio", "audio_model": "audio", "audio_encoder": "audio",
+}  # fmt: skip
+# Between a tower and its layers these say nothing more.
+_WITHIN_TOWER = _NEUTRAL | {"encoder", "trunk"}
+_LAYER_LISTS = {"layers", "layer", "h", "blocks", "block", "resblocks"}
+
+_NORM = re.compile(r".*norm.*|ln|ln_.*|ln\d+|.*_ln")
+_HEAD = re.compile(r"lm_head|embed_out")
+# Projectors between towers, patch convolutions, tables of rotary angles: some hold an mlp or an embedding.
+_OTHER = re.compile(
+    r".*merger.*|.*projector.*|connector|aligner|resampler|embed_vision|embed_audio|.*patch.*|rotary.*|inv_freq"
+)
+_ATTENTION = re.compile(r".*attn.*|.*attention.*|[qkvo]_proj|qkv|qkv_proj|query_key_value")
+_ROUTER = re.compile(r"gate|router|shared_expert_gate|e_score_correction_bias")
+_FFN = re.compile(
+    r".*mlp.*|feed_?forward|ffn|.*experts?|block_sparse_moe|densereludense"
+    r"|(gate|up|down|gate_up)_proj.*|w[123]|fc_?\d|c_fc|fc_in|fc_out|dense_h_to_4h|dense_4h_to_h"
+)
+_EMBEDDING = re.compile(r"wte|wpe|.*embed.*")
+
+# The first that fits any part of the name decides: a norm inside attention is a norm, a gate inside
+# attention is attention, and only what is neither of these can be a router or belong to the FFN.
+_TABLE = (
+    ("norm", _NORM),
+    ("lm_head", _HEAD),
+    ("other", _OTHER),
+    ("attention", _ATTENTION),
+    ("router", _ROUTER),
+    ("ffn", _FFN),
+    ("embedding", _EMBEDDING),
+)
+
+
+def role_of(name: str) -> str:
+    """The role of a tensor: one of :data:`ROLES`.
+
+    A norm is a norm wherever it stands; a router is not part of the FFN; a fused qkv is attention. What joins
+    two towers (projectors, mergers), patch convolutions and tables of rotary angles are ``other``.
+    """
+    parts = _segments(name.lower())
+    if _is_plain_head(parts):
+        return "lm_head"
+    for role, pattern in _TABLE:
+        if any(map(pattern.fullmatch, parts)):
+            return role
+    return "other"
+
+
+def layer_of(name: str) -> str:
+    """The layer that a tensor belongs to.
+
+    Returns:
+        ``3`` in the language model, ``visual.3`` in a vision tower, another tower's own name and the number
+        likewise; empty outside the layers.
+    """
+    parts = _segments(name)
+    for place, (part, number) in enumerate(itertools.pairwise(parts)):
+        if part.lower() in _LAYER_LISTS and number.isascii() and number.isdigit():
+            return ".".join([*_tower(parts[:place]), number])
+    return ""
+
+
+def _segments(name: str) -> list[str]:
+    return [part for part in name.split(".") if part not in _WRAPPERS]
+
+
+def _tower(parts: list[str]) -> list[str]:
+    label: list[str] = []
+    in_tower = False
+    for part in parts:
+        tower = _TOWERS.get(part)
+        if tower:
+            in_tower = True
+            if tower not in label:
+                label.append(tower)
+        elif part not in (_WITHIN_TOWER if in_tower else _NEUTRAL):
+            label.append(part)
+    return label
+
+
+def _is_plain_head(parts: list[str]) -> bool:
+    # ``output.weight`` of the original Llama layout, and the head that DeepSeek's extra layer shares.
+    return parts[:-1] in (["output"], ["model", "output"]) or parts[-3:-1] == ["shared_head", "head"]
