@@ -1,10 +1,40 @@
 """maskreg: git and a registry for the weight updates that post-training makes."""
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from maskreg.artifact.reader import Artifact
+    from maskreg.checkpoint import open_checkpoint
+    from maskreg.flow.apply import apply
+    from maskreg.flow.extract import extract
+    from maskreg.flow.live import apply_
 
 try:
     __version__ = version("maskreg")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["__version__"]
+__all__ = ["Artifact", "__version__", "apply", "apply_", "extract", "open_checkpoint"]
+
+# Imported when first asked for: the command line must start without torch, numpy and zarr.
+_HOMES = {
+    "Artifact": "maskreg.artifact.reader",
+    "apply": "maskreg.flow.apply",
+    "apply_": "maskreg.flow.live",
+    "extract": "maskreg.flow.extract",
+    "open_checkpoint": "maskreg.checkpoint",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

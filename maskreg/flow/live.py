@@ -1,0 +1,213 @@
+"""Applying in memory: patch the tensors of a running model, in place, on whatever device they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from maskreg.artifact.reader import Artifact
+from maskreg.errors import UsageError, WrongCheckpointError
+from maskreg.flow.chunks import rechunked
+from maskreg.flow.direction import Change, Direction, Step
+from maskreg.flow.pairing import WIDE, blocks_of
+from maskreg.flow.pipeline import ordered, worker_count
+from maskreg.patch import check_after, check_before, leaves_between
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_DTYPES = {
+    torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.float64: "F64",
+    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.int32: "I32",
+    torch.int64: "I64", torch.complex64: "C64",
+}  # fmt: skip
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+_WRAPPERS = re.compile(r"\A(?:module\.)+|(?<![^.])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+"""What DataParallel, torch.compile, FSDP and activation checkpointing put into names."""
+
+
+class _Live(NamedTuple):
+    step: Step
+    tensor: torch.Tensor
+
+
+def apply_(
+    module_or_state_dict: torch.nn.Module | Mapping[str, torch.Tensor],
+    artifact: Artifact,
+    *,
+    revert: bool = False,
+    jobs: int | None = None,
+) -> None:
+    """Patch a model in place: the source into the target, or back.
+
+    All leaves of all tensors, before and after, are checked in a first pass: when anything does not match, nothing
+    has been touched. Memory is bounded by a block for each thread (and a copy of a tensor that is not contiguous).
+    Tensors that share memory (tied weights) are patched once. Tensors that the artifact does not know stay.
+
+    Args:
+        module_or_state_dict: holds every tensor of the artifact by name; what wrappers put into names
+            (``module.``, ``_orig_mod.``) is seen through where that is unambiguous.
+        artifact: with a delta; with a reverse part to go back.
+        revert: turn the target into the source.
+        jobs: threads; by default what the machine has.
+
+    Raises:
+        WrongCheckpointError: a tensor is missing, of another dtype or shape, or not what the artifact is applied
+            to.
+        UsageError: the artifact adds, removes or reshapes tensors, which cannot be done in place.
+        PartAbsentError: the artifact has no values for this direction, or they are not here.
+        CorruptError: the artifact is damaged.
+    """
+    threads = worker_count(jobs)
+    direction = Direction(artifact, revert=revert)
+    live = _unique(_matched(direction, _tensors_of(module_or_state_dict)))
+    artifact.verify_rest(jobs=threads)
+    _for_each(live, _Patcher(direction, write=False), threads)
+    _for_each([item for item in live if item.step.change is not Change.KEEP], _Patcher(direction, write=True), threads)
+
+
+class _Patcher:
+    """Patches one tensor, on any thread; or only checks what patching would give."""
+
+    def __init__(self, direction: Direction, *, write: bool) -> None:
+        self._direction = direction
+        self._codec = direction.artifact.codec(direction.part)
+        self._write = write
+
+    def __call__(self, item: _Live) -> None:
+        # Whether gradients are recorded is a property of the thread.
+        with torch.no_grad():
+            bits = item.tensor.detach().view(_BITS[item.tensor.element_size()])
+            flat = bits.contiguous().reshape(-1)
+            self._patch(item.step, flat)
+            if self._write and not bits.is_contiguous():
+                bits.copy_(flat.reshape(bits.shape))
+
+    def _patch(self, step: Step, flat: torch.Tensor) -> None:
+        before, after = self._direction.leaves(step)
+        results = self._results(step, flat)
+        for start, stop in blocks_of(flat.numel()):
+            run = flat[start:stop]
+            if not self._write:
+                check_before(step.name, start, _on_host(run), leaves_between(before, start, stop))
+            result = next(results)
+            if self._write:
+                run.copy_(result)
+            else:
+                check_after(step.name, start, _on_host(result), leaves_between(after, start, stop))
+
+    def _results(self, step: Step, flat: torch.Tensor) -> Iterator[torch.Tensor]:
+        artifact, part = self._direction.artifact, self._direction.part
+        if step.change is Change.REPLACE and step.after is not None:
+            for values in rechunked(artifact.whole(step.row, part), step.after):
+                signed = f"<i{values.itemsize}" if values.itemsize > 1 else "u1"
+                yield torch.from_numpy(values.copy().view(signed))
+            return
+        for number, (start, stop) in enumerate(blocks_of(flat.numel())):
+            run = flat[start:stop]
+            if step.change is Change.DECODE:
+                run = self._codec.decode_tensor(run, artifact.block(part, step.row.first_block + number))
+            yield run
+
+
+def _for_each(live: list[_Live], patch: _Patcher, jobs: int) -> None:
+    with closing(ordered(patch, live, jobs=jobs)) as results:
+        for _ in results:
+            pass
+
+
+def _on_host(run: torch.Tensor) -> npt.NDArray[np.generic]:
+    return run.cpu().numpy()
+
+
+def _tensors_of(module_or_state_dict: torch.nn.Module | Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    if isinstance(module_or_state_dict, torch.nn.Module):
+        module_or_state_dict = module_or_state_dict.state_dict(keep_vars=True)
+    # State dicts may hold other things too, such as the state of a module's own making.
+    return {name: value for name, value in module_or_state_dict.items() if isinstance(value, torch.Tensor)}
+
+
+def _matched(direction: Direction, tensors: Mapping[str, torch.Tensor]) -> list[_Live]:
+    bare: dict[str, list[str]] = {}
+    for name in tensors:
+        bare.setdefault(_WRAPPERS.sub("", name), []).append(name)
+    live: list[_Live] = []
+    missing: list[Step] = []
+    for step in direction.steps.values():
+        _refuse_reshaping(step)
+        names = [step.name] if step.name in tensors else bare.get(step.name, [])
+        if len({_place(tensors[name]) for name in names}) > 1:
+            raise WrongCheckpointError(step.name, f"ambiguous here: {' or '.join(names[:3])}")
+        if names:
+            live.append(_Live(step, tensors[names[0]]))
+            _check_form(live[-1])
+        else:
+            missing.append(step)
+    found = {item.step.row.name for item in live}
+    for step in missing:
+        if step.row.name not in found:  # otherwise it is tied, and here under its other name
+            raise WrongCheckpointError(step.name, "missing in this model", hint=direction.wanted)
+    return live
+
+
+def _refuse_reshaping(step: Step) -> None:
+    if step.before != step.after:
+        verb = "adds" if step.before is None else "removes" if step.after is None else "changes dtype or shape of"
+        raise UsageError(
+            f"the artifact {verb} tensor {step.name}, which cannot be done in place",
+            hint="maskreg apply writes a new checkpoint",
+        )
+
+
+def _check_form(item: _Live) -> None:
+    step, tensor = item
+    dtype = _DTYPES.get(tensor.dtype, str(tensor.dtype))
+    if step.before is None:
+        return
+    if dtype != step.before.dtype:
+        wider = "; its stored bits are what the delta is between" if dtype in WIDE else ""
+        raise WrongCheckpointError(
+            step.name,
+            f"{dtype} in this model, {step.before.dtype} in the artifact{wider}",
+            hint=f"load the model in {step.before.dtype}, patch it, and cast it afterwards",
+        )
+    if tuple(tensor.shape) != step.before.shape:
+        raise WrongCheckpointError(
+            step.name, f"shape {list(tensor.shape)} in this model, {list(step.before.shape)} in the artifact"
+        )
+    if tensor.is_meta or hasattr(tensor, "to_local"):
+        where = "on the meta device" if tensor.is_meta else "sharded over processes"
+        raise WrongCheckpointError(step.name, f"its data is not here: it is {where}", hint="load or gather it first")
+
+
+def _unique(live: Iterable[_Live]) -> list[_Live]:
+    """One entry for each piece of memory.
+
+    Raises:
+        WrongCheckpointError: tensors that share memory here have different contents in the artifact.
+    """
+    owners: dict[tuple[object, ...], _Live] = {}
+    for item in live:
+        owner = owners.setdefault(_place(item.tensor), item)
+        if _prints(owner.step) != _prints(item.step):
+            raise WrongCheckpointError(
+                item.step.name, f"shares memory with {owner.step.name} in this model, but not in the artifact"
+            )
+    return list(owners.values())
+
+
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    if tensor.is_meta or not tensor.numel():
+        return (id(tensor),)
+    start = tensor.untyped_storage().data_ptr()
+    return (tensor.device, start, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+
+
+def _prints(step: Step) -> tuple[str, str]:
+    return step.row.source_fingerprint, step.row.target_fingerprint
