@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from maskreg.artifact.manifest import Manifest, Object, Tensor, load_manifest, l
 from maskreg.artifact.objects import VerifiedObjects
 from maskreg.artifact.table import check_table
 from maskreg.codec import Codec, get_codec
-from maskreg.digest import FINGERPRINT_BYTES, Digest, LeafHashes
+from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, NotFoundError, PartAbsentError
 from maskreg.limits import LIMITS, Limits
@@ -35,6 +35,9 @@ from maskreg.mask import Mask, TensorMask, packed_bytes
 from maskreg.progress import SILENT, Progress
 from maskreg.store.base import Store
 from maskreg.store.zarr_view import ZarrView
+
+if TYPE_CHECKING:
+    from maskreg.digest import LeafHashes
 
 _ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
     "mask": ("uint8", ()),

@@ -7,9 +7,10 @@ import shutil
 import socket
 import uuid
 from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +32,13 @@ from maskreg.artifact.manifest import (
     dump_tensors,
 )
 from maskreg.artifact.totals import six_digits, totals_of
-from maskreg.digest import FINGERPRINT_BYTES, Digest, LeafHashes, fingerprint
+from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
 from maskreg.mask import packed_bytes
 from maskreg.store.file import FileStore
 from maskreg.store.zarr_view import ZarrView
+
+if TYPE_CHECKING:
+    from maskreg.digest import LeafHashes
 
 
 class TensorLike(Protocol):
@@ -49,17 +53,29 @@ class TensorLike(Protocol):
         """Empty for a 0-D tensor."""
 
 
-class HashingStore(FileStore):
-    """A file store that remembers size and digest of everything written into it."""
+_SYNC_THREADS = 16
+# They wait for the disk, which commits many at once.
+
+
+class StagingStore(FileStore):
+    """A folder that nobody else sees yet: remembers size and digest of every object, and is synced once, at the end."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.written: dict[str, Object] = {}
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object and remember it."""
-        super().put(key, data)
+        """Write an object and remember it; durable after :meth:`sync`."""
+        path = self.path(key)
+        with self.errors("write", key):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
         self.written[key] = Object(key=key, size=len(data), sha256=str(Digest.of(data)))
+
+    def sync(self) -> None:
+        """Make everything durable, files and folders."""
+        with self.errors("write", ""), ThreadPoolExecutor(_SYNC_THREADS) as pool:
+            list(pool.map(_sync, [self.root, *self.root.rglob("*")]))
 
 
 class ArtifactWriter:
@@ -79,7 +95,7 @@ class ArtifactWriter:
         self._root = root
         self._parts = frozenset(parts)
         self._staging = root / "staging" / nonce
-        self._store = HashingStore(self._staging)
+        self._store = StagingStore(self._staging)
         self._group = zarr.open_group(
             ZarrView(self._store, GROUP + "/"), mode="w-", zarr_format=3, attributes={"schema": SCHEMA}
         )
@@ -257,18 +273,14 @@ class ArtifactWriter:
     def _publish(self, digest: Digest, objects: tuple[Object, ...]) -> None:
         place = self._root / artifact_prefix(digest)
         place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self._staging / ".tmp", ignore_errors=True)
+        self._store.sync()
         try:
             self._staging.rename(place)
         except OSError:
             if not place.is_dir():
                 raise
             self._heal(place, objects)
-        descriptor = os.open(place.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(place.parent)
 
     def _heal(self, place: Path, objects: tuple[Object, ...]) -> None:
         for key in [*(o.key for o in objects), MANIFEST]:
@@ -304,6 +316,14 @@ class _OpenTensor:
         self.energy = 0.0
         self.source_leaves: list[LeafHashes] = []
         self.target_leaves: list[LeafHashes] = []
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _stack(leaves: list[LeafHashes]) -> LeafHashes:

@@ -64,7 +64,7 @@ class FileStore:
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """The whole object; see :class:`~maskreg.store.base.Store`."""
-        with self._errors("read", key):
+        with self.errors("read", key):
             path = self.path(key)
             # Not blocking, because opening a named pipe would wait for a writer.
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -79,14 +79,14 @@ class FileStore:
     def head(self, key: str) -> ObjectInfo | None:
         """The object's size and time, or None."""
         try:
-            with self._errors("read", key):
+            with self.errors("read", key):
                 return _info(key, self.path(key).lstat())
         except NotFoundError:
             return None
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object; durable when this returns."""
-        with self._errors("write", key):
+        with self.errors("write", key):
             path = self.path(key)
             with self._temporary(data) as temporary:
                 self._in_parent(path, lambda: temporary.replace(path))
@@ -94,7 +94,7 @@ class FileStore:
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none; durable when this returns True."""
-        with self._errors("write", key):
+        with self.errors("write", key):
             path = self.path(key)
             if path.is_file():
                 return False
@@ -118,7 +118,7 @@ class FileStore:
         """Remove objects, and the folders that are left empty; one that is not there is no error."""
         touched = set()
         for key in keys:
-            with self._errors("delete", key):
+            with self.errors("delete", key):
                 path = self.root / check_key(key)
                 if os.path.realpath(path.parent) != str(path.parent):
                     raise NotAllowedError(f"{path}: symbolic links inside a store are not followed")
@@ -127,7 +127,7 @@ class FileStore:
                         path.unlink()
                         touched.add(path.parent)
         for folder in touched:
-            with self._errors("delete", str(folder)):
+            with self.errors("delete", str(folder)):
                 self._sync_folders(self._prune(folder))
 
     def clock(self) -> datetime:
@@ -141,7 +141,7 @@ class FileStore:
             return datetime.now(UTC)
 
     def _walk(self, folder: Path, prefix: str) -> Iterator[ObjectInfo]:
-        with self._errors("list", prefix or "/"):
+        with self.errors("list", prefix or "/"):
             try:
                 with os.scandir(folder) as entries:
                     # A folder sorts as its keys do, with the slash: "a-b/x" comes before "a/x".
@@ -155,7 +155,7 @@ class FileStore:
             if name.endswith("/"):
                 yield from self._walk(folder / entry.name, key)
                 continue
-            with self._errors("list", key), contextlib.suppress(FileNotFoundError):
+            with self.errors("list", key), contextlib.suppress(FileNotFoundError):
                 if info := _info(key, entry.stat(follow_symlinks=False)):
                     yield info
 
@@ -222,7 +222,8 @@ class FileStore:
             folder = folder.parent
 
     @contextlib.contextmanager
-    def _errors(self, verb: str, key: str) -> Iterator[None]:
+    def errors(self, verb: str, key: str) -> Iterator[None]:
+        """Turn what the operating system says while ``verb``-ing ``key`` into this package's errors."""
         try:
             yield
         except MaskregError:

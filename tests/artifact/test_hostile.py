@@ -1,0 +1,217 @@
+"""Documents from outside: what a forged but self-consistent artifact may not do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maskreg.artifact.arrays import ArrayCheck
+from maskreg.artifact.layout import artifact_prefix, part_of
+from maskreg.artifact.manifest import load_manifest, load_tensors
+from maskreg.artifact.reader import Artifact
+from maskreg.codec.zstd import pack_frame
+from maskreg.digest import Digest
+from maskreg.document import canonical
+from maskreg.errors import CorruptError, DataError, FormatError, LimitError, MaskregError
+from maskreg.limits import Limits
+from maskreg.store.file import FileStore
+from tests.artifact.making import pair, write
+
+
+def forge(root: Path, digest: Digest, change: dict[str, bytes], edit: Any = None) -> Digest:
+    """Replace objects (None deletes) and make a manifest that agrees with them, as a hostile publisher would."""
+    store, prefix = FileStore(root), artifact_prefix(digest)
+    manifest = json.loads(store.get(prefix + "manifest.json", max_bytes=1 << 22))
+    objects = {o["key"]: store.get(prefix + o["key"], max_bytes=1 << 27) for o in manifest["objects"]} | change
+    manifest["objects"] = [
+        {"key": k, "size": len(d), "sha256": str(Digest.of(d))} for k, d in sorted(objects.items()) if d is not None
+    ]
+    if edit:
+        edit(manifest)
+    data = canonical(manifest)
+    forged = Digest.of(data)
+    for key, value in objects.items():
+        if ".." not in key and value is not None:
+            store.put(artifact_prefix(forged) + key, value)
+    store.put(artifact_prefix(forged) + "manifest.json", data)
+    return forged
+
+
+def use(root: Path, digest: Digest) -> None:
+    artifact = Artifact.open(FileStore(root), digest)
+    artifact.verify()
+    for row in artifact.tensors:
+        artifact.leaves(row)
+        if row.numel:
+            artifact.mask[row.name].to_bool()
+        for i in range(row.blocks):
+            artifact.block("delta", row.first_block + i)
+
+
+def tensors_of(root: Path, digest: Digest) -> dict[str, Any]:
+    data = FileStore(root).get(artifact_prefix(digest) + "tensors.json", max_bytes=1 << 20)
+    table: dict[str, Any] = json.loads(data)
+    return table
+
+
+EDITS: dict[str, tuple[str, Any]] = {
+    "offset beyond": ("bit_offset", 1 << 40),
+    "negative": ("bit_offset", -64),
+    "huge numel": ("numel", 1 << 62),
+    "more blocks": ("blocks", 5),
+    "shape": ("source_shape", [1 << 45]),
+    "nnz": ("nnz", 1 << 30),
+    "float count": ("numel", 2145.0),
+    "text count": ("numel", "2145"),
+    "control name": ("name", "a\n\0b"),
+    "long name": ("name", "x" * 2000),
+    "twice": ("name", "model.norm.weight"),
+    "leaves": ("leaves", 7),
+    "infinite": ("energy", 1e999),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_forged_tensor_tables_are_refused(tmp_path: Path, edit: str) -> None:
+    digest = write(tmp_path, pair())
+    table = tensors_of(tmp_path, digest)
+    field, value = EDITS[edit]
+    table["tensors"][0][field] = value
+    data = json.dumps(table).encode()
+    with pytest.raises(DataError):
+        use(tmp_path, forge(tmp_path, digest, {"tensors.json": data}))
+
+
+def test_names_that_look_like_paths_are_only_names(tmp_path: Path) -> None:
+    tensors = {"../../etc/x": pair()["scale"], "/abs": pair()["none"], "a//b": pair()["model.norm.weight"]}
+    use(tmp_path / "root", write(tmp_path / "root", tensors))
+    assert [p.name for p in tmp_path.iterdir()] == ["root"]
+
+
+META_EDITS: dict[str, Any] = {
+    "shape": lambda m: m.update(shape=[1 << 45]),
+    "negative": lambda m: m.update(shape=[-1]),
+    "dtype": lambda m: m.update(data_type="float64"),
+    "fill": lambda m: m.update(fill_value=1),
+    "codec": lambda m: m["codecs"][0]["configuration"]["codecs"].insert(0, {"name": "numcodecs.pickle"}),
+    "blosc": lambda m: m["codecs"][0]["configuration"]["codecs"].insert(1, {"name": "blosc"}),
+    "outer": lambda m: m.update(codecs=[{"name": "bytes"}]),
+    "two": lambda m: m["codecs"].append({"name": "crc32c"}),
+    "chunks": lambda m: m["chunk_grid"]["configuration"].update(chunk_shape=[1 << 40]),
+    "zero": lambda m: m["codecs"][0]["configuration"].update(chunk_shape=[0]),
+    "no sum": lambda m: m["codecs"][0]["configuration"].update(codecs=[{"name": "bytes"}]),
+    "group": lambda m: m.update(node_type="group"),
+    "format": lambda m: m.update(zarr_format=2),
+    "missing": lambda m: m.pop("codecs"),
+    "keys": lambda m: m.update(chunk_key_encoding={"name": "v2", "configuration": {"separator": "."}}),
+    "transform": lambda m: m.update(storage_transformers=[{"name": "x"}]),
+}
+
+
+@pytest.mark.parametrize("array", ["mask", "delta", "delta_index", "leaves"])
+@pytest.mark.parametrize("edit", META_EDITS)
+def test_forged_array_metadata_is_refused(tmp_path: Path, edit: str, array: str) -> None:
+    digest = write(tmp_path, pair())
+    key = f"data.zarr/{array}/zarr.json"
+    meta = json.loads(FileStore(tmp_path).get(artifact_prefix(digest) + key, max_bytes=1 << 16))
+    META_EDITS[edit](meta)
+    with pytest.raises(DataError):
+        use(tmp_path, forge(tmp_path, digest, {key: json.dumps(meta).encode()}))
+
+
+@pytest.mark.parametrize(
+    "key", ["data.zarr/mask/c/0", "data.zarr/delta/c/0", "data.zarr/leaves/c/0/0/0", "tensors.json"]
+)
+def test_a_manifest_that_lists_less_never_reads_as_zeros(tmp_path: Path, key: str) -> None:
+    digest = write(tmp_path, pair())
+    with pytest.raises(DataError):
+        use(tmp_path, forge(tmp_path, digest, {key: None}))  # type: ignore[dict-item]
+
+
+KEYS = ["../x", "data.zarr/../../x", "/abs", "data.zarr//x", "files/a\\b", "files/\x00", "other/x", "doomed", ""]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_keys_stay_inside(tmp_path: Path, key: str) -> None:
+    digest = write(tmp_path / "root", pair())
+
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["objects"].append({"key": key, "size": 1, "sha256": "sha256:" + "0" * 64})
+        manifest["objects"].sort(key=lambda o: o["key"])
+
+    with pytest.raises(DataError):
+        use(tmp_path / "root", forge(tmp_path / "root", digest, {}, edit))
+    assert [p.name for p in tmp_path.iterdir()] == ["root"]
+
+
+def test_limits_hold_before_anything_is_parsed(tmp_path: Path) -> None:
+    digest = write(tmp_path, pair())
+    store = FileStore(tmp_path)
+    for limits in (Limits(tensors=2), Limits(objects=3), Limits(object_bytes=100), Limits(zarr_json_bytes=10)):
+        with pytest.raises(LimitError):
+            _ = Artifact.open(store, digest, limits=limits).mask["scale"]
+    deep = b"[" * 100_000
+    with pytest.raises(LimitError):
+        load_manifest(deep, Digest.of(deep))
+    with pytest.raises(LimitError):
+        load_tensors(deep)
+
+
+def test_other_schemas_are_refused_with_advice(tmp_path: Path) -> None:
+    digest = write(tmp_path, pair())
+    with pytest.raises(FormatError, match="schema") as caught:
+        use(tmp_path, forge(tmp_path, digest, {}, lambda m: m.update(schema="maskreg.artifact/2")))
+    assert "upgrade" in caught.value.hint
+
+
+def test_unknown_keys_are_ignored_but_covered(tmp_path: Path) -> None:
+    digest = write(tmp_path, pair())
+    newer = forge(tmp_path, digest, {}, lambda m: m.update(novelty=1))
+    assert newer != digest
+    use(tmp_path, newer)
+
+
+def test_a_compressed_chunk_must_announce_a_chunk() -> None:
+    meta = {
+        "zarr_format": 3, "node_type": "array", "shape": [64], "data_type": "uint8", "fill_value": 0,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [64]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": [{"name": "sharding_indexed", "configuration": {
+            "chunk_shape": [64], "codecs": [{"name": "bytes"}, {"name": "zstd"}, {"name": "crc32c"}],
+            "index_codecs": [{"name": "bytes"}, {"name": "crc32c"}]}}],
+    }  # fmt: skip
+    check = ArrayCheck(json.dumps(meta).encode(), "mask", "uint8", ())
+    for size, fine in ((64, True), (1 << 26, False)):
+        frame = pack_frame(np.zeros(size, np.uint8), 1) + b"\0\0\0\0"
+        shard = frame + np.array([0, len(frame)], "<u8").tobytes() + b"\0\0\0\0"
+        if fine:
+            check.check_shard("k", shard)
+        else:
+            with pytest.raises(CorruptError, match="announce 64"):
+                check.check_shard("k", shard)
+    with pytest.raises(CorruptError, match="outside"):
+        check.check_shard("k", np.array([5, 1 << 60], "<u8").tobytes() + b"\0\0\0\0")
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=300)
+def test_garbage_documents_give_deliberate_errors(garbage: bytes) -> None:
+    for load in (lambda: load_manifest(garbage, Digest.of(garbage)), lambda: load_tensors(garbage)):
+        with pytest.raises(MaskregError):
+            load()
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("tensors.json", ""), ("data.zarr/zarr.json", ""), ("data.zarr/leaves/c/0/0/0", ""),
+        ("data.zarr/mask/zarr.json", "mask"), ("data.zarr/delta_index/c/0", "delta"), ("data.zarr/whole/c/0", "delta"),
+        ("files/config.json", "delta"), ("reverse_files/config.json", "reverse"), ("data.zarr/reverse/c/3", "reverse"),
+    ],
+)  # fmt: skip
+def test_every_key_has_one_part(key: str, part: str) -> None:
+    assert part_of(key) == part
