@@ -75,7 +75,7 @@ def test_larger_than_a_block_and_a_shard(tmp_path: Path) -> None:
 def test_any_zarr_reader_opens_the_mask(tmp_path: Path, fraction: float) -> None:
     rng = np.random.default_rng(1)
     source = rng.integers(1, 1 << 15, 900_001, np.uint16)
-    tensors: Pair = {"big": (source, source ^ (rng.random(source.size) < fraction).astype(np.uint16)), **pair()}
+    tensors: Pair = {"big": (source, (source ^ (rng.random(source.size) < fraction)).astype(np.uint16)), **pair()}
     digest = write(tmp_path, tensors)
     folder = tmp_path / artifact_prefix(digest)
     with_zarr = np.asarray(zarr.open_group(str(folder / "data.zarr"), mode="r")["mask"][:])  # type: ignore[index]
