@@ -1,1 +1,62 @@
 """Where bytes live: keys to small objects, in a directory, in a bucket or in memory, and the ref log on top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from maskreg.errors import ConfigError
+from maskreg.settings import StoreOptions
+from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.file import FileStore
+from maskreg.store.memory import MemoryStore
+from maskreg.store.s3 import S3Store
+
+__all__ = ["STORES", "FileStore", "MemoryStore", "ObjectInfo", "S3Store", "Store", "open_store"]
+
+
+def _file(url: SplitResult, options: StoreOptions) -> Store:
+    if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
+        raise ConfigError("a file store is written file:///absolute/path")
+    return FileStore(Path(unquote(url.path)))
+
+
+def _s3(url: SplitResult, options: StoreOptions) -> Store:
+    if not url.netloc:
+        raise ConfigError("an S3 store is written s3://bucket/prefix")
+    return S3Store(url.netloc, url.path, options)
+
+
+def _memory(url: SplitResult, options: StoreOptions) -> Store:
+    return MemoryStore.named(url.netloc) if url.netloc else MemoryStore()
+
+
+STORES: dict[str, Callable[[SplitResult, StoreOptions], Store]] = {"file": _file, "memory": _memory, "s3": _s3}
+"""How a store is opened, by the scheme of its URL."""
+
+
+def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # noqa: B008 - a frozen value
+    """Open the store at ``url``; nothing is read or written yet.
+
+    Args:
+        url: a path, ``file:///path``, ``s3://bucket/prefix`` or ``memory://name``.
+        options: how to talk to a store that is a service.
+
+    Raises:
+        ConfigError: an unknown scheme, a malformed URL, or one with a user, a password or a query in it.
+    """
+    if "://" not in url:
+        if not url:
+            raise ConfigError("a store's URL is empty")
+        return FileStore(Path(url).expanduser())
+    parts = urlsplit(url)
+    # Such a URL is not repeated here: it may hold the password that it should not.
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ConfigError(
+            f"a {parts.scheme}:// URL has a user, a password, a query or a fragment in it",
+            hint="write it without; credentials come from the AWS chain, such as AWS_PROFILE",
+        )
+    if parts.scheme not in STORES:
+        raise ConfigError(f"no store has the scheme {parts.scheme}://; there are {', '.join(sorted(STORES))}")
+    return STORES[parts.scheme](parts, options)

@@ -1,0 +1,153 @@
+"""One entry of the ref log: what it says, how it is written, and how it is read with suspicion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from maskreg.digest import Digest
+from maskreg.document import canonical, parse_object
+from maskreg.errors import CorruptError, FormatError
+from maskreg.limits import LIMITS
+from maskreg.ref import Card, Ref
+
+SCHEMA = "maskreg.ref-entry/1"
+REFS = "refs/"
+_MAX_TEXT_CHARS = 1_024
+
+
+@dataclass(frozen=True)
+class RefEntry:
+    """One step in the life of a tag.
+
+    Attributes:
+        project: namespace of the ref.
+        name: the artifact's name.
+        tag: the tag.
+        n: number of this entry, from 1 on.
+        digest: where the tag stands; None when it was deleted.
+        deleted: whether the tag was deleted; the digest is then None, and only then.
+        card: what people say about the artifact.
+        by: who moved the tag.
+        at: when, by the clock of whoever did (aware, UTC).
+        write_id: random, to recognise one's own write after a lost answer.
+        origin: name of the remote that it was pulled from; empty when made here.
+    """
+
+    project: str
+    name: str
+    tag: str
+    n: int
+    digest: Digest | None
+    deleted: bool
+    card: Card
+    by: str
+    at: datetime
+    write_id: str
+    origin: str = ""
+
+    @property
+    def ref(self) -> Ref:
+        """The tag that moved, not pinned."""
+        return Ref(self.project, self.name, self.tag)
+
+    @property
+    def key(self) -> str:
+        """Where the entry is stored."""
+        return entry_key(self.ref, self.n)
+
+    def says_the_same(self, other: RefEntry) -> bool:
+        """Whether both say the same about the artifact, whoever wrote them and when."""
+        return (self.digest, self.deleted, self.card) == (other.digest, other.deleted, other.card)
+
+    def to_bytes(self) -> bytes:
+        """The entry as it is stored."""
+        return canonical(
+            {
+                "schema": SCHEMA,
+                "n": self.n,
+                "project": self.project,
+                "name": self.name,
+                "tag": self.tag,
+                "digest": self.digest,
+                "deleted": self.deleted,
+                "card": self.card.to_json(),
+                "by": self.by,
+                "at": self.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+                "write_id": self.write_id,
+                "origin": self.origin,
+            }
+        )
+
+    @classmethod
+    def parse(cls, key: str, data: bytes) -> RefEntry:
+        """Read an entry from outside; unknown fields are ignored.
+
+        Raises:
+            CorruptError: it is an entry of another tag or number than ``key`` says.
+            FormatError, LimitError: it is no entry, or of a version that is not known.
+        """
+        row = parse_object(data, key, max_bytes=LIMITS.ref_bytes)
+        if row.get("schema") != SCHEMA:
+            raise FormatError(
+                f"{key}: the schema {row.get('schema')!r} is not known", hint="pip install --upgrade maskreg"
+            )
+        project, name, tag = _text(key, row, "project"), _text(key, row, "name"), _text(key, row, "tag")
+        n = row.get("n")
+        if type(n) is not int or entry_key(Ref(project, name, tag), n) != key:
+            raise CorruptError(key, f"the entry inside is number {n!r} of {project}/{name}:{tag}")
+        digest = _digest(key, row)
+        if row.get("deleted") is not (digest is None):
+            raise FormatError(f"{key}: an entry is deleted, or it has a digest")
+        return cls(
+            *(project, name, tag, n, digest, digest is None, _card(key, row)),
+            by=_text(key, row, "by"),
+            at=_time(key, row),
+            write_id=_text(key, row, "write_id"),
+            origin=_text(key, row, "origin"),
+        )
+
+
+def entry_key(ref: Ref, n: int) -> str:
+    """Where entry ``n`` of a tag is stored."""
+    return f"{REFS}{ref.path}/{n:020d}.json"
+
+
+def _text(key: str, row: dict[str, Any], name: str) -> str:
+    value = row.get(name)
+    # Shown to people as it is, so nothing that moves a terminal's cursor.
+    if not isinstance(value, str) or len(value) > _MAX_TEXT_CHARS or not value.isprintable():
+        raise FormatError(f"{key}: {name} is not a printable text of up to {_MAX_TEXT_CHARS} characters")
+    return value
+
+
+def _digest(key: str, row: dict[str, Any]) -> Digest | None:
+    value = row.get("digest")
+    if value is None:
+        return None
+    try:
+        return Digest(str(value))
+    except ValueError as error:
+        raise FormatError(f"{key}: {error}") from error
+
+
+def _card(key: str, row: dict[str, Any]) -> Card:
+    try:
+        card = Card.from_json(row.get("card"))
+        # JSON can hold halves of characters, which no terminal and no file takes.
+        canonical(card.to_json())
+    except ValueError as error:
+        raise FormatError(f"{key}: {error}") from error
+    return card
+
+
+def _time(key: str, row: dict[str, Any]) -> datetime:
+    text = _text(key, row, "at")
+    try:
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is None:
+            raise ValueError("it has no time zone")
+        return at.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise FormatError(f"{key}: {text!r} is not a time") from error

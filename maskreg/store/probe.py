@@ -1,0 +1,81 @@
+"""What a store really does: whether create-only writes hold, and which permission is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+from uuid import uuid4
+
+from maskreg.errors import ConfigError, CorruptError, NotAllowedError
+from maskreg.store.base import Store
+from maskreg.store.s3_errors import PERMISSIONS
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The outcome of probing a store that can be read, written, listed and deleted from.
+
+    Attributes:
+        create_only: ``safe`` when the second of two create-only writes was refused; ``unsafe`` when it
+            replaced the first; ``unsupported`` when the store does not know such writes.
+        reason: why it is not safe, for people; empty when it is.
+    """
+
+    create_only: Literal["safe", "unsafe", "unsupported"]
+    reason: str = ""
+
+    @property
+    def safe(self) -> bool:
+        """Whether refs can live in the store without a lock elsewhere."""
+        return self.create_only == "safe"
+
+
+def probe(store: Store) -> Probe:
+    """Try every method of a store on two small objects, which are removed again.
+
+    Raises:
+        NotAllowedError: a permission is missing; the message names it.
+        NotFoundError: the bucket is not there.
+        UnavailableError: the store does not answer.
+        CorruptError: the store does not give back what it was given.
+    """
+    folder = f"probe/{uuid4().hex}/"
+    written, created = folder + "written", folder + "created"
+    _try(store, "put", lambda: store.put(written, b"written"))
+    try:
+        _check_round_trip(store, folder, written)
+        return _try(store, "create", lambda: _create_twice(store, created))
+    finally:
+        _try(store, "delete", lambda: store.delete([written, created]))
+        if _try(store, "get", lambda: store.head(written)) is not None:
+            raise CorruptError(written, f"{store.url} still has it after it was deleted")
+
+
+def _check_round_trip(store: Store, folder: str, key: str) -> None:
+    if _try(store, "get", lambda: store.get(key, max_bytes=64)) != b"written":
+        raise CorruptError(key, f"{store.url} gives back other bytes than it was given")
+    if _try(store, "list", lambda: [info.key for info in store.list(folder)]) != [key]:
+        raise CorruptError(key, f"{store.url} does not list what was just written")
+
+
+def _create_twice(store: Store, key: str) -> Probe:
+    try:
+        first, second = store.create(key, b"first"), store.create(key, b"second")
+    except ConfigError as error:
+        return Probe("unsupported", error.message)
+    if first and not second and store.get(key, max_bytes=64) == b"first":
+        return Probe("safe")
+    return Probe("unsafe", f"{store.url} lets a create-only write replace what is there")
+
+
+def _try(store: Store, operation: str, action: Callable[[], _T]) -> _T:
+    try:
+        return action()
+    except NotAllowedError as error:
+        raise NotAllowedError(
+            f"{store.url}: not allowed to {operation} ({PERMISSIONS[operation]} in S3's words): {error.message}",
+            hint=error.hint,
+        ) from error

@@ -1,0 +1,268 @@
+"""A store in a bucket of S3 or of anything that speaks its language, through boto3."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from maskreg.errors import ConfigError, LimitError, UnavailableError
+from maskreg.settings import StoreOptions
+from maskreg.store.base import ObjectInfo
+from maskreg.store.keys import check_key, check_prefix, is_clean
+from maskreg.store.s3_errors import status_of, translated
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_CONNECTIONS = 32
+_DELETERS = 8
+_PAUSE_SECONDS = 0.05
+
+
+class S3Store:
+    """Objects in a bucket, below a prefix. Credentials come from the AWS chain at the first request.
+
+    Args:
+        bucket: name of the bucket, which must be there.
+        prefix: where in the bucket; empty for its root.
+        options: how to talk to the service.
+        connect_seconds: how long to wait for a connection.
+        read_seconds: how long to wait for the next bytes of an answer.
+        attempts: how often a request is made before the service counts as unavailable.
+
+    Raises:
+        ConfigError: an endpoint with a user or password in it, a profile or CA bundle that is not there.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str = "",
+        options: StoreOptions = StoreOptions(),  # noqa: B008 - a frozen value
+        *,
+        connect_seconds: float = 10,
+        read_seconds: float = 60,
+        attempts: int = 5,
+    ) -> None:
+        prefix = prefix.strip("/")
+        _check_options(options)
+        self._arguments = (bucket, prefix, options, connect_seconds, read_seconds, attempts)
+        self._bucket = bucket
+        self._root = check_key(prefix) + "/" if prefix else ""
+        self._attempts = attempts
+        self._starting = threading.Lock()
+        self._made: S3Client | None = None
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+
+    def get(self, key: str, *, max_bytes: int) -> bytes:
+        """The whole object; see :class:`~maskreg.store.base.Store`.
+
+        An answer that breaks off is asked for again, as often as ``attempts`` allows.
+        """
+        check_key(key)
+        for attempt in range(1, self._attempts + 1):
+            with self._errors("get", key):
+                answer = self._client.get_object(Bucket=self._bucket, Key=self._root + key)
+                with closing(answer["Body"]) as body:
+                    data = _read(body, key, answer.get("ContentLength"), max_bytes)
+            if data is not None:
+                return data
+            _pause(attempt)
+        raise UnavailableError(f"{self.url}: get: the answer for {key} broke off {self._attempts} times")
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """The object's size and time, or None."""
+        check_key(key)
+        with self._errors("head", key):
+            try:
+                answer = self._client.head_object(Bucket=self._bucket, Key=self._root + key)
+            except self._client.exceptions.ClientError as error:
+                if status_of(error) == 404:
+                    return None
+                raise
+        return ObjectInfo(key, answer["ContentLength"], answer["LastModified"].astimezone(UTC))
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write or replace an object, in one request."""
+        check_key(key)
+        with self._errors("put", key):
+            self._client.put_object(Bucket=self._bucket, Key=self._root + key, Body=bytes(data))
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write an object only if there is none, in one conditional request.
+
+        Raises:
+            ConfigError: the service does not support create-only writes.
+        """
+        check_key(key)
+        for attempt in range(1, self._attempts + 1):
+            with self._errors("create", key):
+                try:
+                    self._client.put_object(
+                        Bucket=self._bucket, Key=self._root + key, Body=bytes(data), IfNoneMatch="*"
+                    )
+                    return True
+                except self._client.exceptions.ClientError as error:
+                    if status_of(error) == 412:
+                        return False
+                    # Somebody writes the same key at this very moment, and neither has won yet.
+                    if status_of(error) != 409:
+                        raise
+            _pause(attempt)
+        raise UnavailableError(f"{self.url}: create: {key} stayed contended after {self._attempts} attempts")
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects whose key begins with ``prefix``, in key order; names that are no clean keys are left out."""
+        check_prefix(prefix)
+        # Sorted here: some services list a folder's keys together, so that "a/x" comes before "a-b".
+        return iter(sorted(self._pages(prefix), key=lambda info: info.key))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove objects; one that is not there is no error.
+
+        One request each: services disagree on which checksum they want with a request for many.
+        """
+        clean = [check_key(key) for key in keys]
+        if not clean:
+            return
+        with ThreadPoolExecutor(min(_DELETERS, len(clean))) as pool:
+            for _ in pool.map(self._delete_one, clean):
+                pass
+
+    def clock(self) -> datetime:
+        """The time by the service's clock, to the second."""
+        with self._errors("list"):
+            answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._root, MaxKeys=1)
+            date = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
+            return parsedate_to_datetime(date).astimezone(UTC)
+
+    def close(self) -> None:
+        """Close the connections; the store must not be used afterwards."""
+        if self._made is not None:
+            self._made.close()
+
+    @property
+    def _client(self) -> S3Client:
+        with self._starting:
+            if self._made is None:
+                with self._errors("list"):
+                    self._made = self._connect()
+            return self._made
+
+    def _connect(self) -> S3Client:
+        import boto3
+        from botocore.config import Config
+
+        _, _, options, connect_seconds, read_seconds, attempts = self._arguments
+        session = boto3.Session(profile_name=options.profile or None, region_name=options.region or None)
+        client = session.client(
+            "s3",
+            endpoint_url=options.endpoint or None,
+            region_name=session.region_name or "us-east-1",
+            verify=options.ca_bundle or None,
+            config=Config(
+                signature_version="s3v4",
+                s3={"addressing_style": _addressing(options)},
+                request_checksum_calculation=options.checksums,
+                response_checksum_validation=options.checksums,
+                connect_timeout=connect_seconds,
+                read_timeout=read_seconds,
+                retries={"mode": "standard", "total_max_attempts": attempts},
+                max_pool_connections=_CONNECTIONS,
+            ),
+        )
+        weakref.finalize(self, client.close)
+        return client
+
+    def _pages(self, prefix: str) -> Iterator[ObjectInfo]:
+        token: dict[str, Any] = {}
+        while True:
+            with self._errors("list"):
+                page = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._root + prefix, **token)
+            for row in page.get("Contents", ()):
+                key = row["Key"].removeprefix(self._root)
+                if is_clean(key):
+                    yield ObjectInfo(key, row["Size"], row["LastModified"].astimezone(UTC))
+            if not page.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _delete_one(self, key: str) -> None:
+        with self._errors("delete", key):
+            self._client.delete_object(Bucket=self._bucket, Key=self._root + key)
+
+    def _errors(self, operation: str, key: str = "") -> AbstractContextManager[None]:
+        return translated(self.url, self._bucket, operation, key)
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.url!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, S3Store) and self._arguments == other._arguments
+
+    def __hash__(self) -> int:
+        return hash(self._arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, self._arguments
+
+
+def _unpickle(bucket: str, prefix: str, options: StoreOptions, *patience: Any) -> S3Store:
+    connect_seconds, read_seconds, attempts = patience
+    return S3Store(
+        bucket, prefix, options, connect_seconds=connect_seconds, read_seconds=read_seconds, attempts=attempts
+    )
+
+
+def _read(body: Any, key: str, size: int | None, max_bytes: int) -> bytes | None:
+    """The body, or None when it broke off."""
+    from botocore.exceptions import HTTPClientError, IncompleteReadError, ResponseStreamingError
+    from urllib3.exceptions import HTTPError
+
+    if size is not None and size > max_bytes:
+        raise LimitError(f"{key}: {size} bytes; the limit is {max_bytes}")
+    try:
+        data: bytes = body.read(max_bytes + 1)
+    except (HTTPClientError, IncompleteReadError, ResponseStreamingError, HTTPError, OSError):
+        return None
+    if len(data) > max_bytes:
+        raise LimitError(f"{key}: more than {max_bytes} bytes, which is the limit")
+    return data if size is None or len(data) == size else None
+
+
+def _check_options(options: StoreOptions) -> None:
+    if options.endpoint:
+        parts = urlsplit(options.endpoint)
+        # The endpoint itself is not repeated here: it may hold the password that it should not.
+        if "@" in parts.netloc or parts.query:
+            raise ConfigError(
+                "the endpoint of a store has a user, a password or a query in it",
+                hint="credentials come from the AWS chain: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and its secret",
+            )
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ConfigError(f"{options.endpoint!r} is not an endpoint: write http(s)://host[:port]")
+    if options.ca_bundle and not Path(options.ca_bundle).exists():
+        raise ConfigError(f"the CA bundle {options.ca_bundle} is not there")
+
+
+def _addressing(options: StoreOptions) -> Literal["auto", "path", "virtual"]:
+    if options.addressing != "auto":
+        return options.addressing
+    # Few services other than AWS answer to a host name for each bucket.
+    given = options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return "path" if given else "auto"
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 2**attempt)

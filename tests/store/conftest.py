@@ -1,0 +1,37 @@
+"""The stores that every contract test runs over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from maskreg.settings import StoreOptions
+from maskreg.store import FileStore, MemoryStore, S3Store, Store
+from tests.servers import S3Server
+
+
+@pytest.fixture(scope="session")
+def bucket(s3_server: S3Server) -> str:
+    return s3_server.new_bucket()
+
+
+@pytest.fixture
+def s3_store(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    store = S3Store(bucket, f"team/{uuid4().hex}", StoreOptions(endpoint=s3_server.endpoint))
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "file":
+        return FileStore(tmp_path / "store")
+    if request.param == "memory":
+        return MemoryStore()
+    found: S3Store = request.getfixturevalue("s3_store")
+    return found

@@ -1,0 +1,184 @@
+"""What every store promises, tried on each of them."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, timedelta
+from threading import Barrier
+
+import pytest
+
+from maskreg.errors import LimitError, NotFoundError
+from maskreg.store import Store
+from maskreg.store.probe import probe
+
+WRITERS = 16
+
+
+def keys(store: Store, prefix: str = "") -> list[str]:
+    return [info.key for info in store.list(prefix)]
+
+
+def test_an_empty_store_has_nothing(store: Store) -> None:
+    assert keys(store) == keys(store, "a/") == []
+    assert store.head("a") is None
+    store.delete(["a", "b/c"])
+    with pytest.raises(NotFoundError, match="there is no a"):
+        store.get("a", max_bytes=1)
+
+
+@pytest.mark.parametrize("data", [b"", b"x", bytes(range(256)) * 5000], ids=["empty", "one", "1.3 MB"])
+def test_put_and_get(store: Store, data: bytes) -> None:
+    store.put("a/b", data)
+    assert store.get("a/b", max_bytes=len(data)) == data
+    info = store.head("a/b")
+    assert info is not None
+    assert (info.key, info.size) == ("a/b", len(data))
+    assert [(i.key, i.size) for i in store.list("a/")] == [("a/b", len(data))]
+
+
+def test_put_replaces(store: Store) -> None:
+    store.put("a", b"longer than the next")
+    store.put("a", b"next")
+    assert store.get("a", max_bytes=100) == b"next"
+
+
+def test_put_takes_any_buffer(store: Store) -> None:
+    for data in (bytearray(b"abc"), memoryview(b"abc")):
+        store.put("a", data)  # type: ignore[arg-type]
+        assert store.get("a", max_bytes=3) == b"abc"
+
+
+def test_get_refuses_what_is_larger_than_the_limit(store: Store) -> None:
+    store.put("a", b"0123456789")
+    assert store.get("a", max_bytes=10) == b"0123456789"
+    for limit in (9, 0):
+        with pytest.raises(LimitError, match=f"limit is {limit}"):
+            store.get("a", max_bytes=limit)
+
+
+def test_create_only_writes_once(store: Store) -> None:
+    assert store.create("a/b", b"first") is True
+    assert store.create("a/b", b"second") is False
+    assert store.get("a/b", max_bytes=10) == b"first"
+    store.delete(["a/b"])
+    assert store.create("a/b", b"third") is True
+
+
+def test_create_does_not_replace_what_put_wrote(store: Store) -> None:
+    store.put("a", b"first")
+    assert store.create("a", b"second") is False
+    assert store.get("a", max_bytes=10) == b"first"
+
+
+def test_a_race_to_create_has_one_winner(store: Store) -> None:
+    start = Barrier(WRITERS)
+
+    def write(i: int) -> bool:
+        start.wait()
+        return store.create("race/won", b"%d" % i)
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        won = list(pool.map(write, range(WRITERS)))
+    assert won.count(True) == 1
+    assert store.get("race/won", max_bytes=10) == b"%d" % won.index(True)
+
+
+def test_delete_takes_many_and_leaves_the_rest(store: Store) -> None:
+    for key in ("a/1", "a/2", "a/3", "b"):
+        store.put(key, b"")
+    store.delete(["a/1", "a/3", "a/absent"])
+    assert keys(store) == ["a/2", "b"]
+    store.delete(iter(["a/2", "b"]))
+    assert keys(store) == []
+
+
+def test_a_deleted_place_can_be_used_again(store: Store) -> None:
+    for _ in range(3):
+        store.put("deep/down/a", b"x")
+        assert store.create("deep/down/a", b"y") is False
+        store.delete(["deep/down/a"])
+        assert keys(store) == []
+
+
+def test_list_is_in_key_order_and_by_whole_segments(store: Store) -> None:
+    found = ["a-b/x", "a.json", "a/b-c", "a/b/c", "a/b0", "a0", "ab/x", "b", "z/é", "z/日本", "ä"]
+    for key in reversed(found):
+        store.put(key, b"")
+    assert sorted(found) == found
+    assert keys(store) == found
+    assert keys(store, "a/") == ["a/b-c", "a/b/c", "a/b0"]
+    assert keys(store, "a/b/") == ["a/b/c"]
+    assert keys(store, "absent/") == []
+
+
+def test_list_goes_on_after_a_thousand(store: Store) -> None:
+    # Names around the slash, so that pages break where services that think in folders order them otherwise.
+    names = sorted(f"many/{i % 7}{mark}{i:04d}" for i in range(300) for mark in "-./0")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: store.put(key, b""), names))
+    assert keys(store, "many/") == names
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", "a\\b", "a\0b", "a\nb", "a\x7fb", "\ud800"),
+        *(".tmp/a", "a" * 256, "a/" * 512 + "a"),
+    ],
+)
+def test_keys_that_are_not_clean_are_refused(store: Store, key: str) -> None:
+    for action in (
+        lambda: store.get(key, max_bytes=1),
+        lambda: store.head(key),
+        lambda: store.put(key, b""),
+        lambda: store.create(key, b""),
+        lambda: store.delete([key]),
+        lambda: list(store.list(key + "/")),
+    ):
+        with pytest.raises(ValueError, match=r"is not a (key|prefix)"):
+            action()
+    assert keys(store) == []
+
+
+def test_a_prefix_ends_with_a_slash(store: Store) -> None:
+    with pytest.raises(ValueError, match="must end with"):
+        list(store.list("a"))
+
+
+@pytest.mark.parametrize("key", ["a b", "a+b&c=d?e#f%20", "...", ".hidden", "a:b@c", "é/日本", "'\"<>|*"])
+def test_keys_may_be_strange(store: Store, key: str) -> None:
+    store.put(key, key.encode())
+    assert keys(store) == [key]
+    assert store.get(key, max_bytes=100) == key.encode()
+    store.delete([key])
+    assert store.head(key) is None
+
+
+def test_times_are_those_of_the_stores_clock(store: Store) -> None:
+    # A clock may tick in whole seconds, and then lag by one.
+    tick = timedelta(seconds=1.1)
+    before = store.clock()
+    store.put("a", b"")
+    after = store.clock()
+    info, (listed,) = store.head("a"), store.list("")
+    assert info is not None
+    for time in (info.modified, listed.modified, before):
+        assert time.tzinfo is UTC
+    for time in (info.modified, listed.modified):
+        assert before - tick <= time <= after + tick
+
+
+def test_a_pickled_store_is_the_same_store(store: Store) -> None:
+    store.put("a", b"x")
+    other = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
+    assert other == store
+    assert other.get("a", max_bytes=1) == b"x"
+    getattr(other, "close", lambda: None)()
+
+
+def test_probe_finds_it_safe_and_leaves_nothing(store: Store) -> None:
+    store.put("a", b"x")
+    assert probe(store).safe
+    assert keys(store) == ["a"]
