@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import weakref
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,7 @@ class SafetensorsCheckpoint:
         files: Sequence[Path],
         *,
         index: bytes = b"",
+        weight_map: Mapping[str, str] | None = None,
         hub: str = "",
         limits: Limits = LIMITS,
     ) -> None:
@@ -50,6 +52,7 @@ class SafetensorsCheckpoint:
             path: the directory, or the only file.
             files: the weight files, in order.
             index: the weight index as stored; empty for a checkpoint of one file.
+            weight_map: what the index says; None without one.
             hub: ``org/name@commit`` when known.
             limits: bounds on what is read.
 
@@ -64,7 +67,8 @@ class SafetensorsCheckpoint:
         self._release = weakref.finalize(self, _close_all, handles)
         try:
             self.shards = tuple(_open_shard(file, handles, limits) for file in files)
-            check_index(_weight_map(index, self.shards, limits), self.shards)
+            if weight_map is not None:
+                check_index(weight_map, self.shards)
         except MaskregError:
             self.close()
             raise
@@ -147,33 +151,33 @@ def open_directory(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> Saf
         return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub, limits=limits)
     if os.path.lexists(path / INDEX_NAME):
         index = _read_whole(path / INDEX_NAME, limits.index_json_bytes)
-        names = sorted(set(parse_index(index, limits).values()))
-        files = [path / name for name in names]
-        return SafetensorsCheckpoint(path, files, index=index, hub=hub, limits=limits)
+        weight_map = parse_index(index, limits)
+        files = [path / name for name in sorted(set(weight_map.values()))]
+        return SafetensorsCheckpoint(path, files, index=index, weight_map=weight_map, hub=hub, limits=limits)
     return SafetensorsCheckpoint(path, [_only_weights(path)], hub=hub, limits=limits)
 
 
 def _only_weights(directory: Path) -> Path:
     found = sorted(directory.glob("*.safetensors"))
     found = [file for file in found if not file.name.startswith("consolidated")] or found
-    if len(found) == 1:
+    if len(found) == 1 and not _is_one_of_many(found[0].name):
         return found[0]
-    if found:
+    if len(found) > 1:
         names = ", ".join(file.name for file in found[:3])
         raise FormatError(
             f"{directory}: {len(found)} safetensors files ({names}, ...) but no {INDEX_NAME}",
             hint=f"name one of the files, or put {INDEX_NAME} beside them",
         )
     raise NotFoundError(
-        f"{directory}: no safetensors weights in this directory",
+        f"{directory}: {f'only a part ({found[0].name}) and no index' if found else 'no safetensors weights'}",
         hint=f"a checkpoint directory holds {SINGLE_NAME}, or {INDEX_NAME} and its shards",
     )
 
 
-def _weight_map(index: bytes, shards: Sequence[Shard], limits: Limits) -> Mapping[str, str]:
-    if index:
-        return parse_index(index, limits)
-    return {info.name: shard.file_name for shard in shards for info in shard.tensors}
+def _is_one_of_many(name: str) -> bool:
+    # What an interrupted download leaves must not pass for the whole model.
+    found = re.fullmatch(r".*-\d+-of-(\d+)\.safetensors", name)
+    return bool(found and int(found[1]) > 1)
 
 
 def _open_shard(path: Path, handles: list[int], limits: Limits) -> Shard:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from maskreg.checkpoint import place
 from maskreg.checkpoint.base import INDEX_NAME, Shard
@@ -13,6 +13,9 @@ from maskreg.checkpoint.plan import OutputPlan
 from maskreg.errors import CannotCreateError
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy.typing as npt
     from typing_extensions import Buffer
 
 
@@ -56,7 +59,7 @@ class CheckpointWriter:
                 raise
         return self
 
-    def write(self, data: Buffer) -> None:
+    def write(self, data: Buffer | npt.NDArray[Any]) -> None:
         """Append the next bytes, of any length: they may end within a tensor or go on into the next.
 
         Args:
@@ -66,7 +69,8 @@ class CheckpointWriter:
             NoSpaceError: the disk became full.
             CannotCreateError: it cannot be written, or the plan has no room for so many bytes.
         """
-        view = memoryview(data)
+        # The cast is for type checkers: before Python 3.12 they do not know that arrays are buffers.
+        view = memoryview(cast("Buffer", data))
         if not view.nbytes:
             return
         view = view.cast("B")

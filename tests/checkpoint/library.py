@@ -1,0 +1,11 @@
+"""What the format's own library makes of a file."""
+
+from __future__ import annotations
+
+import safetensors
+
+
+def library_tensors(file: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """Name to dtype, shape and data."""
+    found = safetensors.deserialize(file)  # type: ignore[no-untyped-call]
+    return {name: (item["dtype"], tuple(item["shape"]), bytes(item["data"])) for name, item in found}

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import gc
+import json
+import os
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maskreg.checkpoint import INDEX_NAME, open_checkpoint
+from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
+from maskreg.limits import Limits
+from tests.checkpoint.library import library_tensors
+from tests.checkpoints import (
+    SMALL_FILES,
+    bf16,
+    f16,
+    f32,
+    header_bytes,
+    llama_tensors,
+    make_checkpoint,
+    make_pair,
+    write_safetensors,
+)
+
+
+def open_handles() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_every_tensor_is_read_as_stored(tmp_path: Path, shards: int) -> None:
+    tensors = {**llama_tensors(), "wide": f32((3, 5)), "half": f16((7,)), "byte": ("U8", np.arange(5, dtype="u1"))}
+    make_checkpoint(tmp_path, tensors, shards=shards)
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert set(checkpoint.tensors) == set(tensors)
+        assert len(checkpoint.shards) == shards
+        assert bool(checkpoint.index) == (shards > 1)
+        assert checkpoint.hub == ""
+        for name, (dtype, bits) in tensors.items():
+            info = checkpoint.tensors[name]
+            assert (info.dtype, info.shape) == (dtype, bits.shape)
+            run = checkpoint.read(name, 0, info.numel)
+            assert run.dtype == bits.dtype
+            assert run.tobytes() == bits.tobytes()
+
+
+def test_runs_of_a_tensor(tmp_path: Path) -> None:
+    _, bits = bf16((1000,))
+    path = write_safetensors(tmp_path / "x.safetensors", {"pad": bf16((3,)), "w": ("BF16", bits)})
+    checkpoint = open_checkpoint(path)
+    for start, stop in [(0, 1), (1, 999), (999, 1000), (500, 500), (0, 0), (1000, 1000)]:
+        assert np.array_equal(checkpoint.read("w", start, stop), bits[start:stop])
+    for start, stop in [(-1, 1), (2, 1), (0, 1001)]:
+        with pytest.raises(ValueError, match="1000 elements"):
+            checkpoint.read("w", start, stop)
+    with pytest.raises(KeyError):
+        checkpoint.read("v", 0, 1)
+    checkpoint.close()
+    checkpoint.close()
+    with pytest.raises(ValueError, match="closed"):
+        checkpoint.read("w", 0, 1)
+
+
+def test_a_run_of_a_huge_tensor_needs_only_its_own_memory(tmp_path: Path) -> None:
+    numel, tail = 1 << 34, bf16((1000,))[1]
+    entry = {"dtype": "BF16", "shape": [numel], "data_offsets": [0, 2 * numel]}
+    path = tmp_path / "x.safetensors"
+    with path.open("wb") as file:
+        file.write(header_bytes({"w": entry}))
+        file.seek(2 * (numel - 1000), os.SEEK_CUR)
+        file.write(tail.tobytes())
+    tracemalloc.start()
+    with open_checkpoint(path) as checkpoint:
+        assert np.array_equal(checkpoint.read("w", numel - 1000, numel), tail)
+        for start in range(0, 64 << 20, 1 << 20):
+            checkpoint.read("w", start, start + (1 << 20))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 << 20
+
+
+def test_threads_read_different_runs(tmp_path: Path) -> None:
+    _, bits = bf16((1 << 16,))
+    make_checkpoint(tmp_path, {"w": ("BF16", bits)})
+    with open_checkpoint(tmp_path) as checkpoint, ThreadPoolExecutor(8) as pool:
+        starts = range(0, bits.size, 256)
+        runs = list(pool.map(lambda start: checkpoint.read("w", start, start + 256), starts))
+    assert np.array_equal(np.concatenate(runs), bits)
+
+
+def test_agrees_with_the_formats_own_library(tmp_path: Path) -> None:
+    source, _ = make_pair(tmp_path, shards=3, specials=True)
+    with open_checkpoint(source) as checkpoint:
+        for shard in checkpoint.shards:
+            found = library_tensors((source / shard.file_name).read_bytes())
+            assert found == {
+                info.name: (info.dtype, info.shape, checkpoint.read(info.name, 0, info.numel).tobytes())
+                for info in shard.tensors
+            }
+
+
+def test_handles_are_released(tmp_path: Path) -> None:
+    source, _ = make_pair(tmp_path, shards=4)
+    before = open_handles()
+    checkpoint = open_checkpoint(source)
+    assert open_handles() == before + 4
+    del checkpoint
+    gc.collect()
+    assert open_handles() == before
+    (source / "model-00003-of-00004.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(FormatError):
+        open_checkpoint(source)
+    gc.collect()
+    assert open_handles() == before
+
+
+def test_small_files_and_other_weights(tmp_path: Path) -> None:
+    directory = make_checkpoint(tmp_path / "c", {"w": bf16((4,))}, shards=1)
+    (tmp_path / "real.txt").write_text("x")
+    (directory / "linked.txt").symlink_to(tmp_path / "real.txt")
+    (directory / "broken.txt").symlink_to(tmp_path / "nowhere")
+    for name in ("chat_template.jinja", "LICENSE", "Notice.md", "modeling_x.py", "a.model", "b.tiktoken"):
+        (directory / name).write_text(name)
+    others = (
+        "pytorch_model.bin", "consolidated.00.pth", "consolidated.safetensors", "m.gguf", "opt.pt", "stray.safetensors",
+        "pytorch_model.bin.index.json",
+    )  # fmt: skip
+    for name in (*others, "README.md", ".hidden.json", "notes.odt"):
+        (directory / name).write_text(name)
+    (directory / "original").mkdir()
+    (directory / "big.json").write_bytes(bytes(101))
+    with open_checkpoint(directory, limits=Limits(small_file_bytes=100)) as checkpoint:
+        assert set(checkpoint.small_files()) == {
+            *SMALL_FILES, "linked.txt", "chat_template.jinja", "LICENSE", "Notice.md", "modeling_x.py", "a.model",
+            "b.tiktoken",
+        }  # fmt: skip
+        assert checkpoint.small_files()["linked.txt"].read_text() == "x"
+        assert checkpoint.other_weights() == tuple(sorted([*others, "original/", "big.json"]))
+    with open_checkpoint(directory / "model.safetensors") as checkpoint:
+        assert checkpoint.small_files() == {}
+        assert checkpoint.other_weights() == ()
+
+
+def test_a_directory_with_one_safetensors_file(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / "weights.safetensors", {"w": bf16((4,))})
+    (tmp_path / "consolidated.safetensors").write_bytes(b"")
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert [shard.file_name for shard in checkpoint.shards] == ["weights.safetensors"]
+    write_safetensors(tmp_path / "more.safetensors", {"w": bf16((4,))})
+    with pytest.raises(FormatError, match="2 safetensors files") as caught:
+        open_checkpoint(tmp_path)
+    assert INDEX_NAME in caught.value.hint
+
+
+def test_a_directory_without_weights(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    with pytest.raises(NotFoundError, match="no safetensors weights") as caught:
+        open_checkpoint(tmp_path)
+    assert "model.safetensors" in caught.value.hint
+
+
+def test_one_shard_alone_is_no_checkpoint(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / SHARD, {"w": bf16((4,))})
+    with pytest.raises(NotFoundError, match="only a part"):
+        open_checkpoint(tmp_path)
+    (tmp_path / SHARD).rename(tmp_path / "model-00001-of-00001.safetensors")
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert set(checkpoint.tensors) == {"w"}
+
+
+def test_a_file_that_is_cut(tmp_path: Path) -> None:
+    path = write_safetensors(tmp_path / "x.safetensors", {"w": bf16((100,))})
+    with open_checkpoint(path) as checkpoint:
+        os.truncate(path, path.stat().st_size - 2)
+        assert checkpoint.read("w", 0, 99).size == 99
+        with pytest.raises(CorruptError, match="cut short"):
+            checkpoint.read("w", 0, 100)
+    with pytest.raises(CorruptError, match="198 bytes of data where the header says 200"):
+        open_checkpoint(path)
+    for size in (50, 8, 3, 0):
+        os.truncate(path, size)
+        with pytest.raises(FormatError, match="not a safetensors file"):
+            open_checkpoint(path)
+
+
+def test_what_is_not_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.safetensors")
+    with pytest.raises(FormatError, match="not a regular file"):
+        open_checkpoint(tmp_path / "fifo.safetensors")
+    with pytest.raises(FormatError, match="not a regular file"):
+        open_checkpoint("/dev/null")
+    (tmp_path / "d" / "model.safetensors").mkdir(parents=True)
+    with pytest.raises(FormatError, match="not a regular file"):
+        open_checkpoint(tmp_path / "d")
+    (tmp_path / "l").mkdir()
+    (tmp_path / "l" / "model.safetensors").symlink_to("nowhere")
+    with pytest.raises(NotFoundError, match="missing"):
+        open_checkpoint(tmp_path / "l")
+
+
+def with_index(directory: Path, change: Any) -> None:
+    index = json.loads((directory / INDEX_NAME).read_text())
+    change(index["weight_map"])
+    (directory / INDEX_NAME).write_text(json.dumps(index))
+
+
+SHARD = "model-00001-of-00002.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda entries: entries.update(extra=SHARD), "extra is listed in .* and found in none"),
+        (lambda entries: entries.pop("a"), "a is listed in no shard"),
+        (lambda entries: entries.update(d=SHARD), "d is listed in"),
+        (lambda entries: entries.update(a="../x.safetensors"), "not the plain name"),
+        (lambda entries: entries.update(a="sub/x.safetensors"), "not the plain name"),
+        (lambda entries: entries.update(a="sub\\x.safetensors"), "not the plain name"),
+        (lambda entries: entries.update(a="/etc/x.safetensors"), "not the plain name"),
+        (lambda entries: entries.update(a=".."), "not the plain name"),
+        (lambda entries: entries.update(a="x\0.safetensors"), "not the plain name"),
+        (lambda entries: entries.update(a="x.bin"), "not the plain name"),
+        (lambda entries: entries.update(a=1), "must name a file"),
+        (lambda entries: entries.update(a=["x"]), "must name a file"),
+        (lambda entries: entries.update({"a\n": SHARD}), "control characters"),
+        (lambda entries: entries.clear(), "at least one"),
+    ],
+)
+def test_an_index_that_lies(tmp_path: Path, change: Any, message: str) -> None:
+    make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
+    with_index(tmp_path, change)
+    with pytest.raises(FormatError, match=message):
+        open_checkpoint(tmp_path)
+
+
+def test_a_missing_shard(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
+    (tmp_path / SHARD).unlink()
+    with pytest.raises(NotFoundError, match=SHARD):
+        open_checkpoint(tmp_path)
+
+
+def test_a_tensor_in_two_shards(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
+    write_safetensors(tmp_path / SHARD, {name: bf16((4,)) for name in "abc"})
+    with pytest.raises(FormatError, match="tensor c is in"):
+        open_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": []}', '{"weight_map": {}, "weight_map": {}}'])
+def test_an_index_that_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / INDEX_NAME).write_text(text)
+    with pytest.raises(FormatError):
+        open_checkpoint(tmp_path)
+
+
+def test_limits_over_all_shards(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, {name: bf16((4,)) for name in "abcd"}, shards=2)
+    with pytest.raises(LimitError, match="4 tensors"):
+        open_checkpoint(tmp_path, limits=Limits(tensors=3))
+    with pytest.raises(LimitError, match="index"):
+        open_checkpoint(tmp_path, limits=Limits(index_json_bytes=50))
