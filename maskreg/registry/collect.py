@@ -1,0 +1,237 @@
+"""Garbage collection: artifacts that no name points to, and what interrupted work left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby, islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.digest import Digest
+from maskreg.document import canonical
+from maskreg.progress import SILENT, Progress
+from maskreg.registry.landing import INCOMING
+from maskreg.registry.presence import listing
+from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
+from maskreg.store.base import ObjectInfo, Store
+
+if TYPE_CHECKING:
+    from maskreg.registry.registry import Registry
+
+_ARTIFACTS = "artifacts/sha256/"
+_BATCH = 256
+_DELETE_AT_ONCE = 1000
+_DEBRIS = ("staging", ".tmp", INCOMING)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """An artifact that was deleted, or would be."""
+
+    digest: Digest
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class GcReport:
+    """What a collection did, or would do.
+
+    Attributes:
+        collected: artifacts that no name pointed to.
+        spared: artifacts that were pushed, pulled or named while the collection looked at them.
+        debris_files, debris_bytes: left behind by interrupted work in a local registry.
+        dry_run: nothing was deleted.
+    """
+
+    collected: tuple[Collected, ...]
+    spared: tuple[Digest, ...]
+    debris_files: int
+    debris_bytes: int
+    dry_run: bool
+
+    @property
+    def objects(self) -> int:
+        """Stored objects of the collected artifacts."""
+        return sum(gone.objects for gone in self.collected)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the collected artifacts and of the debris."""
+        return sum(gone.bytes for gone in self.collected) + self.debris_bytes
+
+
+def collect(registry: Registry, grace: timedelta, *, dry_run: bool = False, progress: Progress = SILENT) -> GcReport:
+    """Delete what no live ref points to and what is older than the grace period, by the store's clock.
+
+    What a catalog knows is not asked: the store is the truth. See ``settling`` for the protocol.
+    """
+    store = registry.store
+    deadline = store.clock() - grace
+    candidates = _candidates(registry, deadline)
+    collected: list[Collected] = []
+    spared: list[Digest] = []
+    if dry_run:
+        collected = [_count(digest, here) for digest, here in candidates]
+    else:
+        progress.start("collect", 0)
+        store.delete([i.key for i in store.list(MARKERS) if i.modified < store.clock() - MARKER_LIFE])
+        for batch in _batches(candidates):
+            done = _collect_batch(registry, dict(batch), deadline, progress)
+            collected += done
+            spared += [digest for digest, _ in batch if digest not in {gone.digest for gone in done}]
+    files, size = _sweep(registry.root, grace, dry_run) if registry.root else (0, 0)
+    return GcReport(tuple(collected), tuple(spared), files, size, dry_run)
+
+
+def _candidates(registry: Registry, deadline: datetime) -> Iterator[tuple[Digest, dict[str, ObjectInfo]]]:
+    kept = _named(registry, deadline)
+    for name, infos in groupby(registry.store.list(_ARTIFACTS), lambda info: info.key.split("/")[2]):
+        try:
+            digest = Digest(f"sha256:{name}")
+        except ValueError:
+            continue  # nothing of ours
+        if digest in kept:
+            continue
+        prefix = artifact_prefix(digest)
+        here = {info.key.removeprefix(prefix): info for info in infos}
+        if _is_old(here, deadline):
+            yield digest, here
+
+
+def _named(registry: Registry, deadline: datetime) -> set[Digest]:
+    # The grace period also runs from the moment a name was taken away: until then it can be restored.
+    kept: set[Digest] = set()
+    for head in registry.refs.heads():
+        if head.digest is not None:
+            kept.add(head.digest)
+        if head.at > deadline and head.n > 1:
+            log = registry.refs.history(head.ref)
+            kept.update(old.digest for old, new in pairwise(log) if new.at > deadline and old.digest)
+    return kept
+
+
+def _is_old(here: dict[str, ObjectInfo], deadline: datetime) -> bool:
+    return all(info.modified <= deadline for info in here.values())
+
+
+def _collect_batch(
+    registry: Registry, candidates: dict[Digest, dict[str, ObjectInfo]], deadline: datetime, progress: Progress
+) -> list[Collected]:
+    store = registry.store
+    nonce = uuid.uuid4().hex
+    marked = {digest: marker_prefix(digest) + nonce for digest in candidates}
+    note = canonical({"by": registry.by, "run": nonce})
+    # Half its life: a marker that is about to expire protects nobody from what is still being deleted.
+    stop_at = time.time() + MARKER_LIFE.total_seconds() / 2
+    collected: list[Collected] = []
+    try:
+        for marker in marked.values():
+            store.put(marker, note)
+        live = registry.refs.digests()
+        for digest, before in candidates.items():
+            here = listing(store, digest)
+            if digest in live or here != before or not _is_old(here, deadline):
+                continue
+            # From here on the marker stays until everything is gone, whatever happens to this process.
+            marker = marked.pop(digest)
+            if _delete(store, digest, here, stop_at):
+                store.delete([marker])
+                collected.append(_count(digest, here))
+                registry.forget(digest, collected[-1].objects, collected[-1].bytes)
+                progress.advance(collected[-1].bytes)
+    finally:
+        store.delete(marked.values())
+    return collected
+
+
+def _delete(store: Store, digest: Digest, here: Iterable[str], stop_at: float) -> bool:
+    # The manifest first: without it, what is left is an interrupted push to everybody.
+    prefix = artifact_prefix(digest)
+    keys = iter([prefix + key for key in here if key != MANIFEST])
+    chunk = [prefix + MANIFEST]
+    while chunk:
+        if time.time() > stop_at:
+            return False
+        store.delete(chunk)
+        chunk = list(islice(keys, _DELETE_AT_ONCE))
+    return True
+
+
+def _count(digest: Digest, here: dict[str, ObjectInfo]) -> Collected:
+    return Collected(digest, len(here), sum(info.size for info in here.values()))
+
+
+def _batches(
+    candidates: Iterator[tuple[Digest, dict[str, ObjectInfo]]],
+) -> Iterator[list[tuple[Digest, dict[str, ObjectInfo]]]]:
+    # The listing behind the candidates must not go on while they are deleted from under it.
+    while batch := list(islice(candidates, _BATCH)):
+        yield batch
+
+
+def _sweep(root: Path, grace: timedelta, dry_run: bool) -> tuple[int, int]:
+    oldest = time.time() - grace.total_seconds()
+    files = size = 0
+    for place in _pieces(root):
+        found = _files(place)
+        if _is_at_work(place) or any(status.st_mtime > oldest for status in found) or _age(place) > oldest:
+            continue
+        files += len(found)
+        size += sum(status.st_size for status in found)
+        if dry_run:
+            continue
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                place.unlink()
+    return files, size
+
+
+def _pieces(root: Path) -> Iterator[Path]:
+    for name in _DEBRIS:
+        folder = root / name
+        if folder.is_dir() and not folder.is_symlink():
+            for path in sorted(folder.iterdir()):
+                # Incoming objects lie one level deeper, by who brings them.
+                yield from sorted(path.iterdir()) if name == INCOMING and path.is_dir() else [path]
+
+
+def _files(place: Path) -> list[os.stat_result]:
+    paths = [place] if not place.is_dir() else [p for p in place.rglob("*") if not p.is_dir() or p.is_symlink()]
+    found = []
+    for path in paths:
+        with suppress(OSError):
+            found.append(path.lstat())
+    return found
+
+
+def _age(place: Path) -> float:
+    with suppress(OSError):
+        return place.lstat().st_mtime
+    return 0.0
+
+
+def _is_at_work(place: Path) -> bool:
+    # Named HOST-PID-NONCE or PID-NONCE by whoever writes it.
+    head, _, _ = place.name.rpartition("-")
+    host, _, pid = head.rpartition("-")
+    if not pid.isascii() or not pid.isdigit() or host not in ("", socket.gethostname()):
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,74 @@
+"""Which registry this is, by ``maskreg.json`` at the root of its store, and who writes to it."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import uuid
+from collections.abc import Callable
+
+from maskreg.document import canonical, parse_object
+from maskreg.errors import ConfigError, DataError, FormatError, NotFoundError
+from maskreg.store.base import Store
+
+IDENTITY = "maskreg.json"
+VERSION = 1
+_SCHEMA = "maskreg.registry"
+_MAX_BYTES = 64 << 10
+
+
+def read_identity(store: Store) -> str:
+    """The registry's uuid; empty when the store holds no registry yet.
+
+    Raises:
+        ConfigError: the registry has a format that this version does not know.
+        FormatError: the document is damaged.
+    """
+    try:
+        data = store.get(IDENTITY, max_bytes=_MAX_BYTES)
+    except NotFoundError:
+        return ""
+    where = f"{store.url}: {IDENTITY}"
+    try:
+        value = parse_object(data, where, max_bytes=_MAX_BYTES)
+        kind, _, version = str(value["schema"]).partition("/")
+        number = int(version) if version.isascii() and version.isdigit() else 0
+        identity = str(uuid.UUID(value["uuid"]))
+    except (DataError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"{where}: not the identity of a registry") from error
+    if kind != _SCHEMA or number < 1:
+        raise FormatError(f"{where}: not the identity of a registry")
+    if number > VERSION:
+        raise ConfigError(
+            f"{where}: the registry has format {number}; this version knows up to {VERSION}",
+            hint="pip install --upgrade maskreg",
+        )
+    return identity
+
+
+def ensure_identity(store: Store, create: Callable[[str, bytes], object]) -> str:
+    """The registry's uuid, given to it now when it has none.
+
+    Args:
+        store: where the registry is.
+        create: writes an object only if there is none.
+
+    Raises:
+        ConfigError: the registry has a format that this version does not know.
+        FormatError: the document is damaged.
+    """
+    if found := read_identity(store):
+        return found
+    fresh = str(uuid.uuid4())
+    create(IDENTITY, canonical({"schema": f"{_SCHEMA}/{VERSION}", "uuid": fresh}))
+    # Whoever was first, and whatever became of the answer: what is stored counts.
+    return read_identity(store)
+
+
+def who() -> str:
+    """``user@host``, as the ref log records who wrote."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's number without a name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,132 @@
+"""Looking at every byte of a registry: each damaged object is reported, and the rest still looked at."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from maskreg.artifact.layout import DOOMED, MANIFEST, PARTS, artifact_prefix, part_of
+from maskreg.artifact.manifest import Manifest, Object
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError, DataError, NotFoundError
+from maskreg.progress import SILENT, Progress
+from maskreg.registry.index import digests_in
+from maskreg.registry.parallel import each
+from maskreg.registry.presence import listing, read_manifest, read_object
+from maskreg.store.base import ObjectInfo
+
+if TYPE_CHECKING:
+    from maskreg.registry.registry import Registry
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Something that is wrong with what a registry holds.
+
+    Attributes:
+        digest: the artifact.
+        names: live references that point to it.
+        key: the object, as the store names it.
+        what: what is wrong, for people.
+    """
+
+    digest: Digest
+    names: tuple[str, ...]
+    key: str
+    what: str
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was looked at, and what is wrong with it.
+
+    Attributes:
+        artifacts: how many were looked at.
+        objects, bytes: how much was hashed.
+        damaged: everything that is wrong, by artifact and key.
+    """
+
+    artifacts: int
+    objects: int
+    bytes: int
+    damaged: tuple[Damage, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.damaged
+
+
+def verify(
+    registry: Registry, digests: Iterable[Digest] | None = None, *, progress: Progress = SILENT, jobs: int = 4
+) -> VerifyReport:
+    """Hash every object of artifacts; by default of all that the registry has or that a name points to.
+
+    Args:
+        registry: where they are.
+        digests: which artifacts.
+        progress: hears of the bytes that are hashed, one phase for each artifact.
+        jobs: objects that are hashed at the same time.
+    """
+    names = defaultdict(list)
+    for entry in registry.refs.heads():
+        if entry.digest is not None:
+            names[entry.digest].append(str(entry.ref))
+    chosen = sorted({*names, *digests_in(registry.store)} if digests is None else set(digests))
+    look = _Look(registry, progress, jobs)
+    for digest in chosen:
+        look.at(digest)
+    damaged = tuple(
+        Damage(digest, tuple(sorted(names[digest])), error.key, error.message.removeprefix(f"{error.key}: "))
+        for digest, error in sorted(look.damaged, key=lambda pair: (pair[0], pair[1].key))
+    )
+    return VerifyReport(len(chosen), look.objects, look.bytes, damaged)
+
+
+class _Look:
+    def __init__(self, registry: Registry, progress: Progress, jobs: int) -> None:
+        self.store = registry.store
+        self.progress = progress
+        self.jobs = jobs
+        self.damaged: list[tuple[Digest, CorruptError]] = []
+        self.objects = 0
+        self.bytes = 0
+        self._lock = threading.Lock()
+
+    def at(self, digest: Digest) -> None:
+        place = artifact_prefix(digest) + MANIFEST
+        try:
+            _, manifest = read_manifest(self.store, digest)
+        except CorruptError as error:
+            self.damaged.append((digest, error))
+            return
+        except (DataError, NotFoundError) as error:
+            self.damaged.append((digest, CorruptError(place, error.message)))
+            return
+        here = listing(self.store, digest)
+        strays = sorted(here.keys() - {o.key for o in manifest.objects} - {MANIFEST, DOOMED})
+        for key in strays:
+            self.damaged.append((digest, CorruptError(artifact_prefix(digest) + key, "not an object of this artifact")))
+        chosen = _present(manifest, here)
+        self.progress.start("verify", sum(entry.size for entry in chosen))
+        each(chosen, lambda entry: self._hash(digest, entry), self.jobs)
+
+    def _hash(self, digest: Digest, entry: Object) -> None:
+        try:
+            read_object(self.store, digest, entry)
+        except CorruptError as error:
+            with self._lock:
+                self.damaged.append((digest, error))
+        with self._lock:
+            self.objects += 1
+            self.bytes += entry.size
+        self.progress.advance(entry.size)
+
+
+def _present(manifest: Manifest, here: dict[str, ObjectInfo]) -> list[Object]:
+    # A part of which nothing is here was not pulled; one of which something is here has to be whole.
+    begun = {part for part in PARTS if any(part_of(key) == part for key in here)}
+    return [entry for entry in manifest.objects if part_of(entry.key) in begun | {""}]

@@ -1,0 +1,311 @@
+"""Push, publish and garbage collection at the same time: every step of one against all of the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from maskreg.artifact.layout import artifact_prefix
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError, NotFoundError, TryAgainError
+from maskreg.registry import Registry
+from maskreg.registry.collect import GcReport
+from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
+from maskreg.registry.transfer import Pushed, push
+from maskreg.store import MemoryStore, ObjectInfo, Store
+from tests.registry.conftest import CARD, REF, new_local
+from tests.registry.steps import Killed, Steps
+
+NOW = timedelta(0)
+
+
+@pytest.fixture
+def here(made: tuple[Path, Digest]) -> Iterator[Registry]:
+    with new_local(made[0]) as registry:
+        registry.publish(REF, made[1], card=CARD)
+        yield registry
+
+
+def over(store: Store) -> Registry:
+    registry = Registry(store, name="lab", by="ada@here")
+    registry.patience_s = 0
+    return registry
+
+
+def do_push(here: Registry, store: Store) -> Pushed:
+    return push(here, over(store), REF, jobs=1)
+
+
+def do_gc(store: Store) -> GcReport:
+    return over(store).gc(NOW)
+
+
+def expire_markers(store: MemoryStore) -> None:
+    """An hour and more goes by for the markers of those who died."""
+    for info in list(store.list(MARKERS)):
+        data, modified = store._objects[info.key]
+        store._objects[info.key] = data, modified - 2 * MARKER_LIFE
+
+
+def assert_sound(store: Store) -> None:
+    """Every live ref points to an artifact all of whose objects are there and hash."""
+    registry = over(store)
+    assert registry.verify().damaged == ()
+    for entry in registry.refs.heads():
+        if entry.digest is not None:
+            assert registry.artifact(entry.digest).present()
+
+
+def orphan(here: Registry) -> MemoryStore:
+    """A remote with the artifact and no name for it."""
+    store = MemoryStore()
+    do_push(here, store)
+    over(store).remove(REF)
+    return store
+
+
+def count(work: Callable[[Store], object], inner: Store) -> int:
+    steps = Steps(inner)
+    work(steps)
+    return steps.done
+
+
+def starts(here: Registry) -> list[Callable[[], MemoryStore]]:
+    return [MemoryStore, lambda: orphan(here)]
+
+
+@pytest.mark.parametrize("start", [0, 1], ids=["empty remote", "orphan on the remote"])
+def test_collection_at_every_step_of_a_push(here: Registry, start: int) -> None:
+    make = starts(here)[start]
+    total = count(lambda s: do_push(here, s), make())
+    assert total > 10
+    spared_all = collected_some = False
+    for k in range(total):
+        store = make()
+        reports: list[GcReport] = []
+        steps = Steps(store, at=k, then=lambda s=store, r=reports: r.append(do_gc(s)))  # type: ignore[misc]
+        with suppress(TryAgainError):
+            do_push(here, steps)
+        do_push(here, store)
+        assert_sound(store)
+        assert not list(store.list(MARKERS))
+        collected_some |= bool(reports[0].collected)
+        spared_all |= not reports[0].collected
+    assert collected_some
+    assert spared_all
+
+
+def test_without_a_rerun_a_push_that_says_it_worked_did(here: Registry) -> None:
+    total = count(lambda s: do_push(here, s), MemoryStore())
+    for k in range(total):
+        store = MemoryStore()
+        do_push(here, Steps(store, at=k, then=lambda s=store: do_gc(s)))  # type: ignore[misc]
+        assert_sound(store)
+
+
+@pytest.mark.parametrize("k", range(12))
+def test_a_collection_at_several_steps_of_a_push(here: Registry, k: int) -> None:
+    store = MemoryStore()
+    seen = [0]
+
+    def often() -> None:
+        seen[0] += 1
+        do_gc(store)
+        steps.at += 5 + k
+
+    steps = Steps(store, at=k, then=often)
+    with suppress(TryAgainError):
+        do_push(here, steps)
+        assert_sound(store)
+    do_push(here, store)
+    assert_sound(store)
+    assert seen[0] > 1
+
+
+def test_push_at_every_step_of_a_collection(here: Registry) -> None:
+    total = count(do_gc, orphan(here))
+    outcomes = set()
+    for k in range(total):
+        store = orphan(here)
+        refused: list[TryAgainError] = []
+
+        def pushes(store: MemoryStore = store, refused: list[TryAgainError] = refused) -> None:
+            try:
+                do_push(here, store)
+            except TryAgainError as error:
+                refused.append(error)
+
+        do_gc(Steps(store, at=k, then=pushes))
+        if not refused:
+            assert_sound(store)
+        outcomes.add(bool(refused))
+        do_push(here, store)
+        assert_sound(store)
+        assert not list(store.list(MARKERS))
+    assert outcomes == {True, False}
+
+
+def test_restore_at_every_step_of_a_collection(here: Registry) -> None:
+    total = count(do_gc, orphan(here))
+    for k in range(total):
+        store = orphan(here)
+
+        def restores(store: MemoryStore = store) -> None:
+            # Too late is no success: the artifact is being deleted, or was.
+            with suppress(TryAgainError, NotFoundError, CorruptError):
+                over(store).restore(REF)
+
+        do_gc(Steps(store, at=k, then=restores))
+        live = [entry for entry in over(store).refs.heads() if entry.digest]
+        if live:
+            assert_sound(store)
+        do_push(here, store)
+        assert_sound(store)
+
+
+def test_collection_at_every_step_of_a_restore(here: Registry) -> None:
+    total = count(lambda s: over(s).restore(REF), orphan(here))
+    for k in range(total):
+        store = orphan(here)
+        try:
+            over(Steps(store, at=k, then=lambda s=store: do_gc(s))).restore(REF)  # type: ignore[misc]
+        except (TryAgainError, NotFoundError, CorruptError):
+            do_push(here, store)
+        assert_sound(store)
+
+
+def test_a_push_killed_at_every_step_is_completed_by_the_next(here: Registry) -> None:
+    total = count(lambda s: do_push(here, s), MemoryStore())
+    whole = do_push(here, MemoryStore())
+    for k in range(total):
+        store = MemoryStore()
+        with pytest.raises(Killed):
+            do_push(here, Steps(store, at=k, dies=True))
+        assert_sound_names(store)
+        again = do_push(here, store)
+        assert again.reused_bytes + again.sent_bytes == whole.sent_bytes
+        assert_sound(store)
+
+
+def assert_sound_names(store: Store) -> None:
+    """No name points to an artifact that is not whole; unnamed pieces may lie about."""
+    for entry in over(store).refs.heads():
+        assert entry.digest is not None
+        assert over(store).verify(entry.ref).ok
+
+
+def test_a_push_killed_at_every_step_is_collected_or_completed(here: Registry) -> None:
+    total = count(lambda s: do_push(here, s), MemoryStore())
+    for k in range(total):
+        store = MemoryStore()
+        with pytest.raises(Killed):
+            do_push(here, Steps(store, at=k, dies=True))
+        do_gc(store)
+        assert_sound(store)
+        if not list(over(store).refs.heads()):
+            assert not list(store.list("artifacts/"))
+        do_push(here, store)
+        assert_sound(store)
+
+
+def test_a_collection_killed_at_every_step_is_completed_by_the_next(here: Registry) -> None:
+    total = count(do_gc, orphan(here))
+    for k in range(total):
+        store = orphan(here)
+        with pytest.raises(Killed):
+            do_gc(Steps(store, at=k, dies=True))
+        do_gc(store)
+        assert not list(store.list("artifacts/"))
+        expire_markers(store)
+        do_push(here, store)
+        do_gc(store)
+        assert_sound(store)
+        assert not list(store.list(MARKERS))
+
+
+def test_a_push_after_a_collection_was_killed_waits_until_the_marker_expires(here: Registry) -> None:
+    total = count(do_gc, orphan(here))
+    blocked = 0
+    for k in range(total):
+        store = orphan(here)
+        with pytest.raises(Killed):
+            do_gc(Steps(store, at=k, dies=True))
+        try:
+            do_push(here, store)
+        except TryAgainError:
+            blocked += 1
+            assert list(store.list(MARKERS))
+            expire_markers(store)
+            do_push(here, store)
+        assert_sound(store)
+        assert not list(store.list(MARKERS))
+    assert blocked > 5
+
+
+def test_two_collections_do_not_lift_each_others_marker(here: Registry, made: tuple[Path, Digest]) -> None:
+    total = count(do_gc, orphan(here))
+    for k in range(total):
+        store = orphan(here)
+
+        def other_then_push(store: MemoryStore = store) -> None:
+            do_gc(store)
+            with suppress(TryAgainError):
+                do_push(here, store)
+
+        do_gc(Steps(store, at=k, then=other_then_push))
+        live = [entry for entry in over(store).refs.heads() if entry.digest]
+        if live:
+            assert_sound(store)
+
+
+def test_a_collection_that_slept_past_its_marker_deletes_nothing_more(
+    here: Registry, made: tuple[Path, Digest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = orphan(here)
+    awake = [0.0]
+    monkeypatch.setattr("maskreg.registry.collect.time.time", lambda: awake[0])
+
+    class Sleeps(Steps):
+        def list(self, prefix: str) -> Iterator[ObjectInfo]:
+            # The last look before deleting; then the lid is closed for an hour.
+            if prefix == artifact_prefix(made[1]):
+                awake[0] += MARKER_LIFE.total_seconds()
+            return super().list(prefix)
+
+    before = list(store.list("artifacts/"))
+    report = do_gc(Sleeps(store))
+    assert (report.collected, report.spared) == ((), (made[1],))
+    assert list(store.list("artifacts/")) == before
+    assert list(store.list(marker_prefix(made[1])))
+
+
+def test_a_wrong_size_on_the_remote_is_sent_again(here: Registry, made: tuple[Path, Digest]) -> None:
+    store = MemoryStore()
+    do_push(here, store)
+    victim = artifact_prefix(made[1]) + "tensors.json"
+    store.put(victim, b"short")
+    pushed = do_push(here, store)
+    assert pushed.sent_objects == 1
+    assert_sound(store)
+
+
+def test_collection_by_the_stores_clock(here: Registry, made: tuple[Path, Digest]) -> None:
+    store = MemoryStore()
+    pieces = over(store)
+    store.put(artifact_prefix(made[1]) + "tensors.json", b"an interrupted push")
+    assert pieces.gc(timedelta(hours=1)).collected == ()
+    slow = _Later(store, timedelta(hours=2))
+    assert [gone.digest for gone in over(slow).gc(timedelta(hours=1)).collected] == [made[1]]
+
+
+class _Later(Steps):
+    def __init__(self, inner: Store, ahead: timedelta) -> None:
+        super().__init__(inner)
+        self.ahead = ahead
+
+    def clock(self) -> datetime:
+        return self.inner.clock() + self.ahead
