@@ -1,0 +1,1 @@
+"""The command line: one command per file; each parses, calls a room, prints, and decides nothing."""

@@ -1,0 +1,87 @@
+"""Progress bars, for work that takes longer than a second while somebody watches."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+DELAY_SECONDS = 1.0
+"""A phase that ends sooner is never drawn."""
+
+
+class Bars:
+    """Draws the phases of one piece of work as one bar after another; a ``maskreg.progress.Progress``.
+
+    The bar appears ``DELAY_SECONDS`` after the phase began and is wiped when it ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._label = ""
+        self._total = 0
+        self._done = 0
+        self._began = 0.0
+        self._drawn: RichProgress | None = None
+        self._task: TaskID | None = None
+
+    def start(self, label: str, total_bytes: int) -> None:
+        """A phase begins; the one before it is over."""
+        with self._lock:
+            self._stop()
+            self._label, self._total, self._done = label, total_bytes, 0
+            self._began = time.monotonic()
+
+    def advance(self, n_bytes: int) -> None:
+        """``n_bytes`` more are done; draws the bar once the phase has lasted long enough."""
+        with self._lock:
+            self._done += n_bytes
+            if self._drawn is None and time.monotonic() - self._began >= DELAY_SECONDS:
+                self._draw()
+            elif self._drawn is not None and self._task is not None:
+                self._drawn.update(self._task, completed=self._done)
+
+    def _draw(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        self._drawn = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=Console(file=sys.stderr),
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._drawn.add_task(self._label, total=self._total or None, completed=self._done)
+        self._drawn.start()
+
+    def _stop(self) -> None:
+        if self._drawn is not None:
+            self._drawn.stop()
+        self._drawn = self._task = None
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._stop()

@@ -1,0 +1,33 @@
+"""``maskreg completion``: a script that completes commands and options in a shell."""
+
+from __future__ import annotations
+
+import click
+
+from .command import Command
+from .output import Output
+
+
+@click.command(
+    cls=Command,
+    example="""
+    eval "$(maskreg completion bash)"        # in ~/.bashrc
+    eval "$(maskreg completion zsh)"         # in ~/.zshrc
+    maskreg completion fish > ~/.config/fish/completions/maskreg.fish
+    """,
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print a completion script for SHELL."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"no completion for {shell}", ctx)
+    script = kind(ctx.find_root().command, {}, "maskreg", "_MASKREG_COMPLETE").source()
+    output = ctx.ensure_object(Output)
+    if output.json:
+        output.document({"shell": shell, "script": script})
+    else:
+        output.data(script)

@@ -1,0 +1,97 @@
+"""``maskreg db``: the catalog's schema and content."""
+
+from __future__ import annotations
+
+import click
+
+from maskreg.errors import ConfigError
+
+from .command import Group
+from .output import Output
+
+
+@click.group(cls=Group, example="maskreg db upgrade")
+def command() -> None:
+    """Care for the catalog, a registry's index."""
+
+
+def _remote_option(function: click.decorators.FC) -> click.decorators.FC:
+    return click.option("--remote", help="The catalog of a remote instead of the local one.")(function)
+
+
+@command.command(example="maskreg db upgrade --remote lab")
+@_remote_option
+@click.pass_obj
+def upgrade(output: Output, remote: str | None) -> None:
+    """Bring the catalog to this version's schema."""
+    from maskreg.catalog import current, upgrade
+
+    url = _url(remote)
+    before = current(url)
+    upgrade(url)
+    after = current(url)
+    if output.json:
+        output.document({"before": before, "after": after})
+    else:
+        output.note(f"schema {before or 'none'} -> {after}")
+
+
+@command.command(example="maskreg db current")
+@_remote_option
+@click.pass_obj
+def current(output: Output, remote: str | None) -> None:
+    """Print the schema revision that the catalog has."""
+    from maskreg.catalog import current
+
+    revision = current(_url(remote))
+    if output.json:
+        output.document({"revision": revision})
+    else:
+        output.data(revision or "none")
+
+
+@command.command(example="maskreg db check --remote lab")
+@_remote_option
+@click.pass_obj
+def check(output: Output, remote: str | None) -> None:
+    """Open the catalog as any command would; exit 78 when its schema is not this version's."""
+    from maskreg.catalog import Catalog, current
+
+    url = _url(remote)
+    Catalog.open(url).close()
+    if output.json:
+        output.document({"revision": current(url), "usable": True})
+    else:
+        output.data(f"usable, schema {current(url)}")
+
+
+@command.command(example="maskreg db rebuild")
+@_remote_option
+@click.pass_obj
+def rebuild(output: Output, remote: str | None) -> None:
+    """Recreate the index from the store; measurements and events stay."""
+    from .places import registry
+
+    done = registry(remote).rebuild()
+    if output.json:
+        damaged = [error.message for error in done.damaged]
+        output.document({"refs": done.refs, "artifacts": done.artifacts, "damaged": damaged})
+        return
+    for error in done.damaged:
+        output.note(f"left out: {error.message}")
+    output.note(f"indexed {done.refs} tags and {done.artifacts} artifacts")
+
+
+def _url(remote: str | None) -> str:
+    from .places import settings
+
+    chosen = settings()
+    if remote is None:
+        return f"sqlite:///{chosen.home / 'catalog.db'}"
+    found = chosen.remote(remote)
+    if not found.catalog:
+        raise ConfigError(
+            f"{found.name} has no catalog of its own; its store is the registry",
+            hint=f"maskreg config set remotes.{found.name}.catalog postgresql+psycopg://HOST/DATABASE",
+        )
+    return found.catalog

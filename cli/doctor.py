@@ -1,0 +1,141 @@
+"""``maskreg doctor``: whether everything that the other commands need works here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from maskreg import __version__
+from maskreg.errors import MaskregError
+
+from .command import Command
+from .output import Output, human_bytes
+
+if TYPE_CHECKING:
+    from maskreg.settings import Remote, Settings
+
+_LOW_BYTES = 5 << 30
+_MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: ``ok``, a ``note`` that changes nothing, or ``bad``."""
+
+    what: str
+    status: str
+    detail: str
+    hint: str = ""
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg doctor
+    maskreg doctor ./checkpoints
+    """,
+)
+@click.argument("directory", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.pass_context
+def command(ctx: click.Context, directory: Path | None) -> None:
+    """Check that everything works here.
+
+    The local registry, its catalog, the disk and every remote; exit 1 when something is bad. In
+    DIRECTORY what interrupted runs of `apply` left behind is removed.
+    """
+    output = ctx.ensure_object(Output)
+    findings = []
+    for finding in _look(directory):
+        findings.append(finding)
+        if not output.json:
+            output.data(f"{_MARKS[finding.status]}  {finding.what:<14}  {finding.detail}")
+            if finding.hint:
+                output.data(f"{'':<22}next: {finding.hint}")
+    if output.json:
+        output.document([asdict(finding) for finding in findings])
+    ctx.exit(1 if any(finding.status == "bad" for finding in findings) else 0)
+
+
+def _look(directory: Path | None) -> Iterator[Finding]:
+    from .places import settings
+
+    yield Finding("version", "ok", f"maskreg {__version__}")
+    chosen = settings()
+    there = "" if chosen.config_path.exists() else ", not there"
+    yield Finding("configuration", "ok", f"{chosen.config_path}{there}")
+    yield _checked("registry", lambda: _registry(chosen))
+    yield _checked("catalog", lambda: _catalog(chosen))
+    yield _disk(chosen.home)
+    for remote in chosen.remotes.values():
+        yield _checked(f"remote {remote.name}", lambda remote=remote: _remote(chosen, remote))  # type: ignore[misc]
+    if directory is not None:
+        yield _stale(directory)
+
+
+def _checked(what: str, look: Callable[[], Finding]) -> Finding:
+    try:
+        return look()
+    except MaskregError as error:
+        return Finding(what, "bad", error.message, error.hint)
+
+
+def _registry(chosen: Settings) -> Finding:
+    from maskreg.registry import Registry
+
+    here = Registry.local(chosen)
+    if not chosen.home.exists():
+        return Finding("registry", "ok", f"{chosen.home}, not there yet")
+    tags = [entry for entry in here.refs.heads() if not entry.deleted]
+    return Finding("registry", "ok", f"{chosen.home}, {len(tags)} tags")
+
+
+def _catalog(chosen: Settings) -> Finding:
+    from maskreg.registry import Registry
+
+    if not chosen.home.exists():
+        return Finding("catalog", "ok", "not there yet")
+    here = Registry.local(chosen)
+    if here.catalog is None:
+        problem = here.catalog_problem
+        detail = f"unusable, lists are read from the store: {problem.message if problem else 'no reason known'}"
+        return Finding("catalog", "bad", detail, "maskreg db rebuild")
+    return Finding("catalog", "ok", "usable")
+
+
+def _disk(home: Path) -> Finding:
+    place = home
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    detail = f"{human_bytes(free)} free at {place}"
+    if free < _LOW_BYTES:
+        return Finding("disk", "note", detail, "maskreg gc --dry-run")
+    return Finding("disk", "ok", detail)
+
+
+def _remote(chosen: Settings, remote: Remote) -> Finding:
+    from maskreg.store import open_store
+    from maskreg.store.probe import probe
+
+    what = f"remote {remote.name}"
+    if chosen.offline:
+        return Finding(what, "note", "not asked while offline is set")
+    found = probe(open_store(remote.url, remote.options))
+    detail = f"{remote.url}: put, get, list, delete work; create-only writes are {found.create_only}"
+    if found.safe or remote.catalog.startswith("postgresql"):
+        return Finding(what, "ok", detail)
+    return Finding(what, "bad", f"{detail}; {found.reason}", f"maskreg remote remove {remote.name}")
+
+
+def _stale(directory: Path) -> Finding:
+    from maskreg.checkpoint import clean_stale
+
+    done = clean_stale(directory)
+    if not done:
+        return Finding("unfinished work", "ok", f"none in {directory}")
+    return Finding("unfinished work", "note", f"removed or brought back: {', '.join(str(path) for path in done)}")

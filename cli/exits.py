@@ -1,0 +1,101 @@
+"""The one table from error to exit code, and how an error is told to people and to programs."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import click
+
+from maskreg.errors import (
+    CannotCreateError,
+    ConfigError,
+    DataError,
+    MaskregError,
+    NotAllowedError,
+    NotFoundError,
+    TryAgainError,
+    UnavailableError,
+    UsageError,
+)
+
+BUG = 70
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+TERMINATED = 143
+
+EXITS: Mapping[type[BaseException], int] = {
+    UsageError: 2,
+    click.ClickException: 2,
+    DataError: 65,
+    NotFoundError: 66,
+    UnavailableError: 69,
+    CannotCreateError: 73,
+    TryAgainError: 75,
+    NotAllowedError: 77,
+    ConfigError: 78,
+    click.Abort: INTERRUPTED,
+    KeyboardInterrupt: INTERRUPTED,
+    BrokenPipeError: BROKEN_PIPE,
+}
+"""Exit code by error family; looked up along the error's ancestry, so a leaf has its family's."""
+
+_SYSTEM: Mapping[int, tuple[int, str]] = {
+    errno.ENOSPC: (73, "NO_SPACE"),
+    errno.EDQUOT: (73, "NO_SPACE"),
+    errno.EROFS: (73, "CANNOT_CREATE"),
+    errno.EACCES: (77, "DENIED"),
+    errno.EPERM: (77, "DENIED"),
+}
+"""Errors of the operating system that need no translation: exit code and identifier by errno."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failed command, ready to be told.
+
+    Attributes:
+        code: stable upper-case identifier for programs.
+        message: what went wrong, for people.
+        hint: one runnable next step; may be empty.
+        exit: the process's exit code.
+    """
+
+    code: str
+    message: str
+    hint: str
+    exit: int
+
+    def to_json(self) -> dict[str, object]:
+        """The error object of ``--json``, without its ``error`` envelope."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "exit": self.exit}
+
+
+def failure(error: BaseException) -> Failure:
+    """What ``error`` means to the person or program that ran the command."""
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else 1
+        names = {INTERRUPTED: "interrupted", TERMINATED: "terminated", BROKEN_PIPE: "broken pipe"}
+        message = names.get(status, f"exit {status}")
+        return Failure(message.upper().replace(" ", "_"), message, "", status)
+    if isinstance(error, OSError) and not isinstance(error, MaskregError) and (error.errno or 0) in _SYSTEM:
+        status, code = _SYSTEM[error.errno or 0]
+        return Failure(code, str(error), "", status)
+    status = next((EXITS[kind] for kind in type(error).__mro__ if kind in EXITS), BUG)
+    if isinstance(error, MaskregError):
+        return Failure(error.code, error.message, error.hint, status)
+    if isinstance(error, click.ClickException):
+        return Failure("USAGE", _one_line(error.format_message()), _help_line(error), status)
+    if status == INTERRUPTED:
+        return Failure("INTERRUPTED", "interrupted", "", status)
+    return Failure("BUG", f"{type(error).__name__}: {error}", "", status)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).removesuffix(".")
+
+
+def _help_line(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{context.command_path if context else 'maskreg'} --help"

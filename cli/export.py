@@ -1,0 +1,82 @@
+"""``maskreg export``: one artifact as one file, for machines without a network between them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from maskreg.errors import CannotCreateError, OutputExistsError
+from maskreg.ref import Ref
+
+from .command import Command
+from .output import Output, human_bytes
+from .values import REF
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg export qwen3-8b-opd -o qwen3-8b-opd.maskreg
+    maskreg export qwen3-8b-opd -o - | ssh far maskreg import -
+    """,
+)
+@click.argument("ref", type=REF)
+@click.option("-o", "--out", required=True, metavar="FILE|-", help="The file to write; - is stdout.")
+@click.option("--force", is_flag=True, help="Replace a file that exists.")
+@click.pass_obj
+def command(output: Output, ref: Ref, out: str, force: bool) -> None:
+    """Write an artifact, its card and its name into one file.
+
+    The file appears when it is whole; every object is hashed on the way.
+    """
+    if out == "-" and output.json:
+        raise click.UsageError("stdout cannot hold the archive and JSON; write the archive to a file")
+    if out == "-" and sys.stdout.isatty():
+        raise click.UsageError("an archive is not for a terminal; write -o FILE or send it down a pipe")
+    from maskreg.registry.archive import export_file
+
+    from .places import local
+
+    here = local()
+    found = here.resolve(ref)
+    if out == "-":
+        stream = sys.stdout.buffer
+        with output.progress() as progress:
+            export_file(here, ref, stream, progress)
+        stream.flush()
+        return
+    path = Path(out)
+    with output.progress() as progress, _whole(path, force) as file:
+        export_file(here, ref, file, progress)
+    size = path.stat().st_size
+    if output.json:
+        output.document({"ref": str(ref), "digest": str(found.digest), "path": str(path), "size": size})
+        return
+    output.note(f"{ref} ({found.digest.short}), {human_bytes(size)}")
+    output.data(str(path))
+
+
+@contextmanager
+def _whole(path: Path, force: bool) -> Iterator[BinaryIO]:
+    if os.path.lexists(path) and not force:
+        raise OutputExistsError(f"{path} exists already", hint="choose another name, or add --force")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if error.filename != str(draft):
+            raise
+        raise CannotCreateError(f"{path}: there is no directory {path.parent}") from error
+    finally:
+        with suppress(OSError):
+            draft.unlink()

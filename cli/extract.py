@@ -1,0 +1,100 @@
+"""``maskreg extract``: compare two checkpoints and keep what moved."""
+
+from __future__ import annotations
+
+import click
+
+from maskreg.errors import ConflictError
+from maskreg.ref import Card, Ref
+
+from .command import Command
+from .output import Output
+from .values import PAIR, REF
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg extract ./Qwen3-8B ./Qwen3-8B-opd --name qwen3-8b-opd --family qwen3-8b --method opd
+    maskreg extract Qwen/Qwen3-8B ./out/step-400 --name team/qwen3-8b-rlvr:v1 --method rlvr --reversible
+    """,
+)
+@click.argument("source")
+@click.argument("target")
+@click.option("--name", "ref", type=REF, required=True, metavar="NAME[:TAG]", help="What to call the artifact.")
+@click.option("--family", default="", help="Model family, such as qwen3-8b.")
+@click.option("--method", default="", help="How the target was trained: opd, rlvr, sft or another word.")
+@click.option("--licence", default="", help="SPDX identifier, such as apache-2.0.")
+@click.option("--description", default="", help="One paragraph for people.")
+@click.option("--meta", type=PAIR, multiple=True, help="Run metadata; repeatable.")
+@click.option("--rule", default="exact", show_default=True, help="What counts as moved: exact, abs:TAU or rel:ETA.")
+@click.option("--mask-only", is_flag=True, help="Keep which coordinates moved, not to what.")
+@click.option("--reversible", is_flag=True, help="Keep the way back too, for apply --revert.")
+@click.option("--allow-mismatch", is_flag=True, help="Store tensors whole that one side lacks or shapes differently.")
+@click.option("--download", is_flag=True, help="Fetch hub checkpoints that are not in the cache.")
+@click.option("--device", default="cpu", show_default=True, help="Where to compare and encode: cpu or cuda.")
+@click.pass_obj
+def command(
+    output: Output,
+    source: str,
+    target: str,
+    ref: Ref,
+    family: str,
+    method: str,
+    licence: str,
+    description: str,
+    meta: tuple[tuple[str, str], ...],
+    rule: str,
+    mask_only: bool,
+    reversible: bool,
+    allow_mismatch: bool,
+    download: bool,
+    device: str,
+) -> None:
+    """Compare two checkpoints and store what moved.
+
+    SOURCE and TARGET are a .safetensors file, a directory of shards, or a hub id (org/name[@revision]). The
+    artifact goes into the local registry under NAME; its summary is printed.
+    """
+    if ref.digest is not None:
+        raise click.BadParameter("a new artifact has no digest yet; leave @sha256:... out", param_hint="--name")
+    if mask_only and reversible:
+        raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
+    from maskreg.checkpoint import open_checkpoint
+    from maskreg.compare import parse_rule
+    from maskreg.flow.extract import extract
+
+    from .places import local, remember
+    from .summary import described, summary
+
+    parse_rule(rule)
+    here = local()
+    assert here.root is not None  # the local registry is a directory
+    head = here.refs.head(ref)
+    before = open_checkpoint(source, download=download)
+    after = open_checkpoint(target, download=download)
+    with output.progress() as progress:
+        made = extract(
+            before,
+            after,
+            here.root,
+            rule=rule,
+            mask_only=mask_only,
+            reversible=reversible,
+            allow_mismatch=allow_mismatch,
+            device=device,
+            progress=progress,
+        )
+    card = Card(family, method, licence, description, dict(meta))
+    try:
+        here.publish(ref, made.digest, card=card, after=head.n if head else 0)
+    except ConflictError as error:
+        # The work is done and kept; only the name was taken meanwhile.
+        raise ConflictError(error.message, hint=f"maskreg tag {ref.name}@{made.digest} OTHER-TAG") from error
+    manifest = here.artifact(made.digest).manifest
+    remember(here, manifest.source.root, before.path)
+    remember(here, manifest.target.root, after.path)
+    if output.json:
+        output.document({**described(ref, made.digest, manifest, card), "notes": list(made.notes)})
+    else:
+        output.data(summary(ref, made.digest, manifest, card, notes=made.notes))

@@ -1,0 +1,53 @@
+"""``maskreg gc``: delete what no name points to."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from .command import Command
+from .output import Output, human_bytes
+from .values import DURATION
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg gc --dry-run
+    maskreg gc --remote lab --grace 30d
+    """,
+)
+@click.option("--grace", type=DURATION, default="7d", show_default=True, help="Leave alone what is younger than this.")
+@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--remote", help="Collect on a remote instead of in the local registry.")
+@click.pass_obj
+def command(output: Output, grace: timedelta, dry_run: bool, remote: str | None) -> None:
+    """Delete what no name points to.
+
+    Artifacts without a tag, and what interrupted work left behind. Safe beside pushes:
+    an artifact that gets a name meanwhile stays.
+    """
+    from .places import registry
+
+    there = registry(remote)
+    with output.progress() as progress:
+        report = there.gc(grace, dry_run=dry_run, progress=progress)
+    rows = [{"digest": str(c.digest), "objects": c.objects, "bytes": c.bytes} for c in report.collected]
+    if output.json:
+        output.document(
+            {
+                "dry_run": report.dry_run,
+                "collected": rows,
+                "spared": [str(digest) for digest in report.spared],
+                "debris_files": report.debris_files,
+                "debris_bytes": report.debris_bytes,
+                "bytes": report.bytes,
+            }
+        )
+        return
+    for item in report.collected:
+        output.data(f"{item.digest}  {human_bytes(item.bytes)}")
+    verb = "would delete" if dry_run else "deleted"
+    debris = f", {report.debris_files} files of interrupted work" if report.debris_files else ""
+    output.note(f"{verb} {len(rows)} artifacts{debris}, {human_bytes(report.bytes)}")

@@ -1,0 +1,119 @@
+"""``maskreg list``: what a registry holds, searched by text and numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maskreg.ref import Ref
+
+from .command import Command
+from .output import Output, human_bytes
+from .values import RANGE
+
+if TYPE_CHECKING:
+    from maskreg.catalog import Found
+
+_RANGES = {
+    "density": "Part of the compared coordinates that moved.",
+    "ffn-density": "The same within the FFN.",
+    "ffn-share": "Part of the moved coordinates that lies in the FFN.",
+    "ffn-lift": "ffn-share beside the FFN's share of the parameters; 1 is no preference.",
+    "rlvr-overlap": "Recorded overlap with the reference mask.",
+}
+_COLUMNS = ("ref", "digest", "kind", "family", "method", "density", "ffn lift", "size", "created")
+
+
+def _range_options(function: Any) -> Any:
+    for name, text in reversed(_RANGES.items()):
+        function = click.option(f"--{name}", type=RANGE, metavar="LO..HI", help=text)(function)
+    return function
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg list qwen3 --method opd --density 0.4..0.6 --sort density
+    maskreg list --remote lab --ffn-lift 1.05.. --json
+    maskreg list -q --limit 1 | maskreg apply -
+    """,
+)
+@click.argument("words", nargs=-1, metavar="[TEXT]...")
+@click.option("--family", default="", help="Model family, such as qwen3-8b.")
+@click.option("--method", default="", help="opd, rlvr, sft or another word.")
+@click.option("--project", default="", help="Namespace.")
+@click.option("--licence", default="", help="SPDX identifier.")
+@click.option(
+    "--kind",
+    default="",
+    type=click.Choice(["", "mask", "delta", "baseline"]),
+    metavar="KIND",
+    help="mask, delta or baseline.",
+)
+@_range_options
+@click.option(
+    "--sort", default="created", show_default=True, metavar="KEY[:asc|desc]", help="Order, such as density:asc."
+)
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many.")
+@click.option("--remote", help="List a remote instead of the local registry.")
+@click.pass_obj
+def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | None, **filters: Any) -> None:
+    """List artifacts, by text and by numbers.
+
+    Every TEXT has to occur in name, project, family or description, or to begin the digest.
+    Ranges are written 0.4..0.6, 0.4.. or ..0.6, ends included.
+    """
+    from maskreg.catalog import Query
+
+    from .places import registry
+
+    key, _, order = sort.partition(":")
+    if order not in ("", "asc", "desc"):
+        raise click.BadParameter(f"{order!r} is neither asc nor desc", param_hint="--sort")
+    query = Query(text=" ".join(words), sort=key.replace("-", "_"), descending=order != "asc", **filters)
+    found = registry(remote).search(query)
+    if output.json:
+        output.document([_row(item) for item in found])
+    elif output.quiet:
+        for item in found:
+            output.data(_ref(item))
+    elif sys.stdout.isatty():
+        _table(found)
+    else:
+        for line in (_COLUMNS, *(_cells(item) for item in found)):
+            output.data("\t".join(line))
+
+
+def _ref(item: Found) -> str:
+    return str(Ref(item.project, item.name, item.tag))
+
+
+def _row(item: Found) -> dict[str, object]:
+    return {"ref": _ref(item), **dataclasses.asdict(item), "at": item.at.isoformat()}
+
+
+def _cells(item: Found) -> tuple[str, ...]:
+    lift = "-" if item.ffn_lift is None else f"{item.ffn_lift:.3f}"
+    return (
+        *(_ref(item), item.digest.short, item.kind, item.family or "-", item.method or "-"),
+        *(f"{item.density:.4f}", lift, human_bytes(item.size), f"{item.at:%Y-%m-%d %H:%M}"),
+    )
+
+
+def _table(found: Sequence[Found]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for column in _COLUMNS:
+        number = column in ("density", "ffn lift", "size")
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    for item in found:
+        # Text, because a family's name is data and not markup.
+        table.add_row(*(Text(cell) for cell in _cells(item)))
+    Console().print(table)

@@ -1,0 +1,165 @@
+"""What goes through ``maskreg pull ... | maskreg apply``: one JSON record per artifact, then an end record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from maskreg.artifact.manifest import Count, Sha256
+from maskreg.digest import Digest
+from maskreg.document import canonical, parse_object
+from maskreg.errors import BadRefError, DataError, PipeError
+from maskreg.ref import Ref
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest
+
+REF_SCHEMA = "maskreg.ref/1"
+END_SCHEMA = "maskreg.end/1"
+MAX_BYTES = 16 << 20
+"""Longest pipe that is read, in bytes."""
+
+_WRITE_ONE = "maskreg pull REF | maskreg apply"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class SourceRecord(_Model):
+    """Which checkpoint the artifact is applied to."""
+
+    root: Sha256
+    hub: str = ""
+    params: Count = 0
+
+
+class Record(_Model):
+    """One artifact, as ``pull`` announces it.
+
+    Attributes:
+        ref: the reference that was asked for.
+        digest: the artifact.
+        kind: mask, delta or baseline.
+        size: bytes of all its objects.
+        source: the checkpoint that it is applied to.
+        path: where the sender's registry keeps it; a label for people, never opened.
+        remote: name of the remote it came from; empty when it was local.
+    """
+
+    ref: str
+    digest: Sha256
+    kind: Literal["mask", "delta", "baseline"]
+    size: Count
+    source: SourceRecord
+    path: str = ""
+    remote: Annotated[str, Field(max_length=255)] = ""
+
+    def check(self, manifest: Manifest) -> None:
+        """Compare what the pipe says with the artifact itself.
+
+        Raises:
+            PipeError: they differ.
+        """
+        said = (self.kind, self.size, self.source.root, self.source.params)
+        found = (manifest.kind, manifest.size, manifest.source.root, manifest.source.params)
+        if said != found:
+            raise PipeError(
+                f"the record of {self.ref} does not describe {Digest(self.digest).short}: "
+                f"kind, size and source are {said}, the artifact's {found}",
+                hint=_WRITE_ONE,
+            )
+
+
+def record(ref: Ref, digest: Digest, manifest: Manifest, *, path: str, remote: str) -> dict[str, object]:
+    """The record of one artifact."""
+    side = manifest.source
+    return {
+        "schema": REF_SCHEMA,
+        "ref": str(ref),
+        "digest": str(digest),
+        "kind": manifest.kind,
+        "size": manifest.size,
+        "source": {"root": side.root, "hub": side.hub, "params": side.params},
+        "path": path,
+        "remote": remote,
+    }
+
+
+def end(count: int, error: dict[str, object] | None = None) -> dict[str, object]:
+    """The end record: how many came before it, and how it went."""
+    if error is None:
+        return {"schema": END_SCHEMA, "count": count, "status": "ok"}
+    told = {"code": error["code"], "exit": error["exit"], "error": error}
+    return {"schema": END_SCHEMA, "count": count, "status": "error", **told}
+
+
+def read(data: bytes) -> Record | Ref:
+    """Take the one artifact out of a pipe that was read to its end.
+
+    Returns:
+        A record, or a reference when the pipe held one bare line.
+
+    Raises:
+        PipeError: none or several, no end record, an error upstream, an unknown schema.
+    """
+    if len(data) > MAX_BYTES:
+        raise PipeError(f"the pipe is longer than {MAX_BYTES} bytes", hint=_WRITE_ONE)
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    if not lines:
+        raise PipeError("the pipe is empty: the command before it failed or wrote nothing", hint=_WRITE_ONE)
+    if not any(line.lstrip().startswith(b"{") for line in lines):
+        return _bare(lines)
+    values = [_object(line) for line in lines]
+    _check_end(values)
+    if len(values) != 2:
+        raise PipeError(f"the pipe holds {len(values) - 1} artifacts; apply takes exactly one", hint=_WRITE_ONE)
+    return _record(values[0])
+
+
+def _bare(lines: list[bytes]) -> Ref:
+    if len(lines) != 1:
+        raise PipeError(f"the pipe holds {len(lines)} references; apply takes exactly one", hint=_WRITE_ONE)
+    try:
+        return Ref.parse(lines[0].decode(errors="replace").strip())
+    except BadRefError as error:
+        raise PipeError(f"neither a record nor a reference came down the pipe: {error}", hint=_WRITE_ONE) from error
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        value = parse_object(line, "the pipe", max_bytes=MAX_BYTES)
+    except DataError as error:
+        raise PipeError(f"a line of the pipe is cut or not a record ({error})", hint=_WRITE_ONE) from error
+    if value.get("schema") not in (REF_SCHEMA, END_SCHEMA):
+        raise PipeError(
+            f"the pipe speaks {str(value.get('schema'))[:80]!r}, not {REF_SCHEMA}",
+            hint="pip install --upgrade maskreg",
+        )
+    return value
+
+
+def _check_end(values: list[dict[str, Any]]) -> None:
+    last, before = values[-1], values[:-1]
+    if last["schema"] != END_SCHEMA or any(v["schema"] == END_SCHEMA for v in before):
+        raise PipeError("the pipe does not end with one end record: the command before it was cut off", hint=_WRITE_ONE)
+    if last.get("status") != "ok":
+        code, status = str(last.get("code"))[:80], str(last.get("exit"))[:8]
+        raise PipeError(f"the command before the pipe failed ({code}, exit {status}); nothing was applied")
+    count = last.get("count")
+    if not isinstance(count, int) or isinstance(count, bool) or count != len(before):
+        raise PipeError(f"the end record counts {count!r} artifacts, the pipe holds {len(before)}", hint=_WRITE_ONE)
+
+
+def _record(value: dict[str, Any]) -> Record:
+    try:
+        found: Record = Record.model_validate_json(canonical(value))
+        Ref.parse(found.ref)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise PipeError(f"the record in the pipe: {where}: {first['msg']}", hint=_WRITE_ONE) from error
+    except BadRefError as error:
+        raise PipeError(f"the record in the pipe: {error}", hint=_WRITE_ONE) from error
+    return found

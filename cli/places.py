@@ -1,0 +1,58 @@
+"""Which registry a command is about: the local one, or a remote by name."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from maskreg.errors import MaskregError, UnavailableError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from maskreg.registry import Registry
+    from maskreg.settings import Settings
+
+
+def settings() -> Settings:
+    """The settings of this run."""
+    from maskreg.settings import Settings
+
+    return Settings.load()
+
+
+def local() -> Registry:
+    """The local registry."""
+    from maskreg.registry import Registry
+
+    return Registry.local(settings())
+
+
+def remote(chosen: Settings, name: str | None) -> Registry:
+    """The remote of that name, or the default one.
+
+    Raises:
+        ConfigError: there is no such remote.
+        UnavailableError: the settings say that this machine is offline.
+    """
+    from maskreg.registry import Registry
+
+    found = chosen.remote(name)
+    if chosen.offline:
+        raise UnavailableError(
+            f"{found.name} is not asked while offline is set", hint="maskreg config show --origin says where"
+        )
+    return Registry.remote(found)
+
+
+def registry(name: str | None) -> Registry:
+    """The remote of that name, or the local registry when there is no name."""
+    return remote(settings(), name) if name else local()
+
+
+def remember(here: Registry, root: str, path: Path) -> None:
+    """Note where a checkpoint of this identity lies, so that a later ``apply`` finds it."""
+    # A convenience: a catalog that cannot be written must not fail work that is done.
+    with suppress(MaskregError):
+        if here.catalog is not None:
+            here.catalog.saw_source(root, str(path.absolute()))

@@ -1,0 +1,58 @@
+"""``maskreg push``: publish an artifact on a remote."""
+
+from __future__ import annotations
+
+import click
+
+from maskreg.ref import Ref
+
+from .command import Command
+from .output import Output, human_bytes
+from .values import REF
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg push qwen3-8b-opd
+    maskreg push team/qwen3-8b-opd --remote lab --tag v3
+    """,
+)
+@click.argument("ref", type=REF)
+@click.option("--remote", "remote_name", help="Remote to publish on; the default remote when left out.")
+@click.option("--tag", help="Tag to set there; the local one when left out.")
+@click.pass_obj
+def command(output: Output, ref: Ref, remote_name: str | None, tag: str | None) -> None:
+    """Publish an artifact on a remote.
+
+    Objects that are missing there travel first, each hashed; the tag is set last.
+    """
+    from maskreg.registry.transfer import push
+
+    from .places import local, remote, settings
+
+    chosen = settings()
+    here, there = local(), remote(chosen, remote_name)
+    with output.progress() as progress:
+        pushed = push(here, there, ref, tag=tag, progress=progress, jobs=chosen.jobs)
+    entry = pushed.entry
+    name = Ref(entry.project, entry.name, entry.tag)
+    if output.json:
+        output.document(
+            {
+                "ref": str(name),
+                "digest": str(entry.digest),
+                "remote": there.name,
+                "url": there.url,
+                "parts": sorted(pushed.parts),
+                "sent_objects": pushed.sent_objects,
+                "sent_bytes": pushed.sent_bytes,
+                "reused_bytes": pushed.reused_bytes,
+            }
+        )
+        return
+    output.data(f"{name}@{entry.digest}")
+    output.note(
+        f"pushed to {there.name}: {pushed.sent_objects} objects, {human_bytes(pushed.sent_bytes)} sent, "
+        f"{human_bytes(pushed.reused_bytes)} there already"
+    )

@@ -1,0 +1,66 @@
+"""Where ``apply`` looks for the checkpoint that an artifact was made from, when nobody names one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskreg.digest import Digest
+from maskreg.errors import DataError, MaskregError, NotFoundError, UnavailableError, WrongCheckpointError
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Side
+    from maskreg.catalog import Catalog
+    from maskreg.checkpoint.base import Checkpoint
+    from maskreg.flow.apply import Applied
+
+
+def apply_to_first(
+    side: Side, catalog: Catalog | None, run: Callable[[Checkpoint], Applied], *, download: bool, again: str
+) -> tuple[Applied, Path]:
+    """Run ``run`` on the first checkpoint that turns out to be ``side``.
+
+    Looked at in turn: paths that this machine has seen with that identity, the hub cache at the recorded
+    commit, and with ``download`` the hub. A path that no longer holds that checkpoint is skipped.
+
+    Args:
+        side: identity of the checkpoint that is wanted.
+        catalog: index of the local registry; None when it is unusable.
+        run: applies; raises ``WrongCheckpointError`` before anything becomes visible.
+        download: also fetch from the hub.
+        again: the command line to suggest, without its checkpoint.
+
+    Raises:
+        NotFoundError: none of them is; says what was tried.
+    """
+    from maskreg.checkpoint import open_checkpoint
+
+    tried = []
+    for place, from_hub in _candidates(side, catalog, download):
+        try:
+            opened = open_checkpoint(place, download=from_hub)
+        except (NotFoundError, DataError, UnavailableError) as error:
+            tried.append(f"{place} ({error.message})")
+            continue
+        with closing(opened) as checkpoint:
+            try:
+                return run(checkpoint), checkpoint.path
+            except WrongCheckpointError as error:
+                tried.append(f"{place} ({error.message})")
+    raise NotFoundError(
+        f"the checkpoint that this applies to ({side.hub or Digest(side.root).short}) was not found; tried: "
+        + ("; ".join(tried) or "nothing, for this machine has never seen it"),
+        hint=f"{again} --download" if side.hub and not download else f"{again} --source PATH",
+    )
+
+
+def _candidates(side: Side, catalog: Catalog | None, download: bool) -> Iterator[tuple[str, bool]]:
+    if catalog is not None:
+        with suppress(MaskregError):
+            yield from ((path, False) for path in catalog.seen_sources(side.root) if Path(path).exists())
+    if side.hub:
+        yield side.hub, False
+        if download:
+            yield side.hub, True

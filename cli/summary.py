@@ -1,0 +1,190 @@
+"""The summary of an artifact that people paste into a paper: text for ``show`` and ``extract``."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .output import human_bytes
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
+    from maskreg.digest import Digest
+    from maskreg.ref import Card, Ref
+    from maskreg.store.reflog import RefEntry
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_LABEL = 12
+_MAX_WIDTH = 100
+
+
+def summary(
+    ref: Ref | None,
+    digest: Digest,
+    manifest: Manifest,
+    card: Card | None = None,
+    *,
+    present: Sequence[str] | None = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """Everything that matters about one artifact, as lines that fit the terminal.
+
+    Args:
+        ref: what it is called here; None when only its digest is known.
+        digest: its digest.
+        manifest: its manifest.
+        card: what people say about it.
+        present: parts that are here; None when unknown.
+        notes: remarks that the extraction made.
+    """
+    lines = [
+        *_identity(ref, digest, manifest, card),
+        *_numbers(manifest),
+        "",
+        *_bars("by role", dict(sorted(manifest.totals.roles.items(), key=lambda r: -r[1].numel))),
+        "",
+        *_bars("by layer", layers_in_order(manifest.totals.layers)),
+        "",
+        *_side("source", manifest.source),
+        *_side("target", manifest.target),
+        *_parts(manifest, present),
+    ]
+    if card is not None:
+        lines += [_row(key, value) for key, value in sorted(card.meta.items())]
+        lines += [_row("description", card.description)] if card.description else []
+    lines += [_row("note", note) for note in notes]
+    return "\n".join(lines)
+
+
+def history(entries: Sequence[RefEntry]) -> str:
+    """What a tag pointed to, oldest first."""
+    rows = [
+        f"  {e.n:>4}  {e.at:%Y-%m-%d %H:%M}  {'deleted' if e.digest is None or e.deleted else e.digest.short:<19}"
+        f"  {e.by}" + (f"  from {e.origin}" if e.origin else "")
+        for e in entries
+    ]
+    return "\n".join(["history", *rows])
+
+
+def layers_in_order(layers: Mapping[str, Group]) -> dict[str, Group]:
+    """Layers as the model has them: 2 before 10, what belongs to no layer last."""
+
+    def place(label: str) -> tuple[object, ...]:
+        return (label == "", *((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", label) if p))
+
+    return {label: layers[label] for label in sorted(layers, key=place)}
+
+
+def _identity(ref: Ref | None, digest: Digest, manifest: Manifest, card: Card | None) -> list[str]:
+    lines = [_row("name", str(ref))] if ref else []
+    lines.append(_row("digest", str(digest)))
+    kind: str = manifest.kind
+    if kind == "delta":
+        exact = "gives the target's bytes exactly" if manifest.exact else "not exact: the result is not the target"
+        kind += f", {exact}"
+    lines.append(_row("kind", kind))
+    if card is not None:
+        said = [("family", card.family), ("method", card.method), ("licence", card.licence)]
+        lines += [_row(label, text) for label, text in said if text]
+    lines += [_row("parent", parent) for parent in manifest.parents]
+    return lines
+
+
+def _numbers(manifest: Manifest) -> list[str]:
+    totals = manifest.totals
+    rows = [
+        _row("rule", f"{manifest.rule}, on bf16 codes"),
+        _row("density", f"{_ratio(totals.density)}   {totals.nnz:,} of {totals.numel:,} coordinates moved"),
+    ]
+    if totals.differing != totals.nnz:
+        rows.append(_row("differing", f"{totals.differing:,} coordinates have other bits"))
+    return [*rows, _row("energy", f"{totals.energy:.6g}   sum of squared differences"), *_ffn(totals.ffn, totals)]
+
+
+def _ffn(ffn: FfnRatios, totals: Group) -> list[str]:
+    table = (
+        ("FFN energy", ffn.energy_share, "of all energy", "params", ffn.param_share, ffn.energy_lift),
+        ("FFN density", ffn.density, "of FFN params", "whole", totals.density, ffn.density_lift),
+        ("FFN share", ffn.mask_share, "of the mask", "params", ffn.param_share, ffn.mask_lift),
+    )
+    return [
+        _row(label, f"{_ratio(value)} {of:<13}  {beside} {_ratio(other)}  lift {_ratio(lift)}")
+        for label, value, of, beside, other, lift in table
+    ]
+
+
+def _side(label: str, side: Side) -> list[str]:
+    dtypes = " + ".join(f"{name} {count:,}" if len(side.dtypes) > 1 else name for name, count in side.dtypes.items())
+    lines = [
+        _row(label, side.hub or side.root),
+        _row("", f"{side.params:,} params in {side.tensors:,} tensors, {dtypes}"),
+    ]
+    if side.hub:
+        lines.insert(1, _row("", side.root))
+    if side.cast:
+        lines.append(_row("", f"{label}: {side.cast.lower()} cast of a wider checkpoint"))
+    return lines
+
+
+def _parts(manifest: Manifest, present: Sequence[str] | None) -> list[str]:
+    lines = []
+    for name, part in manifest.parts.items():
+        absent = "" if present is None or name in present else ", not here"
+        lines.append(_row(name, f"{human_bytes(part.size)} in {part.objects:,} objects, {part.codec}{absent}"))
+    return [*lines, _row("size", human_bytes(manifest.size))]
+
+
+def _bars(title: str, groups: Mapping[str, Group]) -> list[str]:
+    if not groups:
+        return [f"{title}: nothing"]
+    widest = max(len(label or "-") for label in groups)
+    counts = {label: f"{group.nnz:,} / {group.numel:,}" for label, group in groups.items()}
+    column = max(len(text) for text in counts.values())
+    # 2 + label + 2 + density + 2 + bar + 2 + counts
+    room = min(shutil.get_terminal_size((80, 24)).columns, _MAX_WIDTH) - widest - column - 14
+    top = max(group.density for group in groups.values()) or 1.0
+    return [title] + [
+        f"  {label or '-':<{widest}}  {_ratio(group.density):>6}  "
+        + (f"{_bar(group.density / top, room)}  " if room >= 4 else "")
+        + f"{counts[label]:>{column}}"
+        for label, group in groups.items()
+    ]
+
+
+def _bar(share: float, width: int) -> str:
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("-", "")
+    if encoding != "utf8":
+        return ("#" * round(share * width)).ljust(width)
+    full, rest = divmod(round(share * width * 8), 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _row(label: str, text: str) -> str:
+    return f"{label:<{_LABEL}} {text}"
+
+
+def described(
+    ref: Ref | None,
+    digest: Digest,
+    manifest: Manifest,
+    card: Card | None = None,
+    *,
+    present: Sequence[str] | None = None,
+) -> dict[str, object]:
+    """The same for programs: exact numbers, sizes in bytes, and no object table."""
+    value: dict[str, object] = {
+        "ref": str(ref) if ref else None,
+        "digest": str(digest),
+        "size": manifest.size,
+        "density": manifest.totals.density,
+        "card": card.to_json() if card else {},
+        "manifest": manifest.model_dump(mode="json", by_alias=True, exclude={"objects"}),
+    }
+    return value if present is None else {**value, "present": sorted(present)}

@@ -1,0 +1,85 @@
+"""Option values that are more than a word: references, ranges, durations, sort orders, key=value."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import click
+
+from maskreg.errors import BadRefError
+from maskreg.ref import Ref
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """A reference: ``[project/]name[:tag][@sha256:...]``."""
+
+    name = "ref"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
+        """Parse a reference."""
+        if isinstance(value, Ref):
+            return value
+        try:
+            return Ref.parse(value)
+        except BadRefError as error:
+            self.fail(f"{error}; {error.hint}", param, ctx)
+
+
+class RangeType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """A closed range of numbers: ``0.4..0.6``, ``0.4..``, ``..0.6``, or one number."""
+
+    name = "lo..hi"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
+        """Parse a range; an open end is minus or plus infinity."""
+        if isinstance(value, tuple):
+            return value
+        low, dots, high = value.partition("..")
+        try:
+            bounds = (float(low or "-inf"), float((high or "inf") if dots else low))
+        except ValueError:
+            self.fail(f"{value!r} is not a range; write 0.4..0.6, 0.4.. or ..0.6", param, ctx)
+        # Written so that a NaN is refused too.
+        if not (bounds[0] <= bounds[1] and (low or high)):
+            self.fail(f"{value!r} is empty; write the smaller number first", param, ctx)
+        return bounds
+
+
+class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """A length of time: ``7d``, ``12h``, ``30m``, ``0s``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Parse a length of time."""
+        if isinstance(value, timedelta):
+            return value
+        match = re.fullmatch(r"(\d{1,6})([smhdw])", value)
+        if match is None:
+            self.fail(f"{value!r} is not a duration; write 7d, 12h, 30m or 0s", param, ctx)
+        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+
+
+class PairType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """``key=value``."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Split at the first ``=``."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = value.partition("=")
+        if not key or not equals:
+            self.fail(f"{value!r} is not key=value", param, ctx)
+        return key, text
+
+
+REF = RefType()
+RANGE = RangeType()
+DURATION = DurationType()
+PAIR = PairType()

@@ -1,0 +1,52 @@
+"""``maskreg verify``: hash what is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from maskreg.errors import DataError
+from maskreg.ref import Ref
+
+from .command import Command
+from .output import Output, human_bytes
+from .values import REF
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg verify qwen3-8b-opd
+    maskreg verify --all --remote lab --json
+    """,
+)
+@click.argument("ref", type=REF, required=False)
+@click.option("--all", "everything", is_flag=True, help="Verify every artifact.")
+@click.option("--remote", help="Verify a remote instead of the local registry.")
+@click.pass_obj
+def command(output: Output, ref: Ref | None, everything: bool, remote: str | None) -> None:
+    """Hash what is stored, and list what is damaged.
+
+    Every object of the artifact REF, or of all; exit 65 when any is damaged.
+    """
+    if (ref is None) != everything:
+        raise click.UsageError("give a REF, or --all")
+    from .places import registry
+
+    there = registry(remote)
+    with output.progress() as progress:
+        report = there.verify(ref, progress=progress)
+    if output.json:
+        # The report says it all: a second document would not parse beside it.
+        output.reported = True
+        output.document({**dataclasses.asdict(report), "ok": report.ok})
+    else:
+        for damage in report.damaged:
+            output.data(f"{damage.key}: {damage.what}  ({', '.join(damage.names) or 'no name'})")
+        counted = f"{report.objects} objects of {report.artifacts} artifacts, {human_bytes(report.bytes)}"
+        output.note(f"hashed {counted}")
+    if not report.ok:
+        names = sorted({name for damage in report.damaged for name in damage.names})
+        hint = f"maskreg pull {names[0]} fetches what is damaged" if names and not remote else ""
+        raise DataError(f"{len(report.damaged)} objects are damaged in {there.name}", hint=hint)
