@@ -1,0 +1,70 @@
+"""The address of a catalog's database, checked: one of two databases, and no password in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from maskreg.errors import ConfigError
+
+_KINDS = "sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a catalog is.
+
+    Attributes:
+        url: for SQLAlchemy; without a password.
+        path: the absolute path of a SQLite file; None in memory and for PostgreSQL.
+    """
+
+    url: URL
+    path: Path | None = None
+
+    @property
+    def sqlite(self) -> bool:
+        """Whether it is SQLite (a file, or in memory)."""
+        return self.url.get_backend_name() == "sqlite"
+
+    def __str__(self) -> str:
+        """How messages name it."""
+        return str(self.path) if self.path else self.url.set(query={}).render_as_string()
+
+
+def parse_address(url: str) -> Address:
+    """Check a database URL.
+
+    A SQLite path is taken as it stands behind ``sqlite:///``: nothing in it is unquoted or split off.
+
+    Raises:
+        ConfigError: another kind of database, or a password in the URL. The message never repeats it.
+    """
+    if url in ("sqlite://", "sqlite:///:memory:"):
+        return Address(make_url("sqlite://"))
+    if url.startswith("sqlite:///"):
+        path = Path(url.removeprefix("sqlite:///")).absolute()
+        return Address(URL.create("sqlite", database=str(path)), path)
+    return Address(_postgresql(url))
+
+
+def _postgresql(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # Not chained: what could not be parsed may still hold a password.
+        raise ConfigError("the catalog's URL cannot be read", hint=f"write {_KINDS}") from None
+    if parsed.drivername not in ("postgresql", "postgresql+psycopg"):
+        raise ConfigError(f"a catalog cannot be in {parsed.drivername!r}", hint=f"write {_KINDS}")
+    if parsed.password is not None or any("password" in key.lower() for key in parsed.query):
+        bare = URL.create(
+            parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database
+        ).render_as_string()
+        raise ConfigError(
+            f"the catalog's URL holds a password; write {bare}",
+            hint="put the password into ~/.pgpass (mode 0600) or the environment variable PGPASSWORD",
+        )
+    return parsed.set(drivername="postgresql+psycopg")

@@ -1,0 +1,60 @@
+"""Column types that mean the same on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import BigInteger, DateTime, Dialect, Integer, Text
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+"""A primary key that numbers rows in the order of their writing (SQLite numbers only INTEGER keys)."""
+
+
+def clean(text: str) -> str:
+    """``text`` as both databases can hold it.
+
+    Cards come from outside: PostgreSQL refuses a NUL, and neither takes half of a surrogate pair.
+    """
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+class Words(TypeDecorator[str]):
+    """Text that compares and sorts byte by byte, whatever the locale of the server."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
+        """SQLite compares bytes anyway; PostgreSQL has to be told."""
+        return Text(collation="C") if dialect.name == "postgresql" else Text()
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Replace what one of the databases cannot hold."""
+        return None if value is None else clean(value)
+
+
+class Moment(TypeDecorator[datetime]):
+    """A point in time: aware, in UTC, whatever the database makes of time zones."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Refuse a time without a zone, and convert the others.
+
+        Raises:
+            ValueError: ``value`` has no time zone.
+        """
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone")
+        moment = value.astimezone(UTC)
+        return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Aware and in UTC again."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

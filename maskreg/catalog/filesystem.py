@@ -1,0 +1,62 @@
+"""Which journal a SQLite file may use where it lies, and whether it can be written."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from urllib.parse import quote
+
+MOUNTINFO = Path("/proc/self/mountinfo")
+"""The kernel's table of mounts; absent on macOS, where every file system counts as local."""
+
+# WAL keeps its index in shared memory, which two machines do not share: SQLite's own advice is a rollback
+# journal on these. A rollback journal is right everywhere, so a doubtful type is better on this list.
+_NETWORK = re.compile(
+    r"nfs\d*|cifs|smb\w*|lustre|gpfs|beegfs\w*|ceph|glusterfs|afs|panfs|pvfs2|orangefs|wekafs|ocfs2|gfs2"
+    r"|9p|virtiofs|vboxsf|fuse\..+"
+)
+
+
+def file_system(path: Path) -> str:
+    """Type of the file system that holds ``path``, as the kernel names it; empty when it cannot be told."""
+    if not MOUNTINFO.exists():
+        return ""
+    real = path.resolve()
+    best, kind = -1, ""
+    for line in MOUNTINFO.read_text(errors="surrogateescape").splitlines():
+        # See proc_pid_mountinfo(5): the fifth field is the mount point, the type follows the dash.
+        fields, _, tail = line.partition(" - ")
+        point = Path(_unescaped(fields.split()[4]))
+        depth = len(point.parts)
+        # A later mount on the same point hides the earlier one.
+        if depth >= best and real.is_relative_to(point):
+            best, kind = depth, tail.split()[0]
+    return kind
+
+
+def journal_mode(path: Path) -> str:
+    """``wal`` where one machine alone has the file, ``delete`` on a network file system."""
+    return "delete" if _NETWORK.fullmatch(file_system(path)) else "wal"
+
+
+def writable(path: Path) -> bool:
+    """Whether the database, and the journal beside it, can be written (a missing file counts as writable)."""
+    return not path.exists() or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+
+
+def sqlite_uri(path: Path) -> str:
+    """The URI to open an absolute ``path`` with: read and write where that is possible, else read only."""
+    name = "file:" + quote(str(path))
+    if writable(path):
+        return f"{name}?mode=rwc"
+    # Somebody else may be writing: then a log holds the newest rows, or a journal what has to be undone,
+    # and an immutable open would look at neither.
+    beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]
+    live = any(file.exists() and file.stat().st_size > 0 for file in beside)
+    return f"{name}?mode=ro" if live else f"{name}?immutable=1"
+
+
+def _unescaped(text: str) -> str:
+    # The kernel writes space, tab, newline and backslash as three octal digits.
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)

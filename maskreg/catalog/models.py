@@ -1,0 +1,132 @@
+"""The tables, as SQLAlchemy models. Migrations make them; nothing here ever creates a table."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Boolean, Double, Index, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from maskreg.catalog.columns import SERIAL, Moment, Words
+
+
+class Base(DeclarativeBase):
+    """Holds the metadata that migrations are checked against."""
+
+    type_annotation_map = {  # noqa: RUF012 (SQLAlchemy reads it from the class)
+        str: Words(),
+        int: BigInteger(),
+        float: Double(),
+        bool: Boolean(),
+        datetime: Moment(),
+        dict[str, Any]: JSON(),
+    }
+
+
+class ArtifactRow(Base):
+    """What the manifest of one artifact says, and its recorded overlap; rebuilt from the store.
+
+    Attributes:
+        digest: of the manifest.
+        density: moved / compared coordinates.
+        ffn_density: the same within the FFN; NULL without an FFN.
+        ffn_share: part of the moved coordinates that lies in the FFN.
+        ffn_lift: ffn_share / the FFN's share of the compared coordinates.
+        params: elements of the source checkpoint.
+        size: bytes of all objects.
+        source_root, target_root: identities of the checkpoints.
+        rlvr_overlap: latest recorded overlap with a reference mask; NULL until recorded.
+        rlvr_against: digest of that reference mask.
+    """
+
+    __tablename__ = "artifacts"
+
+    digest: Mapped[str] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(index=True)
+    rule: Mapped[str]
+    exact: Mapped[bool]
+    density: Mapped[float] = mapped_column(index=True)
+    ffn_density: Mapped[float | None] = mapped_column(index=True)
+    ffn_share: Mapped[float | None] = mapped_column(index=True)
+    ffn_lift: Mapped[float | None] = mapped_column(index=True)
+    nnz: Mapped[int]
+    numel: Mapped[int]
+    params: Mapped[int]
+    size: Mapped[int]
+    source_root: Mapped[str] = mapped_column(index=True)
+    source_hub: Mapped[str]
+    target_root: Mapped[str] = mapped_column(index=True)
+    rlvr_overlap: Mapped[float | None] = mapped_column(index=True)
+    rlvr_against: Mapped[str | None]
+
+
+class RefRow(Base):
+    """The newest entry of one tag's log, with its card; rebuilt from the store.
+
+    Attributes:
+        n: number of the entry in the log.
+        digest: what the tag points at; NULL when it is deleted.
+        folded: the searchable texts, case-folded, one a line. Folding in Python gives the same answers on
+            every database; their own ``lower()`` do not agree outside ASCII.
+    """
+
+    __tablename__ = "refs"
+
+    project: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True, index=True)
+    tag: Mapped[str] = mapped_column(primary_key=True)
+    n: Mapped[int]
+    digest: Mapped[str | None] = mapped_column(index=True)
+    deleted: Mapped[bool]
+    family: Mapped[str] = mapped_column(index=True)
+    method: Mapped[str] = mapped_column(index=True)
+    licence: Mapped[str] = mapped_column(index=True)
+    description: Mapped[str]
+    meta: Mapped[dict[str, Any]]
+    by: Mapped[str]
+    at: Mapped[datetime] = mapped_column(index=True)
+    origin: Mapped[str]
+    folded: Mapped[str]
+
+
+class MeasurementRow(Base):
+    """One number that somebody measured on an artifact. Only the database has it."""
+
+    __tablename__ = "measurements"
+    __table_args__ = (Index("ix_measurements_digest_metric", "digest", "metric"),)
+
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True)
+    digest: Mapped[str]
+    metric: Mapped[str] = mapped_column(index=True)
+    against: Mapped[str]
+    by_group: Mapped[str]
+    value: Mapped[float]
+    detail: Mapped[dict[str, Any]]
+    at: Mapped[datetime]
+    by: Mapped[str]
+
+
+class EventRow(Base):
+    """One line of the audit log: rows are only ever added. Only the database has it."""
+
+    __tablename__ = "events"
+
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True)
+    at: Mapped[datetime] = mapped_column(index=True)
+    by: Mapped[str] = mapped_column(index=True)
+    action: Mapped[str] = mapped_column(index=True)
+    subject: Mapped[str] = mapped_column(index=True)
+    detail: Mapped[dict[str, Any]]
+
+
+class SeenSourceRow(Base):
+    """Where this machine has seen a checkpoint of a given identity. Only the database has it."""
+
+    __tablename__ = "seen_sources"
+    __table_args__ = (UniqueConstraint("root", "path", name="uq_seen_sources_root_path"),)
+
+    id: Mapped[int] = mapped_column(SERIAL, primary_key=True)
+    root: Mapped[str]
+    path: Mapped[str]
+    at: Mapped[datetime]

@@ -1,0 +1,114 @@
+"""Values that go into a catalog and come out of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from maskreg.digest import Digest
+from maskreg.errors import UsageError
+
+RLVR_OVERLAP = "rlvr_overlap"
+"""The metric whose latest value over the whole mask becomes a column to search by."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number that somebody measured on an artifact.
+
+    Attributes:
+        digest: the artifact.
+        metric: what was measured, such as ``overlap`` or ``rlvr_overlap``.
+        value: the number, finite.
+        against: digest of the other artifact, or a baseline's text; empty when there is none.
+        by_group: the role, layer or tensor it is about; empty for the whole mask.
+        detail: anything else worth keeping, as JSON.
+        by: who measured.
+        at: when (aware).
+        id: number of the row; 0 before it is recorded.
+
+    Raises:
+        UsageError: ``value`` or ``detail`` cannot be stored.
+    """
+
+    digest: Digest
+    metric: str
+    value: float
+    against: str = ""
+    by_group: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    by: str = ""
+    at: datetime = field(default_factory=_now)
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise UsageError(f"{self.metric} is {self.value}: only a finite number can be recorded")
+        _check(self.detail, self.at)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the audit log.
+
+    Attributes:
+        action: what was done, such as ``publish`` or ``gc``.
+        subject: to what: a reference, a digest, a key.
+        by: who did it.
+        detail: anything else worth keeping, as JSON.
+        at: when (aware).
+        id: number of the row; 0 before it is logged.
+
+    Raises:
+        UsageError: ``detail`` cannot be stored.
+    """
+
+    action: str
+    subject: str
+    by: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    at: datetime = field(default_factory=_now)
+    id: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.detail, self.at)
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """What the index knows of one artifact, whatever it is called; fields as in ``Found``."""
+
+    digest: Digest
+    kind: str
+    rule: str
+    exact: bool
+    density: float
+    ffn_density: float | None
+    ffn_share: float | None
+    ffn_lift: float | None
+    rlvr_overlap: float | None
+    rlvr_against: str | None
+    nnz: int
+    numel: int
+    params: int
+    size: int
+    source_root: str
+    source_hub: str
+    target_root: str
+
+
+def _check(detail: Mapping[str, Any], at: datetime) -> None:
+    if at.tzinfo is None:
+        raise UsageError(f"{at} has no time zone")
+    try:
+        json.dumps(dict(detail), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the detail is not a JSON document: {error}") from error

@@ -1,0 +1,20 @@
+"""Alembic's environment: it migrates the connection that it is handed, inside that connection's transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from maskreg.catalog.models import Base
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection,
+    target_metadata=Base.metadata,
+    version_table=context.config.attributes["version_table"],
+    # SQLite can hardly alter a table; a batch copies it instead.
+    render_as_batch=connection.dialect.name == "sqlite",
+    # SQLite's DDL is transactional here, because the transaction is begun by hand and not by the driver.
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,129 @@
+"""Catalogs on both databases, and manifests and ref entries to put into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from maskreg.artifact.manifest import SCHEMA, FfnRatios, Group, Manifest, Object, Part, Side, Totals
+from maskreg.catalog import Catalog, upgrade
+from maskreg.catalog.models import Base
+from maskreg.digest import Digest
+from maskreg.ref import Card
+from maskreg.store.reflog import RefEntry
+from tests.servers import Postgres
+
+START = datetime(2025, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+NewUrl = Callable[[], str]
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> NewUrl:
+    """URLs of databases that are empty yet."""
+    if request.param == "postgresql":
+        server: Postgres = request.getfixturevalue("postgres")
+        return server.new_database
+    names = iter(range(100))
+    return lambda: f"sqlite:///{tmp_path / f'catalog-{next(names)}.db'}"
+
+
+@pytest.fixture
+def url(new_url: NewUrl) -> str:
+    """URL of a database with this code's schema."""
+    fresh = new_url()
+    upgrade(fresh)
+    return fresh
+
+
+@pytest.fixture(scope="session")
+def shared_url(postgres: Postgres) -> str:
+    """A PostgreSQL database that tests empty and use one after another: making one takes long."""
+    url = postgres.new_database()
+    upgrade(url)
+    return url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    """An empty catalog."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    else:
+        url = request.getfixturevalue("shared_url")
+        with psycopg.connect(url.replace("+psycopg", "")) as connection:
+            tables = ", ".join(Base.metadata.tables)
+            connection.execute(f"TRUNCATE {tables} RESTART IDENTITY".encode())
+    with Catalog.open(url) as opened:
+        yield opened
+
+
+def digest(number: int) -> Digest:
+    return Digest.of(str(number).encode())
+
+
+def manifest(
+    *,
+    nnz: int = 250,
+    numel: int = 1000,
+    ffn: tuple[float | None, float | None, float | None] = (0.3, 0.8, 1.2),
+    kind: str = "delta",
+    source: str = "source",
+    size: int = 4096,
+) -> Manifest:
+    """A manifest; ``ffn`` is density, share of the mask and lift."""
+    ratios = FfnRatios(
+        param_share=0.66,
+        energy_share=0.7,
+        energy_lift=1.06,
+        density=ffn[0],
+        density_lift=ffn[2],
+        mask_share=ffn[1],
+        mask_lift=ffn[2],
+    )
+    everything = Group(numel=numel, nnz=nnz).model_dump()
+    side = {"params": numel, "tensors": 3, "dtypes": {"BF16": numel}}
+    data = Object(key="data.zarr/mask/c/0", size=size, sha256=digest(0))
+    return Manifest(
+        schema=SCHEMA,
+        kind=kind,  # type: ignore[arg-type]
+        encoder="test",
+        rule="exact",
+        exact=kind == "delta",
+        source=Side(root=Digest.of(source.encode()), hub=f"org/{source}@abc", **side),  # type: ignore[arg-type]
+        target=Side(root=digest(nnz), **side),  # type: ignore[arg-type]
+        totals=Totals(**everything, differing=nnz, energy=1.5, roles={}, layers={}, ffn=ratios),
+        parts={"mask": Part(codec="zstd", objects=1, size=size)},
+        objects=(data,),
+    )
+
+
+def entry(
+    name: str = "qwen3-8b-opd",
+    target: Digest | None = None,
+    *,
+    project: str = "default",
+    tag: str = "latest",
+    n: int = 1,
+    card: Card = Card(),  # noqa: B008 (frozen)
+    by: str = "ada",
+    minutes: int = 0,
+    origin: str = "",
+) -> RefEntry:
+    """An entry of a ref log; a deletion when there is no target."""
+    return RefEntry(
+        project=project,
+        name=name,
+        tag=tag,
+        n=n,
+        digest=target,
+        deleted=target is None,
+        card=card,
+        by=by,
+        at=START + timedelta(minutes=minutes),
+        write_id=f"{name}-{tag}-{n}",
+        origin=origin,
+    )

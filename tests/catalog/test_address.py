@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from maskreg.catalog import Catalog, current, upgrade
+from maskreg.catalog.address import parse_address
+from maskreg.errors import ConfigError
+
+PLACES = ["plain.db", "with space.db", "50%20.db", "a?mode=ro.db", "a#b.db", "grüße.db"]
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_path_is_taken_as_it_stands(tmp_path: Path, name: str) -> None:
+    Catalog.open(f"sqlite:///{tmp_path / name}").close()
+    assert (tmp_path / name).stat().st_size > 0
+    assert all(found.name.startswith(name) for found in tmp_path.iterdir())
+
+
+def test_a_relative_path_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert parse_address("sqlite:///catalog.db").path == tmp_path / "catalog.db"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://ada:hunter2@db.example/maskreg",
+        "postgresql://ada:hunter2@db.example/maskreg",
+        "postgresql+psycopg://ada@db.example/maskreg?password=hunter2",
+        "postgresql+psycopg://ada@db.example/maskreg?sslpassword=hunter2",
+    ],
+)
+def test_a_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
+    for attempt in (Catalog.open, upgrade, current):
+        with pytest.raises(ConfigError, match=r"postgresql\S*://ada@db\.example/maskreg") as caught:
+            attempt(url)
+        assert "~/.pgpass" in caught.value.hint
+        assert "PGPASSWORD" in caught.value.hint
+        assert "hunter2" not in repr(caught.value) + caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "catalog.db", "mysql://ada:hunter2@db/maskreg", "postgresql+psycopg2://db/x", "://ada:hunter2@x"],
+)
+def test_anything_else_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Catalog.open(url)
+    assert "postgresql+psycopg://" in caught.value.hint
+    assert "hunter2" not in repr(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_port_that_is_none_does_not_show_the_password() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Catalog.open("postgresql+psycopg://ada:hunter2@db:port/x")
+    assert "hunter2" not in repr(caught.value)

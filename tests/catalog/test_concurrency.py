@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from maskreg.catalog import Catalog, Measurement, Query
+from maskreg.store.reflog import RefEntry
+from tests.catalog.conftest import NewUrl, digest, entry, manifest
+
+PROCESSES = 4
+WRITES = 15
+ROOT = Path(__file__).parents[2]
+
+# Starts at the same moment as its siblings: when the parent closes its standard input.
+WRITER = """
+import sys
+from collections.abc import Iterator
+from maskreg.catalog import Catalog, Event, Measurement
+from tests.catalog.conftest import digest, entry, manifest
+url, me, writes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+print("ready", flush=True)
+sys.stdin.read()
+with Catalog.open(url) as catalog:
+    for number in range(writes):
+        own = digest(me * 1000 + number)
+        catalog.put_artifact(own, manifest(nnz=number))
+        catalog.put_ref(entry(f"p{me}", own, tag=f"t{number}"))
+        # All of them move this tag; the largest number has to win.
+        catalog.put_ref(entry("everybody", own, n=number * 10 + me))
+        catalog.record(Measurement(digest(0), "rlvr_overlap", number / writes, f"p{me}"))
+        catalog.log(Event("publish", f"p{me}", detail={"number": number}))
+        catalog.saw_source("root", f"/{me}/{number}")
+        catalog.search()
+"""
+
+
+def run_writers(url: str) -> None:
+    command = [sys.executable, "-c", WRITER, url]
+    writers = [
+        subprocess.Popen(
+            [*command, str(me), str(WRITES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for me in range(PROCESSES)
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.close()
+        writer.stdin = None
+    for writer in writers:
+        _, errors = writer.communicate()
+        assert writer.returncode == 0, errors.decode()
+
+
+@pytest.mark.parametrize("new_url", ["sqlite"], indirect=True)
+def test_processes_open_one_fresh_file_and_lose_nothing(new_url: NewUrl) -> None:
+    url = new_url()
+    run_writers(url)
+    with Catalog.open(url) as catalog:
+        check(catalog)
+
+
+def test_processes_write_to_one_catalog_and_lose_nothing(url: str) -> None:
+    with Catalog.open(url) as catalog:
+        catalog.put_artifact(digest(0), manifest())
+        run_writers(url)
+        check(catalog)
+        known = catalog.get(digest(0))
+        latest = catalog.measurements(digest(0))[-1]
+        assert known is not None
+        assert (known.rlvr_overlap, known.rlvr_against) == (latest.value, latest.against)
+
+
+def check(catalog: Catalog) -> None:
+    assert len(catalog.search(Query(text="p"))) == PROCESSES * WRITES
+    (everybody,) = catalog.search(Query(text="everybody"))
+    assert everybody.digest == digest((PROCESSES - 1) * 1000 + WRITES - 1)
+    assert len(catalog.events(limit=1000)) == PROCESSES * WRITES
+    assert len(catalog.seen_sources("root")) == PROCESSES * WRITES
+    assert len(catalog.measurements(digest(0))) == PROCESSES * WRITES
+
+
+def test_threads_share_a_catalog(catalog: Catalog) -> None:
+    def work(number: int) -> int:
+        catalog.put_artifact(digest(number), manifest(nnz=number))
+        catalog.put_ref(entry(f"a{number}", digest(number)))
+        with catalog.lock("one"):
+            catalog.record(Measurement(digest(number), "rlvr_overlap", 0.5))
+        return len(catalog.search())
+
+    with ThreadPoolExecutor(8) as pool:
+        assert max(pool.map(work, range(40))) <= 40
+    assert len(catalog.search(Query(rlvr_overlap=(0.5, 0.5)))) == 40
+
+
+def test_threads_open_fresh_catalogs_at_once(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path}/fresh-{number // 4}.db" for number in range(16)]
+
+    def work(url: str) -> int:
+        with Catalog.open(url) as catalog:
+            catalog.saw_source("root", "/a")
+            return len(catalog.seen_sources("root"))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, urls)) == [1] * 16
+
+
+def test_an_entry_indexed_during_a_rebuild_is_not_lost(url: str) -> None:
+    with Catalog.open(url) as one, Catalog.open(url) as two, ThreadPoolExecutor(1) as pool:
+        one.put_artifact(digest(1), manifest())
+        one.put_ref(entry("a", digest(1), n=1))
+        pending = []
+
+        def entries() -> Iterator[RefEntry]:
+            # The tag moves after the store was listed.
+            yield entry("a", digest(1), n=1)
+            pending.append(pool.submit(two.put_ref, entry("a", digest(1), n=2, by="bob")))
+
+        one.rebuild(entries(), [(digest(1), manifest())])
+        pending[0].result()
+        (found,) = one.search()
+        assert found.by == "bob"

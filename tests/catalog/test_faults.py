@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import make_url, text
+
+from maskreg.catalog import Catalog, Event, Measurement, engine, set_aside, upgrade
+from maskreg.catalog.schema import VERSION_TABLE
+from maskreg.errors import (
+    CannotCreateError,
+    ConfigError,
+    CorruptError,
+    NotAllowedError,
+    TryAgainError,
+    UnavailableError,
+    UsageError,
+)
+from tests.catalog.conftest import digest, entry, manifest
+from tests.servers import Postgres, free_ports
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "catalog.db"
+
+
+def fill(path: Path, sources: int = 1) -> None:
+    with Catalog.open(f"sqlite:///{path}") as catalog:
+        catalog.put_artifact(digest(1), manifest())
+        catalog.put_ref(entry("a", digest(1)))
+        catalog.record(Measurement(digest(1), "rlvr_overlap", 0.5, detail={"x": 1}))
+        catalog.log(Event("publish", "a", "ada"))
+        for number in range(sources):
+            catalog.saw_source("root", f"/models/{number}")
+
+
+def test_a_writer_that_waits_too_long_is_told_to_try_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    fill(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    with Catalog.open(f"sqlite:///{path}") as catalog:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TryAgainError, match="somebody else is writing"):
+            catalog.put_artifact(digest(2), manifest())
+        # Who reads waits for nobody.
+        assert len(catalog.search()) == 1
+        other.execute("ROLLBACK")
+        catalog.put_artifact(digest(2), manifest())
+    other.close()
+
+
+def test_a_lock_keeps_other_processes_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    url = f"sqlite:///{path}"
+    with Catalog.open(url) as one, Catalog.open(url) as two, one.lock("a"):
+        with pytest.raises(TryAgainError), two.lock("a"):
+            pass
+        one.saw_source("root", "/a")
+
+
+def test_a_file_that_is_no_database_is_damage(path: Path) -> None:
+    path.write_bytes(b"this is not a database " * 100)
+    with pytest.raises(CorruptError) as caught:
+        Catalog.open(f"sqlite:///{path}")
+    assert caught.value.hint == "maskreg db rebuild"
+    assert caught.value.key == str(path)
+
+
+def test_rows_that_cannot_be_read_are_damage(path: Path) -> None:
+    fill(path)
+    for change in (
+        "UPDATE refs SET at = 'yesterday'",
+        "UPDATE refs SET name = CAST(x'ff' AS TEXT)",
+        "UPDATE refs SET digest = 'x'; UPDATE artifacts SET digest = 'x'",
+    ):
+        copy = path.with_name("copy.db")
+        shutil.copy(path, copy)
+        connection = sqlite3.connect(copy)
+        connection.executescript(change)
+        connection.close()
+        with Catalog.open(f"sqlite:///{copy}") as catalog, pytest.raises(CorruptError) as caught:
+            catalog.search()
+        assert caught.value.hint == "maskreg db rebuild"
+
+
+def test_a_damaged_page_is_damage_and_never_another_error(path: Path) -> None:
+    fill(path, sources=200)
+    whole = path.read_bytes()
+    seen = 0
+    for start in range(0, len(whole), 4096):
+        path.write_bytes(whole[:start] + b"\xa5" * 4096 + whole[start + 4096 :])
+        try:
+            with Catalog.open(f"sqlite:///{path}") as catalog:
+                catalog.search()
+                catalog.measurements(digest(1))
+                catalog.events()
+                catalog.seen_sources("root")
+        except CorruptError as error:
+            assert error.hint == "maskreg db rebuild"
+            seen += 1
+    assert seen >= 5
+
+
+def test_a_damaged_catalog_is_set_aside_and_what_can_be_read_is_kept(path: Path) -> None:
+    fill(path, sources=500)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE seen_sources SET at = 'never' WHERE path = '/models/7'")
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'refs'").fetchone()
+    connection.close()
+    damaged = bytearray(path.read_bytes())
+    damaged[(page - 1) * 4096 : page * 4096] = b"\xa5" * 4096
+    path.write_bytes(damaged)
+    url = f"sqlite:///{path}"
+    with Catalog.open(url) as catalog, pytest.raises(CorruptError):
+        catalog.rebuild([], [])
+    aside = set_aside(url)
+    assert aside.read_bytes()[(page - 1) * 4096 : page * 4096] == b"\xa5" * 4096
+    with Catalog.open(url) as catalog:
+        catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
+        assert catalog.search()[0].rlvr_overlap == 0.5
+        assert [m.detail for m in catalog.measurements(digest(1))] == [{"x": 1}]
+        assert [e.by for e in catalog.events()] == ["ada"]
+        assert set(catalog.seen_sources("root")) == {f"/models/{n}" for n in range(500) if n != 7}
+
+
+def test_a_file_that_is_no_database_is_set_aside_whole(path: Path) -> None:
+    path.write_bytes(b"this is not a database " * 100)
+    aside = set_aside(f"sqlite:///{path}")
+    assert aside.read_bytes() == b"this is not a database " * 100
+    with Catalog.open(f"sqlite:///{path}") as catalog:
+        assert catalog.events() == []
+
+
+def test_only_files_are_set_aside() -> None:
+    for url in ("sqlite://", "postgresql+psycopg://ada@db.example/maskreg"):
+        with pytest.raises(UsageError):
+            set_aside(url)
+
+
+def test_a_path_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CannotCreateError):
+        Catalog.open(f"sqlite:///{tmp_path}/file/catalog.db")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CannotCreateError):
+        Catalog.open(f"sqlite:///{tmp_path}/folder")
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that everybody may read."""
+    folder = Path(tempfile.mkdtemp(prefix="maskreg-shared-"))
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+READ_ONLY = """
+import os, sys
+from maskreg.catalog import Catalog, Query
+from maskreg.errors import ConfigError, CannotCreateError, NotAllowedError
+url = sys.argv[1]
+# Imports what is imported late, while the interpreter's own files can still be read.
+Catalog.open("sqlite://").close()
+if os.geteuid() == 0:
+    # Root may write everywhere, so it becomes somebody else.
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    with Catalog.open(url) as catalog:
+        print(",".join(found.name for found in catalog.search(Query(sort="name", descending=False))))
+        catalog.saw_source("root", "/a")
+except (ConfigError, CannotCreateError, NotAllowedError) as error:
+    print(type(error).__name__)
+"""
+
+
+def as_reader(path: Path) -> list[str]:
+    """Read, then try to write, as a user who may not write there."""
+    command = [sys.executable, "-B", "-c", READ_ONLY, f"sqlite:///{path}"]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_who_may_only_read_can_search(shared: Path) -> None:
+    path = shared / "catalog.db"
+    fill(path)
+    path.chmod(0o444)
+    shared.chmod(0o555)
+    assert as_reader(path) == ["a", "NotAllowedError"]
+    assert as_reader(shared / "other.db") == ["CannotCreateError"]
+
+
+def test_who_may_only_read_sees_what_somebody_else_has_just_written(shared: Path) -> None:
+    path = shared / "catalog.db"
+    with Catalog.open(f"sqlite:///{path}") as catalog:
+        catalog.put_artifact(digest(1), manifest())
+        catalog.put_ref(entry("fresh", digest(1)))
+        for part in shared.iterdir():
+            part.chmod(0o644)
+        if os.geteuid() != 0:
+            shared.chmod(0o555)
+        assert as_reader(path) == ["fresh", "NotAllowedError"]
+        shared.chmod(0o755)
+
+
+def test_who_may_only_read_cannot_migrate(shared: Path) -> None:
+    path = shared / "catalog.db"
+    fill(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")
+    connection.close()
+    path.chmod(0o444)
+    shared.chmod(0o555)
+    assert as_reader(path) == ["ConfigError"]
+
+
+# PostgreSQL
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> str:
+    url = postgres.new_database()
+    upgrade(url)
+    return url
+
+
+def test_a_server_that_does_not_answer() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(UnavailableError, match="does not answer"):
+        Catalog.open(f"postgresql+psycopg://ada@127.0.0.1:{port}/maskreg")
+
+
+def test_a_database_that_is_not_there(database: str) -> None:
+    with pytest.raises(ConfigError, match="does not exist") as caught:
+        Catalog.open(str(make_url(database).set(database="nowhere")))
+    assert caught.value.hint == "createdb nowhere"
+
+
+def test_an_unknown_user_is_refused(database: str) -> None:
+    with pytest.raises(NotAllowedError, match="nobody"):
+        Catalog.open(str(make_url(database).set(username="nobody")))
+
+
+@pytest.fixture
+def guarded(database: str) -> Iterator[str]:
+    """The database as a user who needs a password, ``open sesame``, and may only read."""
+    plain = database.replace("+psycopg", "")
+    with psycopg.connect(plain, autocommit=True) as admin:
+        admin.execute("CREATE ROLE guarded LOGIN PASSWORD 'open sesame'")
+        admin.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO guarded")
+        rows = admin.execute("SHOW hba_file").fetchone()
+        assert rows is not None
+        rules = Path(rows[0])
+        before = rules.read_text()
+        rules.write_text("host all guarded 127.0.0.1/32 scram-sha-256\n" + before)
+        admin.execute("SELECT pg_reload_conf()")
+        yield str(make_url(database).set(username="guarded"))
+        rules.write_text(before)
+        admin.execute("SELECT pg_reload_conf()")
+        admin.execute("DROP OWNED BY guarded")
+        admin.execute("DROP ROLE guarded")
+
+
+def test_credentials_come_from_the_environment_and_are_never_shown(
+    guarded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotAllowedError) as caught:
+        Catalog.open(guarded)
+    assert "~/.pgpass" in caught.value.hint
+    monkeypatch.setenv("PGPASSWORD", "hunter2")
+    with pytest.raises(NotAllowedError, match="authentication failed") as caught:
+        Catalog.open(guarded)
+    assert "hunter2" not in repr(caught.value) + repr(caught.value.__cause__)
+    monkeypatch.setenv("PGPASSWORD", "open sesame")
+    with Catalog.open(guarded) as catalog:
+        assert catalog.search() == []
+        with pytest.raises(NotAllowedError, match="permission denied"):
+            catalog.put_artifact(digest(1), manifest())
+
+
+def test_a_server_that_comes_back_is_used_again(database: str) -> None:
+    with Catalog.open(database) as catalog:
+        with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        assert catalog.search() == []
+
+
+def test_an_advisory_lock_keeps_others_out_of_the_same_name(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Catalog.open(database) as one:
+        assert one.safe_refs
+        monkeypatch.setattr(engine, "LOCK_SECONDS", 1)
+        with Catalog.open(database) as two, one.lock("a"):
+            with two.lock("b"):
+                pass
+            with pytest.raises(TryAgainError), two.lock("a"):
+                pass
+            one.put_artifact(digest(1), manifest())
+        with Catalog.open(database) as two, two.lock("a"):
+            pass
+
+
+def test_an_advisory_lock_is_waited_for(database: str) -> None:
+    order = []
+    with Catalog.open(database) as one, Catalog.open(database) as two:
+
+        def second() -> None:
+            with two.lock("a"):
+                order.append("second")
+
+        thread = threading.Thread(target=second)
+        with one.lock("a"):
+            thread.start()
+            # Until the server says that somebody waits.
+            with one._engine.connect() as connection:
+                waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+                while not connection.execute(waiting).scalar():
+                    pass
+            order.append("first")
+        thread.join()
+    assert order == ["first", "second"]

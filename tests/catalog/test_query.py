@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from maskreg.catalog import Catalog, Query
+from maskreg.catalog.query import SORT_KEYS
+from maskreg.errors import UsageError
+from maskreg.ref import Card
+from tests.catalog.conftest import digest, entry, manifest
+
+
+@pytest.fixture
+def full(catalog: Catalog) -> Catalog:
+    """Four refs that differ in every column."""
+    rows = [
+        ("alpha", "team", Card("qwen3-8b", "opd", "mit", "Größer als 100% of_all"), 100, (0.1, 0.5, 0.9)),
+        ("beta", "team", Card("qwen3-8b", "rlvr", "mit", "second"), 400, (0.4, 0.6, 1.0)),
+        ("gamma", "lab", Card("llama3-8b", "opd", "apache-2.0", "back\\slash"), 600, (0.6, 0.8, 1.2)),
+        ("delta", "lab", Card("llama3-8b", "sft", "", "no FFN"), 900, (None, None, None)),
+    ]
+    for number, (name, project, card, nnz, ffn) in enumerate(rows):
+        kind = "mask" if name == "beta" else "delta"
+        catalog.put_artifact(digest(number), manifest(nnz=nnz, ffn=ffn, kind=kind, size=1000 - number))
+        catalog.put_ref(entry(name, digest(number), project=project, card=card, minutes=number))
+    return catalog
+
+
+def names(catalog: Catalog, **conditions: object) -> list[str]:
+    return [f.name for f in catalog.search(Query(**{"sort": "name", "descending": False, **conditions}))]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["alpha", "beta", "delta", "gamma"]),
+        ("ALPHA", ["alpha"]),
+        ("GRÖSSER", ["alpha"]),
+        ("größer", ["alpha"]),
+        ("100%", ["alpha"]),
+        ("1%0", []),
+        ("of_all", ["alpha"]),
+        ("o__all", []),
+        ("back\\slash", ["gamma"]),
+        ("back/slash", []),
+        ("Qwen3", ["alpha", "beta"]),
+        ("qwen3 second", ["beta"]),
+        ("second qwen3", ["beta"]),
+        ("qwen3 gamma", []),
+        ("lab", ["delta", "gamma"]),
+        ("'; DROP TABLE refs; --", []),
+        ("alpha\nteam", ["alpha"]),
+    ],
+)
+def test_text(full: Catalog, text: str, expected: list[str]) -> None:
+    assert names(full, text=text) == expected
+
+
+def test_text_matches_the_beginning_of_a_digest(full: Catalog) -> None:
+    assert names(full, text=digest(2).short) == ["gamma"]
+    assert names(full, text=digest(2).hex[:4].upper()) == ["gamma"]
+    assert names(full, text=digest(2).hex[1:9]) == []
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({"project": "lab"}, ["delta", "gamma"]),
+        ({"family": "qwen3-8b", "method": "opd"}, ["alpha"]),
+        ({"licence": "mit"}, ["alpha", "beta"]),
+        ({"kind": "mask"}, ["beta"]),
+        ({"density": (0.4, 0.6)}, ["beta", "gamma"]),
+        ({"density": (0.41, 0.59)}, []),
+        ({"density": (0.6, math.inf)}, ["delta", "gamma"]),
+        ({"ffn_density": (-math.inf, math.inf)}, ["alpha", "beta", "gamma"]),
+        ({"ffn_share": (0.5, 0.6)}, ["alpha", "beta"]),
+        ({"ffn_lift": (1.0, 2.0)}, ["beta", "gamma"]),
+        ({"rlvr_overlap": (-math.inf, math.inf)}, []),
+        ({"limit": 2}, ["alpha", "beta"]),
+        ({"limit": 0}, []),
+    ],
+)
+def test_conditions(full: Catalog, conditions: dict[str, object], expected: list[str]) -> None:
+    assert names(full, **conditions) == expected
+
+
+@pytest.mark.parametrize(
+    ("sort", "descending", "expected"),
+    [
+        ("created", True, ["delta", "gamma", "beta", "alpha"]),
+        ("created", False, ["alpha", "beta", "gamma", "delta"]),
+        ("name", True, ["gamma", "delta", "beta", "alpha"]),
+        ("density", False, ["alpha", "beta", "gamma", "delta"]),
+        ("size", False, ["delta", "gamma", "beta", "alpha"]),
+        # Without a number: last, whichever way.
+        ("ffn_lift", True, ["gamma", "beta", "alpha", "delta"]),
+        ("ffn_lift", False, ["alpha", "beta", "gamma", "delta"]),
+        # Ties: project, name, tag.
+        ("rlvr_overlap", True, ["delta", "gamma", "alpha", "beta"]),
+        ("params", True, ["delta", "gamma", "alpha", "beta"]),
+    ],
+)
+def test_order(full: Catalog, sort: str, descending: bool, expected: list[str]) -> None:
+    assert [f.name for f in full.search(Query(sort=sort, descending=descending))] == expected
+
+
+def test_texts_sort_byte_by_byte(catalog: Catalog) -> None:
+    catalog.put_artifact(digest(1), manifest())
+    for tag in ("a-b", "a.b", "B", "_", "a", "aé"):
+        catalog.put_ref(entry("x", digest(1), tag=tag))
+    tags = [f.tag for f in catalog.search(Query(sort="name"))]
+    assert tags == sorted(tags, key=str.encode)
+
+
+@pytest.mark.parametrize("sort", SORT_KEYS)
+def test_every_sort_key_works(full: Catalog, sort: str) -> None:
+    assert len(full.search(Query(sort=sort))) == 4
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (Query(sort="colour"), "cannot sort by 'colour'"),
+        (Query(density=(0.6, 0.4)), "density 0.6..0.4 is no range"),
+        (Query(ffn_lift=(math.nan, 1.0)), "is no range"),
+        (Query(limit=-1), "negative"),
+        (Query(text="x" * 1001), "1001 characters"),
+    ],
+)
+def test_questions_that_make_no_sense_are_refused(query: Query, message: str) -> None:
+    with Catalog.open("sqlite://") as catalog, pytest.raises(UsageError, match=message):
+        catalog.search(query)
+
+
+def test_the_refusal_lists_the_sort_keys() -> None:
+    with Catalog.open("sqlite://") as catalog, pytest.raises(UsageError) as caught:
+        catalog.search(Query(sort="colour"))
+    assert all(key in caught.value.hint for key in ("created", "density", "rlvr_overlap"))
+
+
+def test_the_longest_text_of_many_words_is_answered(catalog: Catalog) -> None:
+    assert catalog.search(Query(text="% " * 500)) == []
+    assert catalog.search(Query(text="abcd " * 200)) == []
