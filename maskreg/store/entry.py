@@ -14,6 +14,8 @@ from maskreg.ref import Card, Ref
 
 SCHEMA = "maskreg.ref-entry/1"
 REFS = "refs/"
+SEAL = "seal"
+"""Key of the sha256 over the canonical bytes of all other keys."""
 _MAX_TEXT_CHARS = 1_024
 
 
@@ -62,33 +64,39 @@ class RefEntry:
         return (self.digest, self.deleted, self.card) == (other.digest, other.deleted, other.card)
 
     def to_bytes(self) -> bytes:
-        """The entry as it is stored."""
-        return canonical(
-            {
-                "schema": SCHEMA,
-                "n": self.n,
-                "project": self.project,
-                "name": self.name,
-                "tag": self.tag,
-                "digest": self.digest,
-                "deleted": self.deleted,
-                "card": self.card.to_json(),
-                "by": self.by,
-                "at": self.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
-                "write_id": self.write_id,
-                "origin": self.origin,
-            }
-        )
+        """The entry as it is stored: canonical, and sealed with the digest of everything else in it."""
+        row = {
+            "schema": SCHEMA,
+            "n": self.n,
+            "project": self.project,
+            "name": self.name,
+            "tag": self.tag,
+            "digest": self.digest,
+            "deleted": self.deleted,
+            "card": self.card.to_json(),
+            "by": self.by,
+            "at": self.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "write_id": self.write_id,
+            "origin": self.origin,
+        }
+        return sealed(row)
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> RefEntry:
         """Read an entry from outside; unknown fields are ignored.
 
         Raises:
-            CorruptError: it is an entry of another tag or number than ``key`` says.
+            CorruptError: its bytes do not match its seal, or it is an entry of another tag or number than
+                ``key`` says.
             FormatError, LimitError: it is no entry, or of a version that is not known.
         """
         row = parse_object(data, key, max_bytes=LIMITS.ref_bytes)
+        try:
+            intact = sealed({k: v for k, v in row.items() if k != SEAL}) == data
+        except UnicodeEncodeError as error:
+            raise FormatError(f"{key}: text that is no Unicode ({error})") from error
+        if not intact:
+            raise CorruptError(key, "its bytes do not match its seal")
         if row.get("schema") != SCHEMA:
             raise FormatError(
                 f"{key}: the schema {row.get('schema')!r} is not known", hint="pip install --upgrade maskreg"
@@ -112,6 +120,11 @@ class RefEntry:
 def entry_key(ref: Ref, n: int) -> str:
     """Where entry ``n`` of a tag is stored."""
     return f"{REFS}{ref.path}/{n:020d}.json"
+
+
+def sealed(row: dict[str, Any]) -> bytes:
+    """Canonical bytes of an entry with its seal: nothing else covers a ref entry, and a damaged card must not pass."""
+    return canonical({**row, SEAL: Digest.of(canonical(row))})
 
 
 def _text(key: str, row: dict[str, Any], name: str) -> str:

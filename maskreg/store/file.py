@@ -29,7 +29,7 @@ _PARENT_TRIES = 100
 _STALE_SECONDS = 24 * 3600
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_ABSENT = {errno.ENOENT, errno.ENOTDIR}
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
 # What link(2) says where there are no hard links: FAT, some network and user-space file systems.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
@@ -66,10 +66,8 @@ class FileStore:
         """The whole object; see :class:`~maskreg.store.base.Store`."""
         with self.errors("read", key):
             path = self.path(key)
-            # Not blocking, because opening a named pipe would wait for a writer.
-            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with os.fdopen(handle, "rb") as file:
-                status = os.fstat(handle)
+            with open(path, "rb", opener=_open_calmly) as file:
+                status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise NotFoundError(f"{self.root}: there is no {key}")
                 if status.st_size > max_bytes:
@@ -254,6 +252,11 @@ class FileStore:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileStore, (self.root,)
+
+
+def _open_calmly(path: str, flags: int) -> int:
+    # Not blocking, because opening a named pipe would wait for a writer.
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def _link(source: Path, path: Path) -> None:

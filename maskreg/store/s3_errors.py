@@ -31,14 +31,15 @@ _DENIED = {
 _ELSEWHERE = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraint"}
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage"}
 _PASSING = {"BadDigest", "IncompleteBody", "RequestTimeout", "SlowDown", "XAmzContentSHA256Mismatch"}
-# Kinds of error on this side, by name: which of them exist depends on the version of botocore.
+# Kinds of error on this side, by name: which of them exist depends on the version of botocore. It recurses
+# without end when a service redirects every request, also the one that asks for the bucket's region.
 _NO_CREDENTIALS = {
     *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "SSOError"),
     *("TokenRetrievalError", "NoAuthTokenError", "LoginError"),
 }
 _NOT_USABLE = {
     *("ProfileNotFound", "ConfigParseError", "ConfigNotFound", "InvalidConfigError", "NoRegionError"),
-    *("InvalidRegionError", "ParamValidationError", "EndpointProviderError", "ValueError"),
+    *("InvalidRegionError", "ParamValidationError", "EndpointProviderError", "ValueError", "RecursionError"),
 }
 
 
@@ -62,7 +63,7 @@ def translated(url: str, bucket: str, operation: str, key: str = "") -> Iterator
         raise
     except aws.ClientError as error:
         raise of_answer(error, url, bucket, operation, key) from error
-    except (aws.BotoCoreError, ResponseParserError, HTTPError, OSError, ValueError) as error:
+    except (aws.BotoCoreError, ResponseParserError, HTTPError, OSError, ValueError, RecursionError) as error:
         raise _of_client(error, url, operation) from error
 
 

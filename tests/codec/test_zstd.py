@@ -9,7 +9,7 @@ from maskreg.codec.zstd import content_bytes, pack_frame, unpack_frame
 from maskreg.errors import CorruptError
 
 
-@given(st.binary(max_size=70_000))
+@given(st.binary(min_size=1, max_size=70_000))
 def test_round_trip_and_announced_size(data: bytes) -> None:
     frame = pack_frame(np.frombuffer(data, np.uint8), 1)
     assert content_bytes(frame) == len(data)

@@ -1,0 +1,98 @@
+"""A team: a bucket on a real S3 server, alone and with a real PostgreSQL index; races for one tag."""
+
+from __future__ import annotations
+
+import getpass
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from maskreg.settings import StoreOptions
+from maskreg.store import open_store
+from tests.e2e.running import Person, big_pair, same_files
+from tests.servers import Postgres, S3Server
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return big_pair(tmp_path_factory.mktemp("pair"), 24)
+
+
+def _member(folder: Path, server: S3Server, bucket: str, catalog: str = "") -> Person:
+    person = Person(folder, server.env())
+    extra = ["--catalog", catalog] if catalog else []
+    person.run("remote", "add", "team", f"s3://{bucket}/masks", "--endpoint", server.endpoint, *extra)
+    return person
+
+
+def test_a_bucket_alone_is_a_registry(tmp_path: Path, pair: tuple[Path, Path], s3_server: S3Server) -> None:
+    source, target = pair
+    bucket = s3_server.new_bucket()
+    author = _member(tmp_path / "author", s3_server, bucket)
+    author.run("extract", source, target, "--name", "lab/qwen3-8b-opd:v1", "--family", "qwen3-8b", "--method", "opd")
+    author.run("push", "lab/qwen3-8b-opd:v1")
+    colleague = _member(tmp_path / "colleague", s3_server, bucket)
+    found = colleague.json("list", "--remote", "team", "--family", "qwen3-8b", "--density", "0.3..0.7")
+    assert [row["name"] for row in found] == ["qwen3-8b-opd"]
+    done = colleague.sh(f"maskreg pull lab/qwen3-8b-opd:v1 | maskreg apply --source '{source}' -o out")
+    assert done.returncode == 0, done.stderr
+    assert same_files(colleague.home / "out", target)
+    missing = colleague.sh("maskreg pull lab/nothing | maskreg apply -o never")
+    assert missing.returncode != 0
+    assert not (colleague.home / "never").exists()
+
+
+def test_a_bucket_with_a_postgres_index(
+    tmp_path: Path, pair: tuple[Path, Path], s3_server: S3Server, postgres: Postgres
+) -> None:
+    source, target = pair
+    bucket, catalog = s3_server.new_bucket(), postgres.new_database()
+    author = _member(tmp_path / "author", s3_server, bucket, catalog)
+    author.run("extract", source, target, "--name", "opd", "--family", "qwen3-8b")
+    behind = author.run("push", "opd", exit=78)
+    assert "maskreg db upgrade --remote team" in behind
+    author.run("db", "upgrade", "--remote", "team")
+    author.run("push", "opd")
+    colleague = _member(tmp_path / "colleague", s3_server, bucket, catalog)
+    before = colleague.json("list", "--remote", "team", "--density", "..0.9")
+    assert [row["name"] for row in before] == ["opd"]
+    colleague.run("db", "rebuild", "--remote", "team")
+    assert colleague.json("list", "--remote", "team", "--density", "..0.9") == before
+    colleague.run("pull", "opd")
+    colleague.run("apply", "opd", "--source", source, "-o", "out")
+    assert same_files(colleague.home / "out", target)
+
+
+@pytest.mark.parametrize("kind", ["disk", "s3"])
+def test_two_pushes_race_for_one_tag(
+    tmp_path: Path, kind: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One starts, reads the tag, and is held up; the other wins meanwhile; the first learns who."""
+    for name, value in s3_server.env().items():
+        monkeypatch.setenv(name, value)
+    on_disk = kind == "disk"
+    url = (tmp_path / "remote").as_uri() if on_disk else f"s3://{s3_server.new_bucket()}"
+    endpoint = "" if on_disk else s3_server.endpoint
+    store = open_store(url, StoreOptions(endpoint=endpoint))
+    people = [Person(tmp_path / name) for name in ("slow", "quick")]
+    for person in people:
+        person.run("remote", "add", "team", url, *(["--endpoint", endpoint] if endpoint else []))
+    slow, quick = people
+    slow.run("extract", *big_pair(tmp_path / "pair", 96), "--name", "opd")
+    quick.run("extract", *big_pair(tmp_path / "other", 4, seed=5), "--name", "opd")
+    process = slow.start("push", "opd")
+    while process.poll() is None and not any(store.list("artifacts/")):
+        time.sleep(0.001)
+    process.send_signal(signal.SIGSTOP)
+    assert not any(store.list("refs/")), "the slow push was too quick to be caught"
+    quick.run("push", "opd")
+    process.send_signal(signal.SIGCONT)
+    _, told = process.communicate()
+    digest = quick.json("show", "opd")["digest"]
+    assert process.returncode == 75, told
+    assert digest[7:19] in told.decode() and getpass.getuser() in told.decode()
+    assert quick.json("show", "opd", "--remote", "team")["digest"] == digest
+    slow.run("push", "opd", "--tag", "two")
+    assert {row["tag"] for row in slow.json("list", "--remote", "team")} == {"latest", "two"}

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from maskreg.errors import ConfigError, UsageError
+from maskreg.settings import StoreOptions
+from maskreg.store import STORES, FileStore, MemoryStore, S3Store, open_store
+
+
+def test_a_path_or_file_url_opens_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "with space#and%hash"
+    for url in (str(folder), folder.as_uri(), "~/with space#and%hash"):
+        assert open_store(url) == FileStore(folder)
+    assert open_store(FileStore(folder).url) == FileStore(folder)
+
+
+def test_an_s3_url_names_bucket_and_prefix() -> None:
+    options = StoreOptions(endpoint="http://localhost:9000")
+    store = open_store("s3://bucket/team/a/", options)
+    assert store == S3Store("bucket", "team/a", options)
+    assert (store.url, repr(store)) == ("s3://bucket/team/a", "S3Store('s3://bucket/team/a')")
+    assert open_store("s3://bucket").url == "s3://bucket"
+
+
+def test_a_memory_store_is_shared_by_name() -> None:
+    store = open_store("memory://team")
+    assert isinstance(store, MemoryStore)
+    assert open_store("memory://team") is store
+    assert open_store("memory://") is not open_store("memory://")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "https://registry.example", "file://host/a", "s3:///prefix", "s3://bucket/a/../b", "ftp://x"],
+)
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises((ConfigError, UsageError)):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", ["s3://key:hunter2@bucket/a", "s3://bucket/a?secret=hunter2", "https://hunter2@host/"])
+def test_a_secret_in_a_url_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(url)
+    assert "hunter2" not in f"{caught.value} {caught.value.hint} {caught.value!r}"
+
+
+def test_the_table_names_every_scheme() -> None:
+    assert sorted(STORES) == ["file", "memory", "s3"]
+    with pytest.raises(ConfigError, match="file, memory, s3"):
+        open_store("gopher://x")
+
+
+def test_opening_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from maskreg.store import open_store; open_store('s3://bucket'); "
+        "print([m for m in ('boto3', 'botocore', 'zarr', 'numpy', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

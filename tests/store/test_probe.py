@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from maskreg.errors import ConfigError, CorruptError, NotAllowedError
+from maskreg.store import MemoryStore, ObjectInfo
+from maskreg.store.probe import Probe, probe
+from tests.store.wrapped import Wrapped
+
+
+class IgnoresConditions(Wrapped):
+    def create(self, key: str, data: bytes) -> bool:
+        self.put(key, data)
+        return True
+
+
+class RefusesConditions(Wrapped):
+    def create(self, key: str, data: bytes) -> bool:
+        raise ConfigError("the service does not support create-only writes")
+
+
+class ListsNothing(Wrapped):
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return iter(())
+
+
+class Denies(Wrapped):
+    def __init__(self, method: str) -> None:
+        super().__init__(MemoryStore())
+        self.denied = method
+
+    def _check(self, method: str) -> None:
+        if method == self.denied:
+            raise NotAllowedError(f"{method} was refused")
+
+    def get(self, key: str, *, max_bytes: int) -> bytes:
+        self._check("get")
+        return super().get(key, max_bytes=max_bytes)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._check("put")
+        super().put(key, data)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._check("list")
+        return super().list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._check("delete")
+        super().delete(keys)
+
+
+def test_a_store_that_ignores_conditions_is_unsafe() -> None:
+    store = IgnoresConditions(MemoryStore())
+    found = probe(store)
+    assert (found.create_only, found.safe) == ("unsafe", False)
+    assert "replace what is there" in found.reason
+    assert list(store.list("")) == []
+
+
+def test_a_store_that_refuses_conditions_is_unsupported() -> None:
+    store = RefusesConditions(MemoryStore())
+    assert probe(store) == Probe("unsupported", "the service does not support create-only writes")
+    assert list(store.list("")) == []
+
+
+def test_a_store_that_does_not_list_what_it_has_is_refused() -> None:
+    store = ListsNothing(MemoryStore())
+    with pytest.raises(CorruptError, match="does not list"):
+        probe(store)
+    assert list(store.store.list("")) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "permission"),
+    [
+        ("get", "s3:GetObject"),
+        ("put", "s3:PutObject"),
+        ("list", "s3:ListBucket"),
+        ("delete", "s3:DeleteObject"),
+    ],
+)
+def test_a_missing_permission_is_named(method: str, permission: str) -> None:
+    with pytest.raises(NotAllowedError, match=f"not allowed to {method} .{permission}"):
+        probe(Denies(method))

@@ -1,0 +1,272 @@
+"""What the ref log promises, over every store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from maskreg.digest import Digest
+from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, LimitError, UnavailableError
+from maskreg.ref import Card, Ref
+from maskreg.store import MemoryStore, Store
+from maskreg.store.entry import RefEntry, entry_key, sealed
+from maskreg.store.reflog import RefLog
+from tests.store.wrapped import Wrapped
+
+REF = Ref.parse("team/qwen3-8b-opd:v3")
+CARD = Card(family="qwen3-8b", method="opd", meta={"seed": "7"})
+A, B, C = (Digest.of(text) for text in (b"a", b"b", b"c"))
+
+
+def test_a_tag_that_was_never_set(store: Store) -> None:
+    log = RefLog(store)
+    assert log.head(REF) is None
+    assert log.history(REF) == []
+    assert list(log.heads()) == []
+    assert log.digests() == set()
+
+
+def test_a_tag_moves_and_keeps_its_history(store: Store) -> None:
+    log = RefLog(store)
+    first = log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    second = log.append(REF, after=1, digest=B, card=Card(), by="grace", origin="lab")
+    assert (first.n, first.digest, first.card, first.by, first.deleted) == (1, A, CARD, "ada", False)
+    assert (second.n, second.digest, second.origin) == (2, B, "lab")
+    assert first.ref == REF
+    assert abs(first.at - datetime.now(UTC)) < timedelta(minutes=5)
+    assert log.head(REF) == second
+    assert log.history(REF) == [first, second]
+    assert store.head("refs/team/qwen3-8b-opd/v3/00000000000000000001.json") is not None
+
+
+def test_a_deleted_tag_leaves_a_tombstone_and_can_come_back(store: Store) -> None:
+    log = RefLog(store)
+    log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    gone = log.append(REF, after=1, digest=None, card=CARD, by="ada")
+    assert (gone.deleted, gone.digest) == (True, None)
+    assert log.head(REF) == gone
+    assert list(log.heads()) == [gone]
+    assert log.digests() == set()
+    back = log.append(REF, after=2, digest=A, card=CARD, by="ada")
+    assert log.head(REF) == back
+    assert log.digests() == {A}
+
+
+def test_heads_are_the_latest_of_every_tag(store: Store) -> None:
+    log = RefLog(store)
+    # Names that a listing mixes up when it thinks in folders, or in prefixes without their slash.
+    refs = [Ref.parse(text) for text in ("a/b:v1", "a/b:v1-x", "a/b-c:v1", "a-b/c:v1", "ab/c:v1", "b:V1", "b:v1.2")]
+    for ref in refs:
+        for n in range(3):
+            log.append(ref, after=n, digest=Digest.of(f"{ref}{n}".encode()), card=Card(), by="ada")
+    heads = list(log.heads())
+    assert {head.ref: head.n for head in heads} == dict.fromkeys(refs, 3)
+    assert [head.ref.path for head in heads] == sorted(ref.path for ref in refs)
+    assert log.digests() == {Digest.of(f"{ref}2".encode()) for ref in refs}
+    assert all(len(log.history(ref)) == 3 for ref in refs)
+
+
+def test_other_objects_beside_the_entries_are_left_alone(store: Store) -> None:
+    log = RefLog(store)
+    entry = log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    for name in ("refs/README", "refs/team/notes.txt", f"refs/{REF.path}/7.json", f"refs/{REF.path}/.DS_Store"):
+        store.put(name, b"?")
+    assert log.head(REF) == entry
+    assert list(log.heads()) == [entry]
+
+
+def test_the_slower_of_two_gets_a_conflict_that_names_the_faster(store: Store) -> None:
+    log = RefLog(store)
+    log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    won = log.append(REF, after=1, digest=B, card=CARD, by="grace")
+    with pytest.raises(ConflictError) as caught:
+        log.append(REF, after=1, digest=C, card=CARD, by="ada")
+    said = str(caught.value)
+    assert all(text in said for text in ("grace", f"{won.at:%Y-%m-%d %H:%M}", B.short, C.short, "qwen3-8b-opd:v3"))
+    with pytest.raises(ConflictError, match=r"to deleted|not to deleted"):
+        log.append(REF, after=1, digest=None, card=CARD, by="ada")
+    assert len(log.history(REF)) == 2
+
+
+def test_saying_the_same_is_no_conflict(store: Store) -> None:
+    log = RefLog(store)
+    first = log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    assert log.append(REF, after=0, digest=A, card=CARD, by="grace") == first
+    with pytest.raises(ConflictError):
+        log.append(REF, after=0, digest=A, card=Card(), by="grace")
+
+
+def race(log: RefLog, writers: int, rounds: int) -> None:
+    start = threading.Barrier(writers)
+
+    def write(i: int) -> list[int]:
+        won = []
+        for n in range(rounds):
+            start.wait()
+            try:
+                entry = log.append(REF, after=n, digest=Digest.of(b"%d" % i), card=Card(), by=f"writer-{i}")
+            except ConflictError as conflict:
+                assert "writer-" in str(conflict)
+                assert f"writer-{i} " not in str(conflict)
+            else:
+                assert (entry.by, entry.n) == (f"writer-{i}", n + 1)
+                won.append(entry.n)
+        return won
+
+    with ThreadPoolExecutor(writers) as pool:
+        winners = [n for won in pool.map(write, range(writers)) for n in won]
+    assert sorted(winners) == list(range(1, rounds + 1))
+    assert [entry.n for entry in log.history(REF)] == list(range(1, rounds + 1))
+
+
+def test_of_many_writers_exactly_one_wins_each_number(store: Store) -> None:
+    race(RefLog(store), writers=8, rounds=4)
+
+
+class LosesAnswers(Wrapped):
+    """Writes, and then says once what a lost answer makes of it."""
+
+    def __init__(self, store: Store, answer: Callable[[], bool], *, writes: bool = True) -> None:
+        super().__init__(store)
+        self.answers = [answer]
+        self.writes = writes
+
+    def create(self, key: str, data: bytes) -> bool:
+        if not self.answers:
+            return super().create(key, data)
+        if self.writes:
+            super().create(key, data)
+        return self.answers.pop()()
+
+
+def refused() -> bool:
+    return False
+
+
+def unanswered() -> bool:
+    raise UnavailableError("no answer")
+
+
+@pytest.mark.parametrize("answer", [refused, unanswered])
+def test_a_lost_answer_is_no_conflict(store: Store, answer: Callable[[], bool]) -> None:
+    log = RefLog(LosesAnswers(store, answer))
+    entry = log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    assert log.history(REF) == [entry]
+
+
+def test_a_lost_request_is_unavailable_and_wrote_nothing(store: Store) -> None:
+    log = RefLog(LosesAnswers(store, unanswered, writes=False))
+    with pytest.raises(UnavailableError, match="no answer"):
+        log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    assert log.head(REF) is None
+
+
+def test_a_lost_answer_to_a_write_that_was_too_late_is_a_conflict(store: Store) -> None:
+    RefLog(store).append(REF, after=0, digest=B, card=CARD, by="grace")
+    with pytest.raises(ConflictError, match="grace"):
+        RefLog(LosesAnswers(store, unanswered)).append(REF, after=0, digest=A, card=CARD, by="ada")
+
+
+class IgnoresConditions(Wrapped):
+    def create(self, key: str, data: bytes) -> bool:
+        self.put(key, data)
+        return True
+
+
+def test_a_lock_stands_in_for_create_only_writes(store: Store) -> None:
+    locks: dict[str, threading.Lock] = {}
+
+    def lock(name: str) -> AbstractContextManager[object]:
+        return locks.setdefault(name, threading.Lock())
+
+    race(RefLog(IgnoresConditions(store), lock=lock), writers=6, rounds=3)
+    assert list(locks) == [f"ref:{REF.path}"]
+
+
+def entry(**changes: object) -> bytes:
+    fields: dict[str, object] = {
+        "schema": "maskreg.ref-entry/1",
+        "n": 1,
+        "project": "team",
+        "name": "qwen3-8b-opd",
+        "tag": "v3",
+        "digest": str(A),
+        "deleted": False,
+        "card": {},
+        "by": "ada",
+        "at": "2026-01-02T03:04:05Z",
+        "write_id": "w",
+        "origin": "",
+    }
+    fields.update(changes)
+    return sealed(fields)
+
+
+def test_no_flipped_bit_of_an_entry_is_silent() -> None:
+    for bit in range(8 * len(entry())):
+        data = bytearray(entry())
+        data[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(DataError):
+            RefEntry.parse(entry_key(REF, 1), bytes(data))
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    data = entry(card={"family": "zz"}).replace(b'"zz"', b'"\\ud800"')
+    with pytest.raises(FormatError):
+        RefEntry.parse(entry_key(REF, 1), data)
+
+
+def test_an_entry_reads_what_it_wrote() -> None:
+    written = RefEntry(*("team", "a", "v1", 3, A, False, CARD, "ada"), datetime.now(UTC), "w", "lab")
+    assert RefEntry.parse(written.key, written.to_bytes()) == written
+    assert RefEntry.parse(entry_key(REF, 1), entry(later="unknown")).at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"n": 2}, {"n": True}, {"n": "1"}, {"project": "other"}, {"name": "other"}, {"tag": "latest"}, {"name": ".."}],
+    ids=str,
+)
+def test_an_entry_that_is_not_what_its_key_says_is_corrupt(changes: dict[str, object]) -> None:
+    store = MemoryStore()
+    store.put(entry_key(REF, 1), entry(**changes))
+    with pytest.raises(CorruptError):
+        RefLog(store).head(REF)
+    with pytest.raises(CorruptError):
+        list(RefLog(store).heads())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"schema": "maskreg.ref-entry/2"}, {"schema": None}, {"digest": "sha256:1"}, {"digest": 7}),
+        *({"deleted": True}, {"deleted": 0}, {"digest": None}, {"card": None}, {"card": {"family": 1}}),
+        *({"by": "a\nb"}, {"by": "\x1b[2J"}, {"by": None}, {"by": "x" * 2000}),
+        *({"at": "yesterday"}, {"at": "2026-01-02T03:04:05"}, {"at": "0001-01-01T00:00:00+14:00"}, {"at": 0}),
+        *({"write_id": []}, {"origin": "\u202e"}, {"project": 1}),
+    ],
+    ids=str,
+)
+def test_an_entry_that_breaks_the_format_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(FormatError):
+        RefEntry.parse(entry_key(REF, 1), entry(**changes))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null", entry()[:-1], entry() + b"x", b"[" * 10_000])
+def test_what_is_no_document_is_refused(data: bytes) -> None:
+    with pytest.raises(DataError):
+        RefEntry.parse(entry_key(REF, 1), data)
+
+
+def test_an_entry_that_nobody_could_read_is_not_written(store: Store) -> None:
+    log = RefLog(store)
+    with pytest.raises(LimitError):
+        log.append(REF, after=0, digest=A, card=Card(description="x" * 300_000), by="ada")
+    with pytest.raises(FormatError, match="by is not a printable text"):
+        log.append(REF, after=0, digest=A, card=CARD, by="a\nb")
+    assert list(store.list("")) == []

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from maskreg.errors import (
+    ConfigError,
+    LimitError,
+    MaskregError,
+    NoSpaceError,
+    NotAllowedError,
+    NotFoundError,
+    UnavailableError,
+)
+from maskreg.settings import StoreOptions
+from maskreg.store import S3Store, open_store
+from maskreg.store.probe import probe
+from tests.servers import S3Server
+from tests.store.scripted_s3 import Answer, Script, serve
+
+SECRET = "wJalrXUtnFEMI-not-to-be-seen"
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testkey")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+
+
+@contextmanager
+def impatient(endpoint: str, bucket: str = "bucket", attempts: int = 2) -> Iterator[S3Store]:
+    options = StoreOptions(endpoint=endpoint)
+    store = S3Store(bucket, "p", options, connect_seconds=0.5, read_seconds=0.5, attempts=attempts)
+    yield store
+    store.close()
+
+
+@contextmanager
+def scripted(*answers: Answer, attempts: int = 2) -> Iterator[tuple[S3Store, Script]]:
+    with serve(*answers) as script, impatient(script.url, attempts=attempts) as store:
+        yield store, script
+
+
+def every_method(store: S3Store) -> list[MaskregError]:
+    errors = []
+    for action in (
+        lambda: store.get("a", max_bytes=10),
+        lambda: store.head("a"),
+        lambda: store.put("a", b"x"),
+        lambda: store.create("a", b"x"),
+        lambda: store.list(""),
+        lambda: store.delete(["a"]),
+        lambda: store.clock(),
+    ):
+        with pytest.raises(MaskregError) as caught:
+            action()
+        errors.append(caught.value)
+    return errors
+
+
+def test_a_wrong_secret_is_not_allowed(s3_server: S3Server, bucket: str) -> None:
+    with impatient(s3_server.endpoint, bucket) as store:
+        errors = every_method(store)
+        assert {type(error) for error in errors} == {NotAllowedError}
+        for error, operation in zip(errors, ("get", "head", "put", "create", "list", "delete"), strict=False):
+            assert f" {operation} was refused (403" in str(error)
+        assert not any(SECRET in f"{error} {error.hint} {error!r}" for error in errors)
+        with pytest.raises(NotAllowedError, match=r"not allowed to put \(s3:PutObject"):
+            probe(store)
+        assert SECRET not in f"{store} {store!r} {store.url}"
+
+
+def test_without_credentials_it_says_so(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with impatient(s3_server.endpoint, bucket) as store:
+        for error in every_method(store):
+            assert isinstance(error, NotAllowedError)
+            assert "no usable credentials" in str(error)
+
+
+def test_a_missing_bucket_is_named(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    with impatient(s3_server.endpoint, "absent-bucket") as store:
+        for action in (lambda: store.get("a", max_bytes=1), lambda: store.list(""), lambda: store.clock()):
+            with pytest.raises(NotFoundError, match="there is no bucket absent-bucket"):
+                action()
+    # SeaweedFS makes a bucket that is written to; others refuse.
+    with scripted(Answer(404, code="NoSuchBucket")) as (other, _):
+        for write in (lambda: other.put("a", b""), lambda: other.create("a", b"")):
+            with pytest.raises(NotFoundError, match="there is no bucket bucket"):
+                write()
+
+
+def test_a_hung_server_is_unavailable_and_works_again_later(
+    s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    with impatient(s3_server.endpoint, bucket, attempts=20) as store:
+        store.put("a", b"before")
+    with impatient(s3_server.endpoint, bucket, attempts=1) as store:
+        s3_server.stop()
+        try:
+            errors = every_method(store)
+        finally:
+            s3_server.cont()
+        assert {type(error) for error in errors} == {UnavailableError}
+    with impatient(s3_server.endpoint, bucket, attempts=20) as store:
+        assert store.get("a", max_bytes=10) in (b"before", b"x")
+
+
+def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with serve(Answer()) as script:
+        gone = script.url
+    with impatient(gone) as store:
+        assert {type(error) for error in every_method(store)} == {UnavailableError}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer(500, code="InternalError"), UnavailableError),
+        (Answer(503, code="SlowDown"), UnavailableError),
+        (Answer(429, code="TooManyRequests"), UnavailableError),
+        (Answer(200, b"not what was asked"), UnavailableError),
+        (Answer(403, code="AccessDenied"), NotAllowedError),
+        (Answer(401, code="Unauthorized"), NotAllowedError),
+        (Answer(400, code="ExpiredToken"), NotAllowedError),
+        (Answer(404, code="NoSuchBucket"), NotFoundError),
+        (Answer(301, code="PermanentRedirect"), ConfigError),
+        (Answer(400, code="AuthorizationHeaderMalformed"), ConfigError),
+        (Answer(400, code="InvalidRequest"), ConfigError),
+        (Answer(501, code="NotImplemented"), ConfigError),
+        (Answer(507, code="XMinioStorageFull"), NoSpaceError),
+        (Answer(403, code="QuotaExceeded"), NoSpaceError),
+    ],
+    ids=lambda value: f"{value.status} {value.code}" if isinstance(value, Answer) else "",
+)
+def test_what_a_service_answers_becomes_one_of_our_errors(answer: Answer, error: type[MaskregError]) -> None:
+    with scripted(answer) as (store, _), pytest.raises(error):
+        store.list("")
+
+
+def test_a_body_that_breaks_off_is_asked_for_again() -> None:
+    with scripted(Answer(200, b"01234", declared=10), Answer(200, b"0123456789")) as (store, script):
+        assert store.get("a", max_bytes=10) == b"0123456789"
+        assert script.asked == ["GET", "GET"]
+
+
+def test_a_body_that_always_breaks_off_is_unavailable() -> None:
+    with (
+        scripted(Answer(200, b"01234", declared=10), attempts=3) as (store, script),
+        pytest.raises(UnavailableError, match="broke off 3 times"),
+    ):
+        store.get("a", max_bytes=10)
+    assert len(script.asked) == 3
+
+
+def test_a_body_that_is_too_large_is_not_read() -> None:
+    # Were it read, it would break off.
+    with scripted(Answer(200, b"x", declared=1 << 40)) as (store, script), pytest.raises(LimitError):
+        store.get("a", max_bytes=10)
+    assert script.asked == ["GET"]
+
+
+def test_a_conflict_between_writers_is_tried_again() -> None:
+    conflict = Answer(409, code="ConditionalRequestConflict")
+    with scripted(conflict, conflict, Answer(200), attempts=3) as (store, _):
+        assert store.create("a", b"x") is True
+    with scripted(conflict, Answer(412, code="PreconditionFailed")) as (store, _):
+        assert store.create("a", b"x") is False
+    with scripted(conflict) as (store, _), pytest.raises(UnavailableError, match="contended"):
+        store.create("a", b"x")
+
+
+def test_a_lost_answer_to_create_looks_like_somebody_elses_write() -> None:
+    with scripted(Answer(500, code="InternalError"), Answer(412, code="PreconditionFailed")) as (store, _):
+        assert store.create("a", b"x") is False
+
+
+def test_no_create_only_writes_is_a_matter_of_configuration() -> None:
+    with (
+        scripted(Answer(501, code="NotImplemented")) as (store, _),
+        pytest.raises(ConfigError, match="does not support create-only writes"),
+    ):
+        store.create("a", b"x")
+
+
+def test_settings_are_checked_before_the_first_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    for endpoint in (f"http://user:{SECRET}@host", f"http://{SECRET}@host", f"https://host/?secret={SECRET}"):
+        with pytest.raises(ConfigError) as caught:
+            S3Store("bucket", "", StoreOptions(endpoint=endpoint))
+        assert SECRET not in f"{caught.value} {caught.value.hint}"
+    with pytest.raises(ConfigError, match="is not an endpoint"):
+        S3Store("bucket", "", StoreOptions(endpoint="localhost:9000"))
+    with pytest.raises(ConfigError, match="CA bundle /absent is not there"):
+        S3Store("bucket", "", StoreOptions(ca_bundle="/absent"))
+    with pytest.raises(ConfigError, match="ProfileNotFound"):
+        S3Store("bucket", "", StoreOptions(profile="absent")).list("")
+
+
+def test_two_prefixes_of_a_bucket_are_two_stores(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    bucket, options = s3_server.new_bucket(), StoreOptions(endpoint=s3_server.endpoint)
+    one, two, whole = (S3Store(bucket, prefix, options) for prefix in ("team", "team-two/", ""))
+    one.put("a", b"1")
+    two.put("a", b"2")
+    assert (one.get("a", max_bytes=1), two.get("a", max_bytes=1)) == (b"1", b"2")
+    assert [info.key for info in one.list("")] == ["a"]
+    assert [info.key for info in whole.list("")] == ["team-two/a", "team/a"]
+    for store in (one, two, whole):
+        store.close()
+
+
+@pytest.mark.parametrize("checksums", ["when_required", "when_supported"])
+def test_either_checksum_mode_works(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, checksums: str) -> None:
+    for name, value in s3_server.env().items():
+        monkeypatch.setenv(name, value)
+    # The endpoint comes from the environment here, and asks for the bucket in the path all the same.
+    store = open_store(f"s3://{s3_server.new_bucket()}/p", StoreOptions(checksums=checksums))  # type: ignore[arg-type]
+    assert isinstance(store, S3Store)
+    store.put("a", b"x" * 100_000)
+    assert store.get("a", max_bytes=100_000) == b"x" * 100_000
+    assert store.create("a", b"y") is False
+    store.close()

@@ -1,0 +1,37 @@
+"""A store around another one, for tests that make single methods misbehave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from maskreg.store import ObjectInfo, Store
+
+
+class Wrapped:
+    """Passes everything on; subclasses override what they want to go wrong."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.url = store.url
+
+    def get(self, key: str, *, max_bytes: int) -> bytes:
+        return self.store.get(key, max_bytes=max_bytes)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        return self.store.head(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        self.store.put(key, data)
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self.store.create(key, data)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self.store.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self.store.delete(keys)
+
+    def clock(self) -> datetime:
+        return self.store.clock()
