@@ -28,7 +28,8 @@ _DTYPES = {
 }  # fmt: skip
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-_WRAPPERS = re.compile(r"\A(?:module\.)+|(?<![^.])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+_WRAPPED = r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+_WRAPPERS = re.compile(rf"\A(?:module\.|{_WRAPPED})+|(?<=\.){_WRAPPED}")
 """What DataParallel, torch.compile, FSDP and activation checkpointing put into names."""
 
 
