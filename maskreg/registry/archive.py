@@ -1,0 +1,304 @@
+"""One artifact as one file: a POSIX tar, the same bytes for the same artifact and card.
+
+Members, in this order: ``manifest.json``, ``ref.json`` (name, digest and card, with a digest of its own, because no
+manifest covers it), then every object of the parts that are there, in key order. Times, owners and modes are fixed. The reader takes nothing else: it reads the file
+once from front to back, so that it may come through a pipe, and compares every byte with the manifest before
+anything becomes visible.
+"""
+
+from __future__ import annotations
+
+import socket
+import tarfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import getpid
+from typing import Any, BinaryIO
+
+from maskreg.artifact.layout import MANIFEST, part_of
+from maskreg.artifact.manifest import Manifest, Object, load_manifest
+from maskreg.digest import Digest
+from maskreg.document import canonical, parse_object
+from maskreg.errors import (
+    BadRefError,
+    ConflictError,
+    CorruptError,
+    FormatError,
+    LimitError,
+    PartAbsentError,
+    UsageError,
+)
+from maskreg.limits import LIMITS, Limits
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card, Ref
+from maskreg.registry.landing import Landing, check_space
+from maskreg.registry.presence import listing, matches, objects_of, read_manifest, read_object, whole_parts
+from maskreg.registry.registry import Registry
+from maskreg.registry.settling import settle
+from maskreg.store.reflog import RefEntry
+
+SCHEMA = "maskreg.export/1"
+REF = "ref.json"
+
+_BLOCK = 512
+_MAX_PAX_BYTES = 8 << 10
+_END = bytes(2 * _BLOCK)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written: the reference, the artifact, its parts, and the size of the file in bytes."""
+
+    ref: Ref
+    digest: Digest
+    parts: frozenset[str]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What was read: where the tag stands now, the parts in the file, and how many objects were not here yet."""
+
+    entry: RefEntry
+    parts: frozenset[str]
+    objects: int
+    bytes: int
+
+
+def export_file(registry: Registry, ref: Ref, out: BinaryIO, *, progress: Progress = SILENT) -> Exported:
+    """Write an artifact into one file.
+
+    Args:
+        registry: where it is.
+        ref: what to write; its tag's name and card go with it.
+        out: written from front to back, never sought; may be a pipe.
+        progress: hears of the bytes that are written.
+
+    Raises:
+        NotFoundError: there is no such artifact.
+        CorruptError: it is damaged; the file is then incomplete, which ``import_file`` notices.
+    """
+    resolved = registry.resolve(ref)
+    data, manifest = read_manifest(registry.store, resolved.digest)
+    parts = whole_parts(resolved.digest, manifest, listing(registry.store, resolved.digest))
+    if not parts:
+        raise PartAbsentError(f"no part of {ref} is here", hint=f"maskreg pull {ref}")
+    entries = objects_of(manifest, parts)
+    name = ref.with_tag(ref.tag)
+    record = {"schema": SCHEMA, "ref": str(name), "digest": resolved.digest, "card": resolved.card.to_json()}
+    progress.start("export", sum(entry.size for entry in entries))
+    size = _write(out, MANIFEST, data) + _write(out, REF, _sealed(record))
+    for entry in entries:
+        size += _write(out, entry.key, read_object(registry.store, resolved.digest, entry))
+        progress.advance(entry.size)
+    out.write(_END)
+    return Exported(name, resolved.digest, parts, size + len(_END))
+
+
+def import_file(
+    registry: Registry,
+    stream: BinaryIO,
+    *,
+    ref: Ref | None = None,
+    progress: Progress = SILENT,
+    limits: Limits = LIMITS,
+) -> Imported:
+    """Read an artifact from one file into a local registry.
+
+    Args:
+        registry: where it goes; a registry in a directory.
+        stream: read from front to back; may be a pipe. It has to end where the artifact does.
+        ref: the name to give; the one in the file when left out.
+        progress: hears of the bytes that are read.
+        limits: upper bounds, checked before memory is reserved.
+
+    Raises:
+        FormatError: the file is not one that ``export_file`` writes: another order, a member too many or twice,
+            a link, a path that leaves the artifact, something after its end.
+        CorruptError: bytes differ from the manifest, or the file is cut short. Nothing became visible.
+        LimitError: a member is larger than allowed.
+        ConflictError: the tag points to another artifact here.
+    """
+    if registry.root is None:
+        raise UsageError("files are imported into a registry in a directory")
+    members = _members(stream, limits)
+    _, data = _expect(members, MANIFEST)
+    digest = Digest.of(data)
+    manifest = load_manifest(data, digest, limits)
+    name, card = _parse_ref(_expect(members, REF)[1], digest, limits)
+    name = ref.with_tag(ref.tag) if ref else name
+    head = registry.head(name)
+    _may_set(name, head, digest)
+    check_space(registry.root, manifest.size)
+    progress.start("import", manifest.size)
+    visit = f"import/{socket.gethostname()}-{getpid()}-{uuid.uuid4().hex[:12]}"
+    landing = Landing(registry.store, digest, visit)  # type: ignore[arg-type]
+    try:
+        parts = _land(members, manifest, landing, progress)
+        needed = objects_of(manifest, parts)
+        fresh = _damaged_or_absent(registry, digest, needed)
+
+        def set_tag() -> RefEntry:
+            # What people here say about an artifact that they have already is left as it is.
+            if head and head.digest == digest:
+                return head
+            return registry.append(name, digest, card=card, after=head.n if head else 0, action="import")
+
+        entry = settle(
+            registry.store,
+            digest,
+            data,
+            needed,
+            lambda: landing.admit(fresh),
+            set_tag,
+            patience_s=registry.patience_s,
+        )
+    finally:
+        landing.clear()
+    return Imported(entry, parts, len(fresh), sum(o.size for o in fresh))
+
+
+def _may_set(name: Ref, head: RefEntry | None, digest: Digest) -> None:
+    if head and head.digest is not None and head.digest != digest:
+        raise ConflictError(
+            f"{name} is {head.digest.short} here, and the file holds {digest.short}",
+            hint=f"choose another name, such as {name.with_tag('imported')}",
+        )
+
+
+def _land(
+    members: Iterator[tuple[str, bytes]], manifest: Manifest, landing: Landing, progress: Progress
+) -> frozenset[str]:
+    listed = {entry.key: entry for entry in manifest.objects}
+    seen: list[str] = []
+    for key, data in members:
+        entry = listed.get(key)
+        if entry is None:
+            raise FormatError(f"{key}: the manifest lists no such object")
+        if seen and key <= seen[-1]:
+            raise FormatError(f"{key}: the objects are not in order, or one is there twice")
+        if not matches(data, entry):
+            raise CorruptError(key, "its bytes do not match the manifest's digest")
+        seen.append(key)
+        landing.put(entry, data)
+        progress.advance(entry.size)
+    parts = frozenset(part_of(key) for key in seen) - {""}
+    if not parts:
+        raise CorruptError(MANIFEST, "no part of the artifact is in the file: it is cut short")
+    here = set(seen)
+    for entry in objects_of(manifest, parts):
+        if entry.key not in here:
+            raise CorruptError(entry.key, "missing in the file")
+    return parts
+
+
+def _damaged_or_absent(registry: Registry, digest: Digest, needed: list[Object]) -> list[Object]:
+    found = []
+    for entry in needed:
+        try:
+            read_object(registry.store, digest, entry)
+        except CorruptError:
+            found.append(entry)
+    return found
+
+
+def _sealed(record: dict[str, object]) -> bytes:
+    return canonical({**record, "sha256": Digest.of(canonical(record))})
+
+
+def _parse_ref(data: bytes, digest: Digest, limits: Limits) -> tuple[Ref, Card]:
+    record: dict[str, Any] = parse_object(data, REF, max_bytes=limits.ref_bytes)
+    if record.get("schema") != SCHEMA:
+        raise FormatError(
+            f"{REF}: schema {record.get('schema')!r} is not {SCHEMA}", hint="pip install --upgrade maskreg"
+        )
+    if _sealed({k: v for k, v in record.items() if k != "sha256"}) != data:
+        raise CorruptError(REF, "its bytes do not match its digest")
+    if record.get("digest") != digest:
+        raise CorruptError(REF, f"it names another artifact than the manifest, which is {digest.short}")
+    try:
+        name = Ref.parse(str(record.get("ref")))
+    except BadRefError as error:
+        raise FormatError(f"{REF}: {error.message}") from error
+    return name.with_tag(name.tag), Card.from_json(record.get("card"))
+
+
+# The tar itself: the subset that export writes, and nothing else
+
+
+def _write(out: BinaryIO, name: str, data: bytes) -> int:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(data), 0o644
+    header = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+    padding = bytes(-len(data) % _BLOCK)
+    for piece in (header, data, padding):
+        out.write(piece)
+    return len(header) + len(data) + len(padding)
+
+
+def _expect(members: Iterator[tuple[str, bytes]], name: str) -> tuple[str, bytes]:
+    member = next(members, None)
+    if member is None:
+        raise CorruptError(name, "missing in the file")
+    if member[0] != name:
+        raise FormatError(f"{name} was expected, and {member[0]!r} came; this is not an exported artifact")
+    return member
+
+
+def _members(stream: BinaryIO, limits: Limits) -> Iterator[tuple[str, bytes]]:
+    # tarfile's own reader follows links, reads headers of any size, and forgives what is cut short.
+    long_name = ""
+    while True:
+        block = _read(stream, _BLOCK)
+        if block == bytes(_BLOCK):
+            break
+        try:
+            info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+        except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
+            raise FormatError(f"not an exported artifact ({error})") from error
+        if info.type == tarfile.XHDTYPE and not long_name:
+            long_name = _pax_path(_body(stream, info.name, info.size, _MAX_PAX_BYTES))
+            continue
+        if info.type != tarfile.REGTYPE:
+            raise FormatError(f"{info.name!r}: not a plain file; this is not an exported artifact")
+        name, long_name = long_name or info.name, ""
+        yield name, _body(stream, name, info.size, _max_bytes(name, limits))
+    if long_name or _read(stream, _BLOCK) != bytes(_BLOCK) or stream.read(1):
+        raise FormatError("the file does not end where the artifact does")
+
+
+def _max_bytes(name: str, limits: Limits) -> int:
+    return {MANIFEST: limits.manifest_bytes, REF: limits.ref_bytes}.get(name, limits.object_bytes)
+
+
+def _body(stream: BinaryIO, name: str, size: int, max_bytes: int) -> bytes:
+    if not 0 <= size <= max_bytes:
+        raise LimitError(f"{name!r}: {size} bytes; the limit is {max_bytes}")
+    data = _read(stream, size)
+    if any(_read(stream, -size % _BLOCK)):
+        raise FormatError(f"{name!r}: something is written between the members")
+    return data
+
+
+def _read(stream: BinaryIO, size: int) -> bytes:
+    # A pipe may give less than was asked for; only its end gives nothing.
+    pieces = []
+    while size:
+        piece = stream.read(size)
+        if not piece:
+            raise CorruptError("the file", "it is cut short")
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _pax_path(data: bytes) -> str:
+    # One record, "LENGTH path=NAME\n": the only one that export writes.
+    length, _, rest = data.partition(b" ")
+    if length != str(len(data)).encode() or not rest.startswith(b"path=") or not rest.endswith(b"\n"):
+        raise FormatError("an extended header with more than a path; this is not an exported artifact")
+    try:
+        return rest[len(b"path=") : -1].decode()
+    except UnicodeDecodeError as error:
+        raise FormatError("a member's name is not UTF-8") from error
