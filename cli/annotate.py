@@ -41,11 +41,11 @@ def command(
     """
     if not meta and family is method is licence is description is None:
         raise click.UsageError("nothing to change: give at least one of the options")
-    from .places import local
+    from .places import local, note_catalog
 
-    entry = local().annotate(
-        ref, family=family, method=method, licence=licence, description=description, meta=dict(meta)
-    )
+    here = local()
+    entry = here.annotate(ref, family=family, method=method, licence=licence, description=description, meta=dict(meta))
+    note_catalog(output, here)
     if output.json:
         output.document({"ref": str(entry.ref), "digest": entry.digest, "n": entry.n, "card": entry.card.to_json()})
         return

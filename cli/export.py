@@ -44,21 +44,22 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
     from .places import local
 
     here = local()
-    found = here.resolve(ref)
     if out == "-":
         stream = sys.stdout.buffer
         with output.progress() as progress:
-            export_file(here, ref, stream, progress)
+            export_file(here, ref, stream, progress=progress)
         stream.flush()
         return
     path = Path(out)
     with output.progress() as progress, _whole(path, force) as file:
-        export_file(here, ref, file, progress)
-    size = path.stat().st_size
+        done = export_file(here, ref, file, progress=progress)
     if output.json:
-        output.document({"ref": str(ref), "digest": str(found.digest), "path": str(path), "size": size})
+        parts = sorted(done.parts)
+        output.document(
+            {"ref": str(done.ref), "digest": done.digest, "parts": parts, "path": str(path), "size": done.bytes}
+        )
         return
-    output.note(f"{ref} ({found.digest.short}), {human_bytes(size)}")
+    output.note(f"{done.ref} ({done.digest.short}), {human_bytes(done.bytes)}")
     output.data(str(path))
 
 

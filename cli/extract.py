@@ -64,7 +64,7 @@ def command(
     from maskreg.compare import parse_rule
     from maskreg.flow.extract import extract
 
-    from .places import local, remember
+    from .places import local, note_catalog, remember
     from .summary import described, summary
 
     parse_rule(rule)
@@ -94,6 +94,7 @@ def command(
     manifest = here.artifact(made.digest).manifest
     remember(here, manifest.source.root, before.path)
     remember(here, manifest.target.root, after.path)
+    note_catalog(output, here)
     if output.json:
         output.document({**described(ref, made.digest, manifest, card), "notes": list(made.notes)})
     else:

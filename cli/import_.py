@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from maskreg.errors import NotFoundError
+from maskreg.ref import Ref
 
 from .command import Command
-from .output import Output
+from .output import Output, human_bytes
+from .values import REF
 
 
 @click.command(
@@ -22,9 +24,12 @@ from .output import Output
     """,
 )
 @click.argument("file", metavar="FILE|-")
+@click.option(
+    "--name", "ref", type=REF, metavar="NAME[:TAG]", help="What to call it; the name in the file when left out."
+)
 @click.pass_obj
-def command(output: Output, file: str) -> None:
-    """Bring the artifact of an exported file into the local registry.
+def command(output: Output, file: str, ref: Ref | None) -> None:
+    """Take in an artifact that `export` wrote.
 
     Every object is hashed before anything of it becomes visible.
     """
@@ -32,19 +37,31 @@ def command(output: Output, file: str) -> None:
         raise click.UsageError("nothing comes down a pipe; give a FILE")
     from maskreg.registry.archive import import_file
 
-    from .places import local
+    from .places import local, note_catalog
 
     here = local()
     if file == "-":
         with output.progress() as progress:
-            entry = import_file(here, sys.stdin.buffer, progress)
+            done = import_file(here, sys.stdin.buffer, ref=ref, progress=progress)
     else:
         path = Path(file)
         if not path.is_file():
             raise NotFoundError(f"there is no file {file}")
         with path.open("rb") as stream, output.progress() as progress:
-            entry = import_file(here, stream, progress)
+            done = import_file(here, stream, ref=ref, progress=progress)
+    note_catalog(output, here)
+    entry = done.entry
     if output.json:
-        output.document({"ref": str(entry.ref), "digest": entry.digest, "n": entry.n})
+        parts = sorted(done.parts)
+        output.document(
+            {
+                "ref": str(entry.ref),
+                "digest": entry.digest,
+                "parts": parts,
+                "objects": done.objects,
+                "bytes": done.bytes,
+            }
+        )
     else:
+        output.note(f"{done.objects} objects, {human_bytes(done.bytes)}; the rest was here")
         output.data(f"{entry.ref}@{entry.digest}")

@@ -69,13 +69,15 @@ def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | 
     """
     from maskreg.catalog import Query
 
-    from .places import registry
+    from .places import note_catalog, registry
 
     key, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):
         raise click.BadParameter(f"{order!r} is neither asc nor desc", param_hint="--sort")
     query = Query(text=" ".join(words), sort=key.replace("-", "_"), descending=order != "asc", **filters)
-    found = registry(remote).search(query)
+    there = registry(remote)
+    found = there.search(query)
+    note_catalog(output, there)
     if output.json:
         output.document([_row(item) for item in found])
     elif output.quiet:

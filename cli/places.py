@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from maskreg.registry import Registry
     from maskreg.settings import Settings
 
+    from .output import Output
+
 
 def settings() -> Settings:
     """The settings of this run."""
@@ -56,3 +58,10 @@ def remember(here: Registry, root: str, path: Path) -> None:
     with suppress(MaskregError):
         if here.catalog is not None:
             here.catalog.saw_source(root, str(path.absolute()))
+
+
+def note_catalog(output: Output, used: Registry) -> None:
+    """Say so when the catalog could not be used or written: the store is right, the index is behind."""
+    if used.catalog_problem is not None:
+        again = "maskreg db rebuild" + ("" if used.root else f" --remote {used.name}")
+        output.note(f"note: the catalog of {used.name} was not used: {used.catalog_problem}; then: {again}")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
+from maskreg.errors import ConfigError
 from maskreg.ref import Ref
 
 from .command import Command
 from .output import Output, human_bytes
 from .values import REF
+
+if TYPE_CHECKING:
+    from maskreg.registry import Registry
 
 
 @click.command(
@@ -29,12 +35,14 @@ def command(output: Output, ref: Ref, remote_name: str | None, tag: str | None) 
     """
     from maskreg.registry.transfer import push
 
-    from .places import local, remote, settings
+    from .places import local, note_catalog, remote, settings
 
     chosen = settings()
     here, there = local(), remote(chosen, remote_name)
+    _check_catalog(there)
     with output.progress() as progress:
         pushed = push(here, there, ref, tag=tag, progress=progress, jobs=chosen.jobs)
+    note_catalog(output, there)
     entry = pushed.entry
     name = Ref(entry.project, entry.name, entry.tag)
     if output.json:
@@ -56,3 +64,11 @@ def command(output: Output, ref: Ref, remote_name: str | None, tag: str | None) 
         f"pushed to {there.name}: {pushed.sent_objects} objects, {human_bytes(pushed.sent_bytes)} sent, "
         f"{human_bytes(pushed.reused_bytes)} there already"
     )
+
+
+def _check_catalog(there: Registry) -> None:
+    # What is published should be found, so a schema of another version stops the push before it starts.
+    problem = None if there.catalog else there.catalog_problem
+    if isinstance(problem, ConfigError):
+        hint = problem.hint.replace("maskreg db upgrade", f"maskreg db upgrade --remote {there.name}")
+        raise ConfigError(problem.message, hint=hint) from problem

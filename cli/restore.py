@@ -16,9 +16,11 @@ from .values import REF
 @click.pass_obj
 def command(output: Output, ref: Ref) -> None:
     """Bring a removed tag back as it was."""
-    from .places import local
+    from .places import local, note_catalog
 
-    entry = local().restore(ref)
+    here = local()
+    entry = here.restore(ref)
+    note_catalog(output, here)
     if output.json:
         output.document({"ref": str(entry.ref), "digest": entry.digest, "n": entry.n})
     else:

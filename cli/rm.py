@@ -28,7 +28,7 @@ def command(output: Output, ref: Ref, yes: bool) -> None:
 
     `restore` brings it back until `gc` has collected its objects.
     """
-    from .places import local
+    from .places import local, note_catalog
 
     here = local()
     found = here.resolve(ref)
@@ -37,6 +37,7 @@ def command(output: Output, ref: Ref, yes: bool) -> None:
             raise click.UsageError(f"{ref} is not removed without -y when nobody can be asked")
         click.confirm(f"remove {ref} ({found.digest.short})?", abort=True, err=True)
     entry = here.remove(ref)
+    note_catalog(output, here)
     if output.json:
         output.document({"ref": str(entry.ref), "digest": str(found.digest), "n": entry.n})
     else:

@@ -1,0 +1,73 @@
+"""Running commands in this process, and a small artifact to run them on."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from maskreg_cli.main import main
+
+from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Stdout, which holds one JSON document and nothing else."""
+        return json.loads(self.out)
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Runs a command in this process and checks how it ended."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def call(*args: str | Path, status: int = 0) -> Done:
+        capsys.readouterr()
+        ended = main([str(arg) for arg in args])
+        out, err = capsys.readouterr()
+        assert ended == status, f"exit {ended}, not {status}: {out}\n{err}"
+        return Done(ended, out, err)
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+def tensors() -> dict[str, Tensor]:
+    """A model of two layers, small enough for a test that is about words."""
+    found = {"model.embed_tokens.weight": bf16((50, 16), 1), "lm_head.weight": bf16((50, 16), 2)}
+    for layer in (0, 1):
+        found[f"model.layers.{layer}.self_attn.q_proj.weight"] = bf16((16, 16), 3 + layer)
+        found[f"model.layers.{layer}.mlp.up_proj.weight"] = bf16((64, 16), 5 + layer)
+    return found
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """A source and a target checkpoint."""
+    source = tensors()
+    target = {name: moved(tensor, 0.4, seed) for seed, (name, tensor) in enumerate(source.items())}
+    return make_checkpoint(tmp_path / "source", source), make_checkpoint(tmp_path / "target", target)
+
+
+@pytest.fixture
+def artifact(run: Run, pair: tuple[Path, Path]) -> str:
+    """The digest of an artifact called ``toy-opd:v1``."""
+    source, target = pair
+    found = run("extract", source, target, "--name", "toy-opd:v1", "--family", "toy", "--method", "opd", "--json")
+    return str(found.json["digest"])

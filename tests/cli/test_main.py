@@ -1,0 +1,142 @@
+"""The program: help, suggestions, errors for people and programs, and what it costs to start."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from maskreg_cli.command import Command
+from maskreg_cli.main import COMMANDS, cli
+
+from maskreg import __version__
+from tests.cli.conftest import Run
+
+HEAVY = ("torch", "numpy", "zarr", "numba", "boto3", "sqlalchemy", "httpx", "fastapi", "rich", "pydantic")
+
+
+def commands(group: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, group
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            found = group.get_command(context, name)
+            assert found is not None
+            yield from commands(found, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "command"), [pytest.param(p, c, id=" ".join(p) or "maskreg") for p, c in commands()])
+def test_help_says_what_a_command_does_and_shows_an_example(
+    run: Run, path: tuple[str, ...], command: click.Command
+) -> None:
+    text = run(*path, "--help").out
+    examples = text.partition("Examples:")[2].split("\n")
+    lines = [line for line in examples if line.strip()]
+    assert lines
+    assert all("maskreg" in line for line in lines)
+    assert max(map(len, lines)) <= 110
+    assert (command.help or "").strip().endswith(".")
+    assert ("--json" in text) == isinstance(command, Command)
+
+
+def test_a_name_in_the_list_of_commands_is_never_cut_short(run: Run) -> None:
+    text = run("--help").out
+    assert all(f"  {name} " in text for name in COMMANDS)
+    assert "..." not in text.partition("Commands:")[2].partition("Examples:")[0]
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_import_nothing_heavy(option: str) -> None:
+    script = (
+        "import sys; from maskreg_cli.main import main; status = main([sys.argv[1]])\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules], status, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, option], capture_output=True, text=True, check=True)
+    assert done.stderr == "[] 0\n"
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"maskreg {__version__}\n"
+
+
+def test_no_command_shows_help() -> None:
+    done = subprocess.run([Path(sys.executable).with_name("maskreg")], capture_output=True, text=True)
+    assert "Commands:" in done.stdout + done.stderr
+    assert done.returncode in (0, 2)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("aply", "apply"), ("lst", "list"), ("verfy", "verify")])
+def test_an_unknown_command_is_answered_with_the_one_that_was_meant(run: Run, typed: str, meant: str) -> None:
+    assert f"did you mean '{meant}'?" in run(typed, status=2).err
+
+
+def test_subcommands_are_suggested_too(run: Run) -> None:
+    assert "did you mean 'remove'?" in run("remote", "remov", status=2).err
+
+
+def test_an_error_is_one_line_and_one_next_step(run: Run) -> None:
+    done = run("show", "nothing-here", status=66)
+    assert done.out == ""
+    assert done.err.startswith("error: there is no nothing-here in local")
+    assert done.err.splitlines()[1].startswith("  next: ")
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "status"),
+    [
+        (["show", "nothing-here", "--json"], "NOT_FOUND", 66),
+        (["show", "--json", "--bad-option"], "USAGE", 2),
+        (["show", "Not A Ref", "--json"], "USAGE", 2),
+        (["no-such-command", "--json"], "USAGE", 2),
+        (["config", "set", "no.such.key", "x", "--json"], "CONFIG", 78),
+    ],
+)
+def test_programs_get_the_error_as_json(run: Run, args: list[str], code: str, status: int) -> None:
+    done = run(*args, status=status)
+    error = done.json["error"]
+    assert set(error) == {"code", "message", "hint", "exit"}
+    assert (error["code"], error["exit"]) == (code, status)
+    assert error["message"] in done.err
+
+
+def test_a_traceback_is_shown_on_request_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Traceback" in run("show", "nothing-here", "--debug", status=66).err
+    assert "Traceback" in run("--debug", "show", "nothing-here", status=66).err
+    monkeypatch.setenv("MASKREG_DEBUG", "1")
+    assert "Traceback" in run("show", "nothing-here", status=66).err
+    monkeypatch.setenv("MASKREG_DEBUG", "0")
+    assert "Traceback" not in run("show", "nothing-here", status=66).err
+
+
+def test_a_bug_leaves_its_trace_in_a_file(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("maskreg_cli.places.settings", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = run("config", "path", "--json", status=70)
+    (trace,) = tmp_path.glob("maskreg-trace-*.txt")
+    assert str(trace) in done.err
+    assert "Traceback" not in done.err
+    assert "ZeroDivisionError: a bug" in trace.read_text()
+    assert json.loads(done.out)["error"]["exit"] == 70
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(run: Run, shell: str) -> None:
+    script = run("completion", shell).out
+    assert "_MASKREG_COMPLETE" in script
+    assert run("completion", shell, "--json").json == {"shell": shell, "script": script.removesuffix("\n")}
+
+
+def test_completion_completes() -> None:
+    environment = {"_MASKREG_COMPLETE": "bash_complete", "COMP_WORDS": "maskreg ex", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("maskreg")], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["plain,extract", "plain,export"]
