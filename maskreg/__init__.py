@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from maskreg.flow.apply import apply
     from maskreg.flow.extract import extract
     from maskreg.flow.live import apply_
+    from maskreg.flow.pull import pull
 
 try:
     __version__ = version("maskreg")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["Artifact", "__version__", "apply", "apply_", "extract", "open_checkpoint"]
+__all__ = ["Artifact", "__version__", "apply", "apply_", "extract", "open_checkpoint", "pull"]
 
 # Imported when first asked for: the command line must start without torch, numpy and zarr.
 _HOMES = {
@@ -25,6 +26,7 @@ _HOMES = {
     "apply_": "maskreg.flow.live",
     "extract": "maskreg.flow.extract",
     "open_checkpoint": "maskreg.checkpoint",
+    "pull": "maskreg.flow.pull",
 }
 
 

@@ -28,12 +28,21 @@ class Device(Protocol):
         """Decode one block; ``context`` and the result are uint16 ``[n]``."""
 
 
+_TILE = 1 << 16
+"""Coordinates whose intermediate results stay in a core's cache."""
+
+
 class HostDevice:
     """numpy on the CPU."""
 
     def moved(self, rule: Rule, source: Codes, target: Codes) -> Bools:
         """Which coordinates moved."""
-        result: Bools = rule.moved(source, target)
+        import numpy as np
+
+        result = np.empty(source.shape, np.bool_)
+        for start in range(0, len(source), _TILE):
+            tile = slice(start, start + _TILE)
+            result[tile] = rule.moved(source[tile], target[tile])
         return result
 
     def decode(self, codec: Codec, context: Codes, block: bytes) -> Codes:
