@@ -1,9 +1,9 @@
 """One artifact as one file: a POSIX tar, the same bytes for the same artifact and card.
 
-Members, in this order: ``manifest.json``, ``ref.json`` (name, digest and card, with a digest of its own, because no
-manifest covers it), then every object of the parts that are there, in key order. Times, owners and modes are fixed. The reader takes nothing else: it reads the file
-once from front to back, so that it may come through a pipe, and compares every byte with the manifest before
-anything becomes visible.
+Members, in this order: ``manifest.json``, ``ref.json`` (name, digest and card, with a digest of its own, because
+no manifest covers it), then every object of the parts that are there, in key order. Times, owners and modes are
+fixed. The reader takes nothing else: it reads the file once from front to back, so that it may come through a
+pipe, and compares every byte with the manifest before anything becomes visible.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import tarfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import getpid
 from typing import Any, BinaryIO
@@ -203,7 +203,7 @@ def _damaged_or_absent(registry: Registry, digest: Digest, needed: list[Object])
     return found
 
 
-def _sealed(record: dict[str, object]) -> bytes:
+def _sealed(record: Mapping[str, object]) -> bytes:
     return canonical({**record, "sha256": Digest.of(canonical(record))})
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
@@ -44,12 +46,12 @@ def local(tmp_path: Path) -> Iterator[Registry]:
 
 
 @pytest.fixture
-def digest(local: Registry) -> Digest:
+def digest(local: Registry, made: tuple[Path, Digest]) -> Digest:
     """The artifact that ``REF`` names in the local registry."""
     assert local.root is not None
-    digest = write(local.root, pair(), files={"config.json": b"{}"})
-    local.publish(REF, digest, card=CARD)
-    return digest
+    shutil.copytree(made[0] / artifact_prefix(made[1]), local.root / artifact_prefix(made[1]))
+    local.publish(REF, made[1], card=CARD)
+    return made[1]
 
 
 @pytest.fixture
