@@ -73,7 +73,7 @@ def test_create_does_not_replace_what_put_wrote(store: Store) -> None:
 
 
 def test_a_race_to_create_has_one_winner(store: Store) -> None:
-    start = Barrier(WRITERS)
+    start = Barrier(WRITERS, timeout=60)
 
     def write(i: int) -> bool:
         start.wait()

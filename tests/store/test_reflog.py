@@ -102,7 +102,7 @@ def test_saying_the_same_is_no_conflict(store: Store) -> None:
 
 
 def race(log: RefLog, writers: int, rounds: int) -> None:
-    start = threading.Barrier(writers)
+    start = threading.Barrier(writers, timeout=60)
 
     def write(i: int) -> list[int]:
         won = []
@@ -125,7 +125,7 @@ def race(log: RefLog, writers: int, rounds: int) -> None:
 
 
 def test_of_many_writers_exactly_one_wins_each_number(store: Store) -> None:
-    race(RefLog(store), writers=8, rounds=4)
+    race(RefLog(store), writers=8, rounds=2)
 
 
 class LosesAnswers(Wrapped):
