@@ -1,0 +1,478 @@
+"""Push and pull: what travels, what is used again, what is refused, and what is left behind by a crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import namedtuple
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix, part_of
+from maskreg.digest import Digest
+from maskreg.errors import (
+    ConflictError,
+    CorruptError,
+    NoSpaceError,
+    NotFoundError,
+    PartAbsentError,
+    UnavailableError,
+    UsageError,
+)
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.registry.transfer import pull, push
+from maskreg.store import FileStore, MemoryStore, ObjectInfo
+from tests.artifact.making import pair, write
+from tests.registry.conftest import CARD, REF, new_local
+from tests.registry.steps import Killed, Steps
+
+
+class Heard:
+    """Adds up what it is told."""
+
+    def __init__(self) -> None:
+        self.promised = 0
+        self.done = 0
+        self._lock = threading.Lock()
+
+    def start(self, label: str, total_bytes: int) -> None:
+        self.promised += total_bytes
+
+    def advance(self, n_bytes: int) -> None:
+        with self._lock:
+            self.done += n_bytes
+
+
+def objects(registry: Registry, digest: Digest) -> dict[str, bytes]:
+    prefix = artifact_prefix(digest)
+    return {
+        i.key.removeprefix(prefix): registry.store.get(i.key, max_bytes=1 << 30) for i in registry.store.list(prefix)
+    }
+
+
+def second(remote: Registry) -> Registry:
+    """The same remote as somebody else sees it."""
+    return Registry(remote.store, name=remote.name, by="bob@there")
+
+
+@pytest.fixture
+def other(local: Registry) -> Digest:
+    """Another artifact in the local registry, without a name."""
+    assert local.root is not None
+    return write(local.root, pair(1), parts=("mask", "delta"))
+
+
+# Push
+
+
+def test_everything_travels_and_nothing_twice(local: Registry, remote: Registry, digest: Digest) -> None:
+    heard = Heard()
+    pushed = push(local, remote, REF, progress=heard)
+    assert pushed.parts == {"mask", "delta", "reverse"}
+    assert (pushed.entry.ref, pushed.entry.digest, pushed.entry.card) == (REF, digest, CARD)
+    assert pushed.sent_bytes == heard.promised == heard.done == local.artifact(digest).manifest.size
+    assert objects(remote, digest) == objects(local, digest)
+    again = push(local, remote, REF)
+    assert (again.sent_objects, again.sent_bytes, again.reused_bytes) == (0, 0, pushed.sent_bytes)
+    assert len(remote.history(REF)) == 1
+
+
+def test_a_registry_gets_its_identity_from_the_first_write_alone(
+    local: Registry, remote: Registry, digest: Digest, empty: Registry
+) -> None:
+    with pytest.raises(NotFoundError):
+        pull(empty, remote, REF)
+    assert list(remote.store.list("")) == []
+    assert remote.uuid == ""
+    push(local, remote, REF)
+    assert second(remote).uuid == remote.uuid != local.uuid != ""
+
+
+def test_the_manifest_is_written_anew_each_time(local: Registry, remote: Registry, digest: Digest) -> None:
+    push(local, remote, REF)
+    before = remote.store.head(artifact_prefix(digest) + MANIFEST)
+    push(local, remote, REF)
+    after = remote.store.head(artifact_prefix(digest) + MANIFEST)
+    assert before is not None
+    assert after is not None
+    assert after.modified > before.modified
+
+
+def test_another_tag(local: Registry, remote: Registry, digest: Digest) -> None:
+    push(local, remote, REF, tag="v3")
+    assert remote.resolve(REF.with_tag("v3")).digest == digest
+    with pytest.raises(NotFoundError, match="there is no team/qwen3-8b-opd in lab") as caught:
+        remote.resolve(REF)
+    assert caught.value.hint == "did you mean team/qwen3-8b-opd:v3?"
+
+
+def test_a_pinned_reference_is_pushed_under_its_tag(local: Registry, remote: Registry, other: Digest) -> None:
+    pushed = push(local, remote, Ref.parse(f"mine:v1@{other}"))
+    assert (pushed.entry.tag, pushed.entry.digest, pushed.entry.card) == ("v1", other, Card())
+
+
+def test_a_damaged_object_is_not_sent(local: Registry, remote: Registry, digest: Digest) -> None:
+    key = artifact_prefix(digest) + "files/config.json"
+    local.store.put(key, b"[]")
+    with pytest.raises(CorruptError) as caught:
+        push(local, remote, REF)
+    assert caught.value.key == key
+    assert remote.refs.head(REF) is None
+    assert remote.store.head(key) is None
+
+
+def test_a_part_in_pieces_is_not_sent(local: Registry, remote: Registry, digest: Digest) -> None:
+    local.store.delete([artifact_prefix(digest) + "files/config.json"])
+    with pytest.raises(CorruptError):
+        push(local, remote, REF)
+    assert list(remote.store.list("")) == []
+
+
+def test_who_is_slower_learns_who_won(local: Registry, remote: Registry, digest: Digest, other: Digest) -> None:
+    local.publish(Ref.parse("team/mine"), other, card=Card())
+    mine = REF.with_tag("race")
+
+    class Slow(Steps):
+        def create(self, key: str, data: bytes) -> bool:
+            if key.startswith("refs/") and not moved:
+                moved.append(second(remote).append(mine, other, card=Card(), after=0))
+            return super().create(key, data)
+
+    moved: list[object] = []
+    with pytest.raises(ConflictError, match="bob@there"):
+        push(local, Registry(Slow(remote.store), name="lab"), REF, tag="race")
+    assert remote.resolve(mine).digest == other
+
+
+def test_many_at_once_move_one_tag_and_one_wins(local: Registry, remote: Registry, tmp_path: Path) -> None:
+    assert local.root is not None
+    digests = [write(local.root, {"w": pair(i)["model.norm.weight"]}, parts=("mask", "delta")) for i in range(6)]
+    for i, digest in enumerate(digests):
+        local.publish(Ref.parse(f"candidate:v{i}"), digest, card=Card())
+    tag = Ref.parse("candidate:best")
+    ready = threading.Barrier(len(digests))
+    outcomes: list[str] = []
+
+    class Ready(Steps):
+        def create(self, key: str, data: bytes) -> bool:
+            if key.startswith("refs/"):
+                ready.wait()
+            return super().create(key, data)
+
+    def run(i: int) -> None:
+        there = Registry(Ready(remote.store), name="lab", by=f"user{i}")
+        try:
+            push(local, there, Ref.parse(f"candidate:v{i}"), tag="best", jobs=1)
+            outcomes.append("won")
+        except ConflictError:
+            outcomes.append("lost")
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(digests))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["lost"] * 5 + ["won"]
+    assert [entry.n for entry in remote.history(tag)] == [1]
+    assert remote.verify().ok
+
+
+# Pull
+
+
+@pytest.fixture
+def pushed(local: Registry, remote: Registry, digest: Digest) -> Digest:
+    push(local, remote, REF)
+    return digest
+
+
+def test_mask_and_delta_arrive(empty: Registry, remote: Registry, pushed: Digest) -> None:
+    heard = Heard()
+    pulled = pull(empty, remote, REF, progress=heard)
+    assert pulled.resolved.digest == pushed
+    assert pulled.path == Path(str(empty.root)) / artifact_prefix(pushed)
+    assert (pulled.path / MANIFEST).is_file()
+    assert pulled.artifact.present() == {"mask", "delta"}
+    assert pulled.note == ""
+    assert heard.promised == heard.done == pulled.fetched_bytes
+    entry = empty.resolve(REF).entry
+    assert entry is not None
+    assert (entry.origin, entry.card, entry.by) == (remote.uuid, CARD, "bob@there")
+    again = pull(empty, remote, REF)
+    assert (again.fetched_objects, again.reused_bytes) == (0, pulled.fetched_bytes)
+    assert len(empty.history(REF)) == 1
+
+
+def test_one_part_and_a_later_pull_completes(empty: Registry, remote: Registry, pushed: Digest) -> None:
+    first = pull(empty, remote, REF, parts=("mask",))
+    assert first.artifact.present() == {"mask"}
+    everything = pull(empty, remote, REF, parts=("mask", "delta", "reverse"))
+    assert everything.artifact.present() == {"mask", "delta", "reverse"}
+    assert everything.reused_bytes == first.fetched_bytes
+    assert objects(empty, pushed) == objects(remote, pushed)
+
+
+def test_a_part_that_the_artifact_lacks(empty: Registry, local: Registry, remote: Registry, other: Digest) -> None:
+    push(local, remote, Ref.parse(f"plain@{other}"))
+    with pytest.raises(PartAbsentError, match="no reverse part"):
+        pull(empty, remote, Ref.parse("plain"), parts=("reverse",))
+    assert list(empty.store.list("artifacts/")) == []
+
+
+def test_a_part_that_the_remote_lacks(empty: Registry, remote: Registry, pushed: Digest, tmp_path: Path) -> None:
+    pull(empty, remote, REF, parts=("mask",))
+    masks = Registry(MemoryStore(), name="masks")
+    assert push(empty, masks, REF).parts == {"mask"}
+    with new_local(tmp_path / "third") as third:
+        with pytest.raises(PartAbsentError, match="masks does not have all of") as caught:
+            pull(third, masks, REF)
+        assert "--only mask" in caught.value.hint
+        assert pull(third, masks, REF, parts=("mask",)).artifact.present() == {"mask"}
+        # The rest comes from whoever has it.
+        assert pull(third, remote, replace(REF, digest=pushed)).artifact.present() == {"mask", "delta"}
+
+
+def test_a_second_push_completes_a_remote(local: Registry, empty: Registry, remote: Registry, pushed: Digest) -> None:
+    pull(empty, remote, REF, parts=("mask",))
+    masks = Registry(MemoryStore(), name="masks")
+    first = push(empty, masks, REF)
+    second_push = push(local, masks, REF)
+    assert second_push.reused_bytes == first.sent_bytes
+    assert objects(masks, pushed) == objects(local, pushed)
+
+
+def test_several_in_a_row(local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest) -> None:
+    push(local, remote, Ref.parse(f"second@{other}"))
+    got = [pull(empty, remote, ref).resolved.digest for ref in (REF, Ref.parse("second"))]
+    assert got == [pushed, other]
+    assert empty.verify().ok
+
+
+def test_damage_here_is_replaced_and_counted(empty: Registry, remote: Registry, pushed: Digest) -> None:
+    pull(empty, remote, REF)
+    prefix = artifact_prefix(pushed)
+    same_size = bytearray(empty.store.get(prefix + "tensors.json", max_bytes=1 << 20))
+    same_size[5] ^= 1
+    empty.store.put(prefix + "tensors.json", bytes(same_size))
+    empty.store.put(prefix + "files/config.json", b"")
+    empty.store.delete([prefix + "data.zarr/zarr.json"])
+    empty.store.put(prefix + MANIFEST, b"{}")
+    assert pull(empty, remote, REF).fetched_objects == 3
+    assert empty.verify().ok
+
+
+def test_damage_on_the_remote_stays_there(tmp_path: Path, remote: Registry, pushed: Digest) -> None:
+    for number, (key, data) in enumerate(objects(remote, pushed).items()):
+        place = artifact_prefix(pushed) + key
+        remote.store.put(place, data[:-1] + bytes([data[-1] ^ 1]) if data else b"x")
+        with new_local(tmp_path / str(number)) as fresh:
+            if part_of(key) == "reverse":
+                pull(fresh, remote, REF)  # not asked for, not looked at
+            else:
+                with pytest.raises((CorruptError, PartAbsentError)):
+                    pull(fresh, remote, REF)
+                assert fresh.refs.head(REF) is None
+                assert list(fresh.store.list("artifacts/")) == []
+        remote.store.put(place, data)
+
+
+def test_a_tag_follows_its_remote(
+    local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest
+) -> None:
+    pull(empty, remote, REF)
+    local.publish(REF, other, card=CARD)
+    push(local, remote, REF)
+    assert pull(empty, remote, REF).resolved.digest == other
+    assert [e.digest for e in empty.history(REF)] == [pushed, other]
+
+
+def test_a_card_follows_its_remote(local: Registry, empty: Registry, remote: Registry, pushed: Digest) -> None:
+    pull(empty, remote, REF)
+    second(remote).annotate(REF, licence="mit")
+    pull(empty, remote, REF)
+    assert empty.resolve(REF).card.licence == "mit"
+
+
+def test_a_tag_that_was_set_here_stays(
+    local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest
+) -> None:
+    assert empty.root is not None
+    mine = write(empty.root, pair(1), parts=("mask", "delta"))
+    empty.publish(REF, mine, card=CARD)
+    with pytest.raises(ConflictError) as caught:
+        pull(empty, remote, REF)
+    assert mine[:19] in caught.value.message
+    assert pushed[:19] in caught.value.message
+    assert empty.resolve(REF).digest == mine
+    assert empty.store.head(artifact_prefix(pushed) + MANIFEST) is None
+    pulled = pull(empty, remote, replace(REF, digest=pushed))
+    assert "stays at" in pulled.note
+    assert empty.resolve(REF).digest == mine
+
+
+def test_a_tag_that_another_remote_set_stays(
+    local: Registry, empty: Registry, remote: Registry, pushed: Digest, other: Digest
+) -> None:
+    elsewhere = Registry(MemoryStore(), name="elsewhere")
+    push(local, elsewhere, Ref.parse(f"team/qwen3-8b-opd@{other}"))
+    pull(empty, elsewhere, REF)
+    with pytest.raises(ConflictError):
+        pull(empty, remote, REF)
+    # The same artifact from both is no conflict, and whose tag it is does not change.
+    push(local, elsewhere, REF)
+    pull(empty, elsewhere, REF)
+    pull(empty, remote, REF)
+    entry = empty.resolve(REF).entry
+    assert entry is not None
+    assert entry.origin == elsewhere.uuid
+
+
+def test_a_removed_local_tag_is_absent(empty: Registry, remote: Registry, pushed: Digest) -> None:
+    pull(empty, remote, REF)
+    empty.remove(REF)
+    pull(empty, remote, REF)
+    assert empty.resolve(REF).digest == pushed
+
+
+def test_a_removed_remote_tag_says_who_and_when(empty: Registry, remote: Registry, pushed: Digest) -> None:
+    second(remote).remove(REF)
+    with pytest.raises(NotFoundError, match=r"removed from lab by bob@there at 20\d\d-") as caught:
+        pull(empty, remote, REF)
+    assert caught.value.hint == f"maskreg restore {REF}"
+    assert pull(empty, remote, replace(REF, digest=pushed)).resolved.digest == pushed
+
+
+class Down(MemoryStore):
+    """A store that never answers."""
+
+    def get(self, key: str, *, max_bytes: int) -> bytes:
+        raise UnavailableError("lab.example.org does not answer")
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        raise UnavailableError("lab.example.org does not answer")
+
+
+@pytest.mark.parametrize("down", [Registry(Down(), name="lab"), None], ids=["down", "offline"])
+def test_without_the_remote_what_is_here_is_used(
+    empty: Registry, remote: Registry, pushed: Digest, down: Registry | None
+) -> None:
+    with pytest.raises(UnavailableError if down else NotFoundError):
+        pull(empty, down, REF)
+    first = pull(empty, remote, REF, parts=("mask",))
+    with pytest.raises((PartAbsentError, UnavailableError)):
+        pull(empty, down, REF)
+    pulled = pull(empty, down, REF, parts=("mask",))
+    assert (pulled.resolved.digest, pulled.path) == (pushed, first.path)
+    assert pulled.reused_bytes == first.fetched_bytes
+    assert "this is what is here" in pulled.note
+
+
+def test_a_full_disk_is_noticed_before_anything_travels(
+    empty: Registry, remote: Registry, pushed: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage(1 << 30, 1 << 30, 1000))
+    with pytest.raises(NoSpaceError):
+        pull(empty, remote, REF)
+    assert list(empty.store.list("artifacts/")) == []
+
+
+def test_only_a_registry_in_a_directory_can_be_pulled_into(remote: Registry, pushed: Digest) -> None:
+    with pytest.raises(UsageError):
+        pull(Registry(MemoryStore()), remote, REF)
+
+
+def test_a_part_is_not_seen_before_all_of_it_is_here(empty: Registry, remote: Registry, pushed: Digest) -> None:
+    pull(empty, remote, REF, parts=("mask",))
+    seen = []
+
+    def look() -> None:
+        seen.append(empty.artifact(pushed).present())
+
+    k, finished = 0, False
+    while not finished:
+        steps = Steps(remote.store, at=k, then=look, dies=True)
+        try:
+            finished = bool(pull(empty, Registry(steps, name="lab"), REF, jobs=1))
+        except Killed:
+            assert empty.artifact(pushed).present() == {"mask"}
+        k += 1
+    assert k > 10
+    assert set(seen) == {frozenset({"mask"})}
+    assert empty.artifact(pushed).present() == {"mask", "delta"}
+
+
+class LocalSteps(Steps):
+    """Steps of a store in a directory."""
+
+    def __init__(self, inner: FileStore, *, at: int, dies: bool = True) -> None:
+        super().__init__(inner, at=at, dies=dies)
+        self.root = inner.root
+        self.path = inner.path
+
+
+def test_killed_at_every_step_of_the_local_side(empty: Registry, remote: Registry, pushed: Digest) -> None:
+    assert isinstance(empty.store, FileStore)
+    k, finished = 0, False
+    while not finished:
+        dying = Registry(LocalSteps(empty.store, at=k), by="bob@there")
+        try:
+            pull(dying, remote, REF, jobs=1)
+            finished = True
+        except Killed:
+            k += 1
+        if (empty.refs.head(REF)) is not None:
+            assert empty.verify().ok
+    assert pull(empty, remote, REF).fetched_objects == 0
+    assert empty.verify().ok
+    assert k > 10
+
+
+_PULL = """
+import os, signal, sys
+from pathlib import Path
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.transfer import pull
+from maskreg.settings import Settings
+from maskreg.store import FileStore
+
+class Dies(FileStore):
+    left = int(sys.argv[3])
+    def get(self, key, *, max_bytes):
+        Dies.left -= 1
+        if not Dies.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().get(key, max_bytes=max_bytes)
+
+local = Registry.local(Settings(home=Path(sys.argv[2]), config_path=Path("none")))
+pulled = pull(local, Registry(Dies(Path(sys.argv[1])), name="lab"), Ref.parse("team/qwen3-8b-opd"), jobs=2)
+print(pulled.fetched_objects)
+"""
+
+
+def test_kill_9_and_the_next_pull_goes_on(local: Registry, digest: Digest, tmp_path: Path) -> None:
+    there = Registry(FileStore(tmp_path / "there"), name="lab")
+    push(local, there, REF)
+    total = sum(part_of(o.key) in ("", "mask", "delta") for o in local.artifact(digest).manifest.objects)
+
+    def run(left: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", _PULL, str(tmp_path / "there"), str(tmp_path / "victim"), str(left)]
+        return subprocess.run(command, capture_output=True, text=True, env={**os.environ}, check=False)
+
+    assert run(3 + total * 3 // 4).returncode == -signal.SIGKILL
+    landed = [p for p in (tmp_path / "victim" / "incoming").rglob("*") if p.is_file()]
+    assert len(landed) >= total // 2
+    finished = run(0)
+    assert finished.stderr == ""
+    assert int(finished.stdout) == total - len(landed)
+    with new_local(tmp_path / "victim") as victim:
+        assert victim.verify().ok
+        assert victim.resolve(REF).digest == digest
