@@ -62,6 +62,9 @@ class S3Server:
             *(f"-filer.localSocket={here / 'filer.sock'}", f"-s3.localSocket={here / 's3.sock'}"),
         ]
         account = {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
+        # Ends the server when this process is killed and cannot; Linux only.
+        if setpriv := shutil.which("setpriv"):
+            command = [setpriv, "--pdeathsig", "KILL", *command]
         # Without a limit its memory grows to a gigabyte under load.
         environ = {**os.environ, **account, "GOMEMLIMIT": "400MiB", "HOME": str(here)}
         with self._log.open("wb") as log:

@@ -30,16 +30,16 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def impatient(endpoint: str, bucket: str = "bucket", attempts: int = 2) -> Iterator[S3Store]:
+def client(endpoint: str, bucket: str = "bucket", attempts: int = 2, seconds: float = 30) -> Iterator[S3Store]:
     options = StoreOptions(endpoint=endpoint)
-    store = S3Store(bucket, "p", options, connect_seconds=0.5, read_seconds=0.5, attempts=attempts)
+    store = S3Store(bucket, "p", options, connect_seconds=seconds, read_seconds=seconds, attempts=attempts)
     yield store
     store.close()
 
 
 @contextmanager
 def scripted(*answers: Answer, attempts: int = 2) -> Iterator[tuple[S3Store, Script]]:
-    with serve(*answers) as script, impatient(script.url, attempts=attempts) as store:
+    with serve(*answers) as script, client(script.url, attempts=attempts) as store:
         yield store, script
 
 
@@ -61,7 +61,7 @@ def every_method(store: S3Store) -> list[MaskregError]:
 
 
 def test_a_wrong_secret_is_not_allowed(s3_server: S3Server, bucket: str) -> None:
-    with impatient(s3_server.endpoint, bucket) as store:
+    with client(s3_server.endpoint, bucket) as store:
         errors = every_method(store)
         assert {type(error) for error in errors} == {NotAllowedError}
         for error, operation in zip(errors, ("get", "head", "put", "create", "list", "delete"), strict=False):
@@ -75,7 +75,7 @@ def test_a_wrong_secret_is_not_allowed(s3_server: S3Server, bucket: str) -> None
 def test_without_credentials_it_says_so(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with impatient(s3_server.endpoint, bucket) as store:
+    with client(s3_server.endpoint, bucket) as store:
         for error in every_method(store):
             assert isinstance(error, NotAllowedError)
             assert "no usable credentials" in str(error)
@@ -83,7 +83,7 @@ def test_without_credentials_it_says_so(s3_server: S3Server, bucket: str, monkey
 
 def test_a_missing_bucket_is_named(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
-    with impatient(s3_server.endpoint, "absent-bucket") as store:
+    with client(s3_server.endpoint, "absent-bucket") as store:
         for action in (lambda: store.get("a", max_bytes=1), lambda: store.list(""), lambda: store.clock()):
             with pytest.raises(NotFoundError, match="there is no bucket absent-bucket"):
                 action()
@@ -98,23 +98,23 @@ def test_a_hung_server_is_unavailable_and_works_again_later(
     s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
-    with impatient(s3_server.endpoint, bucket, attempts=20) as store:
+    with client(s3_server.endpoint, bucket) as store:
         store.put("a", b"before")
-    with impatient(s3_server.endpoint, bucket, attempts=1) as store:
+    with client(s3_server.endpoint, bucket, attempts=1, seconds=0.3) as store:
         s3_server.stop()
         try:
             errors = every_method(store)
         finally:
             s3_server.cont()
         assert {type(error) for error in errors} == {UnavailableError}
-    with impatient(s3_server.endpoint, bucket, attempts=20) as store:
+    with client(s3_server.endpoint, bucket) as store:
         assert store.get("a", max_bytes=10) in (b"before", b"x")
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
     with serve(Answer()) as script:
         gone = script.url
-    with impatient(gone) as store:
+    with client(gone) as store:
         assert {type(error) for error in every_method(store)} == {UnavailableError}
 
 
