@@ -9,9 +9,6 @@ TENSORS = "tensors.json"
 GROUP = "data.zarr"
 FILES = "files/"
 REVERSE_FILES = "reverse_files/"
-DOOMED = "doomed"
-"""Marker that a garbage collection puts beside an artifact while it decides; no object of the artifact."""
-
 PARTS = ("mask", "delta", "reverse")
 
 _ARRAY_PART = {

@@ -13,7 +13,6 @@ import zarr
 
 from maskreg.artifact.arrays import ArrayCheck
 from maskreg.artifact.layout import (
-    DOOMED,
     FILES,
     GROUP,
     MANIFEST,
@@ -110,7 +109,7 @@ class Artifact:
         here = {info.key.removeprefix(prefix): info.size for info in self.store.list(prefix)}
         listed = {o.key: o for o in self.manifest.objects}
         for key, size in here.items():
-            if key in (MANIFEST, DOOMED):
+            if key == MANIFEST:
                 continue
             if key not in listed:
                 raise CorruptError(prefix + key, "not an object of this artifact", hint=f"remove it: {prefix + key}")
@@ -171,7 +170,7 @@ class Artifact:
         prefix = artifact_prefix(self.digest)
         here = {info.key.removeprefix(prefix) for info in self.store.list(prefix)}
         listed = {o.key for o in self.manifest.objects}
-        strays = sorted(here - listed - {MANIFEST, DOOMED})
+        strays = sorted(here - listed - {MANIFEST})
         found += [CorruptError(prefix + key, "not an object of this artifact") for key in strays]
         for part in ("", *PARTS):
             objects = self._of_part(part)

@@ -1,0 +1,192 @@
+"""``maskreg pull ... | maskreg apply`` in plain sh: it works, or it fails and nothing is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.running import MASKREG, Person, big_pair, same_files
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Person:
+    """Somebody who has extracted ``opd``, and has its source and target at hand."""
+    person = Person(tmp_path_factory.mktemp("person"))
+    source, target = big_pair(person.home, 8, shards=1)
+    person.run("extract", source, target, "--name", "opd")
+    (person.home / "record.ndjson").write_text(person.run("pull", "opd"))
+    return person
+
+
+@pytest.fixture(autouse=True)
+def _nothing_made(stage: Person) -> None:
+    shutil.rmtree(stage.home / "out", ignore_errors=True)
+    shutil.rmtree(stage.home / "opd", ignore_errors=True)
+
+
+def _refused(person: Person, line: str, status: int = 65) -> str:
+    before = sorted(path.name for path in person.home.iterdir())
+    done = person.sh(line)
+    told = done.stderr.decode()
+    assert done.returncode == status, told
+    assert "Traceback" not in told
+    assert sorted(path.name for path in person.home.iterdir()) == before
+    return told
+
+
+def _record(person: Person, **changes: Any) -> str:
+    first, end = (person.home / "record.ndjson").read_text().splitlines()
+    return "\n".join([json.dumps({**json.loads(first), **changes}), end]) + "\n"
+
+
+def test_a_good_pipe_gives_the_target(stage: Person) -> None:
+    done = stage.sh("maskreg pull opd | maskreg apply -o out")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode() == f"{stage.home / 'out'}\n"
+    assert same_files(stage.home / "out", stage.home / "target")
+
+
+def test_without_an_output_it_is_called_like_the_artifact(stage: Person) -> None:
+    assert stage.sh("maskreg pull opd | maskreg apply").returncode == 0
+    assert same_files(stage.home / "opd", stage.home / "target")
+    assert "opd exists already" in _refused(stage, "maskreg pull opd | maskreg apply", 73)
+    assert stage.sh("maskreg pull opd | maskreg apply --force").returncode == 0
+
+
+def test_a_bare_reference_is_enough(stage: Person) -> None:
+    assert stage.sh("maskreg list -q | head -1 | maskreg apply - -o out").returncode == 0
+    assert same_files(stage.home / "out", stage.home / "target")
+
+
+def test_a_failure_upstream_is_a_failure(stage: Person) -> None:
+    told = _refused(stage, "maskreg pull nothing-here | maskreg apply -o out")
+    assert "NOT_FOUND, exit 66" in told
+    assert "nothing was applied" in told
+    told = _refused(stage, "maskreg pull --remote nowhere opd | maskreg apply -o out")
+    assert "CONFIG, exit 78" in told
+
+
+def test_a_half_failure_upstream_is_a_failure(stage: Person) -> None:
+    assert "NOT_FOUND" in _refused(stage, "maskreg pull opd nothing-here | maskreg apply -o out")
+
+
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        pytest.param("true", id="writes nothing"),
+        pytest.param("maskreg pull --no-such-option opd", id="usage error"),
+        pytest.param("sh -c 'kill -9 $$'", id="killed"),
+        pytest.param("sh -c 'head -1 record.ndjson; kill -9 $$'", id="killed after the record"),
+        pytest.param("head -c 100 record.ndjson", id="truncated"),
+        pytest.param("head -c -10 record.ndjson", id="truncated in the end record"),
+        pytest.param("maskreg pull opd opd", id="several"),
+        pytest.param("cat record.ndjson record.ndjson", id="two pulls"),
+        pytest.param("printf 'opd\\nopd\\n'", id="two bare references"),
+        pytest.param("sed s#maskreg.ref/1#maskreg.ref/2# record.ndjson", id="unknown schema"),
+        pytest.param("maskreg list --json", id="another command"),
+    ],
+)
+def test_anything_but_one_good_record_is_refused(stage: Person, upstream: str) -> None:
+    assert "next: " in _refused(stage, f"{upstream} | maskreg apply -o out")
+
+
+def test_a_record_of_another_digest_is_refused(stage: Person) -> None:
+    (stage.home / "bad.ndjson").write_text(_record(stage, digest="sha256:" + "0" * 64))
+    told = _refused(stage, "maskreg apply -o out < bad.ndjson")
+    assert "the record says that opd is sha256:000000000000" in told
+
+
+@pytest.mark.parametrize("change", [{"size": 1}, {"kind": "mask"}, {"source": {"root": "sha256:" + "1" * 64}}])
+def test_a_record_that_describes_something_else_is_refused(stage: Person, change: dict[str, Any]) -> None:
+    (stage.home / "bad.ndjson").write_text(_record(stage, **change))
+    assert "does not describe" in _refused(stage, "maskreg apply -o out < bad.ndjson")
+
+
+def test_an_address_out_of_a_pipe_is_never_opened(stage: Person, tmp_path: Path) -> None:
+    stranger = Person(tmp_path / "stranger")
+    trap = tmp_path / "trap"
+    for remote in (trap.as_uri(), str(trap), str(stage.registry)):
+        (stranger.home / "record.ndjson").write_text(_record(stage, remote=remote))
+        _refused(stranger, "maskreg apply -o out < record.ndjson", 66)
+    assert not trap.exists()
+
+
+def test_on_another_machine_the_named_remote_is_asked(stage: Person, tmp_path: Path) -> None:
+    url = (tmp_path / "remote").as_uri()
+    for person in (stage, colleague := Person(tmp_path / "colleague")):
+        person.run("remote", "add", "lab", url)
+    try:
+        stage.run("push", "opd")
+        (colleague.home / "record.ndjson").write_text(stage.run("pull", "opd"))
+    finally:
+        stage.run("remote", "remove", "lab")
+    done = colleague.sh(f"maskreg apply --source '{stage.home / 'source'}' -o out < record.ndjson")
+    assert done.returncode == 0, done.stderr
+    assert same_files(colleague.home / "out", stage.home / "target")
+
+
+def test_at_a_terminal_apply_shows_its_help(stage: Person) -> None:
+    terminal, end = pty.openpty()
+    done = subprocess.run([MASKREG, "apply"], stdin=end, env=stage.env, capture_output=True, text=True)
+    os.close(terminal)
+    os.close(end)
+    assert done.returncode == 2
+    assert "maskreg pull qwen3-8b-opd | maskreg apply" in done.stderr
+
+
+def test_at_a_terminal_pull_talks_to_people(stage: Person) -> None:
+    terminal, end = pty.openpty()
+    done = subprocess.run([MASKREG, "pull", "opd"], stdin=subprocess.DEVNULL, stdout=end, env=stage.env)
+    os.close(end)
+    text = os.read(terminal, 1 << 16).decode()
+    os.close(terminal)
+    assert done.returncode == 0
+    assert "{" not in text
+    assert Path(text.split("\r\n")[-2].strip()).is_dir()
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_talk_about(stage: Person) -> None:
+    done = stage.sh("{ maskreg export opd -o -; echo $? >&2; } | head -c 10 > /dev/null")
+    assert done.stderr.decode() == "141\n"
+    done = stage.sh("{ sleep 0.2; maskreg list; echo $? >&2; } | true")
+    assert done.stderr.decode() == "141\n"
+    done = stage.sh("{ sleep 0.2; maskreg --help; echo $? >&2; } | true")
+    assert done.stderr.decode() == "141\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [(signal.SIGINT, 130, "error: interrupted"), (signal.SIGTERM, 143, "error: terminated")],
+)
+def test_signals_end_a_command_in_its_own_words(stage: Person, number: int, status: int, said: str) -> None:
+    # The first bytes are out and the pipe is full, so the command is in the middle of its work.
+    process = stage.start("export", "opd", "-o", "-")
+    assert process.stdout is not None
+    process.stdout.read(10)
+    process.send_signal(number)
+    _, told = process.communicate()
+    assert process.returncode == status
+    assert told.decode() == f"{said}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_apply_leaves_nothing(tmp_path: Path, number: int) -> None:
+    person = Person(tmp_path / "person")
+    source, target = big_pair(person.home, 96)
+    person.run("extract", source, target, "--name", "opd")
+    process = person.start("apply", "opd", "-o", "out")
+    while process.poll() is None and not list(person.home.glob(".out.maskreg-*")):
+        pass
+    process.send_signal(number)
+    _, told = process.communicate()
+    assert process.returncode == 128 + number, told
+    assert "Traceback" not in told.decode()
+    assert not list(person.home.glob(".out*")) and not (person.home / "out").exists()
