@@ -106,13 +106,14 @@ def _numbers(manifest: Manifest) -> list[str]:
 
 def _ffn(ffn: FfnRatios, totals: Group) -> list[str]:
     table = (
-        ("FFN energy", ffn.energy_share, "of all energy", "params", ffn.param_share, ffn.energy_lift),
-        ("FFN density", ffn.density, "of FFN params", "whole", totals.density, ffn.density_lift),
-        ("FFN share", ffn.mask_share, "of the mask", "params", ffn.param_share, ffn.mask_lift),
+        ("FFN energy", ffn.energy_share, "of all energy", ffn.energy_lift),
+        ("FFN density", ffn.density, f"whole {_ratio(totals.density)}", ffn.density_lift),
+        ("FFN share", ffn.mask_share, "of the mask", ffn.mask_lift),
     )
+    share = _ratio(ffn.param_share)
     return [
-        _row(label, f"{_ratio(value)} {of:<13}  {beside} {_ratio(other)}  lift {_ratio(lift)}")
-        for label, value, of, beside, other, lift in table
+        _row(label, f"{_ratio(value)}   {beside:<14} params {share}   lift {_ratio(lift)}")
+        for label, value, beside, lift in table
     ]
 
 
