@@ -164,25 +164,6 @@ class Artifact:
         rest = [o for o in self.manifest.objects if part_of(o.key) in here and o.key not in self._objects.hashed]
         self._hash(rest, progress, jobs)
 
-    def damage(self) -> list[CorruptError]:
-        """Everything that is wrong with what is here, object by object; empty for a sound artifact."""
-        found: list[CorruptError] = []
-        prefix = artifact_prefix(self.digest)
-        here = {info.key.removeprefix(prefix) for info in self.store.list(prefix)}
-        listed = {o.key for o in self.manifest.objects}
-        strays = sorted(here - listed - {MANIFEST})
-        found += [CorruptError(prefix + key, "not an object of this artifact") for key in strays]
-        for part in ("", *PARTS):
-            objects = self._of_part(part)
-            if part and not any(o.key in here for o in objects):
-                continue
-            for entry in objects:
-                try:
-                    self._objects.fetch(entry)
-                except CorruptError as error:
-                    found.append(error)
-        return found
-
     # What it says
 
     @cached_property

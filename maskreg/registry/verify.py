@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.layout import DOOMED, MANIFEST, PARTS, artifact_prefix, part_of
+from maskreg.artifact.layout import MANIFEST, PARTS, artifact_prefix, part_of
 from maskreg.artifact.manifest import Manifest, Object
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, NotFoundError
@@ -107,7 +107,7 @@ class _Look:
             self.damaged.append((digest, CorruptError(place, error.message)))
             return
         here = listing(self.store, digest)
-        strays = sorted(here.keys() - {o.key for o in manifest.objects} - {MANIFEST, DOOMED})
+        strays = sorted(here.keys() - {o.key for o in manifest.objects} - {MANIFEST})
         for key in strays:
             self.damaged.append((digest, CorruptError(artifact_prefix(digest) + key, "not an object of this artifact")))
         chosen = _present(manifest, here)

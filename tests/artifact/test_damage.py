@@ -29,17 +29,3 @@ def test_every_damage_is_found_and_named(tmp_path: Path) -> None:
         with pytest.raises((DataError, NotFoundError)) as caught:
             Artifact.open(store, digest).verify()
         assert f"{artifact_prefix(digest)}manifest.json" not in damaged or any(k in str(caught.value) for k in touched)
-
-
-def test_all_damages_are_listed_at_once(tmp_path: Path) -> None:
-    digest = write(tmp_path, pair())
-    folder = tmp_path / artifact_prefix(digest)
-    (folder / "data.zarr/mask/c/0").write_bytes(b"")
-    (folder / "data.zarr/leaves/zarr.json").unlink()
-    (folder / "stray").write_bytes(b"")
-    found = Artifact.open(FileStore(tmp_path), digest).damage()
-    assert [e.key.removeprefix(artifact_prefix(digest)) for e in found] == [
-        "stray",
-        "data.zarr/leaves/zarr.json",
-        "data.zarr/mask/c/0",
-    ]

@@ -47,7 +47,6 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     assert artifact.files() == {"config.json": b"{}"}
     assert artifact.present() == {"mask", "delta", "reverse"}
     assert artifact.verify() == {"mask", "delta", "reverse"}
-    assert artifact.damage() == []
     assert artifact.manifest.totals.numel == sum(s.size for s, _ in tensors.values())
     assert artifact.manifest.totals.nnz == sum(m.nnz for m in artifact.mask.values())
     assert not list((tmp_path / "staging").iterdir())
