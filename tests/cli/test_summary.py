@@ -53,13 +53,14 @@ def manifest(**changes: object) -> Manifest:
     return Manifest.model_validate({**fields, **changes})
 
 
-def _text(**options: object) -> str:
+def _text(*, present: list[str] | None = None, notes: tuple[str, ...] = ()) -> str:
     card = Card("qwen3-8b", "opd", "apache-2.0", "First run.", {"seed": "17"})
-    return summary(Ref.parse("team/x:v1"), DIGEST, manifest(), card, **options)  # type: ignore[arg-type]
+    text: str = summary(Ref.parse("team/x:v1"), DIGEST, manifest(), card, present=present, notes=notes)
+    return text
 
 
 def test_it_says_everything() -> None:
-    text = _text(present=[], notes=["two tensors are stored whole"])
+    text = _text(present=[], notes=("two tensors are stored whole",))
     for said in (
         "team/x:v1",
         str(DIGEST),

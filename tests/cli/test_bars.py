@@ -1,0 +1,65 @@
+"""Progress bars: drawn for long work only."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from maskreg_cli import bars
+from maskreg_cli.bars import Bars
+from maskreg_cli.output import Output
+
+from maskreg.progress import SILENT
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def watch(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    # Called by the test itself: the test runner puts its own stderr in place after the fixtures.
+    found = Terminal()
+    monkeypatch.setattr(sys, "stderr", found)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    return found
+
+
+def test_short_work_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch)
+    with Output().progress() as progress:
+        progress.start("compare", 100)
+        progress.advance(100)
+    assert screen.getvalue() == ""
+
+
+def test_long_work_draws_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch)
+    monkeypatch.setattr(bars, "DELAY_SECONDS", 0.0)
+    with Bars() as progress:
+        progress.start("compare", 4 << 30)
+        progress.advance(1 << 30)
+        progress.advance(1 << 30)
+        progress.start("write", 10)
+        progress.advance(10)
+    drawn = screen.getvalue()
+    assert "compare" in drawn
+    assert "write" in drawn
+    assert "/4.0 GiB" in drawn
+
+
+def test_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with Output().progress() as progress:
+        assert progress is SILENT
+
+
+def test_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch)
+    output = Output(quiet=True)
+    output.note("a note")
+    with output.progress() as progress:
+        assert progress is SILENT
+    assert screen.getvalue() == ""

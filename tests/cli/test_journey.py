@@ -1,0 +1,236 @@
+"""One artifact through every command, on one machine with a second registry in a directory."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.e2e.running import MASKREG, same_files
+
+REF = "toy-opd:v1"
+
+
+def test_the_whole_journey(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = pair
+    assert run("list", "-q").out == f"{REF}\n"
+    shown = run("show", REF, "--json").json
+    assert (shown["digest"], shown["card"]["method"], shown["present"]) == (artifact, "opd", ["delta", "mask"])
+    assert run("tag", REF, "best", "team/toy:paper", "--json").json[1]["ref"] == "team/toy:paper"
+    run("annotate", REF, "--licence", "apache-2.0", "--meta", "seed=17", "--meta", "note=x")
+    assert run("annotate", REF, "--meta", "note=", "--json").json["card"]["meta"] == {"seed": "17"}
+
+    run("remote", "add", "lab", tmp_path / "lab")
+    pushed = run("push", REF, "--tag", "v2", "--json").json
+    assert (pushed["ref"], pushed["digest"], pushed["remote"]) == ("toy-opd:v2", artifact, "lab")
+    assert pushed["sent_bytes"] == shown["size"]
+    assert run("push", REF, "--tag", "v2", "--json").json["sent_bytes"] == 0
+    assert run("list", "--remote", "lab", "--licence", "apache-2.0", "-q").out == "toy-opd:v2\n"
+    assert artifact in run("show", "toy-opd:v2", "--remote", "lab").out
+
+    assert run("rm", REF, status=2).out == ""
+    run("rm", REF, "-y")
+    assert run("show", REF, status=66).err.endswith("next: maskreg restore toy-opd:v1\n")
+    assert run("restore", REF).out == f"{REF}@{artifact}\n"
+    history = run("show", REF, "--history", "--json").json["history"]
+    assert [row["deleted"] for row in history] == [False, False, False, True, False]
+    assert "deleted" in run("show", REF, "--history").out
+    assert run("verify", REF, "--json").json["ok"]
+    assert run("verify", "--all", "--remote", "lab").out == ""
+
+    archive = tmp_path / "toy.maskreg"
+    assert run("export", REF, "-o", archive).out == f"{archive}\n"
+    assert "--force" in run("export", REF, "-o", archive, status=73).err
+    run("export", REF, "-o", archive, "--force")
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "elsewhere"))
+    assert run("list").out.count("\n") == 1
+    assert run("import", archive).out == f"{REF}@{artifact}\n"
+    assert run("import", archive, "--name", "other", "--json").json["ref"] == "other"
+    assert run("show", REF, "--json").json["card"]["meta"] == {"seed": "17"}
+
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "third"))
+    again = subprocess.run(
+        ["sh", "-c", f"'{MASKREG}' pull toy-opd:v2 | '{MASKREG}' apply --source '{source}' -o '{tmp_path}/out'"],
+        capture_output=True,
+    )
+    assert again.returncode == 0, again.stderr
+    assert same_files(tmp_path / "out", target)
+
+
+def test_every_json_document_parses_and_nothing_else_is_on_stdout(run: Run, artifact: str, tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab", "--default", "--json")
+    for line in (
+        "list --json",
+        f"show {REF} --json",
+        f"push {REF} --json",
+        f"tag {REF} two --json",
+        f"annotate {REF} --family f --json",
+        f"rm {REF} -y --json",
+        f"restore {REF} --json",
+        f"verify {REF} --json",
+        "gc --dry-run --json",
+        "doctor --json",
+        "config show --json",
+        "config get home --json",
+        "config path --json",
+        "config set jobs 4 --json",
+        "config unset jobs --json",
+        "remote list --json",
+        "remote check lab --json",
+        "remote default lab --json",
+        "db current --json",
+        "db check --json",
+        "db upgrade --json",
+        "db rebuild --json",
+        "completion fish --json",
+        f"export {REF} -o {tmp_path}/a --json",
+        f"import {tmp_path}/a --json",
+        f"apply {REF} -o {tmp_path}/o --json",
+        "remote remove lab --json",
+    ):
+        assert run(*line.split()).json is not None, line
+    lines = [json.loads(text) for text in run("pull", REF, "--json").out.splitlines()]
+    assert [value["schema"] for value in lines] == ["maskreg.ref/1", "maskreg.end/1"]
+
+
+def test_the_manifest_is_what_the_digest_names(artifact: str) -> None:
+    done = subprocess.run([MASKREG, "show", REF, "--manifest"], capture_output=True, check=True)
+    assert "sha256:" + hashlib.sha256(done.stdout).hexdigest() == artifact
+
+
+def test_list_filters_and_sorts(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
+    source, _ = pair
+    run("extract", source, source, "--name", "still", "--family", "other")
+    assert run("list", "toy", "-q").out == f"{REF}\n"
+    assert run("list", "-q", "--density", "0.2..0.9").out == f"{REF}\n"
+    assert run("list", "-q", "--density", "..0.1").out == "still\n"
+    assert run("list", "-q", "--sort", "density:asc").out == f"still\n{REF}\n"
+    assert run("list", "-q", "--sort", "density").out == f"{REF}\nstill\n"
+    assert run("list", "-q", "--sort", "name:asc", "--limit", "1").out == "still\n"
+    assert run("list", "-q", "--family", "nobody").out == ""
+    assert run("list", "--json", "--ffn-lift", "100..").json == []
+    assert "sort by one of" in run("list", "--sort", "colour", status=2).err
+    run("list", "--sort", "name:up", status=2)
+    header, row = run("list", "--family", "toy").out.splitlines()
+    assert header.split("\t")[:2] == ["ref", "digest"]
+    assert row.split("\t")[:2] == [REF, artifact[:19]]
+
+
+def test_damage_is_listed_and_exits_65(run: Run, artifact: str, tmp_path: Path) -> None:
+    folder = Path(os.environ["MASKREG_HOME"]) / "artifacts" / "sha256" / artifact[7:]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    hurt = [entry["key"] for entry in manifest["objects"]][:2]
+    for key in hurt:
+        data = bytearray((folder / key).read_bytes())
+        data[len(data) // 2] ^= 1
+        (folder / key).chmod(0o644)
+        (folder / key).write_bytes(data)
+    done = run("verify", REF, status=65)
+    assert [key for key in hurt if key in done.out] == hurt
+    assert REF in done.out
+    report = run("verify", "--all", "--json", status=65).json
+    assert [row["key"].endswith(key) for row, key in zip(report["damaged"], hurt, strict=True)] == [True, True]
+
+
+def test_usage_errors(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    source, target = pair
+    run("verify", status=2)
+    run("verify", REF, "--all", status=2)
+    run("annotate", REF, status=2)
+    run("extract", source, target, "--name", "x", "--rule", "close", status=2)
+    run("extract", source, target, "--name", "x", "--mask-only", "--reversible", status=2)
+    run("extract", source, target, "--name", f"x@{artifact}", status=2)
+    run("export", REF, "-o", "-", "--json", status=2)
+    run("apply", "Not A Ref", status=2)
+    run("gc", "--grace", "soon", status=2)
+    run("import", tmp_path / "nothing", status=66)
+    run("push", REF, status=78)
+    run("apply", REF, "-o", target, status=73)
+    run("export", REF, "-o", tmp_path / "no" / "such" / "folder", status=73)
+
+
+def test_a_mask_cannot_be_applied_and_says_what_to_do(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    source, target = pair
+    run("extract", source, target, "--name", "mask", "--mask-only")
+    assert "next: " in run("apply", "mask", "-o", tmp_path / "out", status=66).err
+
+
+def test_there_and_back_again(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    source, target = pair
+    run("extract", source, target, "--name", "both", "--reversible")
+    # Neither side is named: both were seen when the artifact was made.
+    run("apply", "both", "-o", tmp_path / "there")
+    run("apply", "both", "--revert", "-o", tmp_path / "back")
+    assert same_files(tmp_path / "there", target)
+    assert same_files(tmp_path / "back", source)
+
+
+def test_a_seen_checkpoint_that_changed_is_skipped(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    source, target = pair
+    kept = source.rename(tmp_path / "kept")
+    told = run("apply", REF, "-o", tmp_path / "out", status=66).err
+    assert "was not found" in told
+    assert f"next: maskreg apply {REF} --source PATH" in told
+    target.rename(source)
+    told = run("apply", REF, "-o", tmp_path / "out", status=66).err
+    assert f"{source} (tensor " in told
+    assert not (tmp_path / "out").exists()
+    run("apply", REF, "--source", source, "-o", tmp_path / "out", status=65)
+    run("apply", REF, "--source", kept, "-o", tmp_path / "out")
+    # The place that was named once is found from now on.
+    run("apply", REF, "-o", tmp_path / "again")
+
+
+def test_rm_asks_at_a_terminal(artifact: str) -> None:
+    import pty
+
+    terminal, end = pty.openpty()
+    for answer, status in ((b"n\n", 130), (b"y\n", 0)):
+        os.write(terminal, answer)
+        done = subprocess.run([MASKREG, "rm", REF], stdin=end, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        assert "remove toy-opd:v1 (sha256:" in done.stderr
+    os.close(terminal)
+    os.close(end)
+
+
+def test_gc_deletes_what_has_no_name(run: Run, artifact: str) -> None:
+    run("rm", REF, "-y")
+    assert run("gc").out == ""
+    assert run("gc", "--grace", "0s", "--dry-run", "--json").json["collected"][0]["digest"] == artifact
+    assert run("gc", "--grace", "0s").out.startswith(artifact)
+    run("restore", REF, status=66)
+
+
+def test_broken_stdout_does_not_hide_in_a_buffer(artifact: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([MASKREG, "show", REF], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_table_at_a_terminal(run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    run("list")
+    assert REF in screen.getvalue()
+    assert "\t" not in screen.getvalue()
+    assert "\x1b[3" not in screen.getvalue()

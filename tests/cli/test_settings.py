@@ -1,0 +1,127 @@
+"""``config``, ``remote``, ``db`` and ``doctor``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.store.scripted_s3 import Answer, serve
+
+
+def test_config_is_set_shown_and_unset(run: Run) -> None:
+    path = run("config", "path").out.strip()
+    assert path == os.environ["MASKREG_CONFIG"]
+    run("config", "set", "jobs", "4")
+    assert run("config", "get", "jobs").out == "4\n"
+    assert f"jobs = 4    ({path})" in run("config", "show", "--origin").out
+    run("config", "unset", "jobs")
+    assert "jobs = 8    (default)" in run("config", "show", "--origin").out
+    run("config", "get", "no-such-key", status=66)
+    run("config", "set", "jobs", "many", status=78)
+
+
+def test_remotes_are_added_listed_and_removed(run: Run, tmp_path: Path) -> None:
+    assert run("remote", "list").out == ""
+    run("remote", "add", "one", tmp_path / "one")
+    assert run("remote", "list").out == f"one\t{tmp_path / 'one'}\tdefault\n"
+    run("remote", "add", "two", (tmp_path / "two").as_uri(), "--default")
+    assert run("remote", "list", "-q").out == "one\ntwo\n"
+    assert [row["default"] for row in run("remote", "list", "--json").json] == [False, True]
+    run("remote", "default", "one")
+    assert run("remote", "check").out.startswith("one: put, get, list, delete work; create-only writes are safe")
+    run("remote", "add", "one", tmp_path / "three", status=78)
+    run("remote", "default", "three", status=78)
+    run("remote", "remove", "one")
+    run("remote", "remove", "one", status=78)
+    # Probing leaves nothing behind.
+    assert [path for path in (tmp_path / "two").rglob("*") if path.is_file()] == []
+
+
+def test_several_remotes_and_no_default(run: Run, artifact: str, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        run("remote", "add", name, tmp_path / name)
+    assert "next: maskreg config set default_remote one" in run("push", "toy-opd:v1", status=78).err
+    assert run("pull", "toy-opd:v1", "--json", status=78).out.count('"maskreg.end/1"') == 1
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://host/x", "s3://key:secret@bucket", "s3://"], ids=["scheme", "password", "no bucket"]
+)
+def test_a_url_that_cannot_be_meant_is_refused(run: Run, url: str) -> None:
+    done = run("remote", "add", "lab", url, status=78)
+    assert "secret" not in done.err
+    assert run("remote", "list").out == ""
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+
+
+def test_a_remote_that_does_not_answer_is_not_added(run: Run, credentials: None) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        run("remote", "add", "lab", "s3://bucket", "--endpoint", endpoint, status=69)
+    assert run("remote", "list").out == ""
+
+
+def test_a_remote_that_refuses_names_the_permission(run: Run, credentials: None) -> None:
+    with serve(Answer(403, code="AccessDenied")) as script:
+        told = run("remote", "add", "lab", "s3://bucket", "--endpoint", script.url, status=77).err
+    assert "s3:PutObject" in told
+    assert run("remote", "list").out == ""
+
+
+def test_an_offline_machine_asks_nobody(
+    run: Run, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    monkeypatch.setenv("MASKREG_OFFLINE", "1")
+    run("push", "toy-opd:v1", status=69)
+    run("list", "--remote", "lab", status=69)
+    assert "this is what is here" in run("pull", "toy-opd:v1").err
+
+
+def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:
+    assert run("db", "check").out.startswith("usable, schema ")
+    assert run("db", "rebuild", "--json").json == {"refs": 1, "artifacts": 1, "damaged": []}
+    catalog = Path(os.environ["MASKREG_HOME"]) / "catalog.db"
+    catalog.write_bytes(b"this is not a database" * 100)
+    done = run("list", "-q")
+    assert done.out == "toy-opd:v1\n"
+    assert artifact in run("show", "toy-opd:v1").out
+    run("db", "rebuild")
+    assert run("list", "-q").err == ""
+
+
+def test_a_remote_without_a_catalog_says_so(run: Run, tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    assert "its store is the registry" in run("db", "current", "--remote", "lab", status=78).err
+
+
+def test_doctor_finds_nothing_on_a_fresh_machine(run: Run, tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    rows = {row["what"]: row["status"] for row in run("doctor", tmp_path, "--json").json}
+    assert {k: v for k, v in rows.items() if k != "disk"} == {
+        "version": "ok",
+        "configuration": "ok",
+        "registry": "ok",
+        "catalog": "ok",
+        "remote lab": "ok",
+        "unfinished work": "ok",
+    }
+
+
+def test_doctor_says_what_is_bad(run: Run, artifact: str, tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    shutil.rmtree(tmp_path / "lab")
+    (tmp_path / "lab").write_text("a file")
+    done = run("doctor", status=1)
+    assert "BAD   remote lab" in done.out
