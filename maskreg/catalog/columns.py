@@ -54,7 +54,11 @@ class Moment(TypeDecorator[datetime]):
         return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Aware and in UTC again."""
+        """Aware and in UTC again.
+
+        Raises:
+            ValueError: there is none, though every column of times must have one.
+        """
         if value is None:
-            return None
+            raise ValueError("a time is missing")
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

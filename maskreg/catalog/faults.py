@@ -43,6 +43,9 @@ def translated(address: Address) -> Iterator[None]:
         yield
     except PoolTimeout as error:
         raise TryAgainError(f"{address}: every database connection is in use") from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes a damaged schema in its message, and the driver cannot read the message then.
+        raise CorruptError(str(address), "its schema is damaged", hint=REBUILD) from error
     except DBAPIError as error:
         known = _sqlite(address, error.orig) if address.sqlite else _postgresql(address, error.orig)
         if known is None:
@@ -61,7 +64,7 @@ def readable_rows(address: Address) -> Iterator[None]:
         yield
     except MaskregError:
         raise
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise CorruptError(str(address), f"a row cannot be read ({error})", hint=REBUILD) from error
 
 
@@ -75,7 +78,8 @@ def _sqlite(address: Address, error: BaseException | None) -> MaskregError | Non
             return TryAgainError(f"{address}: somebody else is writing", hint="run the same command again")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return CorruptError(str(address), what, hint=REBUILD)
-        case sqlite3.SQLITE_ERROR if "no such" in what:
+        case sqlite3.SQLITE_ERROR | sqlite3.SQLITE_CONSTRAINT:
+            # The statements fit the schema that the file says it has, so it has another.
             return CorruptError(str(address), what, hint=REBUILD)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return NotAllowedError(f"{address} cannot be written here ({what})")

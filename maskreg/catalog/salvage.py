@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import Connection, Table, insert, select
 from sqlalchemy.exc import DBAPIError
 
 from maskreg.catalog.address import Address, parse_address
@@ -27,6 +26,9 @@ _KEPT: dict[str, Callable[[Row], Row]] = {
     "events": lambda row: record_row(Event(**row)),
     "seen_sources": lambda row: {key: row[key] for key in ("root", "path", "at")},
 }
+
+# The driver's own error, and what it takes to find a text, a date or a document in bytes that are none.
+_DAMAGE = (DBAPIError, ValueError, TypeError)
 
 
 def set_aside(url: str) -> Path:
@@ -51,7 +53,7 @@ def set_aside(url: str) -> Path:
         bring_up(address, engine)
         with engine.execution_options(**{WRITE: True}).begin() as connection:
             for name, row in _readable(parse_address(f"sqlite:///{aside}")):
-                connection.execute(insert(Base.metadata.tables[name]).on_conflict_do_nothing(), [row])
+                connection.execute(insert(Base.metadata.tables[name]).prefix_with("OR IGNORE"), [row])
     finally:
         engine.dispose()
     return aside
@@ -72,18 +74,19 @@ def _readable(damaged: Address) -> Iterator[tuple[str, Row]]:
     engine = make_engine(damaged)
     try:
         # No connection at all: the file is no database, and there is nothing to be read.
-        with suppress(DBAPIError), engine.connect() as source:
+        with suppress(*_DAMAGE), engine.connect() as source:
             for name, made in _KEPT.items():
                 table = Base.metadata.tables[name]
                 for key in list(_keys(source, table)):
-                    with suppress(DBAPIError, ValueError, TypeError):
-                        wanted = select(table).where(table.c.id == key)
-                        yield name, made(dict(source.execute(wanted).one()._mapping))
+                    with suppress(*_DAMAGE):
+                        row = source.execute(select(table).where(table.c.id == key)).one_or_none()
+                        if row is not None:
+                            yield name, made(dict(row._mapping))
     finally:
         engine.dispose()
 
 
 def _keys(source: Connection, table: Table) -> Iterator[Any]:
     # Up to the first page that cannot be read.
-    with suppress(DBAPIError):
+    with suppress(*_DAMAGE):
         yield from source.execute(select(table.c.id).order_by(table.c.id)).scalars()

@@ -8,7 +8,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import psycopg
 import pytest
@@ -109,6 +111,26 @@ def test_a_damaged_page_is_damage_and_never_another_error(path: Path) -> None:
             assert error.hint == "maskreg db rebuild"
             seen += 1
     assert seen >= 5
+
+
+def test_random_damage_is_found_or_harmless_and_can_be_set_aside(path: Path) -> None:
+    fill(path, sources=20)
+    url, whole, random = f"sqlite:///{path}", path.read_bytes(), Random(7)
+    for attempt in range(60):
+        damaged = bytearray(whole[: random.randrange(len(whole))] if attempt % 3 == 0 else whole)
+        for _ in range(random.choice([1, 5, 50]) if damaged else 0):
+            damaged[random.randrange(len(damaged))] = random.randrange(256)
+        path.write_bytes(damaged)
+        with suppress(CorruptError), Catalog.open(url) as catalog:
+            catalog.saw_source("root", "/x")
+            catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
+            catalog.search()
+        set_aside(url)
+        with Catalog.open(url) as catalog:
+            catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
+            assert [found.name for found in catalog.search()] == ["a"]
+            catalog.measurements(digest(1))
+            catalog.events()
 
 
 def test_a_damaged_catalog_is_set_aside_and_what_can_be_read_is_kept(path: Path) -> None:
