@@ -1,0 +1,219 @@
+"""What garbage collection takes, what it leaves alone, and what it says."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.catalog import Query
+from maskreg.digest import Digest
+from maskreg.errors import NotFoundError
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.registry.transfer import pull, push
+from maskreg.store import FileStore
+from tests.artifact.making import pair, write
+from tests.registry.conftest import CARD, REF
+from tests.registry.steps import Steps
+
+NOW = timedelta(0)
+
+
+@pytest.fixture
+def orphan(local: Registry) -> Digest:
+    """An artifact without a name, which the catalog does not know."""
+    assert local.root is not None
+    return write(local.root, pair(1), parts=("mask", "delta"))
+
+
+def age(registry: Registry, days: float, digest: Digest) -> None:
+    assert isinstance(registry.store, FileStore)
+    then = time.time() - days * 86_400
+    for info in registry.store.list(artifact_prefix(digest)):
+        os.utime(registry.store.path(info.key), (then, then))
+
+
+def test_only_what_has_no_name_and_is_old_goes(local: Registry, digest: Digest, orphan: Digest) -> None:
+    age(local, 30, digest)
+    age(local, 6.9, orphan)
+    assert local.gc().collected == ()
+    age(local, 7.1, orphan)
+    size = sum(info.size for info in local.store.list(artifact_prefix(orphan)))
+    count = len(list(local.store.list(artifact_prefix(orphan))))
+    rehearsed = local.gc(dry_run=True)
+    assert local.store.head(artifact_prefix(orphan) + MANIFEST) is not None
+    report = local.gc()
+    assert report.collected == rehearsed.collected
+    assert rehearsed.dry_run
+    assert [(g.digest, g.objects, g.bytes) for g in report.collected] == [(orphan, count, size)]
+    assert (report.objects, report.bytes, report.spared) == (count, size, ())
+    assert not list(local.store.list(artifact_prefix(orphan)))
+    assert local.verify().ok
+    assert local.gc().collected == ()
+
+
+def test_a_named_artifact_stays_although_no_catalog_knows_it(local: Registry, digest: Digest) -> None:
+    assert local.catalog is not None
+    local.catalog.drop_artifact(digest)
+    assert local.gc(NOW).collected == ()
+    assert local.verify(REF).ok
+
+
+def test_one_object_that_is_young_keeps_the_rest(local: Registry, orphan: Digest) -> None:
+    age(local, 30, orphan)
+    assert isinstance(local.store, FileStore)
+    local.store.path(artifact_prefix(orphan) + "tensors.json").touch()
+    assert local.gc().collected == ()
+
+
+def test_pieces_without_a_manifest_go(local: Registry, orphan: Digest) -> None:
+    local.store.delete([artifact_prefix(orphan) + MANIFEST])
+    assert local.gc().collected == ()
+    age(local, 8, orphan)
+    assert [gone.digest for gone in local.gc().collected] == [orphan]
+
+
+def test_what_has_a_name_stays_even_without_a_manifest(local: Registry, digest: Digest) -> None:
+    local.store.delete([artifact_prefix(digest) + MANIFEST])
+    age(local, 30, digest)
+    assert local.gc().collected == ()
+    assert list(local.store.list(artifact_prefix(digest)))
+
+
+def test_the_grace_period_also_runs_from_the_removal(local: Registry, digest: Digest) -> None:
+    age(local, 30, digest)
+    local.remove(REF)
+    assert local.gc().collected == ()
+    local.restore(REF)
+    local.remove(REF)
+    age(local, 30, digest)
+    assert [gone.digest for gone in local.gc(NOW).collected] == [digest]
+    with pytest.raises(NotFoundError):
+        local.restore(REF)
+
+
+def test_the_grace_period_also_runs_from_the_move(local: Registry, digest: Digest, orphan: Digest) -> None:
+    age(local, 30, digest)
+    local.publish(REF, orphan, card=CARD)
+    assert local.gc().collected == ()
+    assert [gone.digest for gone in local.gc(NOW).collected] == [digest]
+
+
+def test_the_catalog_forgets_what_was_collected(local: Registry, digest: Digest) -> None:
+    local.remove(REF)
+    local.gc(NOW)
+    assert local.catalog is not None
+    assert local.catalog.get(digest) is None
+    assert local.search(Query()) == []
+    event = local.catalog.events(action="gc")[0]
+    assert (event.subject, event.by) == (digest, "ada@here")
+    assert event.detail["objects"] > 0
+
+
+def test_what_is_not_ours_stays(local: Registry) -> None:
+    local.store.put("artifacts/sha256/notes/readme.txt", b"mine")
+    local.store.put("elsewhere/file", b"mine")
+    assert local.gc(NOW).collected == ()
+    assert local.store.head("artifacts/sha256/notes/readme.txt") is not None
+    assert local.store.head("elsewhere/file") is not None
+
+
+def test_many_at_once(local: Registry, remote: Registry, digest: Digest) -> None:
+    push(local, remote, REF)
+    for number in range(600):
+        remote.store.put(artifact_prefix(Digest.of(str(number).encode())) + "tensors.json", b"x")
+    report = remote.gc(NOW)
+    assert (len(report.collected), report.bytes) == (600, 600)
+    assert remote.verify().artifacts == 1
+    assert remote.verify().ok
+    assert not list(remote.store.list("doomed/"))
+
+
+def test_what_comes_back_meanwhile_is_spared(local: Registry, remote: Registry, digest: Digest) -> None:
+    push(local, remote, REF)
+    remote.remove(REF)
+
+    class Restores(Steps):
+        def put(self, key: str, data: bytes) -> None:
+            if key.startswith("doomed/"):
+                remote.append(REF, digest, card=CARD, after=2)
+            super().put(key, data)
+
+    report = Registry(Restores(remote.store), name="lab").gc(NOW)
+    assert (report.collected, report.spared) == ((), (digest,))
+    assert remote.verify(REF).ok
+
+
+def debris(root: Path, name: str, *, days: float) -> Path:
+    place = root / name
+    place.mkdir(parents=True)
+    (place / "piece").write_bytes(b"12345")
+    then = time.time() - days * 86_400
+    for path in (place / "piece", place):
+        os.utime(path, (then, then))
+    return place
+
+
+def test_what_interrupted_work_left_goes(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    root, host = local.root, socket.gethostname()
+    dead = f"{host}-{2**22 + 1}-abc"
+    old = [
+        debris(root, f"staging/{dead}", days=8),
+        debris(root, "staging/elsewhere-1-abc", days=8),
+        debris(root, f"incoming/pull/{digest.hex}", days=8),
+        debris(root, f"incoming/import/{dead}", days=8),
+    ]
+    young = [
+        debris(root, f"staging/{dead}2", days=6),
+        debris(root, f"staging/{host}-{os.getpid()}-abc", days=8),
+        debris(root, "incoming/pull/" + "0" * 64, days=6),
+    ]
+    lost = root / ".tmp" / f"{2**22 + 1}-abc"
+    lost.write_bytes(b"123")
+    os.utime(lost, (1, 1))
+    rehearsed = local.gc(dry_run=True)
+    assert all(place.exists() for place in (*old, *young))
+    report = local.gc()
+    assert report.debris_files == rehearsed.debris_files >= len(old)
+    assert report.bytes == rehearsed.bytes >= 5 * len(old)
+    assert not any(place.exists() for place in (*old, lost))
+    assert all(place.exists() for place in young)
+    assert local.verify().ok
+
+
+def test_debris_that_is_a_link_is_not_followed(local: Registry, digest: Digest, tmp_path: Path) -> None:
+    assert local.root is not None
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("years")
+    (local.root / "staging").mkdir(exist_ok=True)
+    (local.root / "staging" / "link").symlink_to(precious)
+    local.gc(NOW)
+    assert (precious / "thesis.tex").exists()
+
+
+def test_a_pull_after_a_collection_brings_everything_back(
+    local: Registry, empty: Registry, remote: Registry, digest: Digest
+) -> None:
+    push(local, remote, REF)
+    first = pull(empty, remote, REF)
+    empty.remove(REF)
+    empty.gc(NOW)
+    again = pull(empty, remote, REF)
+    assert again.fetched_bytes == first.fetched_bytes
+    assert empty.verify().ok
+
+
+def test_one_name_of_two_is_enough(local: Registry, digest: Digest) -> None:
+    local.publish(Ref.parse("second"), digest, card=Card())
+    local.remove(REF)
+    assert local.gc(NOW).collected == ()
+    local.remove(Ref.parse("second"))
+    assert len(local.gc(NOW).collected) == 1

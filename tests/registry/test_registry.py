@@ -1,0 +1,348 @@
+"""Names: what they mean, how they move, and that everything works from the store alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.catalog import Catalog, Query
+from maskreg.digest import Digest
+from maskreg.document import canonical
+from maskreg.errors import (
+    ConfigError,
+    ConflictError,
+    CorruptError,
+    DataError,
+    FormatError,
+    NotFoundError,
+    UsageError,
+)
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry, who
+from maskreg.registry.identity import IDENTITY
+from maskreg.registry.transfer import pull, push
+from maskreg.settings import Remote, Settings
+from maskreg.store import FileStore, MemoryStore
+from tests.artifact.making import pair, write
+from tests.registry.conftest import CARD, REF, new_local
+
+
+@pytest.fixture
+def other(local: Registry) -> Digest:
+    assert local.root is not None
+    return write(local.root, pair(1), parts=("mask", "delta"))
+
+
+# Identity
+
+
+def test_reading_creates_nothing(tmp_path: Path) -> None:
+    with new_local(tmp_path / "nothing") as registry:
+        assert registry.uuid == ""
+        with pytest.raises(NotFoundError):
+            registry.resolve(REF)
+        with pytest.raises(NotFoundError):
+            registry.history(REF)
+        assert registry.verify().artifacts == 0
+        assert registry.gc().collected == ()
+        assert registry.search(Query()) == []
+        assert list(registry.store.list("refs/")) == []
+        assert registry.store.head(IDENTITY) is None
+
+
+def test_the_identity_stays(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    first = local.uuid
+    with new_local(local.root) as again:
+        assert again.ensure_uuid() == again.uuid == first
+
+
+@pytest.mark.parametrize(
+    ("document", "error"),
+    [
+        ({"schema": "maskreg.registry/2", "uuid": "12345678-1234-1234-1234-123456789abc"}, ConfigError),
+        ({"schema": "maskreg.registry/0", "uuid": "12345678-1234-1234-1234-123456789abc"}, FormatError),
+        ({"schema": "other/1", "uuid": "12345678-1234-1234-1234-123456789abc"}, FormatError),
+        ({"schema": "maskreg.registry/1", "uuid": "no"}, FormatError),
+        ({"schema": "maskreg.registry/1", "uuid": 3}, FormatError),
+        ({"schema": "maskreg.registry/1"}, FormatError),
+        ({}, FormatError),
+        ([], FormatError),
+    ],
+)
+def test_a_registry_of_an_unknown_format_is_not_touched(
+    document: object, error: type[Exception], local: Registry, digest: Digest
+) -> None:
+    store = MemoryStore()
+    store.put(IDENTITY, canonical(document))
+    for work in (
+        lambda r: r.resolve(REF),
+        lambda r: r.search(Query()),
+        lambda r: r.gc(),
+        lambda r: r.history(REF),
+        lambda r: r.publish(REF, digest, card=CARD),
+        lambda r: push(local, r, REF),
+    ):
+        with pytest.raises(error):
+            work(Registry(store, name="lab"))
+    assert [info.key for info in store.list("")] == [IDENTITY]
+
+
+# Names
+
+
+def test_what_a_name_means(local: Registry, digest: Digest) -> None:
+    resolved = local.resolve(REF)
+    assert (resolved.digest, resolved.card) == (digest, CARD)
+    pinned = local.resolve(replace(REF, digest=digest))
+    assert pinned.entry == resolved.entry
+    elsewhere = local.resolve(Ref.parse(f"whatever@{digest}"))
+    assert (elsewhere.digest, elsewhere.entry, elsewhere.card) == (digest, None, Card())
+    with pytest.raises(NotFoundError, match=r"sha256:000000000000 is not in local"):
+        local.resolve(Ref.parse("whatever@sha256:" + "0" * 64))
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("team/qwen3-8b-odp", "team/qwen3-8b-opd"),
+        ("qwen3-8b-opd", "team/qwen3-8b-opd"),
+        ("team/qwen3-8b-opd:v9", "team/qwen3-8b-opd or team/qwen3-8b-opd:v1"),
+    ],
+)
+def test_near_names_are_suggested(local: Registry, digest: Digest, asked: str, meant: str) -> None:
+    if "v9" in asked:
+        local.tag(REF, REF.with_tag("v1"))
+    with pytest.raises(NotFoundError) as caught:
+        local.resolve(Ref.parse(asked))
+    assert caught.value.hint == f"did you mean {meant}?"
+    with pytest.raises(NotFoundError) as caught:
+        local.resolve(Ref.parse("completely-different"))
+    assert "did you mean" not in caught.value.hint
+
+
+def test_one_artifact_under_two_names(local: Registry, digest: Digest, other: Digest) -> None:
+    v1 = REF.with_tag("v1")
+    entry = local.tag(REF, v1)
+    assert (entry.digest, entry.card) == (digest, CARD)
+    local.publish(REF, other, card=Card())
+    assert local.resolve(v1).digest == digest
+    local.tag(REF, v1)
+    assert local.resolve(v1).digest == other
+    assert [e.digest for e in local.history(v1)] == [digest, other]
+
+
+def test_saying_the_same_twice_is_one_entry(local: Registry, digest: Digest) -> None:
+    assert local.publish(REF, digest, card=CARD) == local.resolve(REF).entry
+    assert len(local.history(REF)) == 1
+
+
+def test_the_card_can_be_corrected(local: Registry, digest: Digest) -> None:
+    local.annotate(REF, family="qwen3", meta={"run": "", "seed": "1"})
+    card = local.resolve(REF).card
+    assert card == Card("qwen3", "opd", "apache-2.0", "", {"seed": "1"})
+    local.annotate(REF, family="")
+    assert local.resolve(REF).card.family == ""
+    assert local.resolve(REF).digest == digest
+
+
+def test_a_removed_name_comes_back(local: Registry, digest: Digest) -> None:
+    local.remove(REF)
+    with pytest.raises(NotFoundError, match=r"removed from local by ada@here at 20\d\d-\d\d-\d\d .* UTC") as caught:
+        local.resolve(REF)
+    assert caught.value.hint == f"maskreg restore {REF}"
+    for again in (local.remove, local.annotate, lambda ref: local.tag(ref, REF.with_tag("x"))):
+        with pytest.raises(NotFoundError):
+            again(REF)
+    assert local.resolve(replace(REF, digest=digest)).digest == digest
+    local.restore(REF)
+    assert (local.resolve(REF).digest, local.resolve(REF).card) == (digest, CARD)
+    assert [e.deleted for e in local.history(REF)] == [False, True, False]
+    with pytest.raises(UsageError, match="was not removed"):
+        local.restore(REF)
+    with pytest.raises(NotFoundError):
+        local.restore(Ref.parse("never"))
+
+
+def test_removing_a_pinned_name_checks_the_pin(local: Registry, digest: Digest, other: Digest) -> None:
+    with pytest.raises(NotFoundError):
+        local.remove(replace(REF, digest=other))
+    assert local.remove(replace(REF, digest=digest)).deleted
+
+
+def test_only_what_is_whole_gets_a_name(local: Registry, digest: Digest) -> None:
+    name = Ref.parse("other")
+    with pytest.raises(NotFoundError):
+        local.publish(name, Digest("sha256:" + "0" * 64), card=Card())
+    prefix = artifact_prefix(digest)
+    damages = {
+        "files/config.json": (b"longer than before", CorruptError),
+        "data.zarr/mask/zarr.json": (None, CorruptError),
+        "tensors.json": (None, CorruptError),
+        MANIFEST: (b"{}", DataError),
+    }
+    for key, (data, error) in damages.items():
+        before = local.store.get(prefix + key, max_bytes=1 << 30)
+        local.store.delete([prefix + key])
+        if data is not None:
+            local.store.put(prefix + key, data)
+        with pytest.raises(error):
+            local.publish(name, digest, card=Card())
+        local.store.put(prefix + key, before)
+    assert local.refs.head(name) is None
+    local.publish(name, digest, card=Card())
+
+
+def test_a_name_that_moved_meanwhile_is_a_conflict(local: Registry, digest: Digest, other: Digest) -> None:
+    after = local.head_number(REF)
+    local.publish(REF, other, card=CARD)
+    with pytest.raises(ConflictError):
+        local.publish(REF, digest, card=CARD, after=after)
+    assert local.resolve(REF).digest == other
+
+
+def test_who_writes_is_a_user_on_a_host() -> None:
+    user, at, host = who().partition("@")
+    assert user
+    assert at
+    assert host
+
+
+# The catalog
+
+
+def test_search_finds_what_was_published(local: Registry, digest: Digest, other: Digest) -> None:
+    local.publish(Ref.parse("another"), other, card=Card(method="rlvr"))
+    assert [f.digest for f in local.search(Query(method="opd"))] == [digest]
+    assert {f.digest for f in local.search(Query())} == {digest, other}
+    local.remove(REF)
+    assert [f.digest for f in local.search(Query())] == [other]
+
+
+def test_a_bucket_alone_can_be_searched(local: Registry, digest: Digest, remote: Registry) -> None:
+    push(local, remote, REF)
+    assert remote.catalog is None
+    assert remote.catalog_problem is None
+    found = remote.search(Query(family="qwen3-8b"))
+    assert [(f.project, f.name, f.tag, f.digest) for f in found] == [("team", "qwen3-8b-opd", "latest", digest)]
+    with pytest.raises(UsageError):
+        remote.search(Query(sort="nonsense"))
+
+
+def test_what_was_done_is_logged(local: Registry, digest: Digest, remote: Registry, empty: Registry) -> None:
+    push(local, remote, REF)
+    pull(empty, remote, REF)
+    assert empty.catalog is not None
+    (event,) = empty.catalog.events()
+    assert (event.action, event.subject, event.by) == ("pull", str(REF), "bob@there")
+    local.annotate(REF, family="x")
+    local.remove(REF)
+    assert local.catalog is not None
+    assert [e.action for e in local.catalog.events()] == ["remove", "annotate", "publish"]
+
+
+def damage_catalog(registry: Registry) -> None:
+    assert registry.root is not None
+    registry.close()
+    for path in registry.root.glob("catalog.db*"):
+        path.unlink()
+    (registry.root / "catalog.db").write_bytes(b"this is no database" * 1000)
+
+
+def is_usable(registry: Registry) -> bool:
+    return registry.catalog is not None and registry.catalog_problem is None
+
+
+def test_everything_works_without_a_usable_catalog(
+    local: Registry, digest: Digest, other: Digest, remote: Registry
+) -> None:
+    damage_catalog(local)
+    assert not is_usable(local)
+    assert isinstance(local.catalog_problem, CorruptError)
+    assert local.resolve(REF).digest == digest
+    assert local.artifact(digest).present()
+    assert local.verify(REF).ok
+    local.publish(Ref.parse("second"), other, card=Card())
+    assert {f.name for f in local.search(Query())} == {"qwen3-8b-opd", "second"}
+    push(local, remote, REF)
+    pull(local, remote, REF)
+    rebuilt = local.rebuild()
+    assert (rebuilt.refs, rebuilt.artifacts, rebuilt.damaged) == (2, 2, ())
+    assert is_usable(local)
+    assert {f.name for f in local.search(Query())} == {"qwen3-8b-opd", "second"}
+
+
+def test_a_lost_catalog_comes_back_by_itself(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    local.close()
+    for path in local.root.glob("catalog.db*"):
+        path.unlink()
+    with new_local(local.root) as again:
+        assert [f.digest for f in again.search(Query())] == [digest]
+        assert again.catalog is not None
+
+
+def test_rebuilding_reports_what_cannot_be_read(local: Registry, digest: Digest, other: Digest) -> None:
+    local.publish(Ref.parse("second"), other, card=Card())
+    local.store.put(artifact_prefix(other) + MANIFEST, b"{}")
+    rebuilt = local.rebuild()
+    assert (rebuilt.refs, rebuilt.artifacts) == (2, 1)
+    assert isinstance(rebuilt.damaged[0], CorruptError)
+    assert [f.digest for f in local.search(Query())] == [digest]
+
+
+def test_a_registry_without_a_catalog_has_nothing_to_rebuild(remote: Registry) -> None:
+    with pytest.raises(NotFoundError):
+        remote.rebuild()
+
+
+# Opening
+
+
+def test_the_local_registry_lies_in_the_home(tmp_path: Path) -> None:
+    with Registry.local(Settings(home=tmp_path / "a home", config_path=tmp_path / "c")) as registry:
+        assert registry.root == tmp_path / "a home"
+        assert registry.name == "local"
+        assert not registry.root.exists()
+        assert registry.catalog is not None
+
+
+def test_a_remote_is_opened_by_its_url(tmp_path: Path) -> None:
+    with Registry.remote(Remote("disk", str(tmp_path))) as registry:
+        assert (registry.name, registry.url, registry.root) == ("disk", tmp_path.as_uri(), None)
+    with pytest.raises(ConfigError):
+        Registry.remote(Remote("odd", "gopher://somewhere"))
+
+
+def test_somebodys_home_can_be_a_remote(local: Registry, digest: Digest, empty: Registry) -> None:
+    with Registry.remote(Remote("ada", str(local.root))) as ada:
+        assert pull(empty, ada, REF).resolved.digest == digest
+
+
+class Forgetful(FileStore):
+    """A store that takes every create-only write, as some gateways do."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.put(key, data)
+        return True
+
+
+def test_an_unsafe_store_needs_a_catalog_to_take_turns(local: Registry, digest: Digest, tmp_path: Path) -> None:
+    careless = Registry(Forgetful(tmp_path / "s"), name="lab", catalog_url=f"sqlite:///{tmp_path / 'c.db'}")
+    with pytest.raises(ConfigError, match="has to be PostgreSQL"):
+        push(local, careless, REF)
+    careless.close()
+    assert Catalog.open("sqlite://").safe_refs is False
+
+
+def test_a_safe_store_needs_no_turns(local: Registry, digest: Digest, tmp_path: Path) -> None:
+    # A PostgreSQL that does not answer keeps nobody from pushing.
+    url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
+    with Registry(FileStore(tmp_path / "s"), name="lab", catalog_url=url) as registry:
+        push(local, registry, REF)
+        assert registry.catalog is None
+        assert registry.catalog_problem is not None
+        assert [f.digest for f in registry.search(Query())] == [digest]

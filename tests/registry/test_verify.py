@@ -1,0 +1,93 @@
+"""Every damaged byte is found and named, and the rest is still looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.digest import Digest
+from maskreg.errors import NotFoundError
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.registry.transfer import pull, push
+from tests.artifact.making import pair, write
+from tests.registry.conftest import REF
+
+
+def test_a_sound_registry(local: Registry, digest: Digest) -> None:
+    report = local.verify()
+    manifest = local.artifact(digest).manifest
+    assert report.ok
+    assert (report.artifacts, report.objects, report.bytes) == (1, len(manifest.objects), manifest.size)
+
+
+def test_each_damaged_object_is_reported(local: Registry, digest: Digest) -> None:
+    prefix = artifact_prefix(digest)
+    manifest = local.artifact(digest).manifest
+    for entry in manifest.objects:
+        data = bytearray(local.store.get(prefix + entry.key, max_bytes=entry.size))
+        data[len(data) // 2] ^= 1
+        local.store.put(prefix + entry.key, bytes(data))
+    damaged = local.verify().damaged
+    assert [d.key for d in damaged] == [prefix + entry.key for entry in manifest.objects]
+    assert {(d.digest, d.names, d.what) for d in damaged} == {
+        (digest, (str(REF),), "its bytes do not match the manifest's digest")
+    }
+
+
+def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    prefix = artifact_prefix(digest)
+    local.store.delete([prefix + "tensors.json", prefix + "data.zarr/delta/zarr.json"])
+    local.store.put(prefix + "files/config.json", b"longer than it was")
+    local.store.put(prefix + "data.zarr/stray", b"")
+    second = write(local.root, pair(1), parts=("mask",))
+    local.publish(Ref.parse("second"), second, card=Card())
+    local.store.put(artifact_prefix(second) + MANIFEST, b"{}")
+    third = write(local.root, pair(2), parts=("mask",))
+    local.append(Ref.parse("gone"), Digest.of(b"nothing"), card=Card(), after=0)
+    report = local.verify()
+    assert report.artifacts == 4
+    found = {(d.key.removeprefix(artifact_prefix(d.digest)), d.names): d.what for d in report.damaged}
+    assert found == {
+        ("tensors.json", (str(REF),)): "missing",
+        ("data.zarr/delta/zarr.json", (str(REF),)): "missing",
+        ("files/config.json", (str(REF),)): "longer than its 2 bytes",
+        ("data.zarr/stray", (str(REF),)): "not an object of this artifact",
+        (MANIFEST, ("second",)): "its bytes do not match the artifact's digest",
+        (MANIFEST, ("gone",)): f"artifact {Digest.of(b'nothing').short} is not in {local.url}",
+    }
+    assert local.verify(Ref.parse(f"third@{third}")).ok
+
+
+def test_one_artifact_alone(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    second = write(local.root, pair(1), parts=("mask",))
+    local.store.put(artifact_prefix(second) + "tensors.json", b"")
+    assert local.verify(REF).ok
+    assert not local.verify().ok
+    with pytest.raises(NotFoundError):
+        local.verify(Ref.parse("nothing"))
+
+
+def test_a_part_that_was_not_pulled_is_no_damage(
+    local: Registry, digest: Digest, remote: Registry, empty: Registry
+) -> None:
+    push(local, remote, REF)
+    pull(empty, remote, REF, parts=("mask",))
+    assert empty.verify().ok
+    assert empty.verify().objects < local.verify().objects
+
+
+def test_a_flipped_bit_anywhere_on_disk_is_found(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    files = [p for p in (Path(local.root) / "artifacts").rglob("*") if p.is_file()]
+    for path in files:
+        whole = path.read_bytes()
+        for place in range(0, len(whole), max(1, len(whole) // 5)):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+            assert not local.verify(REF if path.name != MANIFEST else None).ok, (path, place)
+        path.write_bytes(whole)
+    assert local.verify().ok
