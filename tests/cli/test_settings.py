@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from maskreg.store import STORES, MemoryStore
 from tests.cli.conftest import Run
 from tests.store.scripted_s3 import Answer, serve
+from tests.store.wrapped import Wrapped
+
+
+class Careless(Wrapped):
+    """A store that lets a create-only write replace what is there."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.put(key, data)
+        return True
 
 
 def test_config_is_set_shown_and_unset(run: Run) -> None:
@@ -77,6 +87,20 @@ def test_a_remote_that_refuses_names_the_permission(run: Run, credentials: None)
         told = run("remote", "add", "lab", "s3://bucket", "--endpoint", script.url, status=77).err
     assert "s3:PutObject" in told
     assert run("remote", "list").out == ""
+
+
+def test_a_store_that_would_lose_tags_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STORES, "careless", lambda url, options: Careless(MemoryStore()))
+    told = run("remote", "add", "lab", "careless://x", status=78).err
+    assert "cannot keep tags" in told
+    assert "lets a create-only write replace what is there" in told
+    assert "next: maskreg remote add lab careless://x --catalog postgresql+psycopg://HOST/DATABASE" in told
+    assert run("remote", "list").out == ""
+    run("remote", "add", "lab", "careless://x", "--catalog", "postgresql+psycopg://host/database")
+    assert "BAD" not in run("doctor").out
+    run("config", "unset", "remotes.lab.catalog")
+    run("remote", "check", "lab", status=78)
+    assert "BAD   remote lab" in run("doctor", status=1).out
 
 
 def test_an_offline_machine_asks_nobody(
