@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +76,8 @@ def collect(registry: Registry, grace: timedelta, *, dry_run: bool = False, prog
     What a catalog knows is not asked: the store is the truth. See ``settling`` for the protocol.
     """
     store = registry.store
-    deadline = store.clock() - grace
+    # Without a grace period no age counts: clocks differ, and those of buckets tick in whole seconds.
+    deadline = store.clock() - grace if grace else datetime.max.replace(tzinfo=UTC)
     candidates = _candidates(registry, deadline)
     collected: list[Collected] = []
     spared: list[Digest] = []

@@ -1,0 +1,186 @@
+"""The same registry on real servers: an S3 bucket, alone and with a PostgreSQL catalog."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from maskreg.catalog import Query, upgrade
+from maskreg.digest import Digest
+from maskreg.errors import ConfigError, ConflictError, MaskregError, NotFoundError, TryAgainError, UnavailableError
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.registry.transfer import pull, push
+from maskreg.settings import Remote, StoreOptions
+from maskreg.store import FileStore
+from tests.artifact.making import pair, write
+from tests.registry.conftest import CARD, REF, new_local
+from tests.servers import Postgres, S3Server
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Remote:
+    for name, value in s3_server.env().items():
+        monkeypatch.setenv(name, value)
+    return Remote("lab", f"s3://{s3_server.new_bucket()}/team", options=StoreOptions(endpoint=s3_server.endpoint))
+
+
+@pytest.fixture
+def lab(bucket: Remote) -> Iterator[Registry]:
+    with Registry.remote(bucket) as registry:
+        registry.patience_s = 0
+        yield registry
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> str:
+    url = postgres.new_database()
+    upgrade(url)
+    return url
+
+
+def test_one_bucket_alone_is_a_teams_registry(local: Registry, lab: Registry, empty: Registry, digest: Digest) -> None:
+    pushed = push(local, lab, REF)
+    assert push(local, lab, REF).sent_objects == 0
+    pulled = pull(empty, lab, REF)
+    assert pulled.fetched_bytes < pushed.sent_bytes
+    assert [f.digest for f in lab.search(Query(method="opd"))] == [digest]
+    assert lab.verify().ok
+    with pytest.raises(NotFoundError, match="there is no"):
+        lab.resolve(Ref.parse("qwen3"))
+    lab.annotate(REF, licence="mit")
+    lab.remove(REF)
+    with pytest.raises(NotFoundError, match="was removed"):
+        pull(empty, lab, REF)
+    lab.restore(REF)
+    lab.remove(REF)
+    assert lab.gc().collected == ()
+    assert [gone.digest for gone in lab.gc(timedelta(0)).collected] == [digest]
+    assert [info.key for info in lab.store.list("artifacts/")] == []
+    push(local, lab, REF)
+    assert lab.verify().ok
+    assert lab.artifact(digest).present() == {"mask", "delta", "reverse"}
+
+
+def test_pushes_and_collections_at_the_same_time(local: Registry, bucket: Remote, digest: Digest) -> None:
+    done = threading.Event()
+    failures: list[MaskregError] = []
+
+    def collects() -> None:
+        with Registry.remote(bucket) as registry:
+            while not done.is_set():
+                try:
+                    registry.gc(timedelta(0))
+                except MaskregError as error:
+                    failures.append(error)
+
+    collector = threading.Thread(target=collects)
+    collector.start()
+    try:
+        with Registry.remote(bucket) as registry:
+            for _ in range(5):
+                while True:
+                    try:
+                        push(local, registry, REF)
+                        break
+                    except TryAgainError:
+                        continue
+                assert registry.verify(REF).ok
+                registry.remove(REF)
+    finally:
+        done.set()
+        collector.join()
+    assert failures == []
+
+
+def test_a_bucket_that_does_not_answer(empty: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    gone = Remote("gone", "s3://bucket", options=StoreOptions(endpoint="http://127.0.0.1:1"))
+    with Registry.remote(gone) as registry, pytest.raises(UnavailableError):
+        pull(empty, registry, REF)
+
+
+def test_a_bucket_with_a_database(
+    local: Registry, empty: Registry, bucket: Remote, database: str, digest: Digest
+) -> None:
+    remote = Remote("lab", bucket.url, database, bucket.options)
+    with Registry.remote(remote) as registry:
+        push(local, registry, REF)
+        assert registry.catalog is not None
+        assert [f.digest for f in registry.catalog.search(Query())] == [digest]
+        assert [e.action for e in registry.catalog.events()] == ["push"]
+        pull(empty, registry, REF)
+        registry.remove(REF)
+        assert registry.search(Query()) == []
+        registry.restore(REF)
+        assert registry.rebuild().refs == 1
+        assert [f.digest for f in registry.search(Query())] == [digest]
+
+
+def test_a_database_that_is_behind_is_said_and_worked_around(
+    local: Registry, postgres: Postgres, digest: Digest, tmp_path: Path
+) -> None:
+    with Registry.remote(Remote("disk", str(tmp_path / "s"), postgres.new_database())) as registry:
+        push(local, registry, REF)
+        assert registry.catalog is None
+        assert isinstance(registry.catalog_problem, ConfigError)
+        assert "db upgrade" in registry.catalog_problem.hint
+        assert [f.digest for f in registry.search(Query())] == [digest]
+
+
+class Careless(FileStore):
+    """A store that takes every create-only write, as some gateways do."""
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.put(key, data)
+        return True
+
+
+def test_a_database_takes_turns_for_a_store_that_cannot(
+    local: Registry, database: str, digest: Digest, tmp_path: Path
+) -> None:
+    assert local.root is not None
+    digests = [write(local.root, {"w": pair(i)["model.norm.weight"]}, parts=("mask", "delta")) for i in range(4)]
+    tag = Ref.parse("raced")
+    ready = threading.Barrier(len(digests))
+    outcomes: list[str] = []
+
+    def run(number: int) -> None:
+        with Registry(Careless(tmp_path / "s"), name="lab", catalog_url=database, by=f"user{number}") as registry:
+            after = registry.head_number(tag)
+            ready.wait()
+            try:
+                registry.append(tag, digests[number], card=Card(), after=after)
+                outcomes.append("won")
+            except ConflictError:
+                outcomes.append("lost")
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(digests))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["lost", "lost", "lost", "won"]
+    with Registry(Careless(tmp_path / "s"), name="lab", catalog_url=database) as registry:
+        assert [entry.n for entry in registry.history(tag)] == [1]
+        assert len(registry.uuid) == 36
+
+
+def test_two_homes_over_one_bucket(bucket: Remote, local: Registry, digest: Digest, tmp_path: Path) -> None:
+    with Registry.remote(bucket) as lab, new_local(tmp_path / "bob", by="bob@there") as bob:
+        push(local, lab, REF)
+        pull(bob, lab, REF)
+        assert bob.root is not None
+        mine = write(bob.root, pair(5), parts=("mask", "delta"))
+        bob.publish(REF, mine, card=CARD)
+        push(bob, lab, REF)
+        # Ada set her tag herself, so it does not move under her.
+        with pytest.raises(ConflictError):
+            pull(local, lab, REF)
+        assert local.resolve(REF).digest == digest
