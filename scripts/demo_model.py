@@ -1,0 +1,128 @@
+"""What the demo trains: a small Qwen3-like causal language model that reads sums, one character a token.
+
+Nothing comes from outside: text, vocabulary and weights are made here, from seeds.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHARACTERS = "\n0123456789+="
+VOCABULARY = {character: index for index, character in enumerate(CHARACTERS)}
+PADDED_VOCABULARY = 16
+"""Rounded up, as in real models: the rows above ``len(CHARACTERS)`` stand for nothing."""
+
+PROMPT_TOKENS = len("\n12+34=")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the model, in the words of its configuration."""
+
+    hidden: int = 128
+    ffn: int = 512
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+
+
+def make_model(shape: Shape, seed: int) -> Any:
+    """A randomly initialised ``Qwen3ForCausalLM`` in fp32."""
+    from transformers import AutoModelForCausalLM, Qwen3Config
+
+    config = Qwen3Config(
+        vocab_size=PADDED_VOCABULARY,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.ffn,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.hidden // shape.heads,
+        max_position_embeddings=128,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=None,
+    )
+    torch.manual_seed(seed)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+def load_model(path: Path) -> Any:
+    """The checkpoint in ``path``, widened to fp32: training keeps master weights."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+
+
+def save_model(model: Any, path: Path) -> None:
+    """Write bf16 safetensors in several shards, the layout of a published checkpoint.
+
+    The model itself stays in fp32.
+    """
+    rounded = copy.deepcopy(model).to(torch.bfloat16)
+    # Sorted, because shards are cut along this order, and a fresh model's differs from a loaded one's.
+    state = dict(sorted(rounded.state_dict().items()))
+    rounded.save_pretrained(path, state_dict=state, max_shard_size="1MB")
+    (path / "vocab.json").write_text(json.dumps(VOCABULARY), encoding="utf-8")
+
+
+def questions(count: int, generator: torch.Generator, *, held_out: bool) -> list[tuple[int, int]]:
+    """Pairs of numbers from 10 to 29; every tenth sum is held out, and never drawn otherwise."""
+    found: list[tuple[int, int]] = []
+    while len(found) < count:
+        draw = torch.randint(10, 30, (count, 2), generator=generator).tolist()
+        found += [(a, b) for a, b in draw if ((a * 7 + b) % 10 == 0) == held_out]
+    return found[:count]
+
+
+def prompts(pairs: list[tuple[int, int]]) -> Tensor:
+    """int64 [pairs, PROMPT_TOKENS]: a fresh line with everything up to the equals sign."""
+    return torch.stack([encode(f"\n{a}+{b}=") for a, b in pairs])
+
+
+def windows(count: int, tokens: int, generator: torch.Generator) -> Tensor:
+    """int64 [count, tokens]: correct sums, line after line, to learn the language from."""
+    lines = questions(count * (tokens // 9 + 1), generator, held_out=False)
+    text = [f"\n{a}+{b}={a + b}" for a, b in lines]
+    per_window = len(text) // count
+    rows = ["".join(text[row * per_window : (row + 1) * per_window])[:tokens] for row in range(count)]
+    return torch.stack([encode(row) for row in rows])
+
+
+def encode(text: str) -> Tensor:
+    """int64 [characters]: one token a character."""
+    return torch.tensor([VOCABULARY[character] for character in text])
+
+
+@torch.no_grad()
+def sample(model: Any, start: Tensor, tokens: int, generator: torch.Generator | None) -> Tensor:
+    """Continue every row by ``tokens`` tokens, at temperature 1, or greedily without a generator.
+
+    Returns:
+        int64 [rows, start + tokens]: prompt and continuation.
+    """
+    sequence, step, cache = start, start, None
+    for _ in range(tokens):
+        out = model(input_ids=step, past_key_values=cache, use_cache=True)
+        cache, logits = out.past_key_values, out.logits[:, -1]
+        if generator is None:
+            step = logits.argmax(-1, keepdim=True)
+        else:
+            step = torch.multinomial(logits.softmax(-1), 1, generator=generator)
+        sequence = torch.cat([sequence, step], dim=1)
+    return sequence
+
+
+def accuracy(model: Any, pairs: list[tuple[int, int]]) -> float:
+    """Share of sums that the model answers exactly, decoding greedily."""
+    answers = sample(model, prompts(pairs), 4, None)[:, PROMPT_TOKENS:].tolist()
+    said = ["".join(CHARACTERS[i] if i < len(CHARACTERS) else "?" for i in row) for row in answers]
+    right = [text.split("\n")[0] == str(a + b) for text, (a, b) in zip(said, pairs, strict=True)]
+    return sum(right) / len(right)

@@ -1,0 +1,185 @@
+"""Trains the demo's checkpoints: a source, a teacher, and the target of a real on-policy distillation.
+
+The student samples its own continuations; the teacher scores the same tokens; the loss is the reverse KL over the
+whole vocabulary, averaged over the sampled tokens. AdamW works on fp32 master weights; the files hold their bf16 casts.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from demo_model import (
+    PROMPT_TOKENS,
+    Shape,
+    accuracy,
+    load_model,
+    make_model,
+    prompts,
+    questions,
+    sample,
+    save_model,
+    windows,
+)
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the result.
+
+    Attributes:
+        source_steps: steps of language modelling from random weights to the source.
+        teacher_steps: further steps of it, from the source to the teacher.
+        steps: steps of distillation.
+        seconds: stop distilling after this long, whatever the step; 0 for no limit.
+        batch: sequences a step.
+        tokens: tokens that the student samples after each prompt.
+        learning_rate: of the distillation; that of language modelling is fixed.
+        seed: of weights, text and sampling.
+    """
+
+    source_steps: int = 250
+    teacher_steps: int = 350
+    steps: int = 200
+    seconds: float = 0.0
+    batch: int = 64
+    tokens: int = 24
+    learning_rate: float = 1e-6
+    seed: int = 0
+    shape: Shape = field(default_factory=Shape)
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """What the distillation did, measured on questions that no training has seen.
+
+    KL is the reverse KL in nats a token, on continuations that the model in question samples itself.
+    """
+
+    steps: int
+    seconds: float
+    kl_before: float
+    kl_after: float
+    accuracy_source: float
+    accuracy_target: float
+    accuracy_teacher: float
+
+
+def say(text: str) -> None:
+    """Tell what happens, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def learn_language(model: Any, steps: int, seed: int) -> None:
+    """Ordinary next-token training on correct sums, in place."""
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=max(steps, 1))
+    for _ in range(steps):
+        text = windows(32, 36, generator)
+        logits = model(input_ids=text[:, :-1]).logits
+        loss = functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+
+
+def reverse_kl(student: Any, teacher: Any, sequence: Tensor) -> Tensor:
+    """Mean over the continuation's tokens of KL(student || teacher), full vocabulary, in nats.
+
+    Args:
+        student: gradients flow through its probabilities.
+        teacher: no gradients.
+        sequence: int64 [rows, tokens], prompts and what the student sampled after them.
+    """
+    positions = slice(PROMPT_TOKENS - 1, -1)
+    ours = student(input_ids=sequence).logits[:, positions].log_softmax(-1)
+    with torch.no_grad():
+        theirs = teacher(input_ids=sequence).logits[:, positions].log_softmax(-1)
+    divergence: Tensor = (ours.exp() * (ours - theirs)).sum(-1).mean()
+    return divergence
+
+
+@torch.no_grad()
+def held_out_kl(student: Any, teacher: Any, recipe: Recipe) -> float:
+    """The same quantity on held-out prompts, always the same ones."""
+    generator = torch.Generator().manual_seed(recipe.seed + 90)
+    start = prompts(questions(512, generator, held_out=True))
+    return float(reverse_kl(student, teacher, sample(student, start, recipe.tokens, generator)))
+
+
+def distil(student: Any, teacher: Any, recipe: Recipe) -> int:
+    """On-policy distillation of the student, in place.
+
+    Returns:
+        Steps done.
+    """
+    generator = torch.Generator().manual_seed(recipe.seed + 3)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
+    began = time.monotonic()
+    for step in range(recipe.steps):
+        if recipe.seconds and time.monotonic() - began > recipe.seconds:
+            return step
+        start = prompts(questions(recipe.batch, generator, held_out=False))
+        loss = reverse_kl(student, teacher, sample(student, start, recipe.tokens, generator))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+        optimizer.step()
+        if step % 50 == 0:
+            say(f"  step {step:4d}: reverse KL {loss.item():.4f} nats a token")
+    return recipe.steps
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' own progress bars out of the demo's words."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def train(out: Path, recipe: Recipe) -> Distilled:
+    """Write ``out/source``, ``out/teacher`` and ``out/target``, bf16 checkpoints in the Hugging Face layout."""
+    with quiet():
+        model = make_model(recipe.shape, recipe.seed)
+        say(f"training a source of {sum(p.numel() for p in model.parameters()):,} parameters on sums ...")
+        learn_language(model, recipe.source_steps, recipe.seed + 1)
+        save_model(model, out / "source")
+        say("training it further into a teacher ...")
+        learn_language(model, recipe.teacher_steps, recipe.seed + 2)
+        save_model(model, out / "teacher")
+
+        teacher, student = load_model(out / "teacher"), load_model(out / "source")
+        asked = questions(500, torch.Generator().manual_seed(recipe.seed + 91), held_out=True)
+        before = held_out_kl(student, teacher, recipe), accuracy(student, asked)
+        say(f"distilling: AdamW, learning rate {recipe.learning_rate:g}, {recipe.steps} steps ...")
+        began = time.monotonic()
+        steps = distil(student, teacher, recipe)
+        seconds = time.monotonic() - began
+        save_model(student, out / "target")
+        return Distilled(
+            steps=steps,
+            seconds=seconds,
+            kl_before=before[0],
+            kl_after=held_out_kl(student, teacher, recipe),
+            accuracy_source=before[1],
+            accuracy_target=accuracy(student, asked),
+            accuracy_teacher=accuracy(teacher, asked),
+        )
