@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -31,20 +32,24 @@ def parse(data: bytes, what: str, *, max_bytes: int, max_depth: int = LIMITS.jso
 
     Raises:
         LimitError: too long or too deep.
-        FormatError: not UTF-8, not JSON, a key twice in one object, or NaN.
+        FormatError: not UTF-8, not JSON, a key twice in one object, NaN, a number beyond every float, or half of
+            a character: what :func:`canonical` could not write again.
     """
     if len(data) > max_bytes:
         raise LimitError(f"{what}: {len(data)} bytes; the limit is {max_bytes}")
     _check_depth(data, what, max_depth)
     try:
-        return json.loads(data.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value = json.loads(
+            data.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite
+        )
+        if _SURROGATE.search(data):
+            canonical(value)
+        return value
     except (UnicodeDecodeError, ValueError) as error:
         raise FormatError(f"{what}: not a well-formed JSON document ({error})") from error
 
 
-def parse_object(
-    data: bytes, what: str, *, max_bytes: int, max_depth: int = LIMITS.json_depth
-) -> dict[str, Any]:
+def parse_object(data: bytes, what: str, *, max_bytes: int, max_depth: int = LIMITS.json_depth) -> dict[str, Any]:
     """Like :func:`parse`, for a document that must be a JSON object.
 
     Raises:
@@ -57,6 +62,8 @@ def parse_object(
     return value
 
 
+# Maybe half of a character; two of them in the right order are fine.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # A whole string, so that brackets inside it do not count, or one bracket.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 
@@ -81,6 +88,13 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"key {key!r} appears twice")
         found[key] = value
     return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is beyond every float")
+    return number
 
 
 def _no_constant(name: str) -> Any:

@@ -1,0 +1,150 @@
+"""JSON: one form to write, and everything odd refused before it costs anything."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskreg.document import canonical, parse, parse_object
+from maskreg.errors import DataError, FormatError, LimitError
+
+MANY = 1 << 20
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+values = st.recursive(
+    scalars.filter(lambda v: not isinstance(v, str) or v.isprintable()),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(codec="utf-8")), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(values)
+def test_written_and_read_again(value: Any) -> None:
+    data = canonical(value)
+    assert parse(data, "x", max_bytes=MANY) == value
+    assert canonical(parse(data, "x", max_bytes=MANY)) == data
+
+
+@given(st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers(), min_size=2))
+def test_the_order_of_keys_does_not_count(value: dict[str, int]) -> None:
+    assert canonical(value) == canonical(dict(reversed(list(value.items()))))
+
+
+def test_the_canonical_form() -> None:
+    value = {"b": [1, 2.5, None, True], "a": 'é\n"', "Ω": {}}
+    assert canonical(value) == '{"a":"é\\n\\"","b":[1,2.5,null,true],"Ω":{}}'.encode()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), {"a": [float("nan")]}])
+def test_what_is_not_json_is_not_written(value: object) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        canonical(value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(
+            b"",
+            b" ",
+            b"{",
+            b"}",
+            b"[1,]",
+            b"{'a':1}",
+            b'{"a":1,}',
+            b"nul",
+            b"01",
+            b"+1",
+            b"1.",
+            b".5",
+            b"{}{}",
+            b"{} x",
+        ),
+        *(b"NaN", b"Infinity", b"-Infinity", b'{"a":NaN}', b"[-Infinity]"),
+        *(b'{"a":1,"a":2}', b'{"a":{"b":1,"b":1}}', b'[{"x":1,"x":1}]', b'{"a":1,"\\u0061":2}'),
+        *(b"\xff", b'"\xc3"', b'"\xed\xa0\x80"', b"\xef\xbb\xbf{}", '{"a":1}'.encode("utf-16")),
+        *(b'"\n"', b'"\x00"', b'"unclosed', b'"\\x"', b"// {}", b"/**/{}"),
+    ],
+)
+def test_what_is_not_well_formed(data: bytes) -> None:
+    with pytest.raises(FormatError, match=r"^thing\.json: "):
+        parse(data, "thing.json", max_bytes=MANY)
+
+
+@pytest.mark.parametrize("data", [b"[]", b"null", b'"{}"', b"3", b"true"])
+def test_an_object_was_expected(data: bytes) -> None:
+    parse(data, "x", max_bytes=MANY)
+    with pytest.raises(FormatError, match="object was expected"):
+        parse_object(data, "x", max_bytes=MANY)
+
+
+def test_the_size_is_looked_at_first() -> None:
+    assert parse(b"[1]", "x", max_bytes=3) == [1]
+    with pytest.raises(LimitError, match=r"x: 4 bytes; the limit is 3"):
+        parse(b"\xff\xff\xff\xff", "x", max_bytes=3)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(["[", "{", "mixed"]))
+def test_the_depth_is_exact(depth: int, limit: int, kind: str) -> None:
+    data = nested(depth, kind)
+    if depth <= limit:
+        parse(data, "x", max_bytes=MANY, max_depth=limit)
+    else:
+        with pytest.raises(LimitError, match="nested deeper"):
+            parse(data, "x", max_bytes=MANY, max_depth=limit)
+
+
+def nested(depth: int, kind: str) -> bytes:
+    value: Any = 1
+    for level in range(depth):
+        as_object = kind == "{" or (kind == "mixed" and level % 2)
+        value = {"a": value} if as_object else [value]
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize("data", [b"[" * 500_000, b'{"a":' * 100_000, b"[" * 40 + b"]" * 40])
+def test_a_deep_document_never_reaches_the_parser(data: bytes) -> None:
+    with pytest.raises(LimitError):
+        parse(data, "x", max_bytes=MANY)
+
+
+@pytest.mark.parametrize("text", ["[" * 100, '"[{' * 50, "\\[" * 50, '\\"[' * 50, "]" * 100, "\\" * 7 + "[" * 50])
+def test_brackets_inside_texts_do_not_count(text: str) -> None:
+    value = [{"k" + text: text}, text]
+    assert parse(json.dumps(value).encode(), "x", max_bytes=MANY, max_depth=2) == value
+
+
+@pytest.mark.parametrize("data", [b'"' + b"\\" * 200_001, b'"' * 300_001, (b'"' + b"a" * 1000) * 301])
+def test_odd_quotes_take_no_time(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        parse(data, "x", max_bytes=MANY)
+
+
+def test_a_number_that_is_too_long_is_refused() -> None:
+    with pytest.raises(FormatError):
+        parse(b"1" * 100_000, "x", max_bytes=MANY)
+
+
+@pytest.mark.parametrize("data", [b"1e999", b"[-1e999]", b'"\\ud800"', b'{"\\uDFFF":1}', b'["\\udc00\\ud800"]'])
+def test_what_could_not_be_written_again_is_refused(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        parse(data, "x", max_bytes=MANY)
+
+
+def test_escaped_pairs_are_characters() -> None:
+    assert parse(b'"\\ud83d\\ude00"', "x", max_bytes=MANY) == "\N{GRINNING FACE}"
+    assert parse(b'"\\\\ud800"', "x", max_bytes=MANY) == "\\ud800"
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_document_or_refused(data: bytes) -> None:
+    try:
+        parse(data, "x", max_bytes=MANY)
+    except DataError as error:
+        assert error.message.startswith("x: ")
