@@ -1,8 +1,9 @@
-"""A local registry with one small artifact in it, and an empty remote."""
+"""A local registry with one small artifact in it, and an empty remote; what is in them, and what was heard."""
 
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,34 @@ from tests.artifact.making import pair, write
 
 REF = Ref.parse("team/qwen3-8b-opd")
 CARD = Card(family="qwen3-8b", method="opd", licence="apache-2.0", meta={"run": "7"})
+
+
+class Heard:
+    """Adds up what it is told."""
+
+    def __init__(self) -> None:
+        self.promised = 0
+        self.done = 0
+        self._lock = threading.Lock()
+
+    def start(self, label: str, total_bytes: int) -> None:
+        self.promised += total_bytes
+
+    def advance(self, n_bytes: int) -> None:
+        with self._lock:
+            self.done += n_bytes
+
+
+def objects(registry: Registry, digest: Digest) -> dict[str, bytes]:
+    prefix = artifact_prefix(digest)
+    return {
+        i.key.removeprefix(prefix): registry.store.get(i.key, max_bytes=1 << 30) for i in registry.store.list(prefix)
+    }
+
+
+def second(remote: Registry) -> Registry:
+    """The same remote as somebody else sees it."""
+    return Registry(remote.store, name=remote.name, by="bob@there")
 
 
 def new_local(home: Path, *, by: str = "ada@here") -> Registry:
@@ -59,3 +88,10 @@ def remote() -> Registry:
     registry = Registry(MemoryStore(), name="lab", by="ada@here")
     registry.patience_s = 0
     return registry
+
+
+@pytest.fixture
+def other(local: Registry) -> Digest:
+    """Another artifact in the local registry, without a name."""
+    assert local.root is not None
+    return write(local.root, pair(1), parts=("mask", "delta"))

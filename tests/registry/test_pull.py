@@ -1,4 +1,4 @@
-"""Push and pull: what travels, what is used again, what is refused, and what is left behind by a crash."""
+"""Pull: what arrives, what is used again, which tags move, and what a crash leaves behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,166 +24,13 @@ from maskreg.errors import (
     UnavailableError,
     UsageError,
 )
-from maskreg.ref import Card, Ref
+from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.transfer import pull, push
 from maskreg.store import FileStore, MemoryStore, ObjectInfo
 from tests.artifact.making import pair, write
-from tests.registry.conftest import CARD, REF, new_local
+from tests.registry.conftest import CARD, REF, Heard, new_local, objects, second
 from tests.registry.steps import Killed, Steps
-
-
-class Heard:
-    """Adds up what it is told."""
-
-    def __init__(self) -> None:
-        self.promised = 0
-        self.done = 0
-        self._lock = threading.Lock()
-
-    def start(self, label: str, total_bytes: int) -> None:
-        self.promised += total_bytes
-
-    def advance(self, n_bytes: int) -> None:
-        with self._lock:
-            self.done += n_bytes
-
-
-def objects(registry: Registry, digest: Digest) -> dict[str, bytes]:
-    prefix = artifact_prefix(digest)
-    return {
-        i.key.removeprefix(prefix): registry.store.get(i.key, max_bytes=1 << 30) for i in registry.store.list(prefix)
-    }
-
-
-def second(remote: Registry) -> Registry:
-    """The same remote as somebody else sees it."""
-    return Registry(remote.store, name=remote.name, by="bob@there")
-
-
-@pytest.fixture
-def other(local: Registry) -> Digest:
-    """Another artifact in the local registry, without a name."""
-    assert local.root is not None
-    return write(local.root, pair(1), parts=("mask", "delta"))
-
-
-# Push
-
-
-def test_everything_travels_and_nothing_twice(local: Registry, remote: Registry, digest: Digest) -> None:
-    heard = Heard()
-    pushed = push(local, remote, REF, progress=heard)
-    assert pushed.parts == {"mask", "delta", "reverse"}
-    assert (pushed.entry.ref, pushed.entry.digest, pushed.entry.card) == (REF, digest, CARD)
-    assert pushed.sent_bytes == heard.promised == heard.done == local.artifact(digest).manifest.size
-    assert objects(remote, digest) == objects(local, digest)
-    again = push(local, remote, REF)
-    assert (again.sent_objects, again.sent_bytes, again.reused_bytes) == (0, 0, pushed.sent_bytes)
-    assert len(remote.history(REF)) == 1
-
-
-def test_a_registry_gets_its_identity_from_the_first_write_alone(
-    local: Registry, remote: Registry, digest: Digest, empty: Registry
-) -> None:
-    with pytest.raises(NotFoundError):
-        pull(empty, remote, REF)
-    assert list(remote.store.list("")) == []
-    assert remote.uuid == ""
-    push(local, remote, REF)
-    assert second(remote).uuid == remote.uuid != local.uuid != ""
-
-
-def test_the_manifest_is_written_anew_each_time(local: Registry, remote: Registry, digest: Digest) -> None:
-    push(local, remote, REF)
-    before = remote.store.head(artifact_prefix(digest) + MANIFEST)
-    push(local, remote, REF)
-    after = remote.store.head(artifact_prefix(digest) + MANIFEST)
-    assert before is not None
-    assert after is not None
-    assert after.modified > before.modified
-
-
-def test_another_tag(local: Registry, remote: Registry, digest: Digest) -> None:
-    push(local, remote, REF, tag="v3")
-    assert remote.resolve(REF.with_tag("v3")).digest == digest
-    with pytest.raises(NotFoundError, match="there is no team/qwen3-8b-opd in lab") as caught:
-        remote.resolve(REF)
-    assert caught.value.hint == "did you mean team/qwen3-8b-opd:v3?"
-
-
-def test_a_pinned_reference_is_pushed_under_its_tag(local: Registry, remote: Registry, other: Digest) -> None:
-    pushed = push(local, remote, Ref.parse(f"mine:v1@{other}"))
-    assert (pushed.entry.tag, pushed.entry.digest, pushed.entry.card) == ("v1", other, Card())
-
-
-def test_a_damaged_object_is_not_sent(local: Registry, remote: Registry, digest: Digest) -> None:
-    key = artifact_prefix(digest) + "files/config.json"
-    local.store.put(key, b"[]")
-    with pytest.raises(CorruptError) as caught:
-        push(local, remote, REF)
-    assert caught.value.key == key
-    assert remote.refs.head(REF) is None
-    assert remote.store.head(key) is None
-
-
-def test_a_part_in_pieces_is_not_sent(local: Registry, remote: Registry, digest: Digest) -> None:
-    local.store.delete([artifact_prefix(digest) + "files/config.json"])
-    with pytest.raises(CorruptError):
-        push(local, remote, REF)
-    assert list(remote.store.list("")) == []
-
-
-def test_who_is_slower_learns_who_won(local: Registry, remote: Registry, digest: Digest, other: Digest) -> None:
-    local.publish(Ref.parse("team/mine"), other, card=Card())
-    mine = REF.with_tag("race")
-
-    class Slow(Steps):
-        def create(self, key: str, data: bytes) -> bool:
-            if key.startswith("refs/") and not moved:
-                moved.append(second(remote).append(mine, other, card=Card(), after=0))
-            return super().create(key, data)
-
-    moved: list[object] = []
-    with pytest.raises(ConflictError, match="bob@there"):
-        push(local, Registry(Slow(remote.store), name="lab"), REF, tag="race")
-    assert remote.resolve(mine).digest == other
-
-
-def test_many_at_once_move_one_tag_and_one_wins(local: Registry, remote: Registry, tmp_path: Path) -> None:
-    assert local.root is not None
-    digests = [write(local.root, {"w": pair(i)["model.norm.weight"]}, parts=("mask", "delta")) for i in range(6)]
-    for i, digest in enumerate(digests):
-        local.publish(Ref.parse(f"candidate:v{i}"), digest, card=Card())
-    tag = Ref.parse("candidate:best")
-    ready = threading.Barrier(len(digests))
-    outcomes: list[str] = []
-
-    class Ready(Steps):
-        def create(self, key: str, data: bytes) -> bool:
-            if key.startswith("refs/"):
-                ready.wait()
-            return super().create(key, data)
-
-    def run(i: int) -> None:
-        there = Registry(Ready(remote.store), name="lab", by=f"user{i}")
-        try:
-            push(local, there, Ref.parse(f"candidate:v{i}"), tag="best", jobs=1)
-            outcomes.append("won")
-        except ConflictError:
-            outcomes.append("lost")
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(digests))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["lost"] * 5 + ["won"]
-    assert [entry.n for entry in remote.history(tag)] == [1]
-    assert remote.verify().ok
-
-
-# Pull
 
 
 @pytest.fixture
