@@ -1,0 +1,42 @@
+"""The README's first command, with fewer steps: a real distillation, and its update from one person to another."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a short demo, and what it printed."""
+    folder = tmp_path_factory.mktemp("demo") / ".demo"
+    command = [sys.executable, ROOT / "scripts/demo_journey.py", "--dir", folder]
+    done = subprocess.run([*command, "--training-steps", "4", "--steps", "3"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout + done.stderr
+
+
+def test_the_colleague_holds_the_same_bytes(demo: tuple[Path, str]) -> None:
+    folder, said = demo
+    names = sorted(p.name for p in (folder / "target").iterdir())
+    assert f"{len(names)} of {len(names)} files of ben's checkpoint equal ada's byte for byte" in said
+    for name in names:
+        assert (folder / "ben" / "sums-opd" / name).read_bytes() == (folder / "target" / name).read_bytes()
+    assert any((folder / "source" / n).read_bytes() != (folder / "target" / n).read_bytes() for n in names)
+
+
+def test_it_tells_what_it_did(demo: tuple[Path, str]) -> None:
+    _, said = demo
+    assert "distilled 3 steps" in said
+    assert "reverse KL to the teacher" in said
+    assert "ben$ maskreg pull sums-opd | maskreg apply" in said
+
+
+def test_it_does_not_empty_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("x")
+    done = subprocess.run([sys.executable, ROOT / "scripts/demo_journey.py", "--dir", tmp_path], capture_output=True)
+    assert done.returncode == 2
+    assert (tmp_path / "precious").read_text() == "x"

@@ -1,0 +1,68 @@
+"""The README's promises about itself: its commands run, in order, and name every command there is."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from maskreg_cli.main import COMMANDS
+
+from tests.e2e.test_demo import demo
+from tests.servers import Postgres, S3Server
+
+__all__ = ["demo"]
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_every_block_says_what_it_is() -> None:
+    assert {kind for kind, _ in BLOCKS} <= {"sh", "console", "python", "mermaid"}
+    assert len(re.findall(r"^```", README, re.MULTILINE)) == 2 * len(BLOCKS)
+
+
+def test_the_two_commands_exist_and_the_first_runs_the_demo() -> None:
+    (block,) = [text for kind, text in BLOCKS if kind == "sh"]
+    names = [line.split()[0] for line in block.splitlines()]
+    assert names == ["scripts/demo", "scripts/test"]
+    assert all(os.access(ROOT / name, os.X_OK) for name in names)
+    assert (ROOT / ".ci/run").read_text().splitlines()[-1].strip().endswith("scripts/test")
+    assert "demo_journey.py" in (ROOT / "scripts/demo").read_text()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_readme(command: str) -> None:
+    assert f"`{command}`" in README
+
+
+def test_every_line_runs(demo: tuple[Path, str], s3_server: S3Server, postgres: Postgres) -> None:
+    """The blocks, one after another in one shell and folder; the Python block where it stands."""
+    folder = demo[0].parent
+    environment = {
+        **os.environ,
+        **s3_server.env(),
+        "BUCKET": s3_server.new_bucket(),
+        "S3_ENDPOINT": s3_server.endpoint,
+        "CATALOG_URL": postgres.new_database(),
+        "HF_HUB_OFFLINE": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    lines = ["set -e"]
+    for number, (kind, text) in enumerate(BLOCKS):
+        if kind == "console":
+            lines += [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+        if kind == "python":
+            (folder / f"block{number}.py").write_text(text)
+            lines.append(f"python block{number}.py")
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.count("identical") == README.count("\nidentical\n")
+    assert "exit 65" in done.stdout
+    said = done.stdout + done.stderr
+    for promise in ("create-only writes are safe", "every tensor checked", "back with: maskreg restore", "schema 0002"):
+        assert promise in said
