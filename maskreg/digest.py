@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from maskreg.document import canonical
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -91,7 +93,5 @@ def fingerprint_root(tensors: Iterable[tuple[str, str, tuple[int, ...], str]]) -
     Returns:
         ``sha256:`` and 64 hex digits.
     """
-    import json
-
-    lines = sorted(json.dumps([n, d, list(s), f], ensure_ascii=False) for n, d, s, f in tensors)
-    return str(Digest.of("\n".join(lines).encode()))
+    lines = sorted(canonical([n, d, list(s), f]) for n, d, s, f in tensors)
+    return str(Digest.of(b"\n".join(lines)))

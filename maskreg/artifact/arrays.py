@@ -151,6 +151,7 @@ class ArrayCheck:
         shard_bytes = self.chunk_bytes * self.chunks_per_shard
         self._require(shard_bytes <= limits.object_bytes, f"with shards of at most {limits.object_bytes} bytes")
         self.shards = -(-self.shape[0] // shard[0])
+        self._chunks = -(-self.shape[0] // chunk[0])
 
     def _names(self, codecs: Iterable[dict[str, Any]]) -> list[str]:
         names = [c["name"] for c in codecs]
@@ -162,7 +163,11 @@ class ArrayCheck:
             raise FormatError(f"{self._what}: not an array {what}")
 
     def check_shard(self, key: str, data: bytes) -> None:
-        """Refuse a shard with a chunk that would expand to more than a chunk, or lie outside the shard.
+        """Refuse a shard with a chunk that is missing, would expand to more than a chunk, or lies outside the shard.
+
+        Args:
+            key: the shard's key; its number stands after ``c/``.
+            data: the shard.
 
         Raises:
             CorruptError: there is one.
@@ -171,8 +176,11 @@ class ArrayCheck:
         if len(data) < index_bytes + 4:
             raise CorruptError(key, f"{len(data)} bytes are no shard of {self.chunks_per_shard} chunks")
         index = np.frombuffer(data, "<u8", 2 * self.chunks_per_shard, len(data) - index_bytes - 4)
-        for offset, size in index.reshape(-1, 2).tolist():
+        first = int(key.partition("/c/")[2].split("/")[0]) * self.chunks_per_shard
+        for number, (offset, size) in enumerate(index.reshape(-1, 2).tolist(), start=first):
             if offset == size == _NO_CHUNK:
+                if number < self._chunks:
+                    raise CorruptError(key, "a chunk is missing, and would read as zeros")
                 continue
             if offset + size > len(data):
                 raise CorruptError(key, "a chunk lies outside its shard")

@@ -72,8 +72,8 @@ class Artifact:
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self._indexes: dict[str, npt.NDArray[np.uint64]] = {}
         self._objects = VerifiedObjects(store, digest, manifest, self._check_shard)
-        self.tensors: tuple[Tensor, ...] = load_tensors(self._read(TENSORS), limits)
-        check_table(self.tensors, manifest)
+        self.tensors: tuple[Tensor, ...] = load_tensors(self._read(TENSORS, limits.tensors_json_bytes), limits)
+        check_table(self.tensors, manifest, limits)
         self.by_name: dict[str, Tensor] = {n: t for t in self.tensors for n in (t.name, *t.aliases)}
 
     @classmethod
@@ -216,22 +216,29 @@ class Artifact:
         """Small files that belong to the result of applying ``delta`` or ``reverse``: name to bytes."""
         prefix = FILES if part == "delta" else REVERSE_FILES
         keys = [o.key for o in self.manifest.objects if o.key.startswith(prefix)]
-        return {key.removeprefix(prefix): self._read(key) for key in keys}
+        return {key.removeprefix(prefix): self._read(key, self._limits.small_file_bytes) for key in keys}
 
     # Arrays
 
     @cached_property
     def _group(self) -> zarr.Group:
         key = f"{GROUP}/zarr.json"
-        meta = parse_object(self._read(key), key, max_bytes=self._limits.zarr_json_bytes)
+        limit = self._limits.zarr_json_bytes
+        meta = parse_object(self._read(key, limit), key, max_bytes=limit)
         if meta.get("node_type") != "group" or meta.get("zarr_format") != 3 or "consolidated_metadata" in meta:
             raise FormatError(f"{key}: not a plain Zarr v3 group")
-        return zarr.open_group(ZarrView(self._objects, GROUP + "/", read_only=True), mode="r", zarr_format=3)
+        return zarr.open_group(
+            ZarrView(self._objects, GROUP + "/", read_only=True, max_bytes=self._limits.object_bytes),
+            mode="r",
+            zarr_format=3,
+        )
 
     def _array(self, name: str) -> zarr.Array[Any]:
         if name not in self._arrays:
             dtype, row = _ROWS[name]
-            check = ArrayCheck(self._read(f"{GROUP}/{name}/zarr.json"), name, dtype, row, self._limits)
+            check = ArrayCheck(
+                self._read(f"{GROUP}/{name}/zarr.json", self._limits.zarr_json_bytes), name, dtype, row, self._limits
+            )
             listed = {o.key for o in self.manifest.objects}
             lost = next((i for i in range(check.shards) if self._chunk_key(name, i) not in listed), None)
             if lost is not None:
@@ -272,10 +279,10 @@ class Artifact:
         if segments[0] == GROUP and len(segments) > 3 and segments[1] in self._checks:
             self._checks[segments[1]].check_shard(key, data)
 
-    def _read(self, key: str) -> bytes:
+    def _read(self, key: str, max_bytes: int) -> bytes:
         if not any(o.key == key for o in self.manifest.objects):
             raise FormatError(f"manifest.json: lists no {key}")
-        return self._objects.get(key, max_bytes=self._limits.object_bytes)
+        return self._objects.get(key, max_bytes=max_bytes)
 
     def _of_part(self, part: str) -> list[Object]:
         return [o for o in self.manifest.objects if part_of(o.key) == part]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from maskreg.artifact.manifest import Manifest, Tensor
+from maskreg.checkpoint.header import check_name
 from maskreg.codec import BLOCK_NUMEL
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import FormatError, LimitError
@@ -40,15 +41,12 @@ def check_table(tensors: tuple[Tensor, ...], manifest: Manifest, limits: Limits 
 
 def _check_names(row: Tensor, limits: Limits) -> None:
     for name in (row.name, *row.aliases):
-        if len(name.encode()) > limits.name_bytes:
-            raise LimitError(f"tensors.json: a name of more than {limits.name_bytes} bytes: {name[:60]!r}...")
-        if any(ord(c) < 32 or ord(c) == 127 for c in name):
-            raise FormatError(f"tensors.json: a name with control characters: {name!r}")
+        check_name(name, "tensors.json", limits)
 
 
 def _check_counts(row: Tensor, limits: Limits) -> None:
     sides = [math.prod(s) for s in (row.source_shape, row.target_shape) if s is not None]
-    if not sides or max(sides) >= limits.numel:
+    if not sides or max(sides) > limits.numel:
         raise LimitError(f"tensors.json: {row.name}: no shape, or more than {limits.numel} elements")
     holds = (
         row.numel in (0, *sides)

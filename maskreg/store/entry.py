@@ -91,11 +91,7 @@ class RefEntry:
             FormatError, LimitError: it is no entry, or of a version that is not known.
         """
         row = parse_object(data, key, max_bytes=LIMITS.ref_bytes)
-        try:
-            intact = sealed({k: v for k, v in row.items() if k != SEAL}) == data
-        except UnicodeEncodeError as error:
-            raise FormatError(f"{key}: text that is no Unicode ({error})") from error
-        if not intact:
+        if sealed({k: v for k, v in row.items() if k != SEAL}) != data:
             raise CorruptError(key, "its bytes do not match its seal")
         if row.get("schema") != SCHEMA:
             raise FormatError(

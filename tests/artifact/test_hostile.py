@@ -68,6 +68,9 @@ EDITS: dict[str, tuple[str, Any]] = {
     "float count": ("numel", 2145.0),
     "text count": ("numel", "2145"),
     "control name": ("name", "a\n\0b"),
+    "terminal control": ("name", "a\u009b2J"),
+    "no name": ("name", ""),
+    "no unicode": ("name", "\ud800"),
     "long name": ("name", "x" * 2000),
     "twice": ("name", "model.norm.weight"),
     "leaves": ("leaves", 7),
@@ -151,7 +154,13 @@ def test_keys_stay_inside(tmp_path: Path, key: str) -> None:
 def test_limits_hold_before_anything_is_parsed(tmp_path: Path) -> None:
     digest = write(tmp_path, pair())
     store = FileStore(tmp_path)
-    for limits in (Limits(tensors=2), Limits(objects=3), Limits(object_bytes=100), Limits(zarr_json_bytes=10)):
+    for limits in (
+        Limits(tensors=2),
+        Limits(objects=3),
+        Limits(object_bytes=100),
+        Limits(zarr_json_bytes=10),
+        Limits(name_bytes=3),
+    ):
         with pytest.raises(LimitError):
             _ = Artifact.open(store, digest, limits=limits).mask["scale"]
     deep = b"[" * 100_000
@@ -189,12 +198,15 @@ def test_a_compressed_chunk_must_announce_a_chunk() -> None:
         frame = pack_frame(np.zeros(size, np.uint8), 1) + b"\0\0\0\0"
         shard = frame + np.array([0, len(frame)], "<u8").tobytes() + b"\0\0\0\0"
         if fine:
-            check.check_shard("k", shard)
+            check.check_shard("data.zarr/mask/c/0", shard)
         else:
             with pytest.raises(CorruptError, match="announce 64"):
-                check.check_shard("k", shard)
+                check.check_shard("data.zarr/mask/c/0", shard)
+    with pytest.raises(CorruptError, match="missing"):
+        check.check_shard("data.zarr/mask/c/0", b"\xff" * 16 + b"\0\0\0\0")
+    check.check_shard("data.zarr/mask/c/1", b"\xff" * 16 + b"\0\0\0\0")
     with pytest.raises(CorruptError, match="outside"):
-        check.check_shard("k", np.array([5, 1 << 60], "<u8").tobytes() + b"\0\0\0\0")
+        check.check_shard("data.zarr/mask/c/0", np.array([5, 1 << 60], "<u8").tobytes() + b"\0\0\0\0")
 
 
 @given(st.binary(max_size=300))
