@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maskreg import __version__
+from maskreg.disk import existing, free_bytes
 from maskreg.errors import MaskregError
 
 from .command import Command
@@ -108,11 +108,8 @@ def _catalog(chosen: Settings) -> Finding:
 
 
 def _disk(home: Path) -> Finding:
-    place = home
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    detail = f"{human_bytes(free)} free at {place}"
+    free = free_bytes(home)
+    detail = f"{human_bytes(free)} free at {existing(home)}"
     if free < _LOW_BYTES:
         return Finding("disk", "note", detail, "maskreg gc --dry-run")
     return Finding("disk", "ok", detail)

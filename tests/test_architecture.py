@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     {"errors", "limits"},
-    {"digest", "document", "progress"},
+    {"disk", "document", "progress"},
+    {"digest"},
     {"ref", "settings", "checkpoint"},
     {"mask"},
     {"compare", "codec", "store", "patch"},

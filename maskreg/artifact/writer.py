@@ -33,6 +33,7 @@ from maskreg.artifact.manifest import (
 )
 from maskreg.artifact.totals import six_digits, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
+from maskreg.disk import sync_folder
 from maskreg.mask import packed_bytes
 from maskreg.store.file import FileStore
 from maskreg.store.zarr_view import ZarrView
@@ -280,7 +281,7 @@ class ArtifactWriter:
             if not place.is_dir():
                 raise
             self._heal(place, objects)
-        _sync(place.parent)
+        sync_folder(place.parent)
 
     def _heal(self, place: Path, objects: tuple[Object, ...]) -> None:
         for key in [*(o.key for o in objects), MANIFEST]:
@@ -319,11 +320,11 @@ class _OpenTensor:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if path.is_dir():
+        sync_folder(path)
+        return
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _stack(leaves: list[LeafHashes]) -> LeafHashes:

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from maskreg.disk import free_bytes, is_alive, sync_folder
 from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError
 
 _WORK = re.compile(
@@ -52,7 +53,7 @@ def check_space(out: Path, needed: int) -> None:
     Raises:
         NoSpaceError: they do not.
     """
-    available = shutil.disk_usage(out.parent).free
+    available = free_bytes(out.parent)
     if needed > available:
         raise NoSpaceError(f"{out}: needs {needed:,} bytes, and {available:,} are free", hint=f"df -h {out.parent}")
 
@@ -115,7 +116,7 @@ def commit(work: Path, out: Path) -> None:
         if os.path.lexists(aside) and not os.path.lexists(out):
             aside.rename(out)
         raise
-    sync_directory(out.parent)
+    sync_folder(out.parent)
     if replaces:
         # The output is there already; what could not be removed is left to the next run.
         with contextlib.suppress(OSError):
@@ -156,18 +157,6 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable, where the file system can."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(handle)
-
-
 def _move_in(work: Path, out: Path) -> None:
     try:
         if work.is_dir():
@@ -206,13 +195,7 @@ def _not_ours(out: Path, is_file: bool) -> str:
 def _is_live(name: str, pid: int) -> bool:
     if pid == os.getpid():
         return name.removesuffix(_ASIDE) in _live
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    return is_alive(pid)
 
 
 def _host() -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, cast
 from maskreg.checkpoint import place
 from maskreg.checkpoint.base import INDEX_NAME, Shard
 from maskreg.checkpoint.plan import OutputPlan
+from maskreg.disk import sync_folder
 from maskreg.errors import CannotCreateError
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class CheckpointWriter:
             raise CannotCreateError(f"{self.out}: {missing:,} of {self._plan_size()} were never written")
         self._end_shard()
         if not self.is_file:
-            place.sync_directory(self._work)
+            sync_folder(self._work)
         self._check_out()
         place.commit(self._work, self.out)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL
+from maskreg.disk import existing, free_bytes
 from maskreg.errors import NoSpaceError
 from maskreg.flow.pairing import How, Pair
 
@@ -37,10 +37,9 @@ def require_space(root: Path, pairs: Iterable[Pair], *, mask_only: bool, reversi
         NoSpaceError: it does not.
     """
     needed = estimate(pairs, mask_only=mask_only, reversible=reversible)
-    there = next(path for path in (root.absolute(), *root.absolute().parents) if path.exists())
-    available = shutil.disk_usage(there).free
+    available = free_bytes(root)
     if needed > available:
         raise NoSpaceError(
             f"{root}: the artifact may need {needed:,} bytes, and {available:,} are free",
-            hint=f"df -h {there}; or keep the registry elsewhere with MASKREG_HOME",
+            hint=f"df -h {existing(root)}; or keep the registry elsewhere with MASKREG_HOME",
         )

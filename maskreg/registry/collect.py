@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
+from maskreg.disk import is_alive
 from maskreg.document import canonical
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.landing import INCOMING
@@ -229,10 +230,4 @@ def _is_at_work(place: Path) -> bool:
     host, _, pid = head.rpartition("-")
     if not pid.isascii() or not pid.isdigit() or host not in ("", socket.gethostname()):
         return False
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
+    return is_alive(int(pid))

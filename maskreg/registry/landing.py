@@ -12,6 +12,7 @@ from typing import Protocol
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.manifest import Object
 from maskreg.digest import Digest
+from maskreg.disk import free_bytes, sync_folder
 from maskreg.errors import CannotCreateError, LimitError, NoSpaceError, NotFoundError
 from maskreg.registry.presence import matches
 from maskreg.store.base import Store
@@ -68,7 +69,7 @@ class Landing:
                     self._store.path(self._prefix + entry.key).replace(place)
                 folders.add(place.parent)
             for folder in folders:
-                _sync(folder)
+                sync_folder(folder)
         except OSError as error:
             raise CannotCreateError(f"cannot move objects into {self._store.root}: {error.strerror}") from error
 
@@ -89,22 +90,9 @@ def check_space(root: Path, needed_bytes: int) -> None:
     Raises:
         NoSpaceError: fewer bytes are free than needed, with a margin for directories and the catalog.
     """
-    place = root
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    free = free_bytes(root)
     if needed_bytes and free < needed_bytes + _MARGIN_BYTES:
         raise NoSpaceError(
             f"{root}: {needed_bytes} bytes are needed and {free} are free",
             hint="maskreg gc removes what no name points to; MASKREG_HOME names another disk",
         )
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        # Some network file systems cannot sync a folder; they make names durable by themselves.
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)

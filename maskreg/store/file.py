@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from maskreg.disk import sync_folder
 from maskreg.errors import (
     CannotCreateError,
     LimitError,
@@ -176,7 +177,7 @@ class FileStore:
         if folder.is_symlink():
             raise NotAllowedError(f"{folder}: symbolic links inside a store are not followed")
         if fresh:
-            _sync_folder(self.root.parent)
+            sync_folder(self.root.parent)
 
     def _sweep(self, folder: Path) -> None:
         # Once per store object: what a crash left behind a day ago or more.
@@ -216,7 +217,7 @@ class FileStore:
         # Every level, because somebody else may have made one a moment ago and not synced it yet.
         while folder.is_relative_to(self.root):
             with contextlib.suppress(FileNotFoundError):
-                _sync_folder(folder)
+                sync_folder(folder)
             folder = folder.parent
 
     @contextlib.contextmanager
@@ -283,18 +284,6 @@ def _write(file: Any, data: bytes) -> None:
     while view:
         view = view[file.write(view) :]
     os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        # Some network file systems cannot sync a folder; they make names durable by themselves.
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(handle)
 
 
 def _info(key: str, status: os.stat_result) -> ObjectInfo | None:

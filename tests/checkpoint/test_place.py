@@ -119,7 +119,7 @@ def die(*_):
 if when == "between":
     place._move_in = die
 elif when == "after":
-    place.sync_directory = lambda path: die() if path == out.parent else None
+    place.sync_folder = lambda path: die() if path == out.parent else None
 with open_checkpoint(source) as checkpoint:
     plan = plan_like(checkpoint)
 with write_checkpoint(out, plan, force=True) as writer:
