@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from maskreg.artifact.layout import MANIFEST
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from maskreg.store.reflog import RefEntry
 
 _ARTIFACTS = "artifacts/sha256/"
+_READERS = 16
+_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,21 @@ def readable_manifests(
     store: Store, digests: Iterable[Digest], damaged: list[MaskregError]
 ) -> Iterator[tuple[Digest, Manifest]]:
     """The manifests of ``digests``; what is missing or damaged is put into ``damaged`` and left out."""
-    for digest in digests:
+
+    def read(digest: Digest) -> Manifest | MaskregError:
         try:
-            yield digest, read_manifest(store, digest)[1]
+            return read_manifest(store, digest)[1]
         except (DataError, NotFoundError) as error:
-            damaged.append(error)
+            return error
+
+    rest = iter(digests)
+    with ThreadPoolExecutor(_READERS) as pool:
+        while batch := list(islice(rest, _BATCH)):
+            for digest, found in zip(batch, pool.map(read, batch), strict=True):
+                if isinstance(found, MaskregError):
+                    damaged.append(found)
+                else:
+                    yield digest, found
 
 
 def index_in_memory(store: Store, heads: Iterable[RefEntry]) -> Catalog:

@@ -82,7 +82,7 @@ def test_pushes_and_collections_at_the_same_time(local: Registry, bucket: Remote
     collector.start()
     try:
         with Registry.remote(bucket) as registry:
-            for _ in range(5):
+            for _ in range(3):
                 while True:
                     try:
                         push(local, registry, REF)
