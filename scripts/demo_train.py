@@ -48,7 +48,7 @@ class Recipe:
 
     source_steps: int = 250
     teacher_steps: int = 350
-    steps: int = 200
+    steps: int = 120
     seconds: float = 0.0
     batch: int = 64
     tokens: int = 24
