@@ -14,12 +14,15 @@ from maskreg.artifact.reader import Artifact
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.flow.chunks import rechunked
 from maskreg.flow.direction import Change, Direction, Step
+from maskreg.flow.overlap import Held, place_of, refuse_overlap
 from maskreg.flow.pairing import WIDE, blocks_of
 from maskreg.flow.pipeline import ordered, worker_count
-from maskreg.patch import check_after, check_before, leaves_between
+from maskreg.patch import check_after, check_before, differing_leaf, leaves_between
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from maskreg.digest import LeafHashes
 
 _DTYPES = {
     torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.float64: "F64",
@@ -49,7 +52,8 @@ def apply_(
 
     All leaves of all tensors, before and after, are checked in a first pass: when anything does not match, nothing
     has been touched. Memory is bounded by a block for each thread (and a copy of a tensor that is not contiguous).
-    Tensors that share memory (tied weights) are patched once. Tensors that the artifact does not know stay.
+    Tensors that share memory (tied weights) are patched once; those that overlap in any other way are refused.
+    Tensors that the artifact does not know stay. A block is checked again just before it is overwritten.
 
     Args:
         module_or_state_dict: holds every tensor of the artifact by name; what wrappers put into names
@@ -60,14 +64,16 @@ def apply_(
 
     Raises:
         WrongCheckpointError: a tensor is missing, of another dtype or shape, or not what the artifact is applied
-            to.
-        UsageError: the artifact adds, removes or reshapes tensors, which cannot be done in place.
+            to; or something else wrote to it meanwhile, and the model is half patched.
+        UsageError: the artifact adds, removes or reshapes tensors, or tensors overlap in memory: none of that can
+            be done in place.
         PartAbsentError: the artifact has no values for this direction, or they are not here.
         CorruptError: the artifact is damaged.
     """
     threads = worker_count(jobs)
     direction = Direction(artifact, revert=revert)
     live = _unique(_matched(direction, _tensors_of(module_or_state_dict)))
+    refuse_overlap(Held(item.step.name, item.tensor, item.step.change is not Change.KEEP) for item in live)
     artifact.verify_rest(jobs=threads)
     _for_each(live, _Patcher(direction, write=False), threads)
     _for_each([item for item in live if item.step.change is not Change.KEEP], _Patcher(direction, write=True), threads)
@@ -95,7 +101,9 @@ class _Patcher:
         results = self._results(step, flat)
         for start, stop in blocks_of(flat.numel()):
             run = flat[start:stop]
-            if not self._write:
+            if self._write:
+                _check_still(step, _on_host(run), leaves_between(before, start, stop))
+            else:
                 check_before(step.name, start, _on_host(run), leaves_between(before, start, stop))
             result = next(results)
             if self._write:
@@ -123,6 +131,16 @@ def _for_each(live: list[_Live], patch: _Patcher, jobs: int) -> None:
             pass
 
 
+def _check_still(step: Step, values: npt.NDArray[np.generic], leaves: LeafHashes) -> None:
+    # Decoding what is no longer there would give noise, and nobody would be told.
+    if differing_leaf(values, leaves) is not None:
+        raise WrongCheckpointError(
+            step.name,
+            "something else wrote to it while the model was patched, which is now half done",
+            hint="load the model again, and patch it while nothing else writes to it",
+        )
+
+
 def _on_host(run: torch.Tensor) -> npt.NDArray[np.generic]:
     return run.cpu().numpy()
 
@@ -143,7 +161,7 @@ def _matched(direction: Direction, tensors: Mapping[str, torch.Tensor]) -> list[
     for step in direction.steps.values():
         _refuse_reshaping(step)
         names = [step.name] if step.name in tensors else bare.get(step.name, [])
-        if len({_place(tensors[name]) for name in names}) > 1:
+        if len({place_of(tensors[name]) for name in names}) > 1:
             raise WrongCheckpointError(step.name, f"ambiguous here: {' or '.join(names[:3])}")
         if names:
             live.append(_Live(step, tensors[names[0]]))
@@ -195,19 +213,12 @@ def _unique(live: Iterable[_Live]) -> list[_Live]:
     """
     owners: dict[tuple[object, ...], _Live] = {}
     for item in live:
-        owner = owners.setdefault(_place(item.tensor), item)
+        owner = owners.setdefault(place_of(item.tensor), item)
         if _prints(owner.step) != _prints(item.step):
             raise WrongCheckpointError(
                 item.step.name, f"shares memory with {owner.step.name} in this model, but not in the artifact"
             )
     return list(owners.values())
-
-
-def _place(tensor: torch.Tensor) -> tuple[object, ...]:
-    if tensor.is_meta or not tensor.numel():
-        return (id(tensor),)
-    start = tensor.untyped_storage().data_ptr()
-    return (tensor.device, start, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
 
 
 def _prints(step: Step) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import CorruptError, PartAbsentError, UsageError, WrongCheckpointError
+from maskreg.flow import live as live_module
 from maskreg.flow.live import apply_
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f32, moved
@@ -197,6 +199,89 @@ def test_what_is_not_contiguous_is_patched_where_it_lies(tmp_path: Path) -> None
     apply_(strided, artifact)
     assert holds(strided, target)
     assert not wide[1::2].any()
+
+
+class TestOverlap:
+    """A fused weight beside views of it."""
+
+    def artifact(self, tmp_path: Path, source: dict[str, Tensor], target: dict[str, Tensor]) -> Artifact:
+        return extracted(tmp_path / "root", *opened(tmp_path, source, target))
+
+    @pytest.mark.parametrize("column", [False, True], ids=["rows", "columns"])
+    @pytest.mark.parametrize("changes", ["both", "fused", "part"])
+    def test_a_view_of_a_fused_weight_is_refused_and_nothing_is_touched(
+        self, column: bool, changes: str, tmp_path: Path
+    ) -> None:
+        fused = bf16((12, 8), 1)
+        fused_after = fused[1].copy()
+        part = np.s_[:, 2:4] if column else np.s_[4:8]
+        fused_after[part] ^= 1
+        source = {"fused": fused, "part": ("BF16", fused[1][part].copy())}
+        target = {
+            "fused": ("BF16", fused_after) if changes != "part" else fused,
+            "part": ("BF16", fused_after[part].copy()) if changes != "fused" else source["part"],
+        }
+        state = {"fused": live(source)["fused"]}
+        state["part"] = state["fused"][part]
+        with pytest.raises(UsageError, match=r"tensors (fused and part|part and fused) overlap in memory"):
+            apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, source)
+
+    def test_it_is_seen_across_storages(self, tmp_path: Path) -> None:
+        source, target = {"a": bf16((6,), 1), "b": bf16((6,), 1)}, {"a": bf16((6,), 2), "b": bf16((6,), 3)}
+        codes = np.concatenate([source["a"][1], source["a"][1][4:]])
+        source["b"] = bits(codes[2:])
+        state = {
+            name: torch.from_numpy(codes[start : start + 6].view(np.int16)).view(torch.bfloat16)
+            for name, start in (("a", 0), ("b", 2))
+        }
+        with pytest.raises(UsageError, match="tensors a and b overlap in memory"):
+            apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, source)
+
+    def test_an_expanded_tensor_is_refused(self, tmp_path: Path) -> None:
+        source, target = {"w": bits([1, 1, 1])}, {"w": bits([1, 2, 3])}
+        state = {"w": live({"w": bits([1])})["w"].expand(3)}
+        with pytest.raises(UsageError, match="tensor w repeats elements"):
+            apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, source)
+
+    def test_parts_that_only_lie_side_by_side_are_patched(self, tmp_path: Path) -> None:
+        fused = bf16((12, 9), 1)
+        source = {f"p{n}": ("BF16", fused[1][:, 3 * n : 3 * n + 3].copy()) for n in range(3)}
+        target = {name: moved(tensor, 0.5) for name, tensor in source.items()}
+        whole = live({"fused": fused})["fused"]
+        state = {f"p{n}": whole[:, 3 * n : 3 * n + 3] for n in range(3)}
+        apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, target)
+
+    def test_what_stays_may_overlap(self, tmp_path: Path) -> None:
+        source = {"a": bf16((6,), 1), "w": bf16((4,), 2)}
+        source["b"] = bits(source["a"][1][2:])
+        source["c"] = bits(np.repeat(source["a"][1][:1], 4))
+        target = {**source, "w": bf16((4,), 3)}
+        state = live(source)
+        state["b"], state["c"] = state["a"][2:], state["a"][:1].expand(4)
+        apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, target)
+
+
+def test_what_changes_between_check_and_write_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = {"w": bf16((9,), 1)}, {"w": bf16((9,), 2)}
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+    state = live(source)
+    run = live_module._for_each
+
+    def then_somebody_writes(*args: Any) -> None:
+        run(*args)
+        state["w"][3] = 7.0
+
+    monkeypatch.setattr(live_module, "_for_each", then_somebody_writes)
+    with pytest.raises(WrongCheckpointError, match="tensor w: something else wrote to it"):
+        apply_(state, artifact)
+    codes = source["w"][1].copy()
+    codes[3] = 0x40E0
+    assert holds(state, {"w": bits(codes)})
 
 
 def test_tensors_kept_whole_of_one_form_are_copied_in(tmp_path: Path) -> None:
