@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from maskreg.compare.absolute import Absolute
 from maskreg.compare.base import Rule
-from maskreg.compare.cast import to_bf16
+from maskreg.compare.cast import is_finite, to_bf16, to_fp32
 from maskreg.compare.exact import Exact
 from maskreg.compare.relative import Relative
 from maskreg.errors import BadRuleError
@@ -33,4 +33,4 @@ def parse_rule(text: str) -> Rule:
     return RULES[word](parameter)
 
 
-__all__ = ["RULES", "Rule", "parse_rule", "to_bf16"]
+__all__ = ["RULES", "Rule", "is_finite", "parse_rule", "to_bf16", "to_fp32"]

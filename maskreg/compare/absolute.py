@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from maskreg.compare.base import parse_parameter
-
-EXPONENT = 0x7F80
+from maskreg.compare.cast import is_finite, to_fp32
 
 
 @dataclass(frozen=True)
@@ -40,16 +39,8 @@ class Absolute:
 
     def moved(self, source: Any, target: Any) -> Any:
         """Which coordinates moved."""
-        finite = ((source & EXPONENT) != EXPONENT) & ((target & EXPONENT) != EXPONENT)
+        finite = is_finite(source) & is_finite(target)
         with np.errstate(over="ignore", invalid="ignore"):  # the largest numbers, and pairs masked out below
             # Both libraries round the Python number to fp32 for this comparison.
-            far = abs(_as_fp32(target) - _as_fp32(source)) > self.tau
+            far = abs(to_fp32(target) - to_fp32(source)) > self.tau
         return (finite & far) | (~finite & (source != target))
-
-
-def _as_fp32(codes: Any) -> Any:
-    if isinstance(codes, np.ndarray):
-        return (codes.astype(np.uint32) << 16).view(np.float32)
-    import torch
-
-    return codes.view(torch.bfloat16).float()

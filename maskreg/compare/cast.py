@@ -1,4 +1,4 @@
-"""The cast to bf16 that comes before every comparison."""
+"""The cast to bf16 that comes before every comparison, and the way back to numbers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-FLOATS = ("BF16", "F16", "F32", "F64")
-"""dtypes that can be compared."""
+_EXPONENT = 0x7F80
 
 
 def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
@@ -39,3 +38,21 @@ def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
     nan = (bits & 0x7FFFFFFF) > 0x7F800000
     rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
     return np.where(nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+def to_fp32(codes: Any) -> Any:
+    """The numbers that bf16 codes stand for, as fp32 of the same shape: exactly, for bf16 is its upper half.
+
+    Args:
+        codes: numpy uint16, or torch int16 on any device; the result is of the same library.
+    """
+    if isinstance(codes, np.ndarray):
+        return (codes.astype(np.uint32) << 16).view(np.float32)
+    import torch
+
+    return codes.view(torch.bfloat16).float()
+
+
+def is_finite(codes: Any) -> Any:
+    """Which bf16 codes are neither NaN nor infinite: booleans of the same kind and shape."""
+    return (codes & _EXPONENT) != _EXPONENT

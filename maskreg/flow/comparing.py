@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint, TensorInfo
 from maskreg.codec import Codec
-from maskreg.compare import Rule, to_bf16
+from maskreg.compare import Rule, is_finite, to_bf16, to_fp32
 from maskreg.digest import leaf_hashes
 from maskreg.flow.device import Device
 from maskreg.flow.pairing import How, Pair, blocks_of
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     Codes = npt.NDArray[np.uint16]
 
-_EXPONENT = 0x7F80
 _TILE = 1 << 16
 """Coordinates whose float64 differences fit a core's cache."""
 
@@ -151,16 +150,12 @@ def energy_of(source: Codes, target: Codes) -> float:
     for start in range(0, source.size, _TILE):
         one, other = source[start : start + _TILE], target[start : start + _TILE]
         # Not only where a rule says so: the energy is a property of the pair, whatever the rule.
-        finite = ((one & _EXPONENT) != _EXPONENT) & ((other & _EXPONENT) != _EXPONENT)
+        finite = is_finite(one) & is_finite(other)
         if not finite.all():
             one, other = one[finite], other[finite]
-        change = _numbers(other) - _numbers(one)
+        change = to_fp32(other).astype(np.float64) - to_fp32(one).astype(np.float64)
         total += float(np.square(change, out=change).sum())
     return total
-
-
-def _numbers(codes: Codes) -> npt.NDArray[np.float64]:
-    return (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
 
 
 def _read(checkpoint: Checkpoint, tensor: TensorInfo | None, run: Run) -> npt.NDArray[Any] | None:
