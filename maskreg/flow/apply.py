@@ -53,7 +53,7 @@ class Applied:
 def apply(
     artifact: Artifact,
     source: Checkpoint,
-    out: Path,
+    out: str | Path,
     *,
     revert: bool = False,
     device: str | Device = "cpu",
@@ -93,7 +93,7 @@ def apply(
         plan = _plan(direction, source)
         work = _Patcher(direction, source, where)
         progress.start("apply", plan.total_bytes)
-        with write_checkpoint(out, plan, force=force) as writer:
+        with write_checkpoint(Path(out), plan, force=force) as writer:
             with closing(ordered(work, work.pieces(plan), jobs=threads)) as results:
                 for values in results:
                     writer.write(values.data)
@@ -108,7 +108,7 @@ def apply(
         tensors=sum(1 for _ in plan.tensors),
         bytes=plan.total_bytes,
         skipped_files=(*source.other_weights(), *writer.skipped_files),
-        notes=_notes(direction, source),
+        notes=_notes(direction),
     )
 
 
@@ -244,7 +244,7 @@ def _already_done(direction: Direction, tensor: str) -> WrongCheckpointError:
     )
 
 
-def _notes(direction: Direction, checkpoint: Checkpoint) -> tuple[str, ...]:
+def _notes(direction: Direction) -> tuple[str, ...]:
     manifest = direction.artifact.manifest
     notes: list[str] = []
     if not direction.revert:
@@ -253,7 +253,4 @@ def _notes(direction: Direction, checkpoint: Checkpoint) -> tuple[str, ...]:
         if manifest.target.cast:
             wide = " and ".join(sorted(d for d in manifest.target.dtypes if d in ("F32", "F64")))
             notes.append(f"target: bf16 cast of an {wide} checkpoint")
-    skipped = checkpoint.other_weights()
-    if skipped:
-        notes.append(f"not copied: {', '.join(skipped)}")
     return tuple(notes)

@@ -23,6 +23,7 @@ from maskreg.flow.pipeline import ordered, worker_count
 from maskreg.flow.small_files import differing_files
 from maskreg.flow.space import require_space
 from maskreg.progress import SILENT, Progress
+from maskreg.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Extracted:
 def extract(
     source: Checkpoint,
     target: Checkpoint,
-    root: Path,
+    root: str | Path | None = None,
     *,
     rule: str = "exact",
     mask_only: bool = False,
@@ -61,7 +62,8 @@ def extract(
     Args:
         source: the checkpoint that the artifact will be applied to.
         target: the checkpoint that post-training made of it.
-        root: folder of the registry's file store.
+        root: folder of the registry's file store; the local registry of the settings when left out. The artifact
+            has no name there yet.
         rule: ``exact``, ``abs:TAU`` or ``rel:ETA``.
         mask_only: keep which coordinates moved, not to what.
         reversible: keep the source's values too, so that the target can be turned back.
@@ -75,13 +77,14 @@ def extract(
         UsageError: options that contradict each other, or a rule that makes no sense.
         DataError: checkpoints that do not pair up or cannot be read.
         NoSpaceError: the disk would fill up.
-        ConfigError: there is no such device.
+        ConfigError: there is no such device; or without ``root``, the settings are wrong.
     """
     if mask_only and reversible:
         raise UsageError("--reversible needs values, and --mask-only keeps none", hint="drop one of the two")
     moved_by = parse_rule(rule)
     threads = worker_count(jobs)
     where = open_device(device) if isinstance(device, str) else device
+    root = Settings.load().home if root is None else Path(root)
     pairs, notes = pair_up(source, target, mask_only=mask_only, allow_mismatch=allow_mismatch)
     require_space(root, pairs, mask_only=mask_only, reversible=reversible)
     codec = None if mask_only else get_codec(DEFAULT_CODEC)

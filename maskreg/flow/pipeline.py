@@ -26,7 +26,7 @@ def worker_count(jobs: int | None) -> int:
     if jobs is None:
         return min(MAX_DEFAULT_JOBS, _available_cpus())
     if jobs < 1:
-        raise UsageError(f"--jobs {jobs}: at least one thread is needed")
+        raise UsageError(f"jobs={jobs}: at least one thread is needed")
     return jobs
 
 

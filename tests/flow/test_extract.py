@@ -15,6 +15,8 @@ from maskreg.flow.device import TorchDevice, open_device
 from maskreg.flow.extract import extract
 from maskreg.flow.pairing import How, Pair
 from maskreg.flow.space import estimate, require_space
+from maskreg.registry import Registry
+from maskreg.settings import Settings
 from tests.checkpoints import SMALL_FILES, bf16, f32, make_checkpoint, make_pair, moved, widened
 from tests.flow.making import BLOCK, bits, edge_pair, every_special_pair, extracted, left_over, opened
 
@@ -218,3 +220,9 @@ def test_progress_is_told_every_byte_of_both_sides(tmp_path: Path) -> None:
     listener = Listener()
     extract(*opened(tmp_path, tensors, tensors), tmp_path / "root", progress=listener)
     assert listener.done == listener.total == 2 * 2 * (210 + 210 + 64)
+
+
+def test_without_a_root_it_goes_into_the_local_registry(tmp_path: Path) -> None:
+    made = extract(*opened(tmp_path, {"w": bf16((4,), 1)}, {"w": bf16((4,), 2)}))
+    with Registry.local(Settings.load()) as here:
+        assert here.artifact(made.digest).manifest.kind == "delta"

@@ -83,5 +83,5 @@ def test_closing_waits_for_what_runs() -> None:
 def test_at_least_one_thread_is_needed() -> None:
     assert worker_count(3) == 3
     assert worker_count(None) >= 1
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=r"^jobs=0: at least"):
         worker_count(0)
