@@ -69,7 +69,7 @@ def command(
 
     chosen = settings()
     with output.progress() as progress:
-        here, ref, artifact = _find(chosen, ref_text, progress)
+        here, ref, artifact = _find(output, chosen, ref_text, progress)
         side = artifact.manifest.target if revert else artifact.manifest.source
         place = out or Path(ref.name)
         if os.path.lexists(place) and not force:
@@ -94,25 +94,26 @@ def command(
     _tell(output, ref, artifact.digest, used, done)
 
 
-def _find(chosen: Settings, text: str, progress: Progress) -> tuple[Registry, Ref, Artifact]:
-    from maskreg.registry import Registry
+def _find(output: Output, chosen: Settings, text: str, progress: Progress) -> tuple[Registry, Ref, Artifact]:
+    from .places import local
 
     if text != "-":
-        here = Registry.local(chosen)
-        return _named(here, Ref.parse(text))
+        return _named(output, local(chosen), Ref.parse(text))
     from .pipe import MAX_BYTES, read
 
     # To its end, before anything is touched: only the end record says that all went well upstream.
     asked = read(sys.stdin.buffer.read(MAX_BYTES + 1))
-    here = Registry.local(chosen)
+    here = local(chosen)
     if isinstance(asked, Ref):
-        return _named(here, asked)
+        return _named(output, here, asked)
+    output.ref = asked.ref
     artifact = _recorded(chosen, here, asked, progress)
     asked.check(artifact.manifest)
     return here, Ref.parse(asked.ref), artifact
 
 
-def _named(here: Registry, ref: Ref) -> tuple[Registry, Ref, Artifact]:
+def _named(output: Output, here: Registry, ref: Ref) -> tuple[Registry, Ref, Artifact]:
+    output.ref = str(ref)
     return here, ref, here.artifact(here.resolve(ref).digest)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maskreg import __version__
+import maskreg
 from maskreg.disk import existing, free_bytes
 from maskreg.errors import MaskregError
 
@@ -64,7 +64,7 @@ def command(ctx: click.Context, directory: Path | None) -> None:
 def _look(directory: Path | None) -> Iterator[Finding]:
     from .places import settings
 
-    yield Finding("version", "ok", f"maskreg {__version__}")
+    yield Finding("version", "ok", f"maskreg {maskreg.__version__}")
     chosen = settings()
     there = "" if chosen.config_path.exists() else ", not there"
     yield Finding("configuration", "ok", f"{chosen.config_path}{there}")
@@ -85,9 +85,9 @@ def _checked(what: str, look: Callable[[], Finding]) -> Finding:
 
 
 def _registry(chosen: Settings) -> Finding:
-    from maskreg.registry import Registry
+    from .places import local
 
-    here = Registry.local(chosen)
+    here = local(chosen)
     if not chosen.home.exists():
         return Finding("registry", "ok", f"{chosen.home}, not there yet")
     tags = [entry for entry in here.refs.heads() if not entry.deleted]
@@ -95,11 +95,11 @@ def _registry(chosen: Settings) -> Finding:
 
 
 def _catalog(chosen: Settings) -> Finding:
-    from maskreg.registry import Registry
+    from .places import local
 
     if not chosen.home.exists():
         return Finding("catalog", "ok", "not there yet")
-    here = Registry.local(chosen)
+    here = local(chosen)
     if here.catalog is None:
         problem = here.catalog_problem
         detail = f"unusable, lists are read from the store: {problem.message if problem else 'no reason known'}"
@@ -116,15 +116,14 @@ def _disk(home: Path) -> Finding:
 
 
 def _remote(chosen: Settings, remote: Remote) -> Finding:
-    from maskreg.store import open_store
-    from maskreg.store.probe import probe
+    from .places import probed
 
     what = f"remote {remote.name}"
     if chosen.offline:
         return Finding(what, "note", "not asked while offline is set")
-    found = probe(open_store(remote.url, remote.options))
+    found = probed(remote)
     detail = f"{remote.url}: put, get, list, delete work; create-only writes are {found.create_only}"
-    if found.safe or remote.catalog.startswith("postgresql"):
+    if remote.keeps_tags(found.safe):
         return Finding(what, "ok", detail)
     return Finding(what, "bad", f"{detail}; {found.reason}", f"maskreg remote remove {remote.name}")
 

@@ -72,8 +72,13 @@ class Failure:
         return {"code": self.code, "message": self.message, "hint": self.hint, "exit": self.exit}
 
 
-def failure(error: BaseException) -> Failure:
-    """What ``error`` means to the person or program that ran the command."""
+def failure(error: BaseException, ref: str = "") -> Failure:
+    """What ``error`` means to the person or program that ran the command.
+
+    Args:
+        error: what came out of it.
+        ref: the reference that the command was working on, if it was; goes where a hint says ``<name>``.
+    """
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else 1
         names = {INTERRUPTED: "interrupted", TERMINATED: "terminated", BROKEN_PIPE: "broken pipe"}
@@ -84,7 +89,7 @@ def failure(error: BaseException) -> Failure:
         return Failure(code, str(error), "", status)
     status = next((EXITS[kind] for kind in type(error).__mro__ if kind in EXITS), BUG)
     if isinstance(error, MaskregError):
-        return Failure(error.code, error.message, error.hint, status)
+        return Failure(error.code, error.message, error.hint.replace("<name>", ref or "<name>"), status)
     if isinstance(error, click.ClickException):
         return Failure("USAGE", _one_line(error.format_message()), _help_line(error), status)
     if status == INTERRUPTED:

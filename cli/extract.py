@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from maskreg.errors import ConflictError
@@ -70,10 +72,12 @@ def command(
     parse_rule(rule)
     here = local()
     assert here.root is not None  # the local registry is a directory
-    head = here.refs.head(ref)
-    before = open_checkpoint(source, download=download)
-    after = open_checkpoint(target, download=download)
-    with output.progress() as progress:
+    number = here.head_number(ref)
+    with (
+        closing(open_checkpoint(source, download=download)) as before,
+        closing(open_checkpoint(target, download=download)) as after,
+        output.progress() as progress,
+    ):
         made = extract(
             before,
             after,
@@ -87,7 +91,7 @@ def command(
         )
     card = Card(family, method, licence, description, dict(meta))
     try:
-        here.publish(ref, made.digest, card=card, after=head.n if head else 0)
+        here.publish(ref, made.digest, card=card, after=number)
     except ConflictError as error:
         # The work is done and kept; only the name was taken meanwhile.
         raise ConflictError(error.message, hint=f"maskreg tag {ref.name}@{made.digest} OTHER-TAG") from error

@@ -12,7 +12,7 @@ from types import FrameType
 
 import click
 
-from maskreg import __version__
+import maskreg
 
 from .command import LazyGroup
 from .exits import BROKEN_PIPE, BUG, INTERRUPTED, TERMINATED, Failure, failure
@@ -47,6 +47,12 @@ def _debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.ensure_object(Output).debug = True
 
 
+def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"maskreg {maskreg.__version__}")
+        ctx.exit()
+
+
 @click.command(
     cls=LazyGroup,
     modules=COMMANDS,
@@ -57,7 +63,9 @@ def _debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     maskreg pull qwen3-8b-opd | maskreg apply
     """,
 )
-@click.version_option(__version__, prog_name="maskreg", message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
+)
 @click.option("--debug", is_flag=True, expose_value=False, callback=_debug, help="Show tracebacks.")
 def cli() -> None:
     """Extract, share and apply the weight updates that post-training makes."""
@@ -94,7 +102,7 @@ def _run(args: list[str], output: Output) -> int:
         result = cli.main(args, prog_name="maskreg", standalone_mode=False, obj=output)
     # The one place that catches everything: an error nobody expected becomes a file and exit code 70.
     except BaseException as error:  # noqa: BLE001, RUF100
-        told = failure(error)
+        told = failure(error, output.ref)
         if isinstance(error, SystemExit) and told.exit not in (INTERRUPTED, TERMINATED):
             return told.exit
         return _tell(error, told, args, output)
@@ -116,7 +124,7 @@ def _tell(error: BaseException, told: Failure, args: list[str], output: Output) 
 def _trace_file(error: BaseException) -> str:
     handle, path = tempfile.mkstemp(prefix="maskreg-trace-", suffix=".txt")
     with os.fdopen(handle, "w") as file:
-        file.write(f"maskreg {__version__}, python {sys.version.split()[0]}, {sys.platform}\n")
+        file.write(f"maskreg {maskreg.__version__}, python {sys.version.split()[0]}, {sys.platform}\n")
         file.write("".join(traceback.format_exception(error)))
     return path
 

@@ -23,12 +23,14 @@ class Output:
         json: data as JSON instead of text for people.
         quiet: no notes, no progress.
         debug: tracebacks instead of one line.
+        ref: the reference that the command works on, for hints; empty while there is none.
         reported: the command has told programs about its failure itself.
     """
 
     json: bool = False
     quiet: bool = False
     debug: bool = False
+    ref: str = ""
     reported: bool = False
 
     def data(self, text: str) -> None:

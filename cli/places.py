@@ -5,13 +5,16 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import click
+
 from maskreg.errors import MaskregError, UnavailableError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from maskreg.registry import Registry
-    from maskreg.settings import Settings
+    from maskreg.settings import Remote, Settings
+    from maskreg.store.probe import Probe
 
     from .output import Output
 
@@ -23,15 +26,15 @@ def settings() -> Settings:
     return Settings.load()
 
 
-def local() -> Registry:
-    """The local registry."""
+def local(chosen: Settings | None = None) -> Registry:
+    """The local registry of these settings, by default of this run's; closed when the command ends."""
     from maskreg.registry import Registry
 
-    return Registry.local(settings())
+    return click.get_current_context().with_resource(Registry.local(chosen or settings()))
 
 
 def remote(chosen: Settings, name: str | None) -> Registry:
-    """The remote of that name, or the default one.
+    """The remote of that name, or the one that is meant without a name; closed when the command ends.
 
     Raises:
         ConfigError: there is no such remote.
@@ -44,12 +47,21 @@ def remote(chosen: Settings, name: str | None) -> Registry:
         raise UnavailableError(
             f"{found.name} is not asked while offline is set", hint="maskreg config show --origin says where"
         )
-    return Registry.remote(found)
+    return click.get_current_context().with_resource(Registry.remote(found))
 
 
 def registry(name: str | None) -> Registry:
     """The remote of that name, or the local registry when there is no name."""
     return remote(settings(), name) if name else local()
+
+
+def probed(there: Remote) -> Probe:
+    """What the store of a remote turns out to do when it is tried."""
+    from maskreg.registry import Registry
+    from maskreg.store.probe import probe
+
+    with Registry.remote(there) as opened:
+        return probe(opened.store)
 
 
 def remember(here: Registry, root: str, path: Path) -> None:

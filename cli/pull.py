@@ -49,6 +49,7 @@ def command(output: Output, refs: tuple[Ref, ...], remote_name: str | None, only
         here, there = local(), _remote(chosen, remote_name)
         with output.progress() as progress:
             for ref in refs:
+                output.ref = str(ref)
                 parts = (only,) if only else DEFAULT_PARTS
                 pulled = pull(here, there, ref, parts=parts, progress=progress, jobs=chosen.jobs)
                 _announce(output, pulled, there.name if there else "", piped, chosen.offline)
@@ -61,7 +62,7 @@ def command(output: Output, refs: tuple[Ref, ...], remote_name: str | None, only
             output.reported = True
             from .pipe import end
 
-            output.record(end(done, failure(error).to_json()))
+            output.record(end(done, failure(error, output.ref).to_json()))
         raise
     if piped:
         from .pipe import end

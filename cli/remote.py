@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +14,6 @@ from .output import Output
 
 if TYPE_CHECKING:
     from maskreg.settings import Remote
-    from maskreg.store.probe import Probe
 
 
 @click.group(cls=Group, example="maskreg remote add lab s3://masks/team --default")
@@ -55,16 +52,16 @@ def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, 
     and create-only writes are tried: a store without them would lose tags, and is refused unless its catalog is
     PostgreSQL.
     """
-    from maskreg.settings import Remote, StoreOptions, add_remote, set_value
+    from maskreg.settings import Remote, StoreOptions, add_remote, checked, set_value
 
-    from .places import settings
+    from .places import probed, settings
 
     chosen = settings()
     if name in chosen.remotes:
         raise ConfigError(f"there is a remote called {name!r} already", hint=f"maskreg remote remove {name}")
-    remote = _as_written(Remote(name, url, catalog, StoreOptions(**options)))  # type: ignore[arg-type]
-    found = _probe(remote)
-    if not found.safe and not catalog.startswith("postgresql"):
+    remote = checked(Remote(name, url, catalog, StoreOptions(**options)))  # type: ignore[arg-type]
+    found = probed(remote)
+    if not remote.keeps_tags(found.safe):
         raise ConfigError(
             f"{remote.url} cannot keep tags: {found.reason}",
             hint=f"maskreg remote add {name} {url} --catalog postgresql+psycopg://HOST/DATABASE",
@@ -87,7 +84,7 @@ def list_(output: Output) -> None:
     from .places import settings
 
     chosen = settings()
-    default = chosen.default_remote or (next(iter(chosen.remotes)) if len(chosen.remotes) == 1 else "")
+    default = chosen.meant_remote
     if output.json:
         output.document([{**_row(r), "default": r.name == default} for r in chosen.remotes.values()])
         return
@@ -141,33 +138,16 @@ def check(output: Output, name: str | None) -> None:
 
     Put, get, list, delete and create-only writes, on NAME or on the default remote.
     """
-    from .places import settings
+    from .places import probed, settings
 
     remote = settings().remote(name)
-    found = _probe(remote)
+    found = probed(remote)
     if output.json:
         output.document({**_row(remote), "create_only": found.create_only, "reason": found.reason})
     else:
         output.data(f"{remote.name}: put, get, list, delete work; create-only writes are {found.create_only}")
-    if not found.safe and not remote.catalog.startswith("postgresql"):
+    if not remote.keeps_tags(found.safe):
         raise ConfigError(f"{remote.url} cannot keep tags: {found.reason}", hint=f"maskreg remote remove {remote.name}")
-
-
-def _as_written(remote: Remote) -> Remote:
-    # Checked and made absolute just as the configuration file would have it, before anything is contacted.
-    from maskreg.settings import Settings, add_remote
-
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "config.toml"
-        add_remote(path, remote)
-        return Settings.load(env={}, flags={"config": str(path)}).remotes[remote.name]
-
-
-def _probe(remote: Remote) -> Probe:
-    from maskreg.store import open_store
-    from maskreg.store.probe import probe
-
-    return probe(open_store(remote.url, remote.options))
 
 
 def _row(remote: Remote) -> dict[str, object]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.digest import Digest
-from maskreg.errors import DataError, MaskregError, NotFoundError, UnavailableError, WrongCheckpointError
+from maskreg.errors import ConfigError, MaskregError, NotFoundError, WrongCheckpointError
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Side
@@ -38,11 +39,14 @@ def apply_to_first(
     from maskreg.checkpoint import open_checkpoint
 
     tried = []
+    hint = f"{again} --download" if side.hub and not download else f"{again} --source PATH"
     for place, from_hub in _candidates(side, catalog, download):
         try:
             opened = open_checkpoint(place, download=from_hub)
-        except (NotFoundError, DataError, UnavailableError) as error:
+        except MaskregError as error:
             tried.append(f"{place} ({error.message})")
+            if isinstance(error, ConfigError):  # without the hub's library, --download would not help either
+                hint = error.hint
             continue
         with closing(opened) as checkpoint:
             try:
@@ -51,15 +55,16 @@ def apply_to_first(
                 tried.append(f"{place} ({error.message})")
     raise NotFoundError(
         f"the checkpoint that this applies to ({side.hub or Digest(side.root).short}) was not found; tried: "
-        + ("; ".join(tried) or "nothing, for this machine has never seen it"),
-        hint=f"{again} --download" if side.hub and not download else f"{again} --source PATH",
+        + ("; ".join(tried) or "nothing, for no place of it is known here"),
+        hint=hint,
     )
 
 
 def _candidates(side: Side, catalog: Catalog | None, download: bool) -> Iterator[tuple[str, bool]]:
     if catalog is not None:
         with suppress(MaskregError):
-            yield from ((path, False) for path in catalog.seen_sources(side.root) if Path(path).exists())
+            # os.path, for Path.exists raises where a folder may not be entered.
+            yield from ((path, False) for path in catalog.seen_sources(side.root) if os.path.exists(path))  # noqa: PTH110
     if side.hub:
         yield side.hub, False
         if download:

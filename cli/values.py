@@ -11,6 +11,8 @@ import click
 from maskreg.errors import BadRefError
 from maskreg.ref import Ref
 
+from .output import Output
+
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -24,9 +26,12 @@ class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer ver
         if isinstance(value, Ref):
             return value
         try:
-            return Ref.parse(value)
+            ref = Ref.parse(value)
         except BadRefError as error:
             self.fail(f"{error}; {error.hint}", param, ctx)
+        if ctx is not None:
+            ctx.ensure_object(Output).ref = str(ref)
+        return ref
 
 
 class RangeType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only

@@ -1,7 +1,6 @@
 """maskreg: git and a registry for the weight updates that post-training makes."""
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,14 +11,11 @@ if TYPE_CHECKING:
     from maskreg.flow.live import apply_
     from maskreg.flow.pull import pull
 
-try:
-    __version__ = version("maskreg")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = ["Artifact", "__version__", "apply", "apply_", "extract", "open_checkpoint", "pull"]
 
-# Imported when first asked for: the command line must start without torch, numpy and zarr.
+# Looked up when first asked for: the command line must start without torch, numpy, zarr and the list of packages.
 _HOMES = {
     "Artifact": "maskreg.artifact.reader",
     "apply": "maskreg.flow.apply",
@@ -31,11 +27,20 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = _version() if name == "__version__" else getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("maskreg")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

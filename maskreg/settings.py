@@ -6,10 +6,12 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 from urllib.parse import parse_qsl, urlsplit
+
+import platformdirs
 
 from maskreg.errors import ConfigError
 
@@ -57,6 +59,10 @@ class Remote:
     catalog: str = ""
     options: StoreOptions = field(default_factory=StoreOptions)
 
+    def keeps_tags(self, create_only_holds: bool) -> bool:
+        """Whether two writers cannot lose a tag: its store refuses the second, or PostgreSQL lets them take turns."""
+        return create_only_holds or self.catalog.startswith("postgresql")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -103,26 +109,28 @@ class Settings:
         for key, spec in _KEYS.items():
             values[key], origins[key] = spec.choose(key, env, flags, found, path)
         for name, remote in found["remotes"].items():
-            written = ((k, v) for k, v in _remote_items(remote) if v != getattr(StoreOptions, k, ""))
-            origins.update({f"remotes.{name}.{k}": str(path) for k, _ in written})
+            origins.update({f"remotes.{name}.{k}": str(path) for k in _written(remote)})
         return cls(config_path=path, remotes=found["remotes"], origins=origins, **values)
 
+    @property
+    def meant_remote(self) -> str:
+        """Name of the remote that is meant when none is named: the default or the only one; empty without either."""
+        return self.default_remote or (next(iter(self.remotes)) if len(self.remotes) == 1 else "")
+
     def remote(self, name: str | None = None) -> Remote:
-        """The remote called ``name``; without a name the default one, or the only one.
+        """The remote called ``name``; without a name the one that is meant.
 
         Raises:
             ConfigError: there is no such remote, none at all, or several and no default.
         """
-        name = name or self.default_remote
-        if name:
+        if name := name or self.meant_remote:
             if name in self.remotes:
                 return self.remotes[name]
+            _word(name, "remote")
             known = ", ".join(sorted(self.remotes)) or "none"
             raise ConfigError(
                 f"there is no remote called {name!r} (known: {known})", hint=f"maskreg remote add {name} URL"
             )
-        if len(self.remotes) == 1:
-            return next(iter(self.remotes.values()))
         if not self.remotes:
             raise ConfigError("no remote is configured", hint="maskreg remote add NAME s3://BUCKET/PREFIX")
         raise ConfigError(
@@ -162,7 +170,7 @@ def set_value(path: Path, key: str, value: str) -> None:
 
 
 def add_remote(path: Path, remote: Remote) -> None:
-    """Write a new remote into the configuration file; comments stay. A relative path is made absolute.
+    """Write a new remote, as ``checked`` gives it, into the configuration file; comments stay.
 
     Raises:
         ConfigError: the name is taken or not a name, a value that cannot be meant, a password in a URL.
@@ -172,15 +180,18 @@ def add_remote(path: Path, remote: Remote) -> None:
             f"{path}: there is a remote called {remote.name!r} already",
             hint=f"maskreg remote remove {remote.name}, or choose another name",
         )
-    url = remote.url if _scheme(remote.url) else str(Path(remote.url).expanduser().absolute())
+    written = _written(checked(remote))
+    _edit(path, lambda document: _remote_table(document, remote.name).update(written))
 
-    def edit(document: tomlkit.TOMLDocument) -> None:
-        table = _remote_table(document, remote.name)
-        for key, value in _remote_items(remote):
-            if value != getattr(StoreOptions, key, ""):
-                table[key] = url if key == "url" else value
 
-    _edit(path, edit)
+def checked(remote: Remote) -> Remote:
+    """A remote as the configuration file would have it: a relative path is made absolute.
+
+    Raises:
+        ConfigError: not a name, a value that cannot be meant, a password in a URL.
+    """
+    url = remote.url if "://" in remote.url else str(Path(remote.url).expanduser().absolute())
+    return _remote(remote.name, _written(replace(remote, url=url)), "new")
 
 
 def remove_remote(path: Path, name: str) -> None:
@@ -246,18 +257,15 @@ def _flag(text: str, what: str) -> bool:
 def _word(text: str, what: str) -> str:
     if not _NAME.fullmatch(text):
         raise ConfigError(f"{what}: {text!r} is not a name (letters, digits, '-' and '_')")
+    if text == "local":
+        raise ConfigError(f"{what}: 'local' means the registry of this machine", hint="choose another name")
     return text
 
 
-def _default_home() -> Path:
-    import platformdirs
-
-    return platformdirs.user_data_path("maskreg")
-
-
+_SECRETS = frozenset({"password", "passwd", "secret", "token", "access_key", "secret_key", "sslpassword"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _KEYS = {
-    "home": _Key("MASKREG_HOME", str, _path, _default_home),
+    "home": _Key("MASKREG_HOME", str, _path, lambda: platformdirs.user_data_path("maskreg")),
     "default_remote": _Key("MASKREG_REMOTE", str, _word, str),
     "jobs": _Key("MASKREG_JOBS", int, _jobs, lambda: DEFAULT_JOBS),
     "offline": _Key("MASKREG_OFFLINE", bool, _flag, bool),
@@ -268,8 +276,6 @@ _KNOWN_KEYS_HINT = f"known: {', '.join(_KEYS)}, remotes.NAME.({'|'.join(_REMOTE_
 
 
 def _config_path(env: Mapping[str, str], flags: Mapping[str, str]) -> Path:
-    import platformdirs
-
     text = flags.get("config") or env.get("MASKREG_CONFIG")
     return Path(text).expanduser().absolute() if text else platformdirs.user_config_path("maskreg") / "config.toml"
 
@@ -305,7 +311,7 @@ def _check(data: bytes, path: Path) -> dict[str, Any]:
     return {k: v for k, v in found.items() if v != ""}
 
 
-def _remote(name: str, table: object, path: Path) -> Remote:
+def _remote(name: str, table: object, path: object) -> Remote:
     where = f"{path}: remotes.{name}"
     _word(name, f"{path}: remotes")
     if not isinstance(table, dict):
@@ -324,14 +330,10 @@ def _remote(name: str, table: object, path: Path) -> Remote:
     url = table.get("url", "")
     if not url:
         raise ConfigError(f"{where}: url is missing", hint=f"maskreg config set remotes.{name}.url s3://BUCKET/PREFIX")
-    if not _scheme(url) and not Path(url).expanduser().is_absolute():
+    if "://" not in url and not Path(url).expanduser().is_absolute():
         raise ConfigError(f"{where}.url: {url!r} is neither a URL nor an absolute path")
     options = StoreOptions(**{k: v for k, v in table.items() if k in _OPTION_KEYS})
     return Remote(name, url, table.get("catalog", ""), options)
-
-
-def _scheme(url: str) -> str:
-    return url.partition("://")[0] if "://" in url else ""
 
 
 def _check_no_password(url: str, where: str) -> None:
@@ -348,15 +350,13 @@ def _check_no_password(url: str, where: str) -> None:
         )
 
 
-_SECRETS = frozenset({"password", "passwd", "secret", "token", "access_key", "secret_key", "sslpassword"})
-
-
 def _remote_items(remote: Remote) -> list[tuple[str, str]]:
-    return [
-        ("url", remote.url),
-        ("catalog", remote.catalog),
-        *((k, str(getattr(remote.options, k))) for k in _OPTION_KEYS),
-    ]
+    options = [(key, str(getattr(remote.options, key))) for key in _OPTION_KEYS]
+    return [("url", remote.url), ("catalog", remote.catalog), *options]
+
+
+def _written(remote: Remote) -> dict[str, str]:
+    return {key: value for key, value in _remote_items(remote) if value != getattr(StoreOptions, key, "")}
 
 
 def _assign(table: Any, key: str, value: object) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from maskreg.errors import ConfigError
-from maskreg.settings import Remote, Settings, StoreOptions, add_remote, remove_remote, set_value
+from maskreg.settings import Remote, Settings, StoreOptions, add_remote, checked, remove_remote, set_value
 
 CONFIG = """\
 # where the team keeps things
@@ -86,8 +86,9 @@ def test_which_remote_is_meant(config: Path) -> None:
     assert caught.value.hint == "maskreg config set default_remote disk"
     with pytest.raises(ConfigError, match="no remote called 'moon'"):
         load(config).remote("moon")
+    assert load(config).meant_remote == ""
     remove_remote(config, "lab")
-    assert load(config).remote().name == "disk"
+    assert load(config).remote().name == load(config).meant_remote == "disk"
     remove_remote(config, "disk")
     with pytest.raises(ConfigError, match="no remote is configured"):
         load(config).remote()
@@ -162,6 +163,34 @@ def test_edits_keep_comments(config: Path) -> None:
     assert config.read_text() == CONFIG
 
 
+@pytest.mark.parametrize("text", ['default_remote="local"', '[remotes.local]\nurl="s3://b"'])
+def test_no_remote_is_called_local(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="'local' means the registry of this machine"):
+        load(path)
+    with pytest.raises(ConfigError, match="'local' means the registry of this machine"):
+        load(tmp_path / "none.toml").remote("local")
+
+
+def test_a_remote_is_checked_as_the_file_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert checked(Remote("disk", "shared")) == Remote("disk", str(tmp_path / "shared"))
+    with pytest.raises(ConfigError, match="must not hold a password"):
+        checked(Remote("lab", "s3://k:pw@x"))
+    with pytest.raises(ConfigError, match="none of auto, path, virtual"):
+        checked(Remote("lab", "s3://x", options=StoreOptions(addressing="host")))  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("catalog", "create_only", "keeps"),
+    [("", True, True), ("", False, False), ("postgresql+psycopg://h/d", False, True), ("sqlite:///x", False, False)],
+)
+def test_tags_are_kept_by_the_store_or_by_postgresql(catalog: str, create_only: bool, keeps: bool) -> None:
+    assert Remote("lab", "s3://b", catalog).keeps_tags(create_only) is keeps
+
+
 def test_adding_and_removing_a_remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "deep" / "config.toml"
     lab = Remote("lab", "s3://b/p", "", StoreOptions(endpoint="http://localhost:9000", checksums="when_supported"))
@@ -184,6 +213,7 @@ def test_adding_and_removing_a_remote(tmp_path: Path, monkeypatch: pytest.Monkey
     "remote",
     [
         Remote("a b", "s3://x"),
+        Remote("local", "s3://x"),
         Remote("lab", "s3://k:pw@x"),
         Remote("lab", "s3://x", "postgresql+psycopg://u:pw@h/d"),
         Remote("lab", "s3://x", options=StoreOptions(endpoint="https://u:pw@h")),

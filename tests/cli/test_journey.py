@@ -6,12 +6,16 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
+from maskreg.registry import Registry
 from tests.cli.conftest import Run
 from tests.e2e.running import MASKREG, same_files
 
@@ -234,3 +238,69 @@ def test_a_table_at_a_terminal(run: Run, artifact: str, monkeypatch: pytest.Monk
     assert REF in screen.getvalue()
     assert "\t" not in screen.getvalue()
     assert "\x1b[3" not in screen.getvalue()
+
+
+def test_a_hint_names_the_artifact_that_was_asked_for(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    run("push", REF)
+    home = tmp_path / "elsewhere"
+    monkeypatch.setenv("MASKREG_HOME", str(home))
+    run("pull", REF, "--only", "mask")
+    told = run("apply", REF, "--source", pair[0], "-o", tmp_path / "out", status=66).err
+    assert f"next: maskreg pull {REF} --only delta" in told
+    error = run("apply", REF, "--source", pair[0], "-o", tmp_path / "out", "--json", status=66).json["error"]
+    assert error["hint"] == f"maskreg pull {REF} --only delta"
+    table = next(home.rglob("tensors.json"))
+    table.write_bytes(table.read_bytes()[:-1])
+    assert f"maskreg pull {REF}" in run("show", REF, status=65).err
+
+
+def test_a_registry_of_an_unknown_format_is_refused_before_the_work(run: Run, pair: tuple[Path, Path]) -> None:
+    run("extract", *pair, "--name", "toy")
+    home = Path(os.environ["MASKREG_HOME"])
+    identity = home / "maskreg.json"
+    identity.write_text(identity.read_text().replace('/1"', '/9"'))
+    shutil.rmtree(home / "artifacts")
+    assert "has format 9" in run("extract", *pair, "--name", "other", status=78).err
+    assert not (home / "artifacts").exists()
+
+
+def test_what_a_command_opened_is_closed_when_it_ends(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    closed: list[object] = []
+    for kind in (Registry, SafetensorsCheckpoint):
+        make, close = kind.__init__, kind.close
+
+        def making(self: Any, *args: Any, make: Any = make, **options: Any) -> None:
+            make(self, *args, **options)
+            opened.append(self)
+
+        def closing(self: Any, close: Any = close) -> None:
+            close(self)
+            closed.append(self)
+
+        monkeypatch.setattr(kind, "__init__", making)
+        monkeypatch.setattr(kind, "close", closing)
+    run("remote", "add", "lab", tmp_path / "lab")
+    run("extract", *pair, "--name", "toy")
+    run("push", "toy")
+    run("pull", "toy")
+    run("apply", "toy", "-o", tmp_path / "out")
+    run("apply", "toy", "-o", tmp_path / "out", status=73)
+    run("list", "--remote", "lab")
+    run("doctor")
+    assert len(opened) > 10
+    assert {id(one) for one in opened} == {id(one) for one in closed}
+
+
+def test_files_that_are_not_copied_are_named_once(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (pair[0] / "pytorch_model.bin").write_bytes(b"old")
+    assert run("apply", REF, "-o", tmp_path / "out").err.count("pytorch_model.bin") == 1
+    told = run("apply", REF, "-o", tmp_path / "other", "--json").json
+    assert (told["skipped_files"], told["notes"]) == (["pytorch_model.bin"], [])
