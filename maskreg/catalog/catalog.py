@@ -18,7 +18,7 @@ from maskreg.catalog.address import Address, parse_address
 from maskreg.catalog.engine import WRITE, make_engine
 from maskreg.catalog.faults import readable_rows, translated
 from maskreg.catalog.filesystem import writable
-from maskreg.catalog.models import ArtifactRow, EventRow, MeasurementRow, RefRow, SeenSourceRow
+from maskreg.catalog.models import ArtifactRow, EventRow, FilledRow, MeasurementRow, RefRow, SeenSourceRow
 from maskreg.catalog.query import Found, Query, statement
 from maskreg.catalog.records import RLVR_OVERLAP, Event, Indexed, Measurement
 from maskreg.catalog.rows import Row, artifact_row, batches, record_row, ref_row
@@ -133,7 +133,14 @@ class Catalog:
             rows = connection.execute(question).mappings()
             return [Found(**{**row, "digest": Digest(row["digest"])}) for row in rows]
 
-    def rebuild(self, entries: Iterable[RefEntry], manifests: Iterable[tuple[Digest, Manifest]]) -> None:
+    def filled_from(self) -> str | None:
+        """Uuid of the registry that the index was last rebuilt from; None when it never was."""
+        with self._read() as connection:
+            return connection.execute(select(FilledRow.source)).scalar()
+
+    def rebuild(
+        self, entries: Iterable[RefEntry], manifests: Iterable[tuple[Digest, Manifest]], *, registry: str = ""
+    ) -> tuple[int, int]:
         """Replace the index by what a store holds; measurements, events and seen sources stay.
 
         Both are read inside the one transaction: whoever indexes something meanwhile waits, and is not lost.
@@ -142,17 +149,26 @@ class Catalog:
         Args:
             entries: the newest entry of every ref, deleted ones included.
             manifests: of every artifact.
+            registry: uuid of the registry they come from, for ``filled_from``.
+
+        Returns:
+            How many refs, deleted ones too, and how many artifacts were indexed.
         """
+        count = [0, 0]
         with self._write() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("LOCK TABLE artifacts, refs IN SHARE ROW EXCLUSIVE MODE"))
-            connection.execute(delete(RefRow))
-            connection.execute(delete(ArtifactRow))
+            for table in (RefRow, ArtifactRow, FilledRow):
+                connection.execute(delete(table))
             for refs in batches(ref_row(entry) for entry in entries):
                 self._put_refs(connection, refs)
+                count[0] += len(refs)
             for artifacts in batches(artifact_row(*pair) for pair in manifests):
                 self._put_artifacts(connection, artifacts)
+                count[1] += len(artifacts)
             _refresh_overlap(connection)
+            connection.execute(self._insert(FilledRow).values(source=registry, at=datetime.now(UTC)))
+        return count[0], count[1]
 
     # What only SQL holds
 

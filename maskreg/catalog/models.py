@@ -90,6 +90,20 @@ class RefRow(Base):
     folded: Mapped[str]
 
 
+class FilledRow(Base):
+    """The mark that the index holds what a store held: one row, written together with the index.
+
+    Attributes:
+        source: uuid of the store's registry; empty while that has none.
+        at: when the index was filled.
+    """
+
+    __tablename__ = "filled"
+
+    source: Mapped[str] = mapped_column(primary_key=True)
+    at: Mapped[datetime]
+
+
 class MeasurementRow(Base):
     """One number that somebody measured on an artifact. Only the database has it."""
 

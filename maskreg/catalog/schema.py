@@ -20,7 +20,7 @@ from maskreg.errors import ConfigError, CorruptError, UsageError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Every revision this code knows, oldest first. Known without asking alembic, which is slow to import."""
 
 HEAD = REVISIONS[-1]
@@ -28,6 +28,9 @@ HEAD = REVISIONS[-1]
 
 VERSION_TABLE = "maskreg_schema"
 """Not alembic's default name: a database may also serve somebody else who uses alembic."""
+
+_SINCE = {"filled": "0003"}
+# Tables that the first revision does not have.
 
 _UPGRADE = "maskreg db upgrade"
 _LOCK_KEY = 0x6D61736B72656701
@@ -130,9 +133,9 @@ def bring_up(address: Address, engine: Engine) -> None:
                 f"{address} already has tables of these names, but no maskreg schema: {', '.join(sorted(taken))}",
                 hint="give the catalog a database of its own",
             )
-        if found is not None and len(taken) < len(Base.metadata.tables):
-            missing = ", ".join(sorted(set(Base.metadata.tables) - taken))
-            raise CorruptError(str(address), f"tables are missing: {missing}", hint=REBUILD)
+        missing = {name for name in Base.metadata.tables if found is not None and _SINCE.get(name, "") <= found} - taken
+        if missing:
+            raise CorruptError(str(address), f"tables are missing: {', '.join(sorted(missing))}", hint=REBUILD)
         if found != HEAD:
             command.upgrade(config, HEAD)
 
