@@ -10,6 +10,11 @@ GROUP = "data.zarr"
 FILES = "files/"
 REVERSE_FILES = "reverse_files/"
 PARTS = ("mask", "delta", "reverse")
+ARTIFACTS = "artifacts/sha256/"
+"""Prefix of all artifacts in a store."""
+
+INCOMING = "incoming/"
+"""Prefix of what is not yet at its place in a local registry."""
 
 _ARRAY_PART = {
     "mask": "mask",
@@ -25,7 +30,12 @@ _ARRAY_PART = {
 
 def artifact_prefix(digest: Digest) -> str:
     """Prefix of an artifact's keys in a store."""
-    return f"artifacts/sha256/{digest.hex}/"
+    return f"{ARTIFACTS}{digest.hex}/"
+
+
+def incoming_prefix(digest: Digest) -> str:
+    """Prefix of an artifact's objects that wait until all of their part are here."""
+    return f"{INCOMING}{digest.hex}/"
 
 
 def part_of(key: str) -> str:

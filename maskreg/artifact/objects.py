@@ -9,6 +9,7 @@ from datetime import datetime
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.manifest import Manifest, Object
+from maskreg.artifact.presence import read_object
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.store.base import ObjectInfo, Store
@@ -35,6 +36,7 @@ class VerifiedObjects:
             check: called once with key and bytes of each object, after its digest and before its use.
         """
         self._store = store
+        self._digest = digest
         self._prefix = artifact_prefix(digest)
         self._check = check
         self._objects = {o.key: o for o in manifest.objects}
@@ -81,15 +83,7 @@ class VerifiedObjects:
         Raises:
             CorruptError: it is missing, or its bytes hash to something else.
         """
-        place = self._prefix + expected.key
-        try:
-            data = self._store.get(place, max_bytes=expected.size)
-        except NotFoundError as error:
-            raise CorruptError(place, "missing", hint=_REPAIR) from error
-        except LimitError as error:
-            raise CorruptError(place, f"longer than its {expected.size} bytes", hint=_REPAIR) from error
-        if len(data) != expected.size or Digest.of(data) != expected.sha256:
-            raise CorruptError(place, "its bytes do not match the manifest's digest", hint=_REPAIR)
+        data = read_object(self._store, self._digest, expected)
         with self._lock:
             self.hashed.add(expected.key)
         return data
@@ -113,6 +107,9 @@ class VerifiedObjects:
             if key.startswith(prefix):
                 yield ObjectInfo(key, expected.size, _NO_TIME)
 
+    def close(self) -> None:
+        """Nothing: the wrapped store stays open."""
+
     def clock(self) -> datetime:
         """The wrapped store's clock."""
         return self._store.clock()
@@ -131,4 +128,3 @@ class VerifiedObjects:
 
 
 _NO_TIME = datetime.fromtimestamp(0).astimezone()
-_REPAIR = "fetch it again with: maskreg pull <name> (or extract it again); damaged objects are replaced"

@@ -12,23 +12,15 @@ import numpy.typing as npt
 import zarr
 
 from maskreg.artifact.arrays import ArrayCheck
-from maskreg.artifact.layout import (
-    FILES,
-    GROUP,
-    MANIFEST,
-    PARTS,
-    REVERSE_FILES,
-    TENSORS,
-    artifact_prefix,
-    part_of,
-)
-from maskreg.artifact.manifest import Manifest, Object, Tensor, load_manifest, load_tensors
+from maskreg.artifact.layout import FILES, GROUP, REVERSE_FILES, TENSORS
+from maskreg.artifact.manifest import Manifest, Object, Tensor, load_tensors
 from maskreg.artifact.objects import VerifiedObjects
+from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.artifact.table import check_table
 from maskreg.codec import Codec, get_codec
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.document import parse_object
-from maskreg.errors import CorruptError, FormatError, NotFoundError, PartAbsentError
+from maskreg.errors import CorruptError, FormatError, PartAbsentError
 from maskreg.limits import LIMITS, Limits
 from maskreg.mask import Mask, TensorMask, packed_bytes
 from maskreg.progress import SILENT, Progress
@@ -84,17 +76,7 @@ class Artifact:
             NotFoundError: the store has no such artifact.
             DataError: the manifest or the tensor table is damaged, malformed or too large.
         """
-        place = artifact_prefix(digest) + MANIFEST
-        try:
-            data = store.get(place, max_bytes=limits.manifest_bytes)
-        except NotFoundError as error:
-            raise NotFoundError(
-                f"artifact {digest.short} is not in {store.url}", hint="maskreg pull <name> brings it here"
-            ) from error
-        try:
-            manifest = load_manifest(data, digest, limits)
-        except CorruptError as error:
-            raise CorruptError(place, "its bytes do not match the artifact's digest", hint=error.hint) from error
+        _, manifest = read_manifest(store, digest, limits)
         return cls(store, digest, manifest, limits)
 
     # What is here
@@ -105,21 +87,7 @@ class Artifact:
         Raises:
             CorruptError: an object is missing while others of its part are here, has another size, or is surplus.
         """
-        prefix = artifact_prefix(self.digest)
-        here = {info.key.removeprefix(prefix): info.size for info in self.store.list(prefix)}
-        listed = {o.key: o for o in self.manifest.objects}
-        for key, size in here.items():
-            if key == MANIFEST:
-                continue
-            if key not in listed:
-                raise CorruptError(prefix + key, "not an object of this artifact", hint=f"remove it: {prefix + key}")
-            if size != listed[key].size:
-                raise CorruptError(prefix + key, f"{size} bytes instead of {listed[key].size}", hint=_PULL)
-        absent = {part: [o.key for o in self._of_part(part) if o.key not in here] for part in ("", *PARTS)}
-        for part, missing in absent.items():
-            if missing and (not part or len(missing) < len(self._of_part(part))):
-                raise CorruptError(prefix + missing[0], "missing", hint=_PULL)
-        return frozenset(p for p in self.manifest.parts if not absent[p])
+        return whole_parts(self.store, self.digest, self.manifest, listing(self.store, self.digest))
 
     def require(self, part: str) -> None:
         """Make sure that a part is here.
@@ -151,7 +119,7 @@ class Artifact:
         for part in parts or ():
             self.require(part)
         checked = self.present() if parts is None else frozenset(parts)
-        self._hash([o for o in self.manifest.objects if part_of(o.key) in checked | {""}], progress, jobs)
+        self._hash(objects_of(self.manifest, checked), progress, jobs)
         return checked
 
     def verify_rest(self, *, progress: Progress = SILENT, jobs: int = 4) -> None:
@@ -160,9 +128,8 @@ class Artifact:
         Raises:
             CorruptError: the first damaged, missing or surplus object.
         """
-        here = self.present() | {""}
-        rest = [o for o in self.manifest.objects if part_of(o.key) in here and o.key not in self._objects.hashed]
-        self._hash(rest, progress, jobs)
+        here = objects_of(self.manifest, self.present())
+        self._hash([o for o in here if o.key not in self._objects.hashed], progress, jobs)
 
     # What it says
 
@@ -284,9 +251,6 @@ class Artifact:
             raise FormatError(f"manifest.json: lists no {key}")
         return self._objects.get(key, max_bytes=max_bytes)
 
-    def _of_part(self, part: str) -> list[Object]:
-        return [o for o in self.manifest.objects if part_of(o.key) == part]
-
     def _hash(self, objects: list[Object], progress: Progress, jobs: int) -> None:
         progress.start("verify", sum(o.size for o in objects))
         with ThreadPoolExecutor(jobs) as pool:
@@ -314,7 +278,6 @@ def _compared(row: Tensor) -> bool:
     return row.numel > 0 or (row.source_shape == row.target_shape and 0 in (row.source_shape or ()))
 
 
-_PULL = "maskreg pull <name> replaces what is missing or damaged"
 _HOW_MADE = {
     "delta": "it is a mask alone: extract without --mask-only to keep the values",
     "reverse": "only artifacts made by extract --reversible can be undone from the target; "

@@ -11,15 +11,17 @@ from __future__ import annotations
 import socket
 import tarfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os import getpid
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from maskreg.artifact.layout import MANIFEST, part_of
 from maskreg.artifact.manifest import Manifest, Object, load_manifest
+from maskreg.artifact.presence import listing, matches, objects_of, read_manifest, read_object, whole_parts
 from maskreg.digest import Digest
-from maskreg.document import canonical, parse_object
+from maskreg.document import parse_object
 from maskreg.errors import (
     BadRefError,
     ConflictError,
@@ -33,13 +35,13 @@ from maskreg.limits import LIMITS, Limits
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.landing import Landing, check_space
-from maskreg.registry.presence import listing, matches, objects_of, read_manifest, read_object, whole_parts
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling import settle
-from maskreg.store.reflog import RefEntry
+from maskreg.store.entry import RefEntry, sealed
 
 SCHEMA = "maskreg.export/1"
 REF = "ref.json"
+_SEAL = "sha256"
 
 _BLOCK = 512
 _MAX_PAX_BYTES = 8 << 10
@@ -81,14 +83,14 @@ def export_file(registry: Registry, ref: Ref, out: BinaryIO, *, progress: Progre
     """
     resolved = registry.resolve(ref)
     data, manifest = read_manifest(registry.store, resolved.digest)
-    parts = whole_parts(resolved.digest, manifest, listing(registry.store, resolved.digest))
+    parts = whole_parts(registry.store, resolved.digest, manifest, listing(registry.store, resolved.digest))
     if not parts:
         raise PartAbsentError(f"no part of {ref} is here", hint=f"maskreg pull {ref}")
     entries = objects_of(manifest, parts)
     name = ref.with_tag(ref.tag)
     record = {"schema": SCHEMA, "ref": str(name), "digest": resolved.digest, "card": resolved.card.to_json()}
     progress.start("export", sum(entry.size for entry in entries))
-    size = _write(out, MANIFEST, data) + _write(out, REF, _sealed(record))
+    size = _write(out, MANIFEST, data) + _write(out, REF, sealed(record, _SEAL))
     for entry in entries:
         size += _write(out, entry.key, read_object(registry.store, resolved.digest, entry))
         progress.advance(entry.size)
@@ -130,12 +132,11 @@ def import_file(
     name = ref.with_tag(ref.tag) if ref else name
     head = registry.head(name)
     _may_set(name, head, digest)
-    check_space(registry.root, manifest.size)
     progress.start("import", manifest.size)
-    visit = f"import/{socket.gethostname()}-{getpid()}-{uuid.uuid4().hex[:12]}"
+    visit = f"{socket.gethostname()}-{getpid()}-{uuid.uuid4().hex[:12]}"
     landing = Landing(registry.store, digest, visit)  # type: ignore[arg-type]
     try:
-        parts = _land(members, manifest, landing, progress)
+        parts = _land(members, manifest, landing, registry.root, progress)
         needed = objects_of(manifest, parts)
         fresh = _damaged_or_absent(registry, digest, needed)
 
@@ -168,7 +169,7 @@ def _may_set(name: Ref, head: RefEntry | None, digest: Digest) -> None:
 
 
 def _land(
-    members: Iterator[tuple[str, bytes]], manifest: Manifest, landing: Landing, progress: Progress
+    members: Iterator[tuple[str, bytes]], manifest: Manifest, landing: Landing, root: Path, progress: Progress
 ) -> frozenset[str]:
     listed = {entry.key: entry for entry in manifest.objects}
     seen: list[str] = []
@@ -180,6 +181,9 @@ def _land(
             raise FormatError(f"{key}: the objects are not in order, or one is there twice")
         if not matches(data, entry):
             raise CorruptError(key, "its bytes do not match the manifest's digest")
+        if part_of(key) not in {part_of(before) for before in seen}:
+            # Which parts are in a file shows when they come, and then each of them is in it as a whole.
+            check_space(root, sum(o.size for o in manifest.objects if part_of(o.key) == part_of(key)))
         seen.append(key)
         landing.put(entry, data)
         progress.advance(entry.size)
@@ -203,17 +207,13 @@ def _damaged_or_absent(registry: Registry, digest: Digest, needed: list[Object])
     return found
 
 
-def _sealed(record: Mapping[str, object]) -> bytes:
-    return canonical({**record, "sha256": Digest.of(canonical(record))})
-
-
 def _parse_ref(data: bytes, digest: Digest, limits: Limits) -> tuple[Ref, Card]:
     record: dict[str, Any] = parse_object(data, REF, max_bytes=limits.ref_bytes)
     if record.get("schema") != SCHEMA:
         raise FormatError(
             f"{REF}: schema {record.get('schema')!r} is not {SCHEMA}", hint="pip install --upgrade maskreg"
         )
-    if _sealed({k: v for k, v in record.items() if k != "sha256"}) != data:
+    if sealed(record, _SEAL) != data:
         raise CorruptError(REF, "its bytes do not match its digest")
     if record.get("digest") != digest:
         raise CorruptError(REF, f"it names another artifact than the manifest, which is {digest.short}")

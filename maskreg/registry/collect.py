@@ -15,23 +15,25 @@ from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.artifact.layout import ARTIFACTS, INCOMING, MANIFEST, artifact_prefix, part_of
+from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.disk import is_alive
 from maskreg.document import canonical
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.landing import INCOMING
-from maskreg.registry.presence import listing
 from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
 from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.keys import TEMPORARY
 
 if TYPE_CHECKING:
     from maskreg.registry.registry import Registry
 
-_ARTIFACTS = "artifacts/sha256/"
 _BATCH = 256
 _DELETE_AT_ONCE = 1000
-_DEBRIS = ("staging", ".tmp", INCOMING)
+_INCOMING = INCOMING.rstrip("/")
+_DEBRIS = ("staging", TEMPORARY, _INCOMING)
+_FOREIGN_LIFE = timedelta(days=1)
+# Nobody can see from here whether a process on another machine still works: its files are its sign of life.
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def collect(registry: Registry, grace: timedelta, *, dry_run: bool = False, prog
 
 def _candidates(registry: Registry, deadline: datetime) -> Iterator[tuple[Digest, dict[str, ObjectInfo]]]:
     kept = _named(registry, deadline)
-    for name, infos in groupby(registry.store.list(_ARTIFACTS), lambda info: info.key.split("/")[2]):
+    for name, infos in groupby(registry.store.list(ARTIFACTS), lambda info: info.key.split("/")[2]):
         try:
             digest = Digest(f"sha256:{name}")
         except ValueError:
@@ -182,11 +184,15 @@ def _batches(
 
 
 def _sweep(root: Path, grace: timedelta, dry_run: bool) -> tuple[int, int]:
-    oldest = time.time() - grace.total_seconds()
+    now = time.time()
     files = size = 0
     for place in _pieces(root):
         found = _files(place)
-        if _is_at_work(place) or any(status.st_mtime > oldest for status in found) or _age(place) > oldest:
+        pid = _pid_here(place)
+        oldest = now - (grace if pid is not None else max(grace, _FOREIGN_LIFE)).total_seconds()
+        if pid is not None and is_alive(pid):
+            continue
+        if any(status.st_mtime > oldest for status in found) or _age(place) > oldest or _completes_a_part(root, place):
             continue
         files += len(found)
         size += sum(status.st_size for status in found)
@@ -194,6 +200,9 @@ def _sweep(root: Path, grace: timedelta, dry_run: bool) -> tuple[int, int]:
             continue
         if place.is_dir() and not place.is_symlink():
             shutil.rmtree(place, ignore_errors=True)
+            if place.parent.parent.name == _INCOMING:
+                with suppress(OSError):
+                    place.parent.rmdir()
         else:
             with suppress(OSError):
                 place.unlink()
@@ -206,7 +215,21 @@ def _pieces(root: Path) -> Iterator[Path]:
         if folder.is_dir() and not folder.is_symlink():
             for path in sorted(folder.iterdir()):
                 # Incoming objects lie one level deeper, by who brings them.
-                yield from sorted(path.iterdir()) if name == INCOMING and path.is_dir() else [path]
+                deeper = name == _INCOMING and path.is_dir() and not path.is_symlink()
+                yield from sorted(path.iterdir()) if deeper else [path]
+
+
+def _completes_a_part(root: Path, place: Path) -> bool:
+    # Who moved these died in the middle: while they wait, readers take the part for absent, and not for damaged.
+    if place.parent.parent != root / _INCOMING:
+        return False
+    final = root / ARTIFACTS / place.parent.name
+    if not (final / MANIFEST).is_file():
+        return False
+    here = {path.relative_to(final).as_posix() for path in final.rglob("*") if path.is_file()}
+    waiting = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
+    begun = {part_of(key) for key in here - {MANIFEST}} - {""}
+    return any(part_of(key) in begun for key in waiting - here)
 
 
 def _files(place: Path) -> list[os.stat_result]:
@@ -224,10 +247,8 @@ def _age(place: Path) -> float:
     return 0.0
 
 
-def _is_at_work(place: Path) -> bool:
-    # Named HOST-PID-NONCE or PID-NONCE by whoever writes it.
+def _pid_here(place: Path) -> int | None:
+    # Named HOST-PID-NONCE by whoever writes it; None when that is another machine, or nobody says.
     head, _, _ = place.name.rpartition("-")
     host, _, pid = head.rpartition("-")
-    if not pid.isascii() or not pid.isdigit() or host not in ("", socket.gethostname()):
-        return False
-    return is_alive(int(pid))
+    return int(pid) if host == socket.gethostname() and pid.isascii() and pid.isdigit() else None

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from maskreg.artifact.layout import MANIFEST
+from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.manifest import Manifest
+from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError
-from maskreg.registry.presence import read_manifest
 from maskreg.store.base import Store
 
 if TYPE_CHECKING:
     from maskreg.catalog import Catalog
     from maskreg.store.reflog import RefEntry
 
-_ARTIFACTS = "artifacts/sha256/"
 _READERS = 16
 _BATCH = 256
 
@@ -40,32 +39,49 @@ class Index:
         problem: why the catalog is unusable or behind; None when it is neither, as far as is known.
     """
 
-    def __init__(self, url: str) -> None:
-        """Name the catalog by its SQLAlchemy URL; empty for a registry that has none."""
+    def __init__(self, url: str, fill: Callable[[Catalog], None]) -> None:
+        """Name the catalog; nothing is opened yet.
+
+        Args:
+            url: its SQLAlchemy URL; empty for a registry that has none.
+            fill: called with a catalog that was just opened, puts everything into one that lacks it.
+        """
         self.url = url
+        self._fill = fill
         self.problem: MaskregError | None = None
         self._opened: Catalog | None = None
 
     def open(self) -> Catalog | None:
         """The catalog; None when there is none, or it cannot be used (see ``problem``)."""
+        return self._open(self._fill)
+
+    def _open(self, fill: Callable[[Catalog], None]) -> Catalog | None:
         if self._opened is None and self.url and self.problem is None:
             from maskreg.catalog import Catalog
 
+            opened = None
             try:
-                self._opened = Catalog.open(self.url)
+                opened = Catalog.open(self.url)
+                fill(opened)
+                self._opened = opened
             except MaskregError as error:
                 self.problem = error
+            finally:
+                if opened is not None and self._opened is None:
+                    opened.close()
         return self._opened
 
     def must_open(self) -> Catalog:
         """The catalog, or the error that keeps it from being used."""
-        opened = self.open()
+        return self._or_raise(self.open())
+
+    def _or_raise(self, opened: Catalog | None) -> Catalog:
         if opened is None:
             raise self.problem or NotFoundError("this registry has no catalog")
         return opened
 
     def reopen(self) -> Catalog:
-        """Open the catalog again; a damaged SQLite file is set aside and made anew.
+        """Open the catalog again, as it is; a damaged SQLite file is set aside and made anew.
 
         Raises:
             MaskregError: what opening raises, when that does not help.
@@ -73,10 +89,12 @@ class Index:
         from maskreg.catalog import set_aside
 
         self.close()
-        if self.open() is None and isinstance(self.problem, CorruptError):
+        opened = self._open(_leave)
+        if opened is None and isinstance(self.problem, CorruptError):
             set_aside(self.url)
             self.problem = None
-        return self.must_open()
+            opened = self._open(_leave)
+        return self._or_raise(opened)
 
     def tell(self, write: Callable[[Catalog], None]) -> None:
         """Write to the catalog if it can be; the store holds the truth, so failing here fails nothing."""
@@ -87,6 +105,11 @@ class Index:
         except MaskregError as error:
             self.problem = error
 
+    def note_damage(self, damaged: Sequence[MaskregError]) -> None:
+        """Remember that something could not be read, and so is not to be found."""
+        if damaged:
+            self.problem = damaged[0]
+
     def close(self) -> None:
         """Close the catalog's connections and forget its problems."""
         if self._opened is not None:
@@ -94,10 +117,14 @@ class Index:
         self._opened, self.problem = None, None
 
 
+def _leave(catalog: Catalog) -> None:
+    """Whoever opens it fills it."""
+
+
 def digests_in(store: Store) -> Iterator[Digest]:
     """Artifacts of which the store holds at least the manifest."""
-    for info in store.list(_ARTIFACTS):
-        name, _, key = info.key.removeprefix(_ARTIFACTS).partition("/")
+    for info in store.list(ARTIFACTS):
+        name, _, key = info.key.removeprefix(ARTIFACTS).partition("/")
         if key == MANIFEST:
             try:
                 yield Digest(f"sha256:{name}")

@@ -9,15 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from maskreg.artifact.layout import artifact_prefix
+from maskreg.artifact.layout import artifact_prefix, incoming_prefix
 from maskreg.artifact.manifest import Object
+from maskreg.artifact.presence import matches
 from maskreg.digest import Digest
 from maskreg.disk import free_bytes, sync_folder
 from maskreg.errors import CannotCreateError, LimitError, NoSpaceError, NotFoundError
-from maskreg.registry.presence import matches
 from maskreg.store.base import Store
 
-INCOMING = "incoming"
 _MARGIN_BYTES = 64 << 20
 
 
@@ -43,8 +42,13 @@ class Landing:
             visit: who shares the place: every pull of the same artifact does.
         """
         self._store = store
-        self._prefix = f"{INCOMING}/{visit}/{digest.hex}/"
+        self._prefix = f"{incoming_prefix(digest)}{visit}/"
         self._final = artifact_prefix(digest)
+        self._admitting = False
+
+    def waiting(self) -> dict[str, int]:
+        """What waits here: key below the artifact, and bytes; not hashed."""
+        return {info.key.removeprefix(self._prefix): info.size for info in self._store.list(self._prefix)}
 
     def has(self, entry: Object) -> bool:
         """Whether the object waits here, its bytes hashed just now."""
@@ -58,8 +62,13 @@ class Landing:
         self._store.put(self._prefix + entry.key, data)
 
     def admit(self, entries: Iterable[Object]) -> None:
-        """Move objects to their places in the artifact, one rename each."""
+        """Move objects to their places in the artifact, one rename each.
+
+        Until the last is moved, the others wait here, and readers take their part for absent. So nothing that
+        waits may be removed from the first rename on.
+        """
         folders = set()
+        self._admitting = True
         try:
             for entry in entries:
                 place = self._store.path(self._final + entry.key)
@@ -70,18 +79,22 @@ class Landing:
                 folders.add(place.parent)
             for folder in folders:
                 sync_folder(folder)
+            self._admitting = False
         except OSError as error:
             raise CannotCreateError(f"cannot move objects into {self._store.root}: {error.strerror}") from error
 
     def prune(self) -> None:
         """Remove folders that are empty; what another part's interrupted pull left stays for its next one."""
-        for folder, _, _ in os.walk(self._store.root / self._prefix, topdown=False):
+        place = self._store.root / self._prefix
+        for folder in (*(Path(found) for found, _, _ in os.walk(place, topdown=False)), place.parent):
             with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+                folder.rmdir()
 
     def clear(self) -> None:
-        """Remove everything that waits here."""
-        shutil.rmtree(self._store.root / self._prefix, ignore_errors=True)
+        """Remove everything that waits here, unless moving it broke off."""
+        if not self._admitting:
+            shutil.rmtree(self._store.root / self._prefix, ignore_errors=True)
+            self.prune()
 
 
 def check_space(root: Path, needed_bytes: int) -> None:

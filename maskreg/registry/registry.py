@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.manifest import Object
+from maskreg.artifact.presence import absent, listing, objects_of, read_manifest, whole_parts
 from maskreg.digest import Digest
-from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, UsageError
+from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, TryAgainError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.identity import ensure_identity, read_identity, who
 from maskreg.registry.index import Index, Rebuilt, digests_in, forget, index_in_memory, note, readable_manifests
 from maskreg.registry.near import near_refs
-from maskreg.registry.presence import absent, listing, objects_of, read_manifest, whole_parts
+from maskreg.registry.resolved import Resolved
 from maskreg.registry.settling import PATIENCE_S, settle
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, Store, open_store
@@ -35,26 +36,6 @@ GRACE = timedelta(days=7)
 """How long garbage collection leaves alone what no name points to."""
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """What a reference means.
-
-    Attributes:
-        ref: the reference as it was asked for.
-        digest: the artifact.
-        entry: the ref log's entry; None for a pinned reference whose tag is absent or points elsewhere.
-    """
-
-    ref: Ref
-    digest: Digest
-    entry: RefEntry | None
-
-    @property
-    def card(self) -> Card:
-        """What people say about it; empty when no tag points to it."""
-        return self.entry.card if self.entry else Card()
-
-
 class Registry:
     """Artifacts and their names in one store. Nothing is read or written before a method needs it.
 
@@ -68,16 +49,18 @@ class Registry:
         patience_s: how long to wait for a garbage collection that looks at the same artifact, in seconds.
     """
 
-    def __init__(self, store: Store, *, name: str = "local", catalog_url: str = "", by: str = "") -> None:
+    def __init__(
+        self, store: Store, *, name: str = "local", root: Path | None = None, catalog_url: str = "", by: str = ""
+    ) -> None:
         """Wrap a store; ``local`` and ``remote`` are the usual ways in."""
         self.store = store
         self.name = name
         self.url = store.url
-        self.root: Path | None = getattr(store, "root", None) if name == "local" else None
+        self.root = root
         self.by = by or who()
         self.patience_s = PATIENCE_S
-        self.refs = RefLog(store, lock=self._turn if catalog_url and name != "local" else None)
-        self._index = Index(catalog_url)
+        self.refs = RefLog(store, lock=self._turn if catalog_url and root is None else None)
+        self._index = Index(catalog_url, self._ensure_filled)
         self._uuid = ""
         self._safe: bool | None = None
 
@@ -85,7 +68,7 @@ class Registry:
     def local(cls, settings: Settings) -> Registry:
         """The registry of this machine, in the settings' home; an empty one when there is nothing yet."""
         store = FileStore(settings.home)
-        return cls(store, catalog_url=f"sqlite:///{store.root / 'catalog.db'}")
+        return cls(store, root=store.root, catalog_url=f"sqlite:///{store.root / 'catalog.db'}")
 
     @classmethod
     def remote(cls, remote: Remote) -> Registry:
@@ -99,8 +82,7 @@ class Registry:
     def close(self) -> None:
         """Close the connections of the catalog and of the store."""
         self._index.close()
-        if (close := getattr(self.store, "close", None)) is not None:
-            close()
+        self.store.close()
 
     def __enter__(self) -> Registry:
         return self
@@ -119,6 +101,14 @@ class Registry:
             self._uuid = read_identity(self.store)
         return self._uuid
 
+    def check_format(self) -> None:
+        """Refuse a registry of an unknown format, before anything of it is read.
+
+        Raises:
+            ConfigError: it has a format that this version does not know.
+        """
+        self._uuid = self.uuid
+
     def ensure_uuid(self) -> str:
         """The registry's identity, given to it now when it has none."""
         if not self.uuid:
@@ -130,12 +120,12 @@ class Registry:
     @property
     def catalog(self) -> Catalog | None:
         """The catalog; None when there is none or it is unusable, then ``catalog_problem`` says why."""
-        fresh = self.root is not None and not (self.root / "catalog.db").exists()
-        opened = self._index.open()
-        if fresh and opened is not None:
-            # A lost index comes back by itself: the store has everything that is in it.
-            self._index.tell(lambda catalog: self._fill(catalog, []) and None)
-        return opened
+        return self._index.open()
+
+    @property
+    def catalog_url(self) -> str:
+        """The catalog's SQLAlchemy URL; empty when there is none."""
+        return self._index.url
 
     @property
     def catalog_problem(self) -> MaskregError | None:
@@ -162,7 +152,7 @@ class Registry:
 
     def head(self, ref: Ref) -> RefEntry | None:
         """The latest entry of a tag's log, also when it says that the tag was removed; None when there is none."""
-        self.uuid  # noqa: B018 (a registry of an unknown format is refused before anything of it is read)
+        self.check_format()
         return self.refs.head(ref)
 
     def artifact(self, digest: Digest) -> Artifact:
@@ -192,7 +182,7 @@ class Registry:
         Raises:
             UsageError: the query makes no sense.
         """
-        self.uuid  # noqa: B018
+        self.check_format()
         if (catalog := self.catalog) is not None:
             try:
                 return catalog.search(query)
@@ -200,8 +190,11 @@ class Registry:
                 raise
             except MaskregError as error:
                 self._index.problem = error
-        with index_in_memory(self.store, self.refs.heads()) as everything:
-            return everything.search(query)
+        damaged: list[CorruptError] = []
+        with index_in_memory(self.store, self.refs.heads(damaged)) as everything:
+            found = everything.search(query)
+        self._index.note_damage(damaged)
+        return found
 
     def verify(self, ref: Ref | None = None, *, progress: Progress = SILENT, jobs: int = 4) -> VerifyReport:
         """Hash every object of one artifact, or of all; damage is reported, and the rest still looked at.
@@ -230,11 +223,14 @@ class Registry:
             NotFoundError: the artifact is not here.
             CorruptError: it is here in pieces.
             ConflictError: the tag was moved meanwhile.
-            TryAgainError: a garbage collection is about to delete the artifact.
+            TryAgainError: a garbage collection is about to delete the artifact, or has begun to.
         """
         after = self.head_number(ref) if after is None else after
         data, manifest = read_manifest(self.store, digest)
-        needed = objects_of(manifest, whole_parts(digest, manifest, listing(self.store, digest)))
+        here = listing(self.store, digest)
+        if MANIFEST not in here:
+            raise self._collected(digest)
+        needed = objects_of(manifest, whole_parts(self.store, digest, manifest, here))
         return settle(
             self.store,
             digest,
@@ -246,8 +242,14 @@ class Registry:
         )
 
     def _must_have(self, digest: Digest, needed: list[Object]) -> None:
-        if lost := absent(needed, listing(self.store, digest)):
-            raise CorruptError(artifact_prefix(digest) + lost[0].key, "missing")
+        if absent(needed, listing(self.store, digest)):
+            raise self._collected(digest)
+
+    def _collected(self, digest: Digest) -> TryAgainError:
+        return TryAgainError(
+            f"a garbage collection of {self.url} deletes {digest.short} at this moment",
+            hint="run the same command again: then the artifact is there, or it is known to be gone",
+        )
 
     def head_number(self, ref: Ref) -> int:
         """Number of the latest entry of a tag's log; 0 when there is none."""
@@ -330,9 +332,7 @@ class Registry:
         Raises:
             MaskregError: there is no catalog, or it cannot be opened.
         """
-        damaged: list[MaskregError] = []
-        refs, artifacts = self._fill(self._index.reopen(), damaged)
-        return Rebuilt(refs, artifacts, tuple(damaged))
+        return self._fill(self._index.reopen())
 
     def gc(self, grace: timedelta = GRACE, *, dry_run: bool = False, progress: Progress = SILENT) -> GcReport:
         """Delete artifacts that no name points to, and what interrupted work left behind.
@@ -344,18 +344,24 @@ class Registry:
         """
         from maskreg.registry.collect import collect
 
-        self.uuid  # noqa: B018
+        self.check_format()
         return collect(self, grace, dry_run=dry_run, progress=progress)
 
     def forget(self, digest: Digest, objects: int, size: int) -> None:
         """Take a deleted artifact out of the catalog, and note how much it was (``size`` in bytes)."""
         self._index.tell(lambda catalog: forget(catalog, digest, self.by, {"objects": objects, "bytes": size}))
 
-    def _fill(self, catalog: Catalog, damaged: list[MaskregError]) -> tuple[int, int]:
-        heads = list(self.refs.heads())
-        digests = list(digests_in(self.store))
-        catalog.rebuild(heads, readable_manifests(self.store, digests, damaged))
-        return len(heads), len(digests) - len(damaged)
+    def _ensure_filled(self, catalog: Catalog) -> None:
+        # A lost index comes back by itself: the store has everything that is in it.
+        if catalog.filled_from() != self.uuid:
+            self._index.note_damage(self._fill(catalog).damaged)
+
+    def _fill(self, catalog: Catalog) -> Rebuilt:
+        lost: list[CorruptError] = []
+        unread: list[MaskregError] = []
+        manifests = readable_manifests(self.store, digests_in(self.store), unread)
+        refs, artifacts = catalog.rebuild(self.refs.heads(lost), manifests, registry=self.uuid)
+        return Rebuilt(refs, artifacts, (*lost, *unread))
 
     def _live(self, ref: Ref, head: RefEntry | None) -> RefEntry:
         if head is None:
@@ -368,7 +374,7 @@ class Registry:
         return head
 
     def _unknown(self, ref: Ref) -> NotFoundError:
-        near = near_refs(self.store, ref)
+        near = near_refs(self.refs.tags(), ref)
         hint = f"did you mean {' or '.join(near)}?" if near else "maskreg list shows what there is"
         return NotFoundError(f"there is no {ref} in {self.name} ({self.url})", hint=hint)
 

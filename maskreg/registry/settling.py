@@ -18,9 +18,9 @@ from typing import TypeVar
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.manifest import Object
+from maskreg.artifact.presence import absent, listing
 from maskreg.digest import Digest
 from maskreg.errors import TryAgainError
-from maskreg.registry.presence import absent, listing
 from maskreg.store.base import Store
 
 T = TypeVar("T")

@@ -9,14 +9,7 @@ from pathlib import Path
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.manifest import Manifest, Object
-from maskreg.artifact.reader import Artifact
-from maskreg.digest import Digest
-from maskreg.errors import ConflictError, NotFoundError, PartAbsentError, UnavailableError, UsageError
-from maskreg.progress import SILENT, Progress
-from maskreg.ref import Ref
-from maskreg.registry.landing import Landing, LocalStore, check_space
-from maskreg.registry.parallel import each
-from maskreg.registry.presence import (
+from maskreg.artifact.presence import (
     absent,
     listing,
     matches,
@@ -25,10 +18,18 @@ from maskreg.registry.presence import (
     read_object,
     whole_parts,
 )
-from maskreg.registry.registry import Registry, Resolved
+from maskreg.artifact.reader import Artifact
+from maskreg.digest import Digest
+from maskreg.errors import ConflictError, NotFoundError, PartAbsentError, UnavailableError, UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
+from maskreg.registry.landing import Landing, LocalStore, check_space
+from maskreg.registry.parallel import each
+from maskreg.registry.registry import Registry
+from maskreg.registry.resolved import Resolved
 from maskreg.registry.settling import settle
 from maskreg.settings import DEFAULT_JOBS
-from maskreg.store.base import Store
+from maskreg.store import FileStore, Store
 from maskreg.store.reflog import RefEntry
 
 DEFAULT_PARTS = ("mask", "delta")
@@ -106,7 +107,7 @@ def push(
     after = remote.head_number(there)
     digest = resolved.digest
     data, manifest = read_manifest(local.store, digest)
-    parts = whole_parts(digest, manifest, listing(local.store, digest))
+    parts = whole_parts(local.store, digest, manifest, listing(local.store, digest))
     if not parts:
         raise PartAbsentError(f"no part of {ref} is here", hint=f"maskreg pull {ref}")
     needed = objects_of(manifest, parts)
@@ -187,7 +188,7 @@ def _bring(
     fetched = _Fetched(remote.store, store, digest, progress)
 
     def name() -> RefEntry | None:
-        if note or (head and head.digest == digest and head.origin != origin):
+        if note or (head and head.digest == digest and not _set_by(head, origin)):
             return head
         after = head.n if head else 0
         return local.append(here, digest, card=resolved.card, after=after, origin=origin, action="pull")
@@ -212,7 +213,7 @@ def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origi
     if resolved.ref.digest is not None:
         tag = replace(resolved.ref, digest=None)
         return f"{tag} stays at {head.digest.short}; nothing here but its digest names {resolved.digest.short}"
-    if head.origin == origin:
+    if _set_by(head, origin):
         return ""
     raise ConflictError(
         f"{resolved.ref} is {head.digest.short} here and {resolved.digest.short} on {remote.name}, "
@@ -220,6 +221,11 @@ def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origi
         hint=f"keep yours under another tag: maskreg tag {resolved.ref} {resolved.ref.with_tag('mine')} && "
         f"maskreg rm {resolved.ref}; or pull by digest: {resolved.ref}@{resolved.digest}",
     )
+
+
+def _set_by(head: RefEntry, origin: str) -> bool:
+    # A registry without an identity has set nothing here: an empty origin says "made here".
+    return bool(origin) and head.origin == origin
 
 
 def _use_local(local: Registry, ref: Ref, parts: Collection[str] | None, note: str) -> Pulled:
@@ -283,8 +289,8 @@ class _Travelling:
 class _Sent(_Travelling):
     def bring(self, needed: list[Object], jobs: int) -> None:
         missing = absent(needed, listing(self.place, self.digest))
-        if isinstance(root := getattr(self.place, "root", None), Path):
-            check_space(root, sum(entry.size for entry in missing))
+        if isinstance(self.place, FileStore):
+            check_space(self.place.root, sum(entry.size for entry in missing))
         self.progress.start("push", sum(entry.size for entry in missing))
         each(missing, self._send, jobs)
 
@@ -301,8 +307,10 @@ class _Fetched(_Travelling):
     def bring(self, needed: list[Object], jobs: int) -> None:
         here = listing(self.place, self.digest)
         missing = {entry.key for entry in absent(needed, here)}
-        check_space(self.place.root, sum(entry.size for entry in needed if entry.key in missing))
         landing = Landing(self.place, self.digest)
+        waiting = landing.waiting()
+        to_come = [o for o in needed if o.key in missing and waiting.get(o.key) != o.size]
+        check_space(self.place.root, sum(entry.size for entry in to_come))
         landed: list[Object] = []
         self.progress.start("pull", sum(entry.size for entry in needed))
 

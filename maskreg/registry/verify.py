@@ -8,15 +8,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from maskreg.artifact.layout import MANIFEST, PARTS, artifact_prefix, part_of
-from maskreg.artifact.manifest import Manifest, Object
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.artifact.manifest import Object
+from maskreg.artifact.presence import begun_parts, listing, objects_of, read_manifest, read_object, strays
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.index import digests_in
 from maskreg.registry.parallel import each
-from maskreg.registry.presence import listing, read_manifest, read_object
-from maskreg.store.base import ObjectInfo
 
 if TYPE_CHECKING:
     from maskreg.registry.registry import Registry
@@ -27,13 +26,13 @@ class Damage:
     """Something that is wrong with what a registry holds.
 
     Attributes:
-        digest: the artifact.
+        digest: the artifact; None for an entry of the ref log.
         names: live references that point to it.
         key: the object, as the store names it.
         what: what is wrong, for people.
     """
 
-    digest: Digest
+    digest: Digest | None
     names: tuple[str, ...]
     key: str
     what: str
@@ -72,18 +71,23 @@ def verify(
         jobs: objects that are hashed at the same time.
     """
     names = defaultdict(list)
-    for entry in registry.refs.heads():
+    unreadable: list[CorruptError] = []
+    for entry in registry.refs.heads(unreadable):
         if entry.digest is not None:
             names[entry.digest].append(str(entry.ref))
     chosen = sorted({*names, *digests_in(registry.store)} if digests is None else set(digests))
     look = _Look(registry, progress, jobs)
     for digest in chosen:
         look.at(digest)
-    damaged = tuple(
-        Damage(digest, tuple(sorted(names[digest])), error.key, error.message.removeprefix(f"{error.key}: "))
-        for digest, error in sorted(look.damaged, key=lambda pair: (pair[0], pair[1].key))
-    )
-    return VerifyReport(len(chosen), look.objects, look.bytes, damaged)
+    found = [_damage(digest, names[digest], error) for digest, error in look.damaged]
+    found.sort(key=lambda damage: damage.key)
+    if digests is None:
+        found += [_damage(None, (), error) for error in unreadable]
+    return VerifyReport(len(chosen), look.objects, look.bytes, tuple(found))
+
+
+def _damage(digest: Digest | None, names: Iterable[str], error: CorruptError) -> Damage:
+    return Damage(digest, tuple(sorted(names)), error.key, error.message.removeprefix(f"{error.key}: "))
 
 
 class _Look:
@@ -107,10 +111,10 @@ class _Look:
             self.damaged.append((digest, CorruptError(place, error.message)))
             return
         here = listing(self.store, digest)
-        strays = sorted(here.keys() - {o.key for o in manifest.objects} - {MANIFEST})
-        for key in strays:
+        for key in strays(manifest, here):
             self.damaged.append((digest, CorruptError(artifact_prefix(digest) + key, "not an object of this artifact")))
-        chosen = _present(manifest, here)
+        # A part of which nothing is here was not pulled; one of which something is here has to be whole.
+        chosen = objects_of(manifest, begun_parts(self.store, digest, manifest, here))
         self.progress.start("verify", sum(entry.size for entry in chosen))
         each(chosen, lambda entry: self._hash(digest, entry), self.jobs)
 
@@ -124,9 +128,3 @@ class _Look:
             self.objects += 1
             self.bytes += entry.size
         self.progress.advance(entry.size)
-
-
-def _present(manifest: Manifest, here: dict[str, ObjectInfo]) -> list[Object]:
-    # A part of which nothing is here was not pulled; one of which something is here has to be whole.
-    begun = {part for part in PARTS if any(part_of(key) == part for key in here)}
-    return [entry for entry in manifest.objects if part_of(entry.key) in begun | {""}]

@@ -64,5 +64,8 @@ class Store(Protocol):
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects; one that is not there is no error."""
 
+    def close(self) -> None:
+        """Let go of connections; the store must not be used afterwards."""
+
     def clock(self) -> datetime:
         """The time by the clock that stamps ``ObjectInfo.modified`` (aware, UTC)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +35,7 @@ class RefEntry:
         by: who moved the tag.
         at: when, by the clock of whoever did (aware, UTC).
         write_id: random, to recognise one's own write after a lost answer.
-        origin: name of the remote that it was pulled from; empty when made here.
+        origin: uuid of the registry that it was pulled from; empty when made here.
     """
 
     project: str
@@ -91,7 +92,7 @@ class RefEntry:
             FormatError, LimitError: it is no entry, or of a version that is not known.
         """
         row = parse_object(data, key, max_bytes=LIMITS.ref_bytes)
-        if sealed({k: v for k, v in row.items() if k != SEAL}) != data:
+        if sealed(row) != data:
             raise CorruptError(key, "its bytes do not match its seal")
         if row.get("schema") != SCHEMA:
             raise FormatError(
@@ -118,9 +119,15 @@ def entry_key(ref: Ref, n: int) -> str:
     return f"{REFS}{ref.path}/{n:020d}.json"
 
 
-def sealed(row: dict[str, Any]) -> bytes:
-    """Canonical bytes of an entry with its seal: nothing else covers a ref entry, and a damaged card must not pass."""
-    return canonical({**row, SEAL: Digest.of(canonical(row))})
+def sealed(row: Mapping[str, object], name: str = SEAL) -> bytes:
+    """Canonical bytes of a document with its seal, for those that no manifest covers: a damaged card must not pass.
+
+    Args:
+        row: the document; a seal that it has already is left out.
+        name: the key of the seal.
+    """
+    bare = {key: value for key, value in row.items() if key != name}
+    return canonical({**bare, name: Digest.of(canonical(bare))})
 
 
 def _text(key: str, row: dict[str, Any], name: str) -> str:

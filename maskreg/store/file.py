@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -129,6 +130,9 @@ class FileStore:
             with self.errors("delete", str(folder)):
                 self._sync_folders(self._prune(folder))
 
+    def close(self) -> None:
+        """Nothing: every file is closed after its use."""
+
     def clock(self) -> datetime:
         """The time by the file system's clock, which on a network is not this machine's."""
         if not self.root.exists():
@@ -163,7 +167,7 @@ class FileStore:
         folder = self.root / TEMPORARY
         self._make_folder(folder)
         self._sweep(folder)
-        path = folder / f"{os.getpid()}-{uuid4().hex}"
+        path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex}"
         try:
             with path.open("xb", buffering=0) as file:
                 _write(file, data)

@@ -81,6 +81,9 @@ class MemoryStore:
             for key in clean:
                 self._objects.pop(key, None)
 
+    def close(self) -> None:
+        """Nothing: whoever else holds the store keeps its objects."""
+
     def clock(self) -> datetime:
         """The time by this machine's clock."""
         return datetime.now(UTC)

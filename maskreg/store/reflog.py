@@ -7,14 +7,14 @@ tag stands, the others are its history, and a deleted tag ends in an entry witho
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from uuid import uuid4
 
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, NotFoundError, UnavailableError
+from maskreg.errors import ConflictError, CorruptError, DataError, NotFoundError, UnavailableError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 from maskreg.store.base import Store
@@ -51,15 +51,41 @@ class RefLog:
 
     def history(self, ref: Ref) -> list[RefEntry]:
         """All entries of a tag, the oldest first. Raises as :meth:`head`."""
-        return list(self._read_many(entry_key(ref, n) for n in sorted(self._numbers(ref))))
+        entries = []
+        for found in self._read_many([entry_key(ref, n) for n in sorted(self._numbers(ref))]):
+            if not isinstance(found, RefEntry):
+                raise found
+            entries.append(found)
+        return entries
 
-    def heads(self) -> Iterator[RefEntry]:
-        """The latest entry of every tag, deleted ones too, in the order of their names. Raises as :meth:`head`."""
+    def heads(self, damaged: list[CorruptError] | None = None) -> Iterator[RefEntry]:
+        """The latest entry of every tag, deleted ones too, in the order of their names.
+
+        Args:
+            damaged: gets an error for each entry that cannot be read, which is then left out; without it the first
+                of them is raised, as by :meth:`head`.
+        """
+        keys = [f"{tag}/{n:020d}.json" for tag, n in sorted(self._latest().items())]
+        for key, found in zip(keys, self._read_many(keys), strict=True):
+            if isinstance(found, RefEntry):
+                yield found
+            elif damaged is None:
+                raise found
+            else:
+                what = found.message.removeprefix(f"{key}: ")
+                damaged.append(CorruptError(key, what, hint=found.hint))
+
+    def tags(self) -> list[Ref]:
+        """Every tag that was ever set, by the names of its entries alone; deleted ones too."""
+        paths = (tag.removeprefix(REFS).split("/") for tag in sorted(self._latest()))
+        return [Ref(project, name, tag) for project, name, tag in paths]
+
+    def _latest(self) -> dict[str, int]:
         latest: dict[str, int] = {}
         for info in self._store.list(REFS):
             if match := _ENTRY.fullmatch(info.key):
                 latest[match[1]] = max(int(match[2]), latest.get(match[1], 0))
-        return self._read_many(f"{tag}/{n:020d}.json" for tag, n in sorted(latest.items()))
+        return latest
 
     def digests(self) -> set[Digest]:
         """Digests that some tag stands at. Raises as :meth:`head`."""
@@ -74,7 +100,7 @@ class RefLog:
             digest: where the tag moves to; None deletes it.
             card: what people say about the artifact.
             by: who does it.
-            origin: name of the remote that it was pulled from; empty when made here.
+            origin: uuid of the registry that it was pulled from; empty when made here.
 
         Returns:
             The entry with number ``after + 1``: this one, or one that says the same about the artifact.
@@ -135,9 +161,14 @@ class RefLog:
     def _read(self, key: str) -> RefEntry:
         return RefEntry.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
 
-    def _read_many(self, keys: Iterable[str]) -> Iterator[RefEntry]:
-        wanted = list(keys)
+    def _read_or_error(self, key: str) -> RefEntry | DataError:
+        try:
+            return self._read(key)
+        except DataError as error:
+            return error
+
+    def _read_many(self, wanted: Sequence[str]) -> Iterator[RefEntry | DataError]:
         with ThreadPoolExecutor(_READERS) as pool:
             # In batches, so that a reader who stops early does not wait for everything.
             for start in range(0, len(wanted), _BATCH):
-                yield from pool.map(self._read, wanted[start : start + _BATCH])
+                yield from pool.map(self._read_or_error, wanted[start : start + _BATCH])

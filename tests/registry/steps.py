@@ -61,5 +61,8 @@ class Steps:
             self._step()
             self.inner.delete([key])
 
+    def close(self) -> None:
+        self.inner.close()
+
     def clock(self) -> datetime:
         return self.inner.clock()

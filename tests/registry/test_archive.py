@@ -297,3 +297,16 @@ def _same_members(one: bytes, other: bytes) -> bool:
 def test_anything_else_is_refused(empty: Registry, data: bytes) -> None:
     with pytest.raises(DataError):
         read(empty, data)
+
+
+def test_a_file_of_the_mask_alone_needs_room_for_it_alone(
+    local: Registry, remote: Registry, digest: Digest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(local, remote, REF)
+    wanted: list[int] = []
+    with new_local(tmp_path / "masks") as masks, new_local(tmp_path / "third") as third:
+        pull(masks, remote, REF, parts=("mask",))
+        data = exported(masks)
+        monkeypatch.setattr("maskreg.registry.archive.check_space", lambda root, needed: wanted.append(needed))
+        imported = import_file(third, io.BytesIO(data))
+    assert sum(wanted) == imported.bytes < local.artifact(digest).manifest.size

@@ -167,15 +167,15 @@ def test_what_interrupted_work_left_goes(local: Registry, digest: Digest) -> Non
     old = [
         debris(root, f"staging/{dead}", days=8),
         debris(root, "staging/elsewhere-1-abc", days=8),
-        debris(root, f"incoming/pull/{digest.hex}", days=8),
-        debris(root, f"incoming/import/{dead}", days=8),
+        debris(root, f"incoming/{digest.hex}/pull", days=8),
+        debris(root, f"incoming/{digest.hex}/{dead}", days=8),
     ]
     young = [
         debris(root, f"staging/{dead}2", days=6),
         debris(root, f"staging/{host}-{os.getpid()}-abc", days=8),
-        debris(root, "incoming/pull/" + "0" * 64, days=6),
+        debris(root, "incoming/" + "0" * 64 + "/pull", days=6),
     ]
-    lost = root / ".tmp" / f"{2**22 + 1}-abc"
+    lost = root / ".tmp" / f"{host}-{2**22 + 1}-abc"
     lost.write_bytes(b"123")
     os.utime(lost, (1, 1))
     rehearsed = local.gc(dry_run=True)
@@ -217,3 +217,19 @@ def test_one_name_of_two_is_enough(local: Registry, digest: Digest) -> None:
     assert local.gc(NOW).collected == ()
     local.remove(Ref.parse("second"))
     assert len(local.gc(NOW).collected) == 1
+
+
+def test_what_another_host_may_still_be_writing_stays_for_a_day(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    dead = f"{socket.gethostname()}-{2**22 + 1}-abc"
+    running = [
+        debris(local.root, "staging/elsewhere-1-abc", days=0.9),
+        debris(local.root, ".tmp/elsewhere-1-abc", days=0.9),
+        debris(local.root, f"incoming/{digest.hex}/pull", days=0.9),
+    ]
+    mine = debris(local.root, f"staging/{dead}", days=0.1)
+    stale = debris(local.root, "staging/elsewhere-2-abc", days=1.1)
+    local.gc(NOW)
+    assert all(place.exists() for place in running)
+    assert not mine.exists()
+    assert not stale.exists()

@@ -268,7 +268,7 @@ def test_killed_at_every_step_of_the_local_side(empty: Registry, remote: Registr
     assert isinstance(empty.store, FileStore)
     k, finished = 0, False
     while not finished:
-        dying = Registry(LocalSteps(empty.store, at=k), by="bob@there")
+        dying = Registry(LocalSteps(empty.store, at=k), root=empty.root, by="bob@there")
         try:
             pull(dying, remote, REF, jobs=1)
             finished = True
@@ -322,3 +322,34 @@ def test_kill_9_and_the_next_pull_goes_on(local: Registry, digest: Digest, tmp_p
     with new_local(tmp_path / "victim") as victim:
         assert victim.verify().ok
         assert victim.resolve(REF).digest == digest
+
+
+def test_a_remote_without_identity_does_not_move_what_was_set_here(
+    empty: Registry, remote: Registry, pushed: Digest
+) -> None:
+    assert empty.root is not None
+    mine = write(empty.root, pair(1), parts=("mask", "delta"))
+    empty.publish(REF, mine, card=CARD)
+    remote.store.delete(["maskreg.json"])
+    with pytest.raises(ConflictError):
+        pull(empty, second(remote), REF)
+    assert empty.resolve(REF).digest == mine
+
+
+def test_a_resumed_pull_needs_room_for_the_rest_alone(
+    empty: Registry, remote: Registry, pushed: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = 0
+
+    def free(root: Path, needed_bytes: int) -> None:
+        nonlocal wanted
+        wanted = needed_bytes
+
+    monkeypatch.setattr("maskreg.registry.transfer.check_space", free)
+    with pytest.raises(Killed):
+        pull(empty, Registry(Steps(remote.store, at=12, dies=True), name="lab"), REF, jobs=1)
+    whole = wanted
+    landed = sum(p.stat().st_size for p in Path(str(empty.root)).glob("incoming/**/*") if p.is_file())
+    pull(empty, remote, REF)
+    assert landed > 0
+    assert wanted == whole - landed

@@ -346,3 +346,12 @@ def test_a_safe_store_needs_no_turns(local: Registry, digest: Digest, tmp_path: 
         assert registry.catalog is None
         assert registry.catalog_problem is not None
         assert [f.digest for f in registry.search(Query())] == [digest]
+
+
+def test_a_remote_may_be_called_local(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'c.db'}"
+    with Registry.remote(Remote("local", str(tmp_path / "s"), database)) as registry:
+        assert registry.root is None
+    careless = Registry(Forgetful(tmp_path / "s"), name="local", catalog_url=database)
+    with careless, pytest.raises(ConfigError, match="has to be PostgreSQL"):
+        careless.append(REF, Digest.of(b"a"), card=CARD, after=0)

@@ -11,7 +11,7 @@ import pytest
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, NotFoundError, TryAgainError
+from maskreg.errors import NotFoundError, TryAgainError
 from maskreg.registry import Registry
 from maskreg.registry.collect import GcReport
 from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
@@ -156,7 +156,7 @@ def test_restore_at_every_step_of_a_collection(here: Registry) -> None:
 
         def restores(store: MemoryStore = store) -> None:
             # Too late is no success: the artifact is being deleted, or was.
-            with suppress(TryAgainError, NotFoundError, CorruptError):
+            with suppress(TryAgainError, NotFoundError):
                 over(store).restore(REF)
 
         do_gc(Steps(store, at=k, then=restores))
@@ -173,7 +173,7 @@ def test_collection_at_every_step_of_a_restore(here: Registry) -> None:
         store = orphan(here)
         try:
             over(Steps(store, at=k, then=lambda s=store: do_gc(s))).restore(REF)  # type: ignore[misc]
-        except (TryAgainError, NotFoundError, CorruptError):
+        except (TryAgainError, NotFoundError):
             do_push(here, store)
         assert_sound(store)
 

@@ -270,3 +270,18 @@ def test_an_entry_that_nobody_could_read_is_not_written(store: Store) -> None:
     with pytest.raises(FormatError, match="by is not a printable text"):
         log.append(REF, after=0, digest=A, card=CARD, by="a\nb")
     assert list(store.list("")) == []
+
+
+def test_a_damaged_entry_is_collected_or_raised(store: Store) -> None:
+    log = RefLog(store)
+    for name in ("a", "b"):
+        log.append(Ref.parse(name), after=0, digest=A, card=CARD, by="ada")
+    key = entry_key(Ref.parse("a"), 1)
+    store.put(key, b"{}")
+    damaged: list[CorruptError] = []
+    assert [entry.ref.name for entry in log.heads(damaged)] == ["b"]
+    assert [error.key for error in damaged] == [key]
+    assert [ref.name for ref in log.tags()] == ["a", "b"]
+    for fails in (lambda: list(log.heads()), log.digests):
+        with pytest.raises(DataError):
+            fails()

@@ -33,5 +33,8 @@ class Wrapped:
     def delete(self, keys: Iterable[str]) -> None:
         self.store.delete(keys)
 
+    def close(self) -> None:
+        self.store.close()
+
     def clock(self) -> datetime:
         return self.store.clock()

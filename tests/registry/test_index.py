@@ -1,0 +1,99 @@
+"""The index beside the store: lost or never filled it comes back, and what cannot be read is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from maskreg.catalog import Catalog, Query
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError, UnavailableError
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.transfer import push
+from tests.registry.conftest import REF, new_local
+
+NAMES = {"qwen3-8b-opd", "second", "third"}
+
+
+@pytest.fixture
+def home(local: Registry, digest: Digest) -> Path:
+    """The home of a registry with two names, without its catalog."""
+    assert local.root is not None
+    local.tag(REF, Ref.parse("second"))
+    local.close()
+    for path in local.root.glob("catalog.db*"):
+        path.unlink()
+    return local.root
+
+
+def found(registry: Registry) -> set[str]:
+    return {row.name for row in registry.search(Query())}
+
+
+def test_a_tag_as_the_first_act_after_the_loss(home: Path) -> None:
+    with new_local(home) as again:
+        again.tag(REF, Ref.parse("third"))
+    with new_local(home) as later:
+        assert later.catalog is not None
+        assert found(later) == NAMES
+
+
+def test_a_catalog_that_was_made_and_not_filled(home: Path) -> None:
+    Catalog.open(f"sqlite:///{home / 'catalog.db'}").close()
+    with new_local(home) as again:
+        again.tag(REF, Ref.parse("third"))
+        assert found(again) == NAMES
+
+
+def test_filling_that_breaks_off_is_done_by_the_next(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def down(*_: object) -> None:
+        raise UnavailableError("the disk is away")
+
+    with monkeypatch.context() as patched, new_local(home) as first:
+        patched.setattr("maskreg.registry.registry.digests_in", down)
+        assert first.catalog is None
+        assert isinstance(first.catalog_problem, UnavailableError)
+    with new_local(home) as second:
+        assert second.catalog is not None
+        assert found(second) == NAMES - {"third"}
+
+
+def test_a_full_catalog_is_not_filled_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_local(home) as first:
+        first.tag(REF, Ref.parse("third"))
+        assert first.catalog_url == f"sqlite:///{home / 'catalog.db'}"
+    monkeypatch.delattr("maskreg.registry.registry.digests_in")
+    with new_local(home) as again:
+        assert found(again) == NAMES
+
+
+def damage_entry(registry: Registry) -> str:
+    key = f"refs/{Ref.parse('second').path}/{1:020d}.json"
+    data = registry.store.get(key, max_bytes=1 << 20)
+    registry.store.put(key, data.replace(b"ada@here", b"eve@here"))
+    return key
+
+
+def test_one_damaged_entry_is_reported_and_the_rest_looked_at(home: Path, digest: Digest) -> None:
+    with new_local(home) as registry:
+        key = damage_entry(registry)
+        report = registry.verify()
+        assert [(d.digest, d.names, d.key) for d in report.damaged] == [(None, (), key)]
+        assert report.artifacts == 1
+        assert report.objects > 0
+        rebuilt = registry.rebuild()
+        assert (rebuilt.refs, rebuilt.artifacts, len(rebuilt.damaged)) == (1, 1, 1)
+        assert isinstance(rebuilt.damaged[0], CorruptError)
+        assert found(registry) == {REF.name}
+        with pytest.raises(CorruptError):
+            registry.gc()
+
+
+def test_search_without_a_catalog_notes_the_damaged_entry(local: Registry, home: Path, remote: Registry) -> None:
+    push(local, remote, REF)
+    push(local, remote, Ref.parse("second"))
+    damage_entry(remote)
+    assert found(remote) == {REF.name}
+    assert isinstance(remote.catalog_problem, CorruptError)
