@@ -15,7 +15,8 @@ from maskreg.errors import CorruptError, PartAbsentError
 from maskreg.registry import Registry
 from maskreg.registry.archive import export_file, import_file
 from maskreg.registry.transfer import pull, push
-from tests.registry.conftest import REF, new_local
+from maskreg.store import FileStore
+from tests.registry.conftest import REF
 from tests.registry.steps import Killed
 
 
@@ -51,7 +52,8 @@ def test_killed_between_two_moves(
 
     left, finished, pieces = 0, False, 0
     while not finished:
-        with new_local(tmp_path / str(left)) as home:
+        folder = tmp_path / str(left)
+        with Registry(FileStore(folder), root=folder) as home:
             pull(home, remote, REF, parts=("mask",))
             with monkeypatch.context() as patched:
                 Dies(patched, left)
