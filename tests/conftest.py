@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.demo import demo
 from tests.servers import postgres, s3_server
 
-__all__ = ["postgres", "s3_server"]
+__all__ = ["demo", "postgres", "s3_server"]
 
 _FOREIGN = ("AWS_", "MASKREG_", "XDG_", "HF_", "HUGGINGFACE_", "PG", "BOTO_")
 

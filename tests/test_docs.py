@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 from maskreg_cli.main import COMMANDS
 
-from tests.e2e.test_demo import demo
 from tests.servers import Postgres, S3Server
-
-__all__ = ["demo"]
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

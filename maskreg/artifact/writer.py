@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -17,7 +18,17 @@ import numpy.typing as npt
 import zarr
 
 from maskreg.artifact.arrays import GrowingArray
-from maskreg.artifact.layout import FILES, GROUP, MANIFEST, PARTS, REVERSE_FILES, TENSORS, artifact_prefix, part_of
+from maskreg.artifact.layout import (
+    FILES,
+    GROUP,
+    MANIFEST,
+    PARTS,
+    REVERSE_FILES,
+    TENSORS,
+    artifact_prefix,
+    incoming_prefix,
+    part_of,
+)
 from maskreg.artifact.manifest import (
     ENCODER,
     SCHEMA,
@@ -280,15 +291,24 @@ class ArtifactWriter:
         except OSError:
             if not place.is_dir():
                 raise
-            self._heal(place, objects)
+            self._heal(digest, place, objects)
         sync_folder(place.parent)
 
-    def _heal(self, place: Path, objects: tuple[Object, ...]) -> None:
-        for key in [*(o.key for o in objects), MANIFEST]:
-            fresh, there = self._staging / key, place / key
-            if not there.is_file() or there.read_bytes() != fresh.read_bytes():
-                there.parent.mkdir(parents=True, exist_ok=True)
-                fresh.replace(there)
+    def _heal(self, digest: Digest, place: Path, objects: tuple[Object, ...]) -> None:
+        # From a place where readers look for what is about to be moved: a kill in between leaves no broken part.
+        waiting = self._root / incoming_prefix(digest) / self._staging.name
+        waiting.parent.mkdir(parents=True, exist_ok=True)
+        self._staging.rename(waiting)
+        try:
+            for key in [*(o.key for o in objects), MANIFEST]:
+                fresh, there = waiting / key, place / key
+                if not there.is_file() or there.read_bytes() != fresh.read_bytes():
+                    there.parent.mkdir(parents=True, exist_ok=True)
+                    fresh.replace(there)
+        finally:
+            shutil.rmtree(waiting)
+            with contextlib.suppress(OSError):  # somebody else's objects wait there too
+                waiting.parent.rmdir()
 
     def _append_whole(self, name: str, data: bytes) -> int:
         if name not in self._whole:

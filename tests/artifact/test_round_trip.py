@@ -123,3 +123,5 @@ def test_writing_again_heals_what_is_there(tmp_path: Path) -> None:
     (folder / "tensors.json").write_bytes(b"{}")
     assert write(tmp_path, pair()) == digest
     check(open_at(tmp_path, digest), pair())
+    assert open_at(tmp_path, digest).verify() == {"mask", "delta", "reverse"}
+    assert [p for p in tmp_path.rglob("*") if "incoming" in p.parts and p.is_file()] == []

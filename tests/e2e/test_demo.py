@@ -4,19 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of a short demo, and what it printed."""
-    folder = tmp_path_factory.mktemp("demo") / ".demo"
-    command: list[str | Path] = [sys.executable, ROOT / "scripts/demo_journey.py", "--dir", folder]
-    done = subprocess.run([*command, "--training-steps", "4", "--steps", "3"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder, done.stdout + done.stderr
 
 
 def test_the_colleague_holds_the_same_bytes(demo: tuple[Path, str]) -> None:

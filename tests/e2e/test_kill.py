@@ -13,7 +13,7 @@ KILLS = 10
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    yield set_up(Path(tmp_path_factory.mktemp("kill")), mebibytes=32)
+    yield set_up(Path(tmp_path_factory.mktemp("kill")), mebibytes=16)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
