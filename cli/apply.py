@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -17,6 +16,8 @@ from maskreg.ref import Ref
 
 from .command import Command
 from .output import Output, human_bytes
+from .targets import occupied
+from .values import OUT
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 )
 @click.argument("ref_text", metavar="[REF|-]", required=False, default="-")
 @click.option("--source", metavar="CKPT", help="Checkpoint to patch: file, directory or hub id.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Where the result goes; ./<name> when left out.")
+@click.option("-o", "--out", type=OUT, help="Where the result goes; ./<name> when left out.")
 @click.option("--device", default="cpu", show_default=True, help="Where to decode: cpu or cuda.")
 @click.option("--revert", is_flag=True, help="Turn the target back into the source.")
 @click.option("--force", is_flag=True, help="Replace an output that exists.")
@@ -72,7 +73,7 @@ def command(
         here, ref, artifact = _find(output, chosen, ref_text, progress)
         side = artifact.manifest.target if revert else artifact.manifest.source
         place = out or Path(ref.name)
-        if os.path.lexists(place) and not force:
+        if occupied(place) and not force:
             raise OutputExistsError(f"{place} exists already", hint=f"{_again(ref, revert)} -o OTHER, or add --force")
 
         def run(checkpoint: Checkpoint) -> Applied:

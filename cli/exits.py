@@ -21,6 +21,7 @@ from maskreg.errors import (
 )
 
 BUG = 70
+CANNOT_WRITE = 73
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 TERMINATED = 143
@@ -45,6 +46,11 @@ _SYSTEM: Mapping[int, tuple[int, str]] = {
     errno.ENOSPC: (73, "NO_SPACE"),
     errno.EDQUOT: (73, "NO_SPACE"),
     errno.EROFS: (73, "CANNOT_CREATE"),
+    # Whether it was to be read or written cannot be told here; commands that write say so themselves.
+    errno.ENAMETOOLONG: (66, "NOT_FOUND"),
+    errno.ELOOP: (66, "NOT_FOUND"),
+    errno.ENOTDIR: (66, "NOT_FOUND"),
+    errno.EISDIR: (66, "NOT_FOUND"),
     errno.EACCES: (77, "DENIED"),
     errno.EPERM: (77, "DENIED"),
 }

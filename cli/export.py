@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from maskreg.ref import Ref
 
 from .command import Command
 from .output import Output, human_bytes
+from .targets import NO_PLACE, must_be_a_file, occupied
 from .values import REF
 
 
@@ -35,6 +37,8 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
 
     The file appears when it is whole; every object is hashed on the way.
     """
+    if not out:
+        raise click.UsageError("an empty text names no file")
     if out == "-" and output.json:
         raise click.UsageError("stdout cannot hold the archive and JSON; write the archive to a file")
     if out == "-" and sys.stdout.isatty():
@@ -65,8 +69,10 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
 
 @contextmanager
 def _whole(path: Path, force: bool) -> Iterator[BinaryIO]:
-    if os.path.lexists(path) and not force:
-        raise OutputExistsError(f"{path} exists already", hint="choose another name, or add --force")
+    if occupied(path):
+        must_be_a_file(path)
+        if not force:
+            raise OutputExistsError(f"{path} exists already", hint="choose another name, or add --force")
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("xb") as file:
@@ -74,10 +80,12 @@ def _whole(path: Path, force: bool) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if error.filename != str(draft):
+    except OSError as error:
+        if error.filename != str(draft) or error.errno not in NO_PLACE:
             raise
-        raise CannotCreateError(f"{path}: there is no directory {path.parent}") from error
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        why = f"there is no directory {path.parent}" if missing else error.strerror
+        raise CannotCreateError(f"{path}: {why}") from error
     finally:
         with suppress(OSError):
             draft.unlink()

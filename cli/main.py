@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from types import FrameType
 
 import click
@@ -15,7 +16,7 @@ import click
 import maskreg
 
 from .command import LazyGroup
-from .exits import BROKEN_PIPE, BUG, INTERRUPTED, TERMINATED, Failure, failure
+from .exits import BROKEN_PIPE, BUG, CANNOT_WRITE, INTERRUPTED, TERMINATED, Failure, failure
 from .output import Output
 
 COMMANDS = {
@@ -81,19 +82,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    _stand_in()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
     output = Output(debug=os.environ.get("MASKREG_DEBUG", "") not in ("", "0"))
+    status = 0
     try:
         status = _run(args, output)
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
         status = BROKEN_PIPE
-    if status == BROKEN_PIPE:
-        _discard_output()
+    except OSError as error:
+        # What is left in a buffer cannot be written, so the command has not done what it was asked for.
+        status = status or _untold(error, output)
+    _discard_output()
     return status
 
 
@@ -110,23 +115,48 @@ def _run(args: list[str], output: Output) -> int:
 
 
 def _tell(error: BaseException, told: Failure, args: list[str], output: Output) -> int:
-    if output.debug:
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    elif told.exit == BUG:
-        told = Failure(told.code, told.message, f"report this with {_trace_file(error)}", BUG)
-    output.failure(told.message, told.hint)
-    # When the arguments could not be parsed, nobody has seen the option yet.
-    if (output.json or "--json" in args) and not output.reported:
-        output.document({"error": told.to_json()})
+    try:
+        if output.debug:
+            click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        elif told.exit == BUG:
+            told = Failure(told.code, told.message, _report(error), BUG)
+        output.failure(told.message, told.hint)
+        # When the arguments could not be parsed, nobody has seen the option yet.
+        if (output.json or "--json" in args) and not output.reported:
+            output.document({"error": told.to_json()})
+    except BrokenPipeError:
+        raise
+    except OSError:
+        # Nowhere to say it; the exit code still does.
+        return told.exit
     return told.exit
 
 
-def _trace_file(error: BaseException) -> str:
-    handle, path = tempfile.mkstemp(prefix="maskreg-trace-", suffix=".txt")
-    with os.fdopen(handle, "w") as file:
-        file.write(f"maskreg {maskreg.__version__}, python {sys.version.split()[0]}, {sys.platform}\n")
-        file.write("".join(traceback.format_exception(error)))
-    return path
+def _report(error: BaseException) -> str:
+    try:
+        handle, path = tempfile.mkstemp(prefix="maskreg-trace-", suffix=".txt")
+        with os.fdopen(handle, "w") as file:
+            file.write(f"maskreg {maskreg.__version__}, python {sys.version.split()[0]}, {sys.platform}\n")
+            file.write("".join(traceback.format_exception(error)))
+    except OSError:
+        return "run it again with --debug, and report what it says"
+    return f"report this with {path}"
+
+
+def _stand_in() -> None:
+    # A stream that was closed before the start is None: an empty one takes its place.
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+
+
+def _untold(error: OSError, output: Output) -> int:
+    with suppress(OSError):
+        output.failure(f"the output could not be written: {error.strerror or error}")
+    return CANNOT_WRITE
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
@@ -135,11 +165,11 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 
 def _discard_output() -> None:
-    # Nobody reads any more: the interpreter's own flush at exit must not complain.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    # What nobody takes any more: the interpreter's own flush at exit must not complain.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+            os.close(nowhere)

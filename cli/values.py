@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -84,7 +85,21 @@ class PairType(click.ParamType):  # type: ignore[type-arg] # generic in newer ve
         return key, text
 
 
+class OutType(click.Path):
+    """A path to write to."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse the empty text, which would otherwise mean the current directory."""
+        if value == "":
+            self.fail("an empty text names no file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 REF = RefType()
 RANGE = RangeType()
 DURATION = DurationType()
 PAIR = PairType()
+OUT = OutType()
