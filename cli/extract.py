@@ -70,9 +70,10 @@ def command(
     from .summary import described, summary
 
     parse_rule(rule)
+    card = Card(family, method, licence, description, dict(meta))
     here = local()
     assert here.root is not None  # the local registry is a directory
-    number = here.head_number(ref)
+    head = here.head(ref)
     with (
         closing(open_checkpoint(source, download=download)) as before,
         closing(open_checkpoint(target, download=download)) as after,
@@ -89,12 +90,15 @@ def command(
             device=device,
             progress=progress,
         )
-    card = Card(family, method, licence, description, dict(meta))
+    if head is not None and head.digest == made.digest:
+        # The same artifact again: what people said about it holds.
+        card = _merged(head.card, card)
     try:
-        here.publish(ref, made.digest, card=card, after=number)
+        here.publish(ref, made.digest, card=card, after=head.n if head else 0)
     except ConflictError as error:
         # The work is done and kept; only the name was taken meanwhile.
-        raise ConflictError(error.message, hint=f"maskreg tag {ref.name}@{made.digest} OTHER-TAG") from error
+        kept = Ref(ref.project, ref.name, digest=made.digest)
+        raise ConflictError(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
     manifest = here.artifact(made.digest).manifest
     remember(here, manifest.source.root, before.path)
     remember(here, manifest.target.root, after.path)
@@ -103,3 +107,13 @@ def command(
         output.document({**described(ref, made.digest, manifest, card), "notes": list(made.notes)})
     else:
         output.data(summary(ref, made.digest, manifest, card, notes=made.notes))
+
+
+def _merged(old: Card, new: Card) -> Card:
+    return Card(
+        new.family or old.family,
+        new.method or old.method,
+        new.licence or old.licence,
+        new.description or old.description,
+        {key: value for key, value in {**old.meta, **new.meta}.items() if value},
+    )
