@@ -218,7 +218,7 @@ def bench(folder: Path, gigabytes: float) -> Run:
 
 def check_space(folder: Path, gigabytes: float) -> None:
     """Refuse to begin what the disk cannot hold: source, target, result, and an artifact that may be as large."""
-    needed, free = int(gigabytes * 4e9) + (256 << 20), shutil.disk_usage(folder).free
+    needed, free = int(gigabytes * 4e9) + (256 << 20), free_bytes(folder)
     if free < needed:
         raise SystemExit(f"{folder} has {free / 1e9:.1f} GB free and {needed / 1e9:.1f} GB are needed; use --dir")
 
@@ -245,6 +245,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="write the runs as JSON")
     options = parser.parse_args()
     check_space(options.dir or Path(tempfile.gettempdir()), max(options.gigabytes))
+    if options.dir:
+        options.dir.mkdir(parents=True, exist_ok=True)
     runs = []
     for gigabytes in options.gigabytes:
         with tempfile.TemporaryDirectory(prefix="maskreg-bench-", dir=options.dir) as folder:
