@@ -39,6 +39,7 @@ def probe(store: Store) -> Probe:
     Raises:
         NotAllowedError: a permission is missing; the message names it.
         NotFoundError: the bucket is not there.
+        ConfigError: nothing is there that takes a write, so the bucket or the endpoint is wrong.
         UnavailableError: the store does not answer.
         CorruptError: the store does not give back what it was given.
     """

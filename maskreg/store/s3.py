@@ -39,7 +39,8 @@ class S3Store:
         options: how to talk to the service.
         connect_seconds: how long to wait for a connection.
         read_seconds: how long to wait for the next bytes of an answer.
-        attempts: how often a request is made before the service counts as unavailable.
+        attempts: how often a request is made before the service counts as unavailable. With these defaults one
+            that hangs is given up after about a minute.
 
     Raises:
         ConfigError: an endpoint with a user or password in it, a profile or CA bundle that is not there.
@@ -51,9 +52,9 @@ class S3Store:
         prefix: str = "",
         options: StoreOptions = StoreOptions(),  # noqa: B008 - a frozen value
         *,
-        connect_seconds: float = 10,
-        read_seconds: float = 60,
-        attempts: int = 5,
+        connect_seconds: float = 5,
+        read_seconds: float = 20,
+        attempts: int = 3,
     ) -> None:
         prefix = prefix.strip("/")
         _check_options(options)

@@ -90,6 +90,9 @@ def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str)
         return NotFoundError(f"there is no bucket {bucket} at {url}", hint=f"aws s3 mb s3://{bucket}")
     if code in _ELSEWHERE or status in (301, 307, 308):
         return ConfigError(what, hint=f"bucket {bucket} is in another region: set the remote's region")
+    if status == 404 and operation in ("put", "create"):
+        # Writing needs nothing to be there but the bucket.
+        return ConfigError(f"{what}: no such bucket, or a wrong endpoint", hint="maskreg config show --origin")
     if status == 404:
         return NotFoundError(f"{url}: there is no {key}" if key else f"there is no bucket {bucket} at {url}")
     if status == 501:

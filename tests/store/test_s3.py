@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -92,6 +93,20 @@ def test_a_missing_bucket_is_named(s3_server: S3Server, monkeypatch: pytest.Monk
         for write in (lambda: other.put("a", b""), lambda: other.create("a", b"")):
             with pytest.raises(NotFoundError, match="there is no bucket bucket"):
                 write()
+
+
+def test_a_write_that_nobody_takes_is_a_wrong_address() -> None:
+    with scripted(Answer(404)) as (store, _):
+        for write in (lambda: store.put("a", b""), lambda: store.create("a", b""), lambda: probe(store)):
+            with pytest.raises(ConfigError, match="no such bucket, or a wrong endpoint") as caught:
+                write()
+            assert caught.value.hint
+
+
+def test_a_hung_server_is_given_up_after_a_minute() -> None:
+    parameters = inspect.signature(S3Store).parameters
+    assert parameters["read_seconds"].default * parameters["attempts"].default <= 60
+    assert parameters["connect_seconds"].default <= 5
 
 
 def test_a_hung_server_is_unavailable_and_works_again_later(
