@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from maskreg.ref import Ref
+from maskreg.ref import Card, Ref, printable
 
 from .command import Command
 from .output import Output
@@ -41,6 +41,9 @@ def command(
     """
     if not meta and family is method is licence is description is None:
         raise click.UsageError("nothing to change: give at least one of the options")
+    # What is taken away may be anything: a card from elsewhere can hold what nobody may write here.
+    given = {key: value for key, value in meta if value}
+    Card(family or "", method or "", licence or "", description or "", given).checked()
     from .places import local, note_catalog
 
     here = local()
@@ -52,4 +55,4 @@ def command(
     for key, value in entry.card.to_json().items():
         rows = value.items() if isinstance(value, dict) else [(key, value)]
         for name, text in rows:
-            output.data(f"{name:<12} {text}")
+            output.data(printable(f"{name:<12} {text}"))

@@ -70,7 +70,7 @@ def command(
     from .summary import described, summary
 
     parse_rule(rule)
-    card = Card(family, method, licence, description, dict(meta))
+    card = Card(family, method, licence, description, dict(meta)).checked()
     here = local()
     assert here.root is not None  # the local registry is a directory
     head = here.head(ref)

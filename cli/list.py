@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maskreg.ref import Ref
+from maskreg.ref import Ref, printable
 
 from .command import Command
 from .output import Output, human_bytes
@@ -26,6 +26,8 @@ _RANGES = {
     "rlvr-overlap": "Recorded overlap with the reference mask.",
 }
 _COLUMNS = ("ref", "digest", "kind", "family", "method", "density", "ffn lift", "size", "created")
+_FIRST_TO_GO = ("digest", "created", "ffn lift", "size", "family", "kind", "method", "density")
+_GAP = 2
 
 
 def _range_options(function: Any) -> Any:
@@ -100,22 +102,33 @@ def _row(item: Found) -> dict[str, object]:
 
 def _cells(item: Found) -> tuple[str, ...]:
     lift = "-" if item.ffn_lift is None else f"{item.ffn_lift:.3f}"
-    return (
+    cells = (
         *(_ref(item), item.digest.short, item.kind, item.family or "-", item.method or "-"),
         *(f"{item.density:.4f}", lift, human_bytes(item.size), f"{item.at:%Y-%m-%d %H:%M}"),
     )
+    return tuple(map(printable, cells))
 
 
 def _table(found: Sequence[Found]) -> None:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    rows = [dict(zip(_COLUMNS, _cells(item), strict=True)) for item in found]
+    widths = {column: max(cell_len(row[column]) for row in ({column: column}, *rows)) for column in _COLUMNS}
+    shown = list(_COLUMNS)
+    for column in _FIRST_TO_GO:
+        if sum(widths[name] + _GAP for name in shown) - _GAP > console.width:
+            shown.remove(column)
     table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
+    for column in shown:
         number = column in ("density", "ffn lift", "size")
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    for item in found:
+    for row in rows:
         # Text, because a family's name is data and not markup.
-        table.add_row(*(Text(cell) for cell in _cells(item)))
-    Console().print(table)
+        table.add_row(*(Text(row[column]) for column in shown))
+    # A reference that is cut short is none: one that is wider than the terminal runs on in the next line.
+    console.width = max(console.width, widths["ref"])
+    console.print(table)

@@ -9,11 +9,13 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
 
 import click
 
 import maskreg
+from maskreg.errors import MaskregError
 
 from .command import LazyGroup
 from .exits import BROKEN_PIPE, BUG, CANNOT_WRITE, INTERRUPTED, TERMINATED, Failure, failure
@@ -119,7 +121,9 @@ def _tell(error: BaseException, told: Failure, args: list[str], output: Output) 
         if output.debug:
             click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         elif told.exit == BUG:
-            told = Failure(told.code, told.message, _report(error), BUG)
+            told = replace(told, hint=_report(error))
+        elif told.hint.startswith("maskreg pull ") and "|" not in told.hint:
+            told = replace(told, hint=_instead_of_pulling() or told.hint)
         output.failure(told.message, told.hint)
         # When the arguments could not be parsed, nobody has seen the option yet.
         if (output.json or "--json" in args) and not output.reported:
@@ -130,6 +134,16 @@ def _tell(error: BaseException, told: Failure, args: list[str], output: Output) 
         # Nowhere to say it; the exit code still does.
         return told.exit
     return told.exit
+
+
+def _instead_of_pulling() -> str:
+    from .places import settings
+
+    # Settings that cannot be read must not hide what went wrong.
+    with suppress(MaskregError, OSError):
+        if not settings().remotes:
+            return "extract it again, or add a remote: maskreg remote add NAME URL"
+    return ""
 
 
 def _report(error: BaseException) -> str:

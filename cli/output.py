@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from maskreg.ref import printable
+
 if TYPE_CHECKING:
     from maskreg.progress import Progress
 
@@ -49,13 +51,13 @@ class Output:
     def note(self, text: str) -> None:
         """Tell people something that is not data, unless they asked for quiet."""
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(printable(text, keep="\n\t"), err=True)
 
     def failure(self, message: str, hint: str = "") -> None:
         """Tell people what went wrong, and the next step."""
-        click.echo(f"error: {message}", err=True)
+        click.echo(printable(f"error: {message}", keep="\n\t"), err=True)
         if hint:
-            click.echo(f"  next: {hint}", err=True)
+            click.echo(printable(f"  next: {hint}", keep="\n\t"), err=True)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from maskreg.ref import printable
+
 from .output import human_bytes
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ def summary(
         lines += [_row(key, value) for key, value in sorted(card.meta.items())]
         lines += [_row("description", card.description)] if card.description else []
     lines += [_row("note", note) for note in notes]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def history(entries: Sequence[RefEntry]) -> str:
@@ -66,7 +68,7 @@ def history(entries: Sequence[RefEntry]) -> str:
         f"  {e.by}" + (f"  from {e.origin}" if e.origin else "")
         for e in entries
     ]
-    return "\n".join(["history", *rows])
+    return "\n".join(["history", *map(printable, rows)])
 
 
 def layers_in_order(layers: Mapping[str, Group]) -> dict[str, Group]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from maskreg.digest import Digest
-from maskreg.errors import BadRefError, FormatError
+from maskreg.errors import BadRefError, FormatError, UsageError
 
 DEFAULT_PROJECT = "default"
 DEFAULT_TAG = "latest"
@@ -18,6 +18,22 @@ _REF = re.compile(
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 _MAX_CHARS = 255
+_SHOWN_CHARS = 80
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_WORD_CHARS = 200
+_DESCRIPTION_CHARS = 4096
+_META_CHARS = 1024
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with everything escaped that moves a terminal's cursor, or turns its order of writing.
+
+    Args:
+        text: words from somewhere else.
+        keep: characters to leave as they are, such as a newline.
+    """
+    return _CONTROL.sub(lambda match: match[0] if match[0] in keep else ascii(match[0])[1:-1], text)
 
 
 @dataclass(frozen=True, order=True)
@@ -46,7 +62,7 @@ class Ref:
         match = _REF.fullmatch(text) if len(text) <= _MAX_CHARS + 72 else None
         if match is None or len(match["project"] or "") + len(match["name"]) > _MAX_CHARS:
             raise BadRefError(
-                f"{text!r} is not a reference",
+                f"{_shown(text)} is not a reference",
                 hint="write [project/]name[:tag][@sha256:<64 hex>]; project and name are lower-case "
                 "letters and digits, joined by '.', '_' or '-', as in team/qwen3-8b-opd:v3",
             )
@@ -74,6 +90,10 @@ class Ref:
         return f"{text}@{self.digest}" if self.digest else text
 
 
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]!r}..."
+
+
 @dataclass(frozen=True)
 class Card:
     """What people say about an artifact; it lives with a ref, never in the digest.
@@ -91,6 +111,23 @@ class Card:
     licence: str = ""
     description: str = ""
     meta: dict[str, str] = field(default_factory=dict)
+
+    def checked(self) -> Card:
+        """This card, when it may be written.
+
+        Raises:
+            UsageError: a text is too long, or holds characters that control a terminal, a newline included.
+        """
+        texts = [(k, getattr(self, k), _WORD_CHARS) for k in ("family", "method", "licence")]
+        texts.append(("description", self.description, _DESCRIPTION_CHARS))
+        for key, value in self.meta.items():
+            texts += [("a key of meta", key, _META_CHARS), (f"meta {_shown(key)}", value, _META_CHARS)]
+        for what, text, most in texts:
+            if len(text) > most:
+                raise UsageError(f"{what} has {len(text)} characters; {most} is the most")
+            if found := _CONTROL.search(text):
+                raise UsageError(f"{what} holds the control character {found[0]!a} at {found.start()}")
+        return self
 
     def to_json(self) -> dict[str, object]:
         """The card as a JSON object; empty fields are left out."""
