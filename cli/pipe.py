@@ -145,8 +145,9 @@ def _check_end(values: list[dict[str, Any]]) -> None:
     if last["schema"] != END_SCHEMA or any(v["schema"] == END_SCHEMA for v in before):
         raise PipeError("the pipe does not end with one end record: the command before it was cut off", hint=_WRITE_ONE)
     if last.get("status") != "ok":
-        code, status = str(last.get("code"))[:80], str(last.get("exit"))[:8]
-        raise PipeError(f"the command before the pipe failed ({code}, exit {status}); nothing was applied")
+        code, status = last.get("code"), str(last.get("exit"))[:8]
+        why = f"({str(code)[:80]}, exit {status})" if code else "and gave no reason"
+        raise PipeError(f"the command before the pipe failed {why}; nothing was applied")
     count = last.get("count")
     if not isinstance(count, int) or isinstance(count, bool) or count != len(before):
         raise PipeError(f"the end record counts {count!r} artifacts, the pipe holds {len(before)}", hint=_WRITE_ONE)

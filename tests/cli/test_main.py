@@ -63,10 +63,16 @@ def test_version(run: Run) -> None:
     assert run("--version").out == f"maskreg {__version__}\n"
 
 
-def test_no_command_shows_help() -> None:
-    done = subprocess.run([Path(sys.executable).with_name("maskreg")], capture_output=True, text=True)
-    assert "Commands:" in done.stdout + done.stderr
-    assert done.returncode in (0, 2)
+@pytest.mark.parametrize("group", [[], ["remote"], ["config"], ["db"]])
+def test_no_command_shows_help_as_it_is(run: Run, group: list[str]) -> None:
+    done = run(*group, status=2)
+    assert (done.out, done.err) == ("", run(*group, "--help").out)
+
+
+def test_a_text_that_is_no_reference_is_not_repeated_in_full(run: Run) -> None:
+    told = run("show", "X" * 5000, status=2).err
+    assert "X" * 80 in told
+    assert "X" * 81 not in told
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("aply", "apply"), ("lst", "list"), ("verfy", "verify")])

@@ -96,6 +96,11 @@ def test_a_failure_upstream_is_named() -> None:
         read(lines(failed))
 
 
+def test_a_failure_upstream_without_a_reason() -> None:
+    with pytest.raises(PipeError, match=r"failed and gave no reason; nothing was applied"):
+        read(lines({"schema": "maskreg.end/1", "count": 0, "status": "error"}))
+
+
 def test_every_cut_of_a_good_pipe_is_refused() -> None:
     whole = lines(GOOD, OK)
     for length in range(len(whole) - 1):
