@@ -43,11 +43,14 @@ def command(output: Output, grace: timedelta, dry_run: bool, remote: str | None)
                 "debris_files": report.debris_files,
                 "debris_bytes": report.debris_bytes,
                 "bytes": report.bytes,
+                "damaged": [error.message for error in report.damaged],
             }
         )
         return
     for item in report.collected:
         output.data(f"{item.digest}  {human_bytes(item.bytes)}")
+    for error in report.damaged:
+        output.note(f"left alone whatever it may name: {error.message}\nnext: {error.hint}")
     verb = "would delete" if dry_run else "deleted"
     debris = f", {report.debris_files} files of interrupted work" if report.debris_files else ""
     output.note(f"{verb} {len(rows)} artifacts{debris}, {human_bytes(report.bytes)}")

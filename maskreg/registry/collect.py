@@ -7,7 +7,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,9 +20,11 @@ from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.disk import is_alive
 from maskreg.document import canonical
+from maskreg.errors import CorruptError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
 from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.entry import ref_of
 from maskreg.store.keys import TEMPORARY
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class GcReport:
         spared: artifacts that were pushed, pulled or named while the collection looked at them.
         debris_files, debris_bytes: left behind by interrupted work in a local registry.
         dry_run: nothing was deleted.
+        damaged: latest entries of tags that cannot be read; whatever they may name was left alone.
     """
 
     collected: tuple[Collected, ...]
@@ -61,6 +64,7 @@ class GcReport:
     debris_files: int
     debris_bytes: int
     dry_run: bool
+    damaged: tuple[CorruptError, ...] = ()
 
     @property
     def objects(self) -> int:
@@ -77,11 +81,15 @@ def collect(registry: Registry, grace: timedelta, *, dry_run: bool = False, prog
     """Delete what no live ref points to and what is older than the grace period, by the store's clock.
 
     What a catalog knows is not asked: the store is the truth. See ``settling`` for the protocol.
+
+    Raises:
+        CorruptError: a tag of which no entry can be read, so that nothing is known of what it names.
     """
     store = registry.store
     # Without a grace period no age counts: clocks differ, and those of buckets tick in whole seconds.
     deadline = store.clock() - grace if grace else datetime.max.replace(tzinfo=UTC)
-    candidates = _candidates(registry, deadline)
+    damaged: list[CorruptError] = []
+    candidates = _candidates(registry, _spared_by_name(registry, deadline, damaged), deadline)
     collected: list[Collected] = []
     spared: list[Digest] = []
     if dry_run:
@@ -90,21 +98,22 @@ def collect(registry: Registry, grace: timedelta, *, dry_run: bool = False, prog
         progress.start("collect", 0)
         store.delete([i.key for i in store.list(MARKERS) if i.modified < store.clock() - MARKER_LIFE])
         for batch in _batches(candidates):
-            done = _collect_batch(registry, dict(batch), deadline, progress)
+            done = _collect_batch(registry, dict(batch), deadline, damaged, progress)
             collected += done
             spared += [digest for digest, _ in batch if digest not in {gone.digest for gone in done}]
     files, size = _sweep(registry.root, grace, dry_run) if registry.root else (0, 0)
-    return GcReport(tuple(collected), tuple(spared), files, size, dry_run)
+    return GcReport(tuple(collected), tuple(spared), files, size, dry_run, tuple(damaged))
 
 
-def _candidates(registry: Registry, deadline: datetime) -> Iterator[tuple[Digest, dict[str, ObjectInfo]]]:
-    kept = _named(registry, deadline)
+def _candidates(
+    registry: Registry, is_spared: Callable[[Digest], bool], deadline: datetime
+) -> Iterator[tuple[Digest, dict[str, ObjectInfo]]]:
     for name, infos in groupby(registry.store.list(ARTIFACTS), lambda info: info.key.split("/")[2]):
         try:
             digest = Digest(f"sha256:{name}")
         except ValueError:
             continue  # nothing of ours
-        if digest in kept:
+        if is_spared(digest):
             continue
         prefix = artifact_prefix(digest)
         here = {info.key.removeprefix(prefix): info for info in infos}
@@ -112,14 +121,30 @@ def _candidates(registry: Registry, deadline: datetime) -> Iterator[tuple[Digest
             yield digest, here
 
 
-def _named(registry: Registry, deadline: datetime) -> set[Digest]:
+def _spared_by_name(registry: Registry, deadline: datetime, damaged: list[CorruptError]) -> Callable[[Digest], bool]:
+    kept = _named(registry, deadline, damaged)
+    if not damaged:
+        return kept.__contains__
+    # An entry that cannot be read may name whatever its tag ever named, and whatever nobody else is known to have
+    # named; what goes is only what another tag gave up.
+    unread = {ref_of(error.key): error for error in damaged}
+    given_up: set[Digest] = set()
+    for ref in registry.refs.tags():
+        log = registry.refs.history(ref, [])
+        if not log and ref in unread:
+            raise unread[ref]
+        (kept if ref in unread else given_up).update(entry.digest for entry in log if entry.digest)
+    return lambda digest: digest in kept or digest not in given_up
+
+
+def _named(registry: Registry, deadline: datetime, damaged: list[CorruptError]) -> set[Digest]:
     # The grace period also runs from the moment a name was taken away: until then it can be restored.
     kept: set[Digest] = set()
-    for head in registry.refs.heads():
+    for head in registry.refs.heads(damaged):
         if head.digest is not None:
             kept.add(head.digest)
         if head.at > deadline and head.n > 1:
-            log = registry.refs.history(head.ref)
+            log = registry.refs.history(head.ref, damaged)
             kept.update(old.digest for old, new in pairwise(log) if new.at > deadline and old.digest)
     return kept
 
@@ -129,7 +154,11 @@ def _is_old(here: dict[str, ObjectInfo], deadline: datetime) -> bool:
 
 
 def _collect_batch(
-    registry: Registry, candidates: dict[Digest, dict[str, ObjectInfo]], deadline: datetime, progress: Progress
+    registry: Registry,
+    candidates: dict[Digest, dict[str, ObjectInfo]],
+    deadline: datetime,
+    known: list[CorruptError],
+    progress: Progress,
 ) -> list[Collected]:
     store = registry.store
     nonce = uuid.uuid4().hex
@@ -141,7 +170,10 @@ def _collect_batch(
     try:
         for marker in marked.values():
             store.put(marker, note)
-        live = registry.refs.digests()
+        damaged: list[CorruptError] = []
+        live = registry.refs.digests(damaged)
+        if fresh := [error for error in damaged if error.key not in {other.key for other in known}]:
+            raise fresh[0]
         for digest, before in candidates.items():
             here = listing(store, digest)
             if digest in live or here != before or not _is_old(here, deadline):

@@ -119,6 +119,12 @@ def entry_key(ref: Ref, n: int) -> str:
     return f"{REFS}{ref.path}/{n:020d}.json"
 
 
+def ref_of(key: str) -> Ref:
+    """The tag that the entry of this key is about."""
+    project, name, tag, _ = key.removeprefix(REFS).split("/")
+    return Ref(project, name, tag)
+
+
 def sealed(row: Mapping[str, object], name: str = SEAL) -> bytes:
     """Canonical bytes of a document with its seal, for those that no manifest covers: a damaged card must not pass.
 

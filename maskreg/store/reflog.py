@@ -7,10 +7,12 @@ tag stands, the others are its history, and a deleted tag ends in an entry witho
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from maskreg.digest import Digest
@@ -49,14 +51,9 @@ class RefLog:
         numbers = self._numbers(ref)
         return self._read(entry_key(ref, max(numbers))) if numbers else None
 
-    def history(self, ref: Ref) -> list[RefEntry]:
-        """All entries of a tag, the oldest first. Raises as :meth:`head`."""
-        entries = []
-        for found in self._read_many([entry_key(ref, n) for n in sorted(self._numbers(ref))]):
-            if not isinstance(found, RefEntry):
-                raise found
-            entries.append(found)
-        return entries
+    def history(self, ref: Ref, damaged: list[CorruptError] | None = None) -> list[RefEntry]:
+        """All entries of a tag, the oldest first; ``damaged`` and what is raised are as for :meth:`heads`."""
+        return list(self._readable([entry_key(ref, n) for n in sorted(self._numbers(ref))], damaged))
 
     def heads(self, damaged: list[CorruptError] | None = None) -> Iterator[RefEntry]:
         """The latest entry of every tag, deleted ones too, in the order of their names.
@@ -65,7 +62,9 @@ class RefLog:
             damaged: gets an error for each entry that cannot be read, which is then left out; without it the first
                 of them is raised, as by :meth:`head`.
         """
-        keys = [f"{tag}/{n:020d}.json" for tag, n in sorted(self._latest().items())]
+        yield from self._readable([f"{tag}/{n:020d}.json" for tag, n in sorted(self._latest().items())], damaged)
+
+    def _readable(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
         for key, found in zip(keys, self._read_many(keys), strict=True):
             if isinstance(found, RefEntry):
                 yield found
@@ -87,9 +86,9 @@ class RefLog:
                 latest[match[1]] = max(int(match[2]), latest.get(match[1], 0))
         return latest
 
-    def digests(self) -> set[Digest]:
-        """Digests that some tag stands at. Raises as :meth:`head`."""
-        return {entry.digest for entry in self.heads() if entry.digest is not None}
+    def digests(self, damaged: list[CorruptError] | None = None) -> set[Digest]:
+        """Digests that some tag stands at; ``damaged`` and what is raised are as for :meth:`heads`."""
+        return {entry.digest for entry in self.heads(damaged) if entry.digest is not None}
 
     def append(self, ref: Ref, *, after: int, digest: Digest | None, card: Card, by: str, origin: str = "") -> RefEntry:
         """Move a tag, or delete it.
@@ -159,7 +158,14 @@ class RefLog:
         return [int(match[2]) for match in matches if match and match[1] == tag]
 
     def _read(self, key: str) -> RefEntry:
-        return RefEntry.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
+        try:
+            return RefEntry.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
+        except DataError as error:
+            # One that only a later version reads has a hint already, and is nothing to remove.
+            error.hint = error.hint or (
+                f"restore it from a copy, or go back to the tag's entry before it: {_removal(self._store.url, key)}"
+            )
+            raise
 
     def _read_or_error(self, key: str) -> RefEntry | DataError:
         try:
@@ -172,3 +178,11 @@ class RefLog:
             # In batches, so that a reader who stops early does not wait for everything.
             for start in range(0, len(wanted), _BATCH):
                 yield from pool.map(self._read_or_error, wanted[start : start + _BATCH])
+
+
+def _removal(url: str, key: str) -> str:
+    # For a shell, to be read before it is run.
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        return f"aws s3 rm {shlex.quote(f'{url}/{key}')}"
+    return f"rm {shlex.quote(f'{unquote(parts.path)}/{key}')}"

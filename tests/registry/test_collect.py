@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -13,11 +14,12 @@ import pytest
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Query
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError
+from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.transfer import pull, push
 from maskreg.store import FileStore
+from maskreg.store.entry import entry_key
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF
 from tests.registry.steps import Steps
@@ -233,3 +235,78 @@ def test_what_another_host_may_still_be_writing_stays_for_a_day(local: Registry,
     assert all(place.exists() for place in running)
     assert not mine.exists()
     assert not stale.exists()
+
+
+def damage(registry: Registry, ref: Ref) -> str:
+    key = entry_key(ref, registry.head_number(ref))
+    registry.store.put(key, b"{}")
+    return key
+
+
+def test_a_damaged_name_spares_what_it_may_name_and_nothing_else(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    given_up, lost = (write(local.root, pair(seed), parts=("mask", "delta")) for seed in (1, 2))
+    other = Ref.parse("other")
+    local.publish(other, given_up, card=CARD)
+    local.remove(other)
+    # Nothing but the entry that is damaged names ``lost``.
+    local.publish(REF, lost, card=CARD)
+    key = damage(local, REF)
+    rehearsed = local.gc(NOW, dry_run=True)
+    report = local.gc(NOW)
+    assert [gone.digest for gone in report.collected] == [given_up]
+    assert [error.key for error in report.damaged] == [error.key for error in rehearsed.damaged] == [key]
+    for spared in (digest, lost):
+        assert local.store.head(artifact_prefix(spared) + MANIFEST) is not None
+
+
+def test_a_damaged_step_within_the_grace_period_spares_too(local: Registry, digest: Digest, orphan: Digest) -> None:
+    local.publish(REF, orphan, card=CARD)
+    local.remove(REF)
+    local.store.put(entry_key(REF, 2), b"{}")
+    for artifact in (digest, orphan):
+        age(local, 30, artifact)
+    report = local.gc()
+    assert report.collected == ()
+    assert [error.key for error in report.damaged] == [entry_key(REF, 2)]
+
+
+def test_a_name_of_which_nothing_can_be_read_stops_a_collection(local: Registry, digest: Digest) -> None:
+    key = damage(local, REF)
+    with pytest.raises(CorruptError) as caught:
+        local.gc(NOW)
+    assert caught.value.key == key
+    assert local.root is not None
+    assert caught.value.hint.endswith(f"rm {local.root / key}")
+
+
+def test_a_name_that_is_damaged_meanwhile_stops_a_collection(local: Registry, remote: Registry, digest: Digest) -> None:
+    push(local, remote, REF)
+    remote.remove(REF)
+
+    class Damages(Steps):
+        def put(self, key: str, data: bytes) -> None:
+            if key.startswith("doomed/"):
+                damage(remote, REF)
+            super().put(key, data)
+
+    with pytest.raises(CorruptError):
+        Registry(Damages(remote.store), name="lab").gc(NOW)
+    assert list(remote.store.list(artifact_prefix(digest)))
+    assert not list(remote.store.list("doomed/"))
+
+
+def test_a_damaged_name_works_again_after_the_hint(local: Registry, digest: Digest, orphan: Digest) -> None:
+    local.publish(REF, orphan, card=CARD)
+    damage(local, REF)
+    for fails in (
+        lambda: local.resolve(REF),
+        lambda: local.remove(REF),
+        lambda: local.restore(REF),
+        lambda: local.publish(REF, orphan, card=CARD),
+    ):
+        with pytest.raises(DataError) as caught:
+            fails()
+    subprocess.run(caught.value.hint.partition(": ")[2], shell=True, check=True)
+    assert local.resolve(REF).digest == digest
+    assert local.publish(REF, orphan, card=CARD).n == 2

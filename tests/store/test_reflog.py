@@ -285,3 +285,16 @@ def test_a_damaged_entry_is_collected_or_raised(store: Store) -> None:
     for fails in (lambda: list(log.heads()), log.digests):
         with pytest.raises(DataError):
             fails()
+
+
+def test_a_damaged_entry_says_what_to_remove_and_a_newer_one_does_not(store: Store) -> None:
+    log = RefLog(store)
+    entry = log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    store.put(entry.key, b"{}")
+    with pytest.raises(DataError) as caught:
+        log.head(REF)
+    assert f"{entry.key}" in caught.value.hint
+    store.put(entry.key, sealed({"schema": "maskreg.ref-entry/9"}))
+    with pytest.raises(FormatError) as newer:
+        log.head(REF)
+    assert newer.value.hint == "pip install --upgrade maskreg"
