@@ -47,7 +47,7 @@ def test_a_stream_that_takes_or_gives_nothing(artifact: str, line: str, status: 
     assert told.count("error: ") == (status != 0 and not any(end in line for end in ("2>&-", "2>/dev/full")))
 
 
-def test_what_stays_in_a_buffer_is_missed_at_the_end(artifact: str) -> None:
+def test_an_archive_that_cannot_be_written_is_one_line(artifact: str) -> None:
     status, told = shell(f"maskreg export {REF} -o - >/dev/full")
     assert status == 73
     assert told.count("\n") == 1
