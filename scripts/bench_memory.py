@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from maskreg.disk import free_bytes
+
 MASKREG = Path(sys.executable).with_name("maskreg")
 
 SHARDS = 16
