@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import click
 
-from maskreg.errors import ConfigError
+from maskreg.errors import ConfigError, MaskregError
 
 from .command import Group
 from .output import Output
+
+if TYPE_CHECKING:
+    from maskreg.registry import Registry
 
 
 @click.group(cls=Group, example="maskreg db upgrade")
@@ -26,10 +33,11 @@ def upgrade(output: Output, remote: str | None) -> None:
     """Bring the catalog to this version's schema."""
     from maskreg.catalog import current, upgrade
 
-    url = _url(remote)
-    before = current(url)
-    upgrade(url)
-    after = current(url)
+    with _advising(remote):
+        url = _registry(remote).catalog_url
+        before = current(url)
+        upgrade(url)
+        after = current(url)
     if output.json:
         output.document({"before": before, "after": after})
     else:
@@ -43,7 +51,8 @@ def current(output: Output, remote: str | None) -> None:
     """Print the schema revision that the catalog has."""
     from maskreg.catalog import current
 
-    revision = current(_url(remote))
+    with _advising(remote):
+        revision = current(_registry(remote).catalog_url)
     if output.json:
         output.document({"revision": revision})
     else:
@@ -57,12 +66,14 @@ def check(output: Output, remote: str | None) -> None:
     """Open the catalog as any command would; exit 78 when its schema is not this version's."""
     from maskreg.catalog import Catalog, current
 
-    url = _url(remote)
-    Catalog.open(url).close()
+    with _advising(remote):
+        url = _registry(remote).catalog_url
+        Catalog.open(url).close()
+        revision = current(url)
     if output.json:
-        output.document({"revision": current(url), "usable": True})
+        output.document({"revision": revision, "usable": True})
     else:
-        output.data(f"usable, schema {current(url)}")
+        output.data(f"usable, schema {revision}")
 
 
 @command.command(example="maskreg db rebuild")
@@ -70,9 +81,8 @@ def check(output: Output, remote: str | None) -> None:
 @click.pass_obj
 def rebuild(output: Output, remote: str | None) -> None:
     """Recreate the index from the store; measurements and events stay."""
-    from .places import registry
-
-    done = registry(remote).rebuild()
+    with _advising(remote):
+        done = _registry(remote).rebuild()
     if output.json:
         damaged = [error.message for error in done.damaged]
         output.document({"refs": done.refs, "artifacts": done.artifacts, "damaged": damaged})
@@ -82,16 +92,25 @@ def rebuild(output: Output, remote: str | None) -> None:
     output.note(f"indexed {done.refs} tags and {done.artifacts} artifacts")
 
 
-def _url(remote: str | None) -> str:
-    from .places import settings
+def _registry(remote: str | None) -> Registry:
+    from .places import registry
 
-    chosen = settings()
-    if remote is None:
-        return f"sqlite:///{chosen.home / 'catalog.db'}"
-    found = chosen.remote(remote)
-    if not found.catalog:
+    found = registry(remote)
+    if not found.catalog_url:
         raise ConfigError(
             f"{found.name} has no catalog of its own; its store is the registry",
             hint=f"maskreg config set remotes.{found.name}.catalog postgresql+psycopg://HOST/DATABASE",
         )
-    return found.catalog
+    return found
+
+
+@contextmanager
+def _advising(remote: str | None) -> Iterator[None]:
+    from .places import catalog_step
+
+    try:
+        yield
+    except MaskregError as error:
+        if error.hint.startswith("maskreg db "):
+            error.hint = catalog_step(error, remote)
+        raise

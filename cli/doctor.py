@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +17,12 @@ from .command import Command
 from .output import Output, human_bytes
 
 if TYPE_CHECKING:
+    from maskreg.errors import CorruptError
+    from maskreg.registry import Registry
     from maskreg.settings import Remote, Settings
 
 _LOW_BYTES = 5 << 30
+_SHOWN = 3
 _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 
@@ -90,12 +93,34 @@ def _registry(chosen: Settings) -> Finding:
     here = local(chosen)
     if not chosen.home.exists():
         return Finding("registry", "ok", f"{chosen.home}, not there yet")
-    tags = [entry for entry in here.refs.heads() if not entry.deleted]
-    return Finding("registry", "ok", f"{chosen.home}, {len(tags)} tags")
+    return _names("registry", here, str(chosen.home))
+
+
+def _names(what: str, there: Registry, good: str) -> Finding:
+    from maskreg.registry.index import digests_in
+
+    there.check_format()
+    damaged: list[CorruptError] = []
+    live = [entry for entry in there.refs.heads(damaged) if not entry.deleted]
+    if damaged:
+        detail = f"{len(damaged)} damaged names: {_few([error.message for error in damaged])}"
+        return Finding(what, "bad", detail, damaged[0].hint)
+    here = set(digests_in(there.store))
+    if lost := [str(entry.ref) for entry in live if entry.digest not in here]:
+        again = f"maskreg pull {lost[0]}, or maskreg rm -y {lost[0]}"
+        if there.root is None:
+            again = f"maskreg push --remote {there.name} {lost[0]}"
+        detail = f"{len(lost)} names without their artifact: {_few(lost)}"
+        return Finding(what, "bad", detail, again)
+    return Finding(what, "ok", f"{good}, {len(live)} tags")
+
+
+def _few(items: Sequence[str]) -> str:
+    return ", ".join([*items[:_SHOWN], *(["..."] if len(items) > _SHOWN else [])])
 
 
 def _catalog(chosen: Settings) -> Finding:
-    from .places import local
+    from .places import catalog_step, local
 
     if not chosen.home.exists():
         return Finding("catalog", "ok", "not there yet")
@@ -103,7 +128,7 @@ def _catalog(chosen: Settings) -> Finding:
     if here.catalog is None:
         problem = here.catalog_problem
         detail = f"unusable, lists are read from the store: {problem.message if problem else 'no reason known'}"
-        return Finding("catalog", "bad", detail, "maskreg db rebuild")
+        return Finding("catalog", "bad", detail, catalog_step(problem, None))
     return Finding("catalog", "ok", "usable")
 
 
@@ -117,6 +142,7 @@ def _disk(home: Path) -> Finding:
 
 def _remote(chosen: Settings, remote: Remote) -> Finding:
     from .places import probed
+    from .places import remote as opened
 
     what = f"remote {remote.name}"
     if chosen.offline:
@@ -124,7 +150,7 @@ def _remote(chosen: Settings, remote: Remote) -> Finding:
     found = probed(remote)
     detail = f"{remote.url}: put, get, list, delete work; create-only writes are {found.create_only}"
     if remote.keeps_tags(found.safe):
-        return Finding(what, "ok", detail)
+        return _names(what, opened(chosen, remote.name), detail)
     return Finding(what, "bad", f"{detail}; {found.reason}", f"maskreg remote remove {remote.name}")
 
 

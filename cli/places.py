@@ -75,5 +75,12 @@ def remember(here: Registry, root: str, path: Path) -> None:
 def note_catalog(output: Output, used: Registry) -> None:
     """Say so when the catalog could not be used or written: the store is right, the index is behind."""
     if used.catalog_problem is not None:
-        again = "maskreg db rebuild" + ("" if used.root else f" --remote {used.name}")
+        again = catalog_step(used.catalog_problem, "" if used.root else used.name)
         output.note(f"note: the catalog of {used.name} was not used: {used.catalog_problem}; then: {again}")
+
+
+def catalog_step(problem: MaskregError | None, remote: str | None) -> str:
+    """What to run against a problem of a catalog; the catalog itself does not know which remote it belongs to."""
+    # Any other advice, such as a database to create, is told where the error is; afterwards the index is behind.
+    step = problem.hint if problem and problem.hint.startswith("maskreg db ") else "maskreg db rebuild"
+    return f"{step} --remote {remote}" if remote else step

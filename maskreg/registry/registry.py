@@ -16,6 +16,7 @@ from maskreg.digest import Digest
 from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, TryAgainError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
+from maskreg.registry.home import check_home
 from maskreg.registry.identity import ensure_identity, read_identity, who
 from maskreg.registry.index import Index, Rebuilt, digests_in, forget, index_in_memory, note, readable_manifests
 from maskreg.registry.near import near_refs
@@ -66,7 +67,12 @@ class Registry:
 
     @classmethod
     def local(cls, settings: Settings) -> Registry:
-        """The registry of this machine, in the settings' home; an empty one when there is nothing yet."""
+        """The registry of this machine, in the settings' home; an empty one when there is nothing yet.
+
+        Raises:
+            ConfigError: the home can be no folder.
+        """
+        check_home(settings.home)
         store = FileStore(settings.home)
         return cls(store, root=store.root, catalog_url=f"sqlite:///{store.root / 'catalog.db'}")
 

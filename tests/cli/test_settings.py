@@ -11,6 +11,7 @@ import pytest
 
 from maskreg.store import STORES, MemoryStore
 from tests.cli.conftest import Run
+from tests.servers import Postgres
 from tests.store.scripted_s3 import Answer, serve
 from tests.store.wrapped import Wrapped
 
@@ -149,3 +150,56 @@ def test_doctor_says_what_is_bad(run: Run, artifact: str, tmp_path: Path) -> Non
     (tmp_path / "lab").write_text("a file")
     done = run("doctor", status=1)
     assert "BAD   remote lab" in done.out
+
+
+def test_doctor_finds_names_that_lead_nowhere(run: Run, artifact: str, tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    run("push", "toy-opd:v1")
+    run("export", "toy-opd:v1", "-o", tmp_path / "copy.maskpack")
+    for place in (Path(os.environ["MASKREG_HOME"]), tmp_path / "lab"):
+        (place / "artifacts" / "sha256" / artifact.removeprefix("sha256:") / "manifest.json").unlink()
+    rows = {row["what"]: row for row in run("doctor", "--json", status=1).json}
+    for what in ("registry", "remote lab"):
+        assert rows[what]["status"] == "bad"
+        assert "toy-opd:v1" in rows[what]["detail"]
+    assert rows["registry"]["hint"] == "maskreg pull toy-opd:v1, or maskreg rm -y toy-opd:v1"
+    assert rows["remote lab"]["hint"] == "maskreg push --remote lab toy-opd:v1"
+    run("rm", "-y", "toy-opd:v1")
+    run("import", tmp_path / "copy.maskpack")
+    run("push", "--remote", "lab", "toy-opd:v1")
+    assert "BAD" not in run("doctor").out
+
+
+def test_doctor_finds_a_damaged_name_and_a_damaged_identity(run: Run, artifact: str) -> None:
+    home = Path(os.environ["MASKREG_HOME"])
+    entry = next((home / "refs").rglob("*.json"))
+    entry.write_bytes(b"{}")
+    done = run("doctor", status=1)
+    assert "BAD   registry" in done.out
+    assert f"rm {entry}" in done.out
+    entry.unlink()
+    (home / "maskreg.json").write_text("{}")
+    assert "not the identity of a registry" in run("doctor", status=1).out
+
+
+def test_a_home_that_cannot_be_one_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for home in (tmp_path / "file", tmp_path / "file" / "below"):
+        monkeypatch.setenv("MASKREG_HOME", str(home))
+        for command in (("list",), ("db", "rebuild"), ("show", "toy-opd:v1")):
+            assert "MASKREG_HOME" in run(*command, status=78).err
+        assert "BAD   registry" in run("doctor", status=1).out
+
+
+def test_advice_about_a_catalog_names_its_remote(run: Run, artifact: str, postgres: Postgres, tmp_path: Path) -> None:
+    run("remote", "add", "bare", tmp_path / "bare")
+    told = run("db", "rebuild", "--remote", "bare", status=78).err
+    assert "next: maskreg config set remotes.bare.catalog" in told
+    run("remote", "add", "lab", tmp_path / "lab", "--catalog", postgres.new_database())
+    for command in ("rebuild", "check"):
+        told = run("db", command, "--remote", "lab", status=78).err
+        assert "next: maskreg db upgrade --remote lab" in told
+    assert "then: maskreg db upgrade --remote lab" in run("list", "--remote", "lab").err
+    run("db", "upgrade", "--remote", "lab")
+    run("db", "rebuild", "--remote", "lab")
+    assert run("list", "--remote", "lab").err == ""
