@@ -114,7 +114,7 @@ def test_a_hung_server_is_unavailable_and_works_again_later(
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
     with client(s3_server.endpoint, bucket) as store:
-        store.put("a", b"before")
+        store.put("kept", b"before")
     with client(s3_server.endpoint, bucket, attempts=1, seconds=0.3) as store:
         s3_server.stop()
         try:
@@ -123,7 +123,8 @@ def test_a_hung_server_is_unavailable_and_works_again_later(
             s3_server.cont()
         assert {type(error) for error in errors} == {UnavailableError}
     with client(s3_server.endpoint, bucket) as store:
-        assert store.get("a", max_bytes=10) in (b"before", b"x")
+        # Not "a": what was asked while it hung, a delete too, may be done once it goes on.
+        assert store.get("kept", max_bytes=10) == b"before"
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
