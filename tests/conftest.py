@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from tests.demo import demo
 from tests.servers import postgres, s3_server
 
 __all__ = ["demo", "postgres", "s3_server"]
+
+# A shell's background jobs ignore Ctrl-C and hand that down; the commands that tests start must not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _FOREIGN = ("AWS_", "MASKREG_", "XDG_", "HF_", "HUGGINGFACE_", "PG", "BOTO_")
 
