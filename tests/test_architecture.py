@@ -65,7 +65,7 @@ HEAVY = {"torch", "numpy", "zarr", "numba", "boto3", "sqlalchemy", "httpx", "fas
 """What the command line does not import to say how it is used."""
 
 TOP_LEVEL = {
-    "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "README.md", "cli", "compose.yaml", "maskreg",
+    "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "README.md", "cli", "compose.yaml", "docs", "maskreg",
     "migrations", "pyproject.toml", "scripts", "tests",
 }  # fmt: skip
 """What the repository's top holds, besides names that begin with a dot."""

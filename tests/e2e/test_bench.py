@@ -1,42 +1,147 @@
-"""The benchmark runs, and memory stays where it should."""
+"""The benchmark runs, its figures fit together, and memory stays where it should."""
 
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "bench_memory.py"
+import pytest
+
+from maskreg.codec import CODECS, DEFAULT_CODEC
+from tests.checkpoints import make_pair
+
+SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "bench_main.py"
 MAX_PEAK_RSS = 1_200_000_000
+PLANES = "XOR planes zstd-1"
+
+
+def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True)
+
+
+def figures(path: Path, *args: str | Path) -> Any:
+    """What the benchmark wrote with ``--json``."""
+    done = bench(*args, "--json", path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def codec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[dict[str, Any]]]:
+    """The pairs of the codec view, on small generated checkpoints."""
+    path = tmp_path_factory.mktemp("bench") / "codec.json"
+    yield figures(path, "codec", "--hidden", "384", "--threads", "1", "2", "--repeat", "1")["pairs"]
+
+
+def row(pair: dict[str, Any], name: str, threads: int = 1) -> dict[str, Any]:
+    (found,) = [row for row in pair["rows"] if row["codec"] == name and row["threads"] == threads]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_generated_pairs_move_as_much_as_they_should(codec: list[dict[str, Any]]) -> None:
+    densities = {pair["pair"]: pair["density"] for pair in codec}
+    wanted = {"generated sft": 0.93, "generated opd": 0.48, "generated rlvr": 0.23, "generated sync": 0.01}
+    assert densities == pytest.approx(wanted, rel=0.05)
+
+
+def test_every_codec_and_peer_has_a_row(codec: list[dict[str, Any]]) -> None:
+    for pair in codec:
+        assert {row["codec"] for row in pair["rows"] if row["ours"]} == set(CODECS)
+        assert pair["default_codec"] == DEFAULT_CODEC
+        peers = " ".join(row["codec"] for row in pair["rows"] if not row["ours"])
+        for name in ("planes zstd-1", "planes zstd-3", "Blosc", "gaps", "zipnn", "lmzip"):
+            assert name in peers
+        assert pair["memcpy_gb_per_s"] > 0
+
+
+def test_figures_fit_together(codec: list[dict[str, Any]]) -> None:
+    for pair in codec:
+        limit = pair["limits"]["step"]
+        assert 0 < pair["limits"]["mask"] < limit < 16
+        for row in pair["rows"]:
+            if row["missing"]:
+                assert row["bytes"] == 0
+                continue
+            assert row["bits_per_param"] == pytest.approx(8 * row["bytes"] / pair["params"])
+            assert row["over_limit"] == pytest.approx(100 * (row["bits_per_param"] / limit - 1))
+            assert row["encode_gb_per_s"] > 0
+            assert row["decode_gb_per_s"] > 0
+
+
+def test_threads_do_not_change_the_size(codec: list[dict[str, Any]]) -> None:
+    for pair in codec:
+        assert row(pair, DEFAULT_CODEC, threads=2)["bytes"] == row(pair, DEFAULT_CODEC)["bytes"]
+
+
+def test_the_default_codec_is_never_larger_than_byte_planes(codec: list[dict[str, Any]]) -> None:
+    for pair in codec:
+        assert row(pair, DEFAULT_CODEC)["bytes"] <= row(pair, PLANES)["bytes"]
+
+
+def test_a_given_pair(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path, shards=2, fraction=0.2)
+    args = ("--pair", source, target, "--threads", "1", "--repeat", "1")
+    (pair,) = figures(tmp_path / "given.json", "codec", *args)["pairs"]
+    assert pair["pair"] == target.name
+    assert 0.15 < pair["density"] < 0.25
+    assert 0 < row(pair, DEFAULT_CODEC)["bits_per_param"] < 16
+
+
+def test_a_peer_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Imports of two peers are made to fail, installed or not."""
+    program = (
+        "import sys, runpy; sys.modules['zipnn'] = None; sys.modules['lmz'] = None; sys.path.insert(0, sys.argv[1]); "
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0] + '/bench_main.py', run_name='__main__')"
+    )
+    args: list[str | Path] = [sys.executable, "-c", program, SCRIPT.parent]
+    args += ["codec", "--hidden", "384", "--threads", "1", "--repeat", "1", "--json", tmp_path / "out.json"]
+    done = subprocess.run(args, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("not installed here") == 2 * 4
+    for pair in json.loads((tmp_path / "out.json").read_text())["pairs"]:
+        missing = [row for row in pair["rows"] if row["missing"]]
+        assert [row["codec"] for row in missing] == ["zipnn on XOR", "lmzip on XOR"]
+
+
+def test_help_names_the_views() -> None:
+    done = bench("--help")
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("codec", "commands", "--pair", "--real", "--gigabytes"))
 
 
 def test_a_small_run(tmp_path: Path) -> None:
-    args: list[str | Path] = [sys.executable, SCRIPT, "--gigabytes", "0.03", "--json", "--dir", tmp_path]
-    done = subprocess.run(args, check=True, capture_output=True, text=True)
-    (run,) = json.loads(done.stdout)["runs"]
+    work = tmp_path / "work"
+    (run,) = figures(tmp_path / "out.json", "commands", "--gigabytes", "0.03", "--dir", work)["runs"]
     assert run["gigabytes"] == 0.03
     assert 0.029e9 < 2 * run["params"] < run["bytes"] < 0.031e9
     assert 0.47 < run["density"] < 0.49
-    assert 1 < run["bits_per_param"] < 16
+    assert run["codec"] == DEFAULT_CODEC
+    assert 1 < run["delta_bits_per_param"] < run["bits_per_param"] < 16
     assert run["copy_seconds"] > 0
+    assert run["apply_to_cp_and_sha256"] == pytest.approx(
+        run["apply"]["seconds"] / (run["cp_seconds"] + run["sha256_seconds"])
+    )
     for command in ("extract", "apply"):
         assert set(run[command]) == {"seconds", "gb_per_s", "of_copy", "peak_rss"}
         assert 0 < run[command]["peak_rss"] < MAX_PEAK_RSS
         assert run[command]["of_copy"] > 0
-    assert list(tmp_path.iterdir()) == []
+    assert list(work.iterdir()) == []
 
 
 def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
-    args: list[str | Path] = [sys.executable, SCRIPT, "--gigabytes", "0.4", "1.2", "--json", "--dir", tmp_path]
-    done = subprocess.run(args, check=True, capture_output=True, text=True)
-    small, large = json.loads(done.stdout)["runs"]
+    args = ("--gigabytes", "0.4", "1.2", "--dir", tmp_path / "work")
+    small, large = figures(tmp_path / "out.json", *args)["runs"]
     for command in ("extract", "apply"):
         # The smaller one already fills every buffer and cache; runs of one size differ by some 5 %.
         assert large[command]["peak_rss"] < 1.12 * small[command]["peak_rss"]
 
 
 def test_a_full_disk_is_noticed_first(tmp_path: Path) -> None:
-    args: list[str | Path] = [sys.executable, SCRIPT, "--gigabytes", "1e9", "--dir", tmp_path]
-    done = subprocess.run(args, capture_output=True, text=True)
+    done = bench("commands", "--gigabytes", "1e9", "--dir", tmp_path)
     assert done.returncode == 1
     assert "--dir" in done.stderr
     assert list(tmp_path.iterdir()) == []

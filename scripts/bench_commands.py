@@ -1,12 +1,12 @@
-"""Peak memory and speed of the installed ``maskreg extract`` and ``maskreg apply``, by size of checkpoint.
+"""The installed ``maskreg extract`` and ``maskreg apply``, whole: peak memory, speed, and what they store.
 
-Peak memory should not grow with the size. Speed is bytes of one checkpoint a second, beside a plain copy (copyfile and
-fsync) of the same checkpoint in the same run; its files are in the page cache for all three when memory allows.
+Peak memory should not grow with the size. Speed is bytes of one checkpoint a second, beside what one would do without
+maskreg, on the same files in the same run: ``cp`` a checkpoint and ``sha256sum`` it. Files are in the page cache for
+all of them when memory allows. The plain copy (copyfile and fsync) ends on disk, as the result of ``apply`` does.
 """
 
 from __future__ import annotations
 
-import argparse
 import filecmp
 import json
 import multiprocessing
@@ -17,9 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from bench_pairs import to_bf16, widened
 
 from maskreg.disk import free_bytes
 
@@ -27,8 +29,12 @@ MASKREG = Path(sys.executable).with_name("maskreg")
 
 SHARDS = 16
 
-MOVED = 0.48
-"""Coordinates that move: about what on-policy distillation does to a bf16 model."""
+WEIGHT_STD, UPDATE_STD = 0.02, 5.15e-5
+"""Of normal weights and of their normal update. 48 % of the coordinates move, about what on-policy distillation does to
+a bf16 model."""
+
+WIDTH = 2048
+"""Columns of every tensor."""
 
 BLOCK = 1 << 22
 """Elements made at a time, and those of most tensors."""
@@ -60,24 +66,36 @@ class Run:
         bytes: size of the weight files of one checkpoint.
         params: elements of one checkpoint.
         density: coordinates that moved / coordinates.
+        codec: of the delta.
         artifact_bytes: everything that was stored.
+        delta_bytes: of the delta alone: without the mask, fingerprints and small files.
         bits_per_param: ``artifact_bytes`` in bits / ``params``.
-        copy_seconds: of the plain copy.
-        copy_gb_per_s: of the plain copy.
+        delta_bits_per_param: ``delta_bytes`` in bits / ``params``.
+        copy_seconds: of the plain copy to disk.
+        copy_gb_per_s: of the plain copy to disk.
+        cp_seconds: of ``cp -r`` of the target, which need not reach the disk.
+        sha256_seconds: of ``sha256sum`` of its weight files, one after another as it does.
         extract: source and target to an artifact.
         apply: source and artifact to the target, which was compared with the original file by file.
+        apply_to_cp_and_sha256: seconds of ``apply`` / those of ``cp`` and ``sha256sum`` together.
     """
 
     gigabytes: float
     bytes: int
     params: int
     density: float
+    codec: str
     artifact_bytes: int
+    delta_bytes: int
     bits_per_param: float
+    delta_bits_per_param: float
     copy_seconds: float
     copy_gb_per_s: float
+    cp_seconds: float
+    sha256_seconds: float
     extract: Cost
     apply: Cost
+    apply_to_cp_and_sha256: float
 
 
 def make_pair(source: Path, target: Path, gigabytes: float) -> None:
@@ -85,7 +103,6 @@ def make_pair(source: Path, target: Path, gigabytes: float) -> None:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    limit = np.uint16(MOVED * (1 << 16))
     weight_map: dict[str, str] = {}
     for folder in (source, target):
         folder.mkdir()
@@ -95,16 +112,13 @@ def make_pair(source: Path, target: Path, gigabytes: float) -> None:
         with (source / file_name).open("wb") as before, (target / file_name).open("wb") as after:
             for file in (before, after):
                 file.write(header(shapes))
-            for numel in shapes.values():
-                for start in range(0, numel, BLOCK):
-                    n = min(BLOCK, numel - start)
-                    values = rng.standard_normal(n, np.float32) * np.float32(0.02)
-                    codes = (values.view(np.uint32) >> 16).astype(np.uint16)
-                    chance = rng.integers(0, 1 << 16, n, np.uint16)
-                    # One step up or down; 1 and 65535 are the two steps modulo 2^16.
-                    steps = np.where(chance & 1, np.uint16(1), np.uint16(0xFFFF))
+            for rows in shapes.values():
+                for start in range(0, rows * WIDTH, BLOCK):
+                    n = min(BLOCK, rows * WIDTH - start)
+                    codes = to_bf16(np.float32(WEIGHT_STD) * rng.standard_normal(n, np.float32))
+                    update = np.float32(UPDATE_STD) * rng.standard_normal(n, np.float32)
                     before.write(codes.data)
-                    after.write(np.where(chance < limit, codes + steps, codes).data)
+                    after.write(to_bf16(widened(codes) + update).data)
     index = {"metadata": {"total_size": size_of(source, header_too=False)}, "weight_map": weight_map}
     for folder in (source, target):
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -112,24 +126,24 @@ def make_pair(source: Path, target: Path, gigabytes: float) -> None:
 
 
 def shards(gigabytes: float) -> Iterator[dict[str, int]]:
-    """Tensors of each shard and their elements."""
-    numel = max(1, int(gigabytes * 1e9 / 2 / SHARDS))
-    yield {"model.embed_tokens.weight": numel}
+    """Tensors of each shard and their rows."""
+    rows, most = max(1, int(gigabytes * 1e9 / 2 / SHARDS / WIDTH)), BLOCK // WIDTH
+    yield {"model.embed_tokens.weight": rows}
     names = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "self_attn.q_proj")
     for layer in range(SHARDS - 1):
-        starts = range(0, numel, BLOCK)
         yield {
-            f"model.layers.{layer * 100 + i // 4}.{names[i % 4]}.weight": min(BLOCK, numel - start)
-            for i, start in enumerate(starts)
+            f"model.layers.{layer * 100 + i // 4}.{names[i % 4]}.weight": min(most, rows - start)
+            for i, start in enumerate(range(0, rows, most))
         }
 
 
 def header(shapes: dict[str, int]) -> bytes:
-    """The safetensors header of 1-D bf16 tensors."""
+    """The safetensors header of bf16 matrices, by their rows."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     place = 0
-    for name, numel in shapes.items():
-        entries[name] = {"dtype": "BF16", "shape": [numel], "data_offsets": [place, place := place + 2 * numel]}
+    for name, rows in shapes.items():
+        ends = [place, place := place + 2 * rows * WIDTH]
+        entries[name] = {"dtype": "BF16", "shape": [rows, WIDTH], "data_offsets": ends}
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
@@ -155,6 +169,16 @@ def copy(folder: Path, to: Path) -> float:
         with (to / path.name).open("rb+") as file:
             os.fsync(file.fileno())
     return time.perf_counter() - begun
+
+
+def cp_and_sha256(folder: Path, to: Path) -> tuple[float, float]:
+    """Seconds of ``cp -r`` of a folder, and of ``sha256sum`` of its weight files."""
+    begun = time.perf_counter()
+    subprocess.run(["cp", "-r", folder, to], check=True)
+    copied = time.perf_counter()
+    command = ["sha256sum"] if shutil.which("sha256sum") else ["shasum", "-a", "256"]
+    subprocess.run([*command, *sorted(folder.glob("*.safetensors"))], check=True, stdout=subprocess.DEVNULL)
+    return copied - begun, time.perf_counter() - copied
 
 
 def measured(folder: Path, *args: str | Path) -> tuple[float, int, Any]:
@@ -195,6 +219,8 @@ def bench(folder: Path, gigabytes: float) -> Run:
     size = size_of(target)
     copy_s = copy(target, folder / "copy")
     shutil.rmtree(folder / "copy")
+    cp_s, sha256_s = cp_and_sha256(target, folder / "copy")
+    shutil.rmtree(folder / "copy")
 
     def cost(seconds: float, peak: int) -> Cost:
         return Cost(seconds, size / seconds / 1e9, copy_s / seconds, peak)
@@ -203,18 +229,24 @@ def bench(folder: Path, gigabytes: float) -> Run:
     apply_s, apply_rss, _ = measured(folder, "apply", "bench", "--source", source, "-o", out)
     if not same(out, target):
         raise SystemExit(f"the result at {gigabytes} GB is not the target")
-    params = artifact["manifest"]["target"]["params"]
+    params, delta = artifact["manifest"]["target"]["params"], artifact["manifest"]["parts"]["delta"]
     return Run(
         gigabytes=gigabytes,
         bytes=size,
         params=params,
         density=artifact["density"],
+        codec=delta["codec"],
         artifact_bytes=artifact["size"],
+        delta_bytes=delta["size"],
         bits_per_param=8 * artifact["size"] / params,
+        delta_bits_per_param=8 * delta["size"] / params,
         copy_seconds=copy_s,
         copy_gb_per_s=size / copy_s / 1e9,
+        cp_seconds=cp_s,
+        sha256_seconds=sha256_s,
         extract=cost(extract_s, extract_rss),
         apply=cost(apply_s, apply_rss),
+        apply_to_cp_and_sha256=apply_s / (cp_s + sha256_s),
     )
 
 
@@ -227,34 +259,35 @@ def check_space(folder: Path, gigabytes: float) -> None:
 
 def table(runs: Sequence[Run]) -> str:
     """The runs for people."""
-    lines = [f"{'GB':>6}  {'command':<8}{'peak RSS':>10}{'seconds':>9}{'GB/s':>7}{'of copy':>9}{'bits/param':>12}"]
+    lines = [f"{'GB':>6}  {'command':<18}{'peak RSS':>10}{'seconds':>9}{'GB/s':>7}{'of copy':>9}"]
     for run in runs:
-        lines.append(f"{run.gigabytes:>6g}  {'copy':<8}{'':>10}{run.copy_seconds:>9.2f}{run.copy_gb_per_s:>7.2f}")
+        plain = {"cp": run.cp_seconds, "sha256sum": run.sha256_seconds, "copy to disk": run.copy_seconds}
+        for name, seconds in plain.items():
+            lines.append(f"{run.gigabytes:>6g}  {name:<18}{'':>10}{seconds:>9.2f}{run.bytes / seconds / 1e9:>7.2f}")
         for name, cost in (("extract", run.extract), ("apply", run.apply)):
-            bits = f"{run.bits_per_param:>12.2f}" if name == "extract" else ""
             lines.append(
-                f"{run.gigabytes:>6g}  {name:<8}{cost.peak_rss / 1e6:>7.0f} MB{cost.seconds:>9.2f}"
-                f"{cost.gb_per_s:>7.2f}{cost.of_copy:>9.2f}{bits}"
+                f"{run.gigabytes:>6g}  {name:<18}{cost.peak_rss / 1e6:>7.0f} MB{cost.seconds:>9.2f}"
+                f"{cost.gb_per_s:>7.2f}{cost.of_copy:>9.2f}"
             )
+        lines.append(
+            f"{'':>6}  apply: {run.apply_to_cp_and_sha256:.2f} of cp + sha256sum; {100 * run.density:.0f} % moved; "
+            f"artifact {run.artifact_bytes / 1e6:.1f} MB ({run.bits_per_param:.2f} bits/param), "
+            f"its delta ({run.codec}) {run.delta_bytes / 1e6:.1f} MB ({run.delta_bits_per_param:.2f})"
+        )
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Run every size and print what it took."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, nargs="+", default=[1.0, 2.0, 4.0], help="sizes of a checkpoint")
-    parser.add_argument("--dir", type=Path, help="where to work; a temporary folder when left out")
-    parser.add_argument("--json", action="store_true", help="write the runs as JSON")
-    options = parser.parse_args()
-    check_space(options.dir or Path(tempfile.gettempdir()), max(options.gigabytes))
-    if options.dir:
-        options.dir.mkdir(parents=True, exist_ok=True)
+def run_all(sizes: Sequence[float], where: Path | None) -> list[Run]:
+    """Measure at every size, in a folder that is gone afterwards.
+
+    Raises:
+        SystemExit: the disk has no room, a command failed, or the result was not the target.
+    """
+    check_space(where or Path(tempfile.gettempdir()), max(sizes))
+    if where:
+        where.mkdir(parents=True, exist_ok=True)
     runs = []
-    for gigabytes in options.gigabytes:
-        with tempfile.TemporaryDirectory(prefix="maskreg-bench-", dir=options.dir) as folder:
+    for gigabytes in sizes:
+        with tempfile.TemporaryDirectory(prefix="maskreg-bench-", dir=where) as folder:
             runs.append(bench(Path(folder), gigabytes))
-    print(json.dumps({"runs": [asdict(run) for run in runs]}) if options.json else table(runs))
-
-
-if __name__ == "__main__":
-    main()
+    return runs

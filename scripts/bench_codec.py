@@ -1,0 +1,185 @@
+"""Size and speed of maskreg's codecs and their peers, on the same blocks in the same run, beside the entropy limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bench_limits import Limits, limits
+from bench_pairs import Block, CodecPair
+from bench_peers import Coder, coders
+
+from maskreg.codec import DEFAULT_CODEC
+
+ENOUGH_S = 3.0
+"""No further repetition is begun once those of one direction have taken this long."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One codec on one pair.
+
+    Attributes:
+        codec: its name.
+        ours: whether it is maskreg's.
+        threads: that coded blocks at the same time.
+        bytes: of all coded blocks.
+        bits_per_param: ``bytes`` in bits / coordinates.
+        over_limit: how much larger than the limit of the steps given the exponent, in per cent.
+        encode_gb_per_s: 10^9 bytes of one side of the pair a second; the best repetition.
+        decode_gb_per_s: likewise.
+        missing: why it did not run; empty when it did, and all numbers are 0 otherwise.
+    """
+
+    codec: str
+    ours: bool
+    threads: int
+    bytes: int = 0
+    bits_per_param: float = 0.0
+    over_limit: float = 0.0
+    encode_gb_per_s: float = 0.0
+    decode_gb_per_s: float = 0.0
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything about one pair.
+
+    Attributes:
+        pair: its name.
+        what: how it was made.
+        params: coordinates of one side.
+        density: coordinates whose bits differ / coordinates.
+        limits: entropies, in bits for each coordinate.
+        default_codec: what maskreg writes.
+        memcpy_gb_per_s: a plain copy of one side within memory, block by block, in the same process.
+        rows: smallest first; what did not run stands last.
+    """
+
+    pair: str
+    what: str
+    params: int
+    density: float
+    limits: Limits
+    default_codec: str
+    memcpy_gb_per_s: float
+    rows: tuple[Row, ...]
+
+
+def bench(pair: CodecPair, threads: Sequence[int], repeat: int, say: Callable[[str], None]) -> Result:
+    """Measure every codec on one pair; maskreg's own also with more threads than one.
+
+    Raises:
+        SystemExit: a codec did not give back the target.
+    """
+    blocks, limit = list(pair.blocks()), limits(pair)
+    rows = []
+    for coder in coders():
+        for count in threads if coder.ours else [1]:
+            say(f"{pair.name}: {coder.name}, {count} threads")
+            rows.append(_row(coder, blocks, count, repeat, limit))
+    rows.sort(key=lambda row: (bool(row.missing), row.bytes, row.threads))
+    return Result(
+        pair=pair.name,
+        what=pair.what,
+        params=pair.params,
+        density=pair.density,
+        limits=limit,
+        default_codec=DEFAULT_CODEC,
+        memcpy_gb_per_s=_memcpy(blocks),
+        rows=tuple(rows),
+    )
+
+
+def _row(coder: Coder, blocks: list[Block], threads: int, repeat: int, limit: Limits) -> Row:
+    if coder.missing:
+        return Row(coder.name, coder.ours, threads, missing=coder.missing)
+    params = sum(block.source.size for block in blocks)
+    # Compilers and libraries get ready here, outside of what is timed.
+    coder.decode(blocks[0].source, coder.encode(blocks[0]))
+    with ThreadPoolExecutor(threads) as pool:
+
+        def each(work: Callable[[Any], Any], items: list[Any]) -> list[Any]:
+            return [work(item) for item in items] if threads == 1 else list(pool.map(work, items))
+
+        coded: list[bytes] = []
+
+        def encode() -> None:
+            coded[:] = each(coder.encode, blocks)
+
+        def decode() -> None:
+            each(lambda pair: coder.decode(pair[0].source, pair[1]) is None, list(zip(blocks, coded, strict=True)))
+
+        encode_s = _best(encode, threads, repeat)
+        for block, data in zip(blocks, coded, strict=True):
+            if not np.array_equal(coder.decode(block.source, data), block.target):
+                raise SystemExit(f"{coder.name} does not give back the target of a block of {block.shape}")
+        decode_s = _best(decode, threads, repeat)
+    size = sum(map(len, coded))
+    bits = 8 * size / params
+    return Row(
+        codec=coder.name,
+        ours=coder.ours,
+        threads=threads,
+        bytes=size,
+        bits_per_param=bits,
+        over_limit=100 * (bits / limit.step - 1) if limit.step else 0.0,
+        encode_gb_per_s=2 * params / encode_s / 1e9,
+        decode_gb_per_s=2 * params / decode_s / 1e9,
+    )
+
+
+def _best(work: Callable[[], None], threads: int, repeat: int) -> float:
+    """Seconds of the quickest repetition.
+
+    One thread is measured in CPU time, all threads of the process counted, so that others on the machine matter less;
+    more threads by the clock on the wall.
+    """
+    clock = time.process_time if threads == 1 else time.perf_counter
+    taken: list[float] = []
+    while len(taken) < repeat and (not taken or sum(taken) < ENOUGH_S):
+        began = clock()
+        work()
+        taken.append(max(clock() - began, 1e-9))
+    return min(taken)
+
+
+def _memcpy(blocks: list[Block]) -> float:
+    out = np.empty(max(block.target.size for block in blocks), np.uint16)
+
+    def copy() -> None:
+        for block in blocks:
+            np.copyto(out[: block.target.size], block.target)
+
+    copy()
+    return sum(block.target.nbytes for block in blocks) / _best(copy, 1, 10) / 1e9
+
+
+def table(result: Result) -> str:
+    """One pair for people."""
+    limit = result.limits
+    lines = [
+        f"{result.pair}: {result.what}",
+        f"  {result.params:,} params, {100 * result.density:.2f} % changed; given the source's exponent, "
+        f"mask {limit.mask:.3f} and step {limit.step:.3f} bits/param at best",
+        f"  {'codec':<24}{'bits/param':>11}{'to limit':>10}{'MB':>9}"
+        f"{'encode GB/s':>13}{'decode GB/s':>13}{'of memcpy':>11}",
+    ]
+    for row in result.rows:
+        name = row.codec if row.threads == 1 else f"{row.codec}, {row.threads} threads"
+        name = f"* {name}" if row.codec == result.default_codec else f"  {name}"
+        if row.missing:
+            lines.append(f"  {name:<24}  {row.missing}")
+            continue
+        lines.append(
+            f"  {name:<24}{row.bits_per_param:>11.3f}{row.over_limit:>+9.1f}%{row.bytes / 1e6:>9.2f}"
+            f"{row.encode_gb_per_s:>13.3f}{row.decode_gb_per_s:>13.3f}"
+            f"{row.decode_gb_per_s / result.memcpy_gb_per_s:>11.3f}"
+        )
+    lines.append(f"    {'memcpy':<52}{result.memcpy_gb_per_s:>27.2f}")
+    return "\n".join(lines)

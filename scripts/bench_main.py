@@ -1,0 +1,121 @@
+"""Measures maskreg: its delta codec beside others, and its commands beside cp and sha256sum.
+
+views:
+  codec     bits per parameter and speed of the delta codec and of its peers, beside the entropy limit, on generated
+            pairs of checkpoints, on those of --pair and on that of --real
+  commands  extract and apply of generated checkpoints: memory, speed and size of what they store
+  all       both; the default, unless --gigabytes alone asks for the commands
+
+Sizes are exact. Speeds are bytes of one checkpoint (GB = 10^9 bytes) a second: with one thread of its CPU time, so that
+others on the machine matter less; with more threads of the wall's clock, so leave the machine alone for these.
+
+  scripts/bench codec --threads 1 2 --pair base tuned --plots pictures
+  scripts/bench commands --gigabytes 1 2 4
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import bench_codec
+import bench_commands
+import bench_pairs
+
+import maskreg
+
+VIEWS = ("all", "codec", "commands")
+
+
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("view", nargs="?", choices=VIEWS, help="what to measure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
+    codec = parser.add_argument_group("codec")
+    codec.add_argument("--pair", nargs=2, action="append", default=[], metavar=("SOURCE", "TARGET"), help="checkpoints")
+    codec.add_argument("--generated", action="store_true", help="the generated pairs; the default without other pairs")
+    codec.add_argument("--real", action="store_true", help="distil SmolLM2-135M and measure it (once; then it is kept)")
+    codec.add_argument("--steps", type=int, default=30, help="of that distillation, some 13 seconds each (default 30)")
+    codec.add_argument("--cache", type=Path, help="where that pair is kept (default: the user's cache folder)")
+    codec.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="for maskreg's codecs (default 1 2)")
+    codec.add_argument("--repeat", type=int, default=3, help="times each is run at most; the best counts (default 3)")
+    codec.add_argument("--hidden", type=int, default=1536, help="width of generated models (default 1536: 38 M params)")
+    codec.add_argument("--seed", type=int, default=0, help="of generated pairs (default 0)")
+    codec.add_argument("--plots", type=Path, metavar="DIR", help="draw codec-size.svg and codec-speed.svg there")
+    commands = parser.add_argument_group("commands")
+    commands.add_argument("--gigabytes", type=float, nargs="+", help="sizes of a checkpoint (default 4)")
+    commands.add_argument("--dir", type=Path, help="where to work (default: a temporary folder)")
+    options = parser.parse_args()
+    options.view = options.view or ("commands" if options.gigabytes else "all")
+    return options
+
+
+def pairs(options: argparse.Namespace) -> Iterator[bench_pairs.CodecPair]:
+    """The pairs that were asked for, one in memory at a time."""
+    if options.generated or options.view == "all" or not (options.pair or options.real):
+        for recipe in bench_pairs.RECIPES:
+            yield bench_pairs.generated(recipe, options.hidden, options.seed)
+    for source, target in options.pair:
+        yield bench_pairs.given(source, target)
+    if options.real:
+        # Only this view needs torch and transformers.
+        import bench_real
+
+        source, target = bench_real.pair(options.cache, options.steps, say)
+        what = (
+            f"SmolLM2-135M-Instruct (dequantised from Q4_1), on-policy distillation, {options.steps} steps at lr 1e-6"
+        )
+        yield bench_pairs.given(source, target, "SmolLM2 opd", what)
+
+
+def say(text: str) -> None:
+    """Tell what happens, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "maskreg": maskreg.__version__,
+    }
+
+
+def main() -> None:
+    """Measure what was asked for and print it."""
+    options = parsed()
+    out: dict[str, Any] = {"machine": machine()}
+    if options.view in ("all", "codec"):
+        results = []
+        for pair in pairs(options):
+            results.append(bench_codec.bench(pair, options.threads, options.repeat, say))
+            print(bench_codec.table(results[-1]), flush=True)
+        out["pairs"] = [asdict(result) for result in results]
+        if options.plots:
+            # Matplotlib may be missing where no pictures are wanted.
+            import bench_plots
+
+            bench_plots.draw(results, options.plots)
+    if options.view in ("all", "commands"):
+        runs = bench_commands.run_all(options.gigabytes or [4.0], options.dir)
+        print(bench_commands.table(runs), flush=True)
+        out["runs"] = [asdict(run) for run in runs]
+    if options.json:
+        options.json.write_text(json.dumps(out, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Other ways to store a target given its source, to be measured beside maskreg's codecs on the same blocks.
+
+Each takes and gives what a codec of maskreg does. What cannot be imported is named with the reason, never left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from bench_pairs import Block
+from numcodecs import Blosc
+from numcodecs.zstd import compress, decompress
+
+from maskreg.codec import CODECS, Codec
+from maskreg.codec.base import Codes
+
+Bytes = npt.NDArray[np.uint8]
+
+_SIZES = struct.Struct("<II")
+
+
+@dataclass(frozen=True)
+class Coder:
+    """One way to code blocks.
+
+    Attributes:
+        name: short, for tables and pictures.
+        ours: whether it is a codec of maskreg.
+        encode: a block to bytes.
+        decode: the source, uint16 ``[n]``, and those bytes to the target, uint16 ``[n]``.
+        missing: why it cannot run here; empty when it can.
+    """
+
+    name: str
+    ours: bool
+    encode: Callable[[Block], bytes]
+    decode: Callable[[Codes, bytes], Codes]
+    missing: str = ""
+
+
+def coders() -> list[Coder]:
+    """Every codec of maskreg, then every peer."""
+    found = [Coder(name, True, partial(_encode_ours, codec), codec.decode) for name, codec in CODECS.items()]
+    for level in (1, 3):
+        found.append(Coder(f"XOR planes zstd-{level}", False, partial(_encode_planes, level), _decode_planes))
+    blosc = Blosc(cname="zstd", clevel=3, shuffle=Blosc.SHUFFLE)
+    found.append(Coder("XOR Blosc zstd-3", False, partial(_encode_blosc, blosc), partial(_decode_blosc, blosc)))
+    found.append(Coder("gaps + values zstd-3", False, partial(_encode_gaps, 3), _decode_gaps))
+    for name, module, make in (("zipnn", "zipnn", _zipnn), ("lmzip", "lmz.codec", _lmzip)):
+        try:
+            encode, decode = make(importlib.import_module(module))
+        except ImportError as error:
+            found.append(Coder(f"{name} on XOR", False, _none, _none, missing=f"not installed here: {error}"))
+        else:
+            found.append(Coder(f"{name} {version(name)} on XOR", False, encode, decode))
+    return found
+
+
+def _none(*_: Any) -> Any:
+    raise AssertionError("what is missing was run")
+
+
+def _encode_ours(codec: Codec, block: Block) -> bytes:
+    return codec.encode(block.source, block.target)
+
+
+def _encode_planes(level: int, block: Block) -> bytes:
+    planes = (block.source ^ block.target).view(np.uint8).reshape(-1, 2)
+    low, high = (compress(np.ascontiguousarray(planes[:, i]), level) for i in (0, 1))
+    return _SIZES.pack(len(low), 0) + bytes(low) + bytes(high)
+
+
+def _decode_planes(source: Codes, block: bytes) -> Codes:
+    low_size, _ = _SIZES.unpack_from(block)
+    body = memoryview(block)[_SIZES.size :]
+    planes = np.empty((source.size, 2), np.uint8)
+    planes[:, 0] = np.frombuffer(decompress(bytes(body[:low_size])), np.uint8)
+    planes[:, 1] = np.frombuffer(decompress(bytes(body[low_size:])), np.uint8)
+    return planes.reshape(-1).view(np.uint16) ^ source
+
+
+def _encode_blosc(blosc: Any, block: Block) -> bytes:
+    return bytes(blosc.encode(block.source ^ block.target))
+
+
+def _decode_blosc(blosc: Any, source: Codes, block: bytes) -> Codes:
+    return np.frombuffer(blosc.decode(block), np.uint16) ^ source
+
+
+def _encode_gaps(level: int, block: Block) -> bytes:
+    """Distances between changed coordinates as one byte each, 255 for "255 and more", then the new values."""
+    places = np.flatnonzero(block.source != block.target)
+    gaps = np.diff(places, prepend=-1) - 1
+    longer = gaps // 255
+    ends = np.cumsum(longer + 1) - 1
+    small = np.full(places.size + int(longer.sum()), 255, np.uint8)
+    small[ends] = gaps % 255
+    indices, values = compress(small, level), compress(block.target[places], level)
+    return _SIZES.pack(len(indices), places.size) + bytes(indices) + bytes(values)
+
+
+def _decode_gaps(source: Codes, block: bytes) -> Codes:
+    size, count = _SIZES.unpack_from(block)
+    target = source.copy()
+    if count:
+        small = np.frombuffer(decompress(block[_SIZES.size : _SIZES.size + size]), np.uint8)
+        # A byte below 255 ends a gap: it stands for its own length and the coordinate behind it.
+        reached = np.cumsum(np.where(small == 255, 255, small + np.int64(1)))
+        target[reached[small != 255] - 1] = np.frombuffer(decompress(block[_SIZES.size + size :]), np.uint16)
+    return target
+
+
+def _zipnn(module: Any) -> tuple[Callable[[Block], bytes], Callable[[Codes, bytes], Codes]]:
+    def encode(block: Block) -> bytes:
+        coder = module.ZipNN(input_format="byte", bytearray_dtype="bfloat16", threads=1)
+        # It reorders bits inside what it is given, so that must be a copy that nobody else has.
+        return bytes(coder.compress(bytearray((block.source ^ block.target).data)))
+
+    def decode(source: Codes, block: bytes) -> Codes:
+        coder = module.ZipNN(input_format="byte", bytearray_dtype="bfloat16", threads=1)
+        return np.frombuffer(coder.decompress(block), np.uint16) ^ source
+
+    return encode, decode
+
+
+def _lmzip(module: Any) -> tuple[Callable[[Block], bytes], Callable[[Codes, bytes], Codes]]:
+    """Its delta chunks alone; in its archives the source would stand beside them. Blocks are its chunks of 8 MiB."""
+    plain = _SIZES.size
+
+    def encode(block: Block) -> bytes:
+        target, source = block.target.tobytes(), block.source.tobytes()
+        parts, flags, _ = module.encode_delta(target, source, 2, checksum=False, kind=module.KIND_BF16)
+        return b"".join([_SIZES.pack(flags, 0), *parts])
+
+    def decode(source: Codes, block: bytes) -> Codes:
+        flags, _ = _SIZES.unpack_from(block)
+        target = module.decode_delta(block[plain:], 2, flags, source.nbytes, source.tobytes(), 0, False)
+        return np.frombuffer(target, np.uint16)
+
+    return encode, decode

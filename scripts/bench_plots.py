@@ -1,0 +1,127 @@
+"""The benchmark's pictures: SVG, the same bytes for the same figures, in colours that colour-blind people can tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from bench_codec import Result, Row
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+DEFAULT, OURS, PEER, LIMIT = "#0072B2", "#56B4E9", "#B8B8B8", "#D55E00"
+"""Colours (Okabe and Ito): what maskreg writes, its other codecs, other tools, the entropy limit."""
+
+PEER_MARKS = (
+    ("o", "#E69F00"),
+    ("s", "#009E73"),
+    ("^", "#CC79A7"),
+    ("v", "#56B4E9"),
+    ("D", "#999999"),
+    ("P", "#8B5A2B"),
+    ("X", "#444444"),
+)
+"""Form and colour of each peer in turn, so that form alone tells them apart."""
+
+WIDTH = 9.0
+"""Of the pictures, in inches; a README shows them about so large."""
+
+STYLE = {
+    "svg.hashsalt": "maskreg",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def draw(results: Sequence[Result], folder: Path) -> None:
+    """Write ``codec-size.svg`` and ``codec-speed.svg``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(STYLE):
+        for name, figure in (("codec-size", size(results)), ("codec-speed", speed(results))):
+            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+            path = folder / f"{name}.svg"
+            # Matplotlib leaves spaces at the ends of lines.
+            path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
+
+
+def size(results: Sequence[Result]) -> Figure:
+    """Bits per parameter, a bar for each codec, a panel for each pair, the limit as a line."""
+    bars = max(len(_shown(result)) for result in results)
+    figure, panels = _panels(results, 0.9 + 0.24 * bars)
+    for panel, result in zip(panels, results, strict=False):
+        rows = _shown(result)
+        values = [row.bits_per_param for row in rows]
+        panel.barh(range(len(rows)), values, color=[_colour(row, result) for row in rows], height=0.72)
+        for place, row in enumerate(rows):
+            panel.text(row.bits_per_param, place, f" {row.bits_per_param:.3g}", va="center", fontsize=8)
+        panel.axvline(result.limits.step, color=LIMIT, linestyle="--", linewidth=1.4, zorder=3)
+        panel.set_yticks(range(len(rows)), [row.codec for row in rows])
+        panel.invert_yaxis()
+        panel.set_xlim(0, 1.15 * max(*values, result.limits.step))
+        panel.set_xlabel("bits per parameter")
+        panel.tick_params(axis="y", length=0)
+    handles = [mpl.patches.Patch(color=DEFAULT, label="maskreg's codec")]
+    if any(row.ours and row.codec != result.default_codec for result in results for row in result.rows):
+        handles.append(mpl.patches.Patch(color=OURS, label="maskreg, other"))
+    handles.append(mpl.patches.Patch(color=PEER, label="other tools"))
+    line = mpl.lines.Line2D([], [], color=LIMIT, linestyle="--", label="entropy of the steps, given the exponents")
+    figure.legend(handles=[*handles, line], loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def speed(results: Sequence[Result]) -> Figure:
+    """Decoding speed of one thread against bits per parameter; a panel for each pair, a mark for each codec."""
+    figure, panels = _panels(results, 2.5)
+    peers = sorted({row.codec for result in results for row in _shown(result) if not row.ours})
+    marks = {name: PEER_MARKS[place % len(PEER_MARKS)] for place, name in enumerate(peers)}
+    seen: dict[str, Any] = {}
+    rates = [row.decode_gb_per_s for result in results for row in _shown(result)]
+    for panel, result in zip(panels, results, strict=False):
+        for row in _shown(result):
+            form, colour = marks.get(row.codec, ("*", _colour(row, result)))
+            seen[row.codec] = panel.scatter(
+                row.bits_per_param, row.decode_gb_per_s, marker=form, color=colour, s=150 if row.ours else 42, zorder=3
+            )
+        panel.axvline(result.limits.step, color=LIMIT, linestyle="--", linewidth=1.4)
+        panel.set(xscale="log", yscale="log", xlabel="bits per parameter", ylabel="decode GB/s")
+        panel.set_ylim(0.8 * min(rates), 1.25 * max(rates))
+        low, high = panel.get_xlim()
+        panel.set_xlim(low / 1.05, high * 1.05)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_locator(mpl.ticker.NullLocator())
+        panel.grid(color="#E5E5E5", linewidth=0.7)
+    handles = [*seen.values(), mpl.lines.Line2D([], [], color=LIMIT, linestyle="--")]
+    labels = [*seen, "entropy limit"]
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def _panels(results: Sequence[Result], height: float) -> tuple[Figure, list[Any]]:
+    columns = min(2, len(results))
+    lines = math.ceil(len(results) / columns)
+    figure = Figure(figsize=(WIDTH, 0.6 + lines * height), layout="constrained")
+    panels = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for panel in panels[len(results) :]:
+        panel.set_visible(False)
+    for panel, result in zip(panels, results, strict=False):
+        panel.set_title(f"{result.pair}: {100 * result.density:.3g} % changed", loc="left", fontsize=10, weight="bold")
+    return figure, panels
+
+
+def _shown(result: Result) -> list[Row]:
+    return [row for row in result.rows if row.threads == 1 and not row.missing]
+
+
+def _colour(row: Row, result: Result) -> str:
+    if not row.ours:
+        return PEER
+    return DEFAULT if row.codec == result.default_codec else OURS
