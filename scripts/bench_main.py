@@ -6,16 +6,19 @@ views:
   commands  extract and apply of generated checkpoints: memory, speed and size of what they store
   all       both; the default, unless --gigabytes alone asks for the commands
 
-Sizes are exact. Speeds are bytes of one checkpoint (GB = 10^9 bytes) a second: with one thread of its CPU time, so that
-others on the machine matter less; with more threads of the wall's clock, so leave the machine alone for these.
+The limit knows no more of a weight than its exponent in the source; a codec that sees rows, columns and low rank too
+may end below it. Sizes are exact. Speeds are bytes of one checkpoint (GB = 10^9 bytes) a second: with one thread of its
+CPU time, so that others on the machine matter less; with more threads of the wall's clock, so leave the machine alone.
 
-  scripts/bench codec --threads 1 2 --pair base tuned --plots pictures
+  scripts/bench codec --threads 1 2 --pair base tuned
+  scripts/bench codec --generated --real --plots docs
   scripts/bench commands --gigabytes 1 2 4
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -44,8 +47,9 @@ def parsed() -> argparse.Namespace:
     codec = parser.add_argument_group("codec")
     codec.add_argument("--pair", nargs=2, action="append", default=[], metavar=("SOURCE", "TARGET"), help="checkpoints")
     codec.add_argument("--generated", action="store_true", help="the generated pairs; the default without other pairs")
-    codec.add_argument("--real", action="store_true", help="distil SmolLM2-135M and measure it (once; then it is kept)")
-    codec.add_argument("--steps", type=int, default=30, help="of that distillation, some 13 seconds each (default 30)")
+    codec.add_argument("--real", action="store_true", help="distil SmolLM2-135M and measure it (made once, kept)")
+    codec.add_argument("--steps", type=int, default=30, help="of that distillation, 13 s each or so (default 30)")
+    codec.add_argument("--rate", type=float, default=1e-6, help="of learning in that distillation (default 1e-6)")
     codec.add_argument("--cache", type=Path, help="where that pair is kept (default: the user's cache folder)")
     codec.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="for maskreg's codecs (default 1 2)")
     codec.add_argument("--repeat", type=int, default=3, help="times each is run at most; the best counts (default 3)")
@@ -68,14 +72,23 @@ def pairs(options: argparse.Namespace) -> Iterator[bench_pairs.CodecPair]:
     for source, target in options.pair:
         yield bench_pairs.given(source, target)
     if options.real:
-        # Only this view needs torch and transformers.
-        import bench_real
-
-        source, target = bench_real.pair(options.cache, options.steps, say)
+        source, target = needed("bench_real").pair(options.cache, options.steps, options.rate, say)
         what = (
             f"SmolLM2-135M-Instruct (dequantised from Q4_1), on-policy distillation, {options.steps} steps at lr 1e-6"
         )
         yield bench_pairs.given(source, target, "SmolLM2 opd", what)
+
+
+def needed(*names: str) -> Any:
+    """The last of these modules; all of them can be imported.
+
+    Raises:
+        SystemExit: one cannot.
+    """
+    try:
+        return [importlib.import_module(name) for name in names][-1]
+    except ImportError as error:
+        raise SystemExit(f"{error}\n  next: scripts/bench instead of its parts installs what it needs") from None
 
 
 def say(text: str) -> None:
@@ -97,6 +110,10 @@ def machine() -> dict[str, Any]:
 def main() -> None:
     """Measure what was asked for and print it."""
     options = parsed()
+    # Asked for before minutes of measuring, not after.
+    plots = needed("matplotlib", "bench_plots") if options.plots else None
+    if options.real:
+        needed("accelerate", "gguf", "bench_real")
     out: dict[str, Any] = {"machine": machine()}
     if options.view in ("all", "codec"):
         results = []
@@ -104,11 +121,8 @@ def main() -> None:
             results.append(bench_codec.bench(pair, options.threads, options.repeat, say))
             print(bench_codec.table(results[-1]), flush=True)
         out["pairs"] = [asdict(result) for result in results]
-        if options.plots:
-            # Matplotlib may be missing where no pictures are wanted.
-            import bench_plots
-
-            bench_plots.draw(results, options.plots)
+        if plots:
+            plots.draw(results, options.plots)
     if options.view in ("all", "commands"):
         runs = bench_commands.run_all(options.gigabytes or [4.0], options.dir)
         print(bench_commands.table(runs), flush=True)

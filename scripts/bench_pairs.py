@@ -160,7 +160,7 @@ def given(source: Path | str, target: Path | str, name: str = "", what: str = "t
         ]
     if not leaves:
         raise SystemExit(f"{source} and {target} share no tensor of 16-bit floats")
-    return CodecPair(name or Path(target).name, what, tuple(leaves))
+    return CodecPair(name or f"given {Path(target).name}", what, tuple(leaves))
 
 
 def to_bf16(values: Floats) -> Codes:

@@ -19,7 +19,7 @@ from bench_pairs import Block
 from numcodecs import Blosc
 from numcodecs.zstd import compress, decompress
 
-from maskreg.codec import CODECS, Codec
+from maskreg.codec import CODECS, Codec, get_codec
 from maskreg.codec.base import Codes
 
 Bytes = npt.NDArray[np.uint8]
@@ -48,17 +48,17 @@ class Coder:
 
 def coders() -> list[Coder]:
     """Every codec of maskreg, then every peer."""
-    found = [Coder(name, True, partial(_encode_ours, codec), codec.decode) for name, codec in CODECS.items()]
+    found = [Coder(codec.name, True, partial(_encode_ours, codec), codec.decode) for codec in map(get_codec, CODECS)]
     for level in (1, 3):
         found.append(Coder(f"XOR planes zstd-{level}", False, partial(_encode_planes, level), _decode_planes))
     blosc = Blosc(cname="zstd", clevel=3, shuffle=Blosc.SHUFFLE)
     found.append(Coder("XOR Blosc zstd-3", False, partial(_encode_blosc, blosc), partial(_decode_blosc, blosc)))
     found.append(Coder("gaps + values zstd-3", False, partial(_encode_gaps, 3), _decode_gaps))
-    for name, module, make in (("zipnn", "zipnn", _zipnn), ("lmzip", "lmz.codec", _lmzip)):
+    for name, module, make in (("zipnn", "zipnn", _zipnn), ("lmzip", "lmz", _lmzip)):
         try:
             encode, decode = make(importlib.import_module(module))
         except ImportError as error:
-            found.append(Coder(f"{name} on XOR", False, _none, _none, missing=f"not installed here: {error}"))
+            found.append(Coder(f"{name} on XOR", False, _none, _none, missing=f"does not run here: {error}"))
         else:
             found.append(Coder(f"{name} {version(name)} on XOR", False, encode, decode))
     return found
@@ -133,6 +133,11 @@ def _zipnn(module: Any) -> tuple[Callable[[Block], bytes], Callable[[Codes, byte
 
 def _lmzip(module: Any) -> tuple[Callable[[Block], bytes], Callable[[Codes, bytes], Codes]]:
     """Its delta chunks alone; in its archives the source would stand beside them. Blocks are its chunks of 8 MiB."""
+    kernel = module.backends()["kernel"]
+    if not kernel.startswith("native"):
+        # It would run, but slowly and without its entropy coder, which says nothing about it.
+        raise ImportError(f"it found no C compiler ({kernel})")
+    module = importlib.import_module("lmz.codec")
     plain = _SIZES.size
 
     def encode(block: Block) -> bytes:

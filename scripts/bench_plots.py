@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import matplotlib as mpl
@@ -28,6 +29,9 @@ PEER_MARKS = (
 
 WIDTH = 9.0
 """Of the pictures, in inches; a README shows them about so large."""
+
+CUT = 2.5
+"""Bars are cut off at this multiple of the median, with their value beside them."""
 
 STYLE = {
     "svg.hashsalt": "maskreg",
@@ -58,13 +62,19 @@ def size(results: Sequence[Result]) -> Figure:
     for panel, result in zip(panels, results, strict=False):
         rows = _shown(result)
         values = [row.bits_per_param for row in rows]
+        most = CUT * median(values)
         panel.barh(range(len(rows)), values, color=[_colour(row, result) for row in rows], height=0.72)
-        for place, row in enumerate(rows):
-            panel.text(row.bits_per_param, place, f" {row.bits_per_param:.3g}", va="center", fontsize=8)
         panel.axvline(result.limits.step, color=LIMIT, linestyle="--", linewidth=1.4, zorder=3)
+        for place, value in enumerate(values):
+            text = f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+            text, where = (text, value) if value <= most else (f"{text} →", most)
+            backed = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+            panel.annotate(
+                text, (where, place), (4, 0), textcoords="offset points", va="center", fontsize=8, bbox=backed, zorder=4
+            )
         panel.set_yticks(range(len(rows)), [row.codec for row in rows])
         panel.invert_yaxis()
-        panel.set_xlim(0, 1.15 * max(*values, result.limits.step))
+        panel.set_xlim(0, 1.16 * max(min(most, max(values)), result.limits.step))
         panel.set_xlabel("bits per parameter")
         panel.tick_params(axis="y", length=0)
     handles = [mpl.patches.Patch(color=DEFAULT, label="maskreg's codec")]
@@ -95,7 +105,9 @@ def speed(results: Sequence[Result]) -> Figure:
         low, high = panel.get_xlim()
         panel.set_xlim(low / 1.05, high * 1.05)
         for axis in (panel.xaxis, panel.yaxis):
-            axis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
+            axis.set_major_locator(
+                mpl.ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 8) if axis is panel.xaxis else (1, 2, 5))
+            )
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_locator(mpl.ticker.NullLocator())
         panel.grid(color="#E5E5E5", linewidth=0.7)

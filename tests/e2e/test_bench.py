@@ -21,6 +21,15 @@ def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True)
 
 
+def bench_without(*modules: str, args: tuple[str | Path, ...]) -> subprocess.CompletedProcess[str]:
+    """The same where these modules are not installed."""
+    program = (
+        f"import sys, runpy; sys.modules.update(dict.fromkeys({modules})); sys.path.insert(0, sys.argv[1]); "
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0] + '/bench_main.py', run_name='__main__')"
+    )
+    return subprocess.run([sys.executable, "-c", program, SCRIPT.parent, *args], capture_output=True, text=True)
+
+
 def figures(path: Path, *args: str | Path) -> Any:
     """What the benchmark wrote with ``--json``."""
     done = bench(*args, "--json", path)
@@ -86,25 +95,27 @@ def test_a_given_pair(tmp_path: Path) -> None:
     source, target = make_pair(tmp_path, shards=2, fraction=0.2)
     args = ("--pair", source, target, "--threads", "1", "--repeat", "1")
     (pair,) = figures(tmp_path / "given.json", "codec", *args)["pairs"]
-    assert pair["pair"] == target.name
+    assert pair["pair"] == f"given {target.name}"
     assert 0.15 < pair["density"] < 0.25
     assert 0 < row(pair, DEFAULT_CODEC)["bits_per_param"] < 16
 
 
 def test_a_peer_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """Imports of two peers are made to fail, installed or not."""
-    program = (
-        "import sys, runpy; sys.modules['zipnn'] = None; sys.modules['lmz'] = None; sys.path.insert(0, sys.argv[1]); "
-        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0] + '/bench_main.py', run_name='__main__')"
-    )
-    args: list[str | Path] = [sys.executable, "-c", program, SCRIPT.parent]
-    args += ["codec", "--hidden", "384", "--threads", "1", "--repeat", "1", "--json", tmp_path / "out.json"]
-    done = subprocess.run(args, capture_output=True, text=True)
+    args = ("codec", "--hidden", "384", "--threads", "1", "--repeat", "1", "--json", tmp_path / "out.json")
+    done = bench_without("zipnn", "lmz", args=args)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("not installed here") == 2 * 4
+    assert done.stdout.count("does not run here") == 2 * 4
     for pair in json.loads((tmp_path / "out.json").read_text())["pairs"]:
         missing = [row for row in pair["rows"] if row["missing"]]
         assert [row["codec"] for row in missing] == ["zipnn on XOR", "lmzip on XOR"]
+
+
+def test_what_pictures_need_is_asked_for_first(tmp_path: Path) -> None:
+    done = bench_without("matplotlib", args=("codec", "--plots", tmp_path / "pictures"))
+    assert done.returncode == 1
+    assert "matplotlib" in done.stderr
+    assert "next: scripts/bench" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_help_names_the_views() -> None:
