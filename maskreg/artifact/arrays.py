@@ -11,7 +11,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from maskreg.codec.zstd import content_bytes, pack_frame
+from maskreg.artifact.zstd import content_bytes, pack_frame
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError
 from maskreg.limits import LIMITS, Limits

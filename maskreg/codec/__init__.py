@@ -1,13 +1,13 @@
 """Codecs: how the target's bits are stored, given the source's."""
 
 from maskreg.codec.base import BLOCK_NUMEL, Codec
-from maskreg.codec.xor import Xor
+from maskreg.codec.grid import FLAT, Grid, grid_at, row_width
 from maskreg.errors import FormatError
 
-CODECS: dict[str, Codec] = {codec.name: codec for codec in (Xor(),)}
-"""Every codec by the name that manifests use."""
+CODECS = ("step1",)
+"""Every codec, by the name that manifests use."""
 
-DEFAULT_CODEC = "xor1"
+DEFAULT_CODEC = "step1"
 """What extraction writes."""
 
 
@@ -22,7 +22,10 @@ def get_codec(name: str) -> Codec:
             f"codec {name!r} is unknown to this version (it knows {', '.join(CODECS)})",
             hint="pip install --upgrade maskreg",
         )
-    return CODECS[name]
+    # Not above: what only reads names and manifests has no use for compiled loops.
+    from maskreg.codec.step1 import Step1
+
+    return Step1()
 
 
-__all__ = ["BLOCK_NUMEL", "CODECS", "DEFAULT_CODEC", "Codec", "get_codec"]
+__all__ = ["BLOCK_NUMEL", "CODECS", "DEFAULT_CODEC", "FLAT", "Codec", "Grid", "get_codec", "grid_at", "row_width"]

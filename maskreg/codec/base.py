@@ -1,7 +1,7 @@
 """What a codec is: one block of 16-bit values, coded with the other side's bits as context.
 
 A codec is pure: no I/O, no state between blocks, the same bytes for the same input. Its name is written into
-manifests, so any change to its bytes is a new codec under a new name.
+manifests, so any change to what its bytes mean is a new codec under a new name.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from maskreg.codec.grid import FLAT, Grid
 
 if TYPE_CHECKING:
     import torch
@@ -25,8 +27,14 @@ class Codec(Protocol):
 
     name: str
 
-    def encode(self, context: Codes, values: Codes) -> bytes:
-        """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``."""
+    def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
+        """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
+
+        Args:
+            context: bits that the reader has.
+            values: bits that the reader wants.
+            grid: where the coordinates lie in their matrix. It is only of use to the size, and the block keeps it.
+        """
 
     def decode(self, context: Codes, block: bytes) -> Codes:
         """The values, uint16 ``[n]``, given the very context they were coded with.
@@ -35,6 +43,26 @@ class Codec(Protocol):
 
         Raises:
             CorruptError: the block cannot be one of ``n`` values.
+        """
+
+    def entry_numel(self, block: bytes) -> int:
+        """Coordinates from one entry point of a block to the next: where :meth:`decode_part` may begin and end.
+
+        Raises:
+            CorruptError: this is no block.
+        """
+
+    def decode_part(self, context: Codes, block: bytes, start: int) -> Codes:
+        """A run of the values, without decoding those before it: uint16 ``[m]``.
+
+        Args:
+            context: uint16 ``[m]``, the context of the run alone.
+            block: the whole block.
+            start: the run's first coordinate, at an entry point; the run ends at one, or where the block ends.
+
+        Raises:
+            ValueError: the run does not begin and end at entry points of the block.
+            CorruptError: the block is damaged.
         """
 
     def decode_tensor(self, context: torch.Tensor, block: bytes) -> torch.Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint, TensorInfo
-from maskreg.codec import Codec
+from maskreg.codec import Codec, grid_at
 from maskreg.compare import Rule, is_finite, to_bf16, to_fp32
 from maskreg.digest import leaf_hashes
 from maskreg.flow.device import Device
@@ -115,6 +115,7 @@ class Comparer:
         comparable = before.dtype == after.dtype
         differing = int(np.count_nonzero(before != after if comparable else source != target))
         coded = self.codec if pair.how.coded else None
+        grid = grid_at(pair.source.shape if pair.source else (), run.start)
         return Compared(
             run,
             leaf_hashes(before),
@@ -124,8 +125,8 @@ class Comparer:
             nnz=int(np.count_nonzero(moved)),
             differing=differing,
             energy=energy_of(source, target),
-            delta=coded.encode(before, after) if coded else None,
-            reverse=coded.encode(after, before) if coded and self.reversible else None,
+            delta=coded.encode(before, after, grid) if coded else None,
+            reverse=coded.encode(after, before, grid) if coded and self.reversible else None,
             read_bytes=read_bytes,
         )
 

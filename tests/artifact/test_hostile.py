@@ -13,7 +13,7 @@ from maskreg.artifact.arrays import ArrayCheck
 from maskreg.artifact.layout import artifact_prefix, part_of
 from maskreg.artifact.manifest import load_manifest, load_tensors
 from maskreg.artifact.reader import Artifact
-from maskreg.codec.zstd import pack_frame
+from maskreg.artifact.zstd import pack_frame
 from maskreg.digest import Digest
 from maskreg.document import canonical
 from maskreg.errors import CorruptError, DataError, FormatError, LimitError, MaskregError

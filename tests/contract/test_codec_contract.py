@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.codec import BLOCK_NUMEL, CODECS, DEFAULT_CODEC, Codec, get_codec
+from maskreg.codec import BLOCK_NUMEL, CODECS, DEFAULT_CODEC, FLAT, Codec, Grid, get_codec
 from maskreg.errors import CorruptError, FormatError
 
 Codes = npt.NDArray[np.uint16]
@@ -41,6 +41,34 @@ PAIRS = {
 }
 
 
+GRIDS = {
+    "flat": FLAT,
+    "wide": Grid(500, 0),
+    "begins within a row": Grid(500, 123),
+    "narrow": Grid(64, 63),
+    "one row": Grid(1 << 23, 5),
+    "one column": Grid(1, 0),
+}
+
+
+def _low_rank(rows: int, width: int, seed: int = 0) -> tuple[Codes, Codes]:
+    """A matrix whose update is of rank 3 and a little noise, as bf16 codes."""
+    rng = np.random.default_rng(seed)
+    source = rng.normal(0, 0.02, (rows, width)).astype(np.float32).view(np.uint32) >> 16
+    update = rng.normal(0, 1, (rows, 3)) @ rng.normal(0, 1, (3, width)) + rng.normal(0, 0.5, (rows, width))
+    target = ((source << 16).view(np.float32) + np.float32(5e-5) * update.astype(np.float32)).view(np.uint32) >> 16
+    return source.astype(np.uint16).reshape(-1), target.astype(np.uint16).reshape(-1)
+
+
+def _striped(rows: int, width: int) -> tuple[Codes, Codes]:
+    """A matrix whose rows and columns move by very different amounts, in independent directions."""
+    rng = np.random.default_rng(1)
+    source = rng.normal(0, 0.02, (rows, width)).astype(np.float32).view(np.uint32) >> 16
+    update = rng.normal(0, 1e-4, (rows, width)) * np.exp(rng.normal(0, 1, (rows, 1)) + rng.normal(0, 1, (1, width)))
+    target = ((source << 16).view(np.float32) + update.astype(np.float32)).view(np.uint32) >> 16
+    return source.astype(np.uint16).reshape(-1), target.astype(np.uint16).reshape(-1)
+
+
 @pytest.fixture(params=CODECS, scope="module")
 def codec(request: pytest.FixtureRequest) -> Codec:
     return get_codec(request.param)
@@ -57,6 +85,40 @@ def test_lossless_both_ways(codec: Codec, pair: str) -> None:
         assert np.array_equal(decoded, values)
         tensor = codec.decode_tensor(torch.from_numpy(context.view(np.int16)), block)
         assert np.array_equal(tensor.numpy().view(np.uint16), values)
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("pair", ["special", "sparse", "dense", "low rank", "striped"])
+def test_lossless_wherever_it_lies(codec: Codec, pair: str, grid: str) -> None:
+    pairs = PAIRS | {"low rank": _low_rank(301, 500), "striped": _striped(301, 500)}
+    source, target = pairs[pair]
+    block = codec.encode(source, target, GRIDS[grid])
+    assert np.array_equal(codec.decode(source, block), target)
+
+
+def test_a_matrix_is_smaller_when_the_codec_knows_it_is_one(codec: Codec) -> None:
+    for source, target in (_low_rank(400, 500), _striped(400, 500)):
+        known = len(codec.encode(source, target, Grid(500, 0)))
+        assert known < 0.9 * len(codec.encode(source, target))
+        # Also when the block begins within a row.
+        assert len(codec.encode(source[77:], target[77:], Grid(500, 77))) < 0.92 * len(codec.encode(source, target))
+
+
+@pytest.mark.parametrize("pair", ["random", "equal", "dense", "sparse", "largest"])
+def test_parts_decode_alone(codec: Codec, pair: str) -> None:
+    source, target = PAIRS[pair]
+    block = codec.encode(source, target, Grid(1000, 7))
+    every = codec.entry_numel(block)
+    n = source.size
+    for start in {0, every * (n // every // 2), (n - 1) // every * every}:
+        for stop in {min(n, start + every), n}:
+            part = codec.decode_part(source[start:stop], block, start)
+            assert np.array_equal(part, target[start:stop])
+    with pytest.raises(ValueError, match="entry points"):
+        codec.decode_part(source, block, every)
+    if every > 1:
+        with pytest.raises(ValueError, match="entry points"):
+            codec.decode_part(source[1:], block, 1)
 
 
 def test_never_much_larger_than_the_values(codec: Codec) -> None:

@@ -1,12 +1,10 @@
-"""Zstandard frames that cannot expand to more than was announced."""
+"""Zstandard frames, and the size that one announces, so that none expands to more than was expected."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numcodecs.zstd import compress, decompress
-
-from maskreg.errors import CorruptError
+from numcodecs.zstd import compress
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -29,19 +27,3 @@ def content_bytes(frame: bytes | memoryview) -> int | None:
     if width == 0 or len(head) < at + width:
         return None
     return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
-
-
-def unpack_frame(frame: bytes | memoryview, n_bytes: int, what: str) -> npt.NDArray[np.uint8]:
-    """Exactly ``n_bytes`` bytes out of one frame.
-
-    Raises:
-        CorruptError: the frame announces or holds anything else; ``what`` names it.
-    """
-    if content_bytes(frame) != n_bytes:
-        raise CorruptError(what, f"a frame that does not announce {n_bytes} bytes")
-    try:
-        # With the announced size checked, this reserves no more than that.
-        out = decompress(bytes(frame))
-    except (RuntimeError, ValueError) as error:
-        raise CorruptError(what, f"a frame that does not decode ({error})") from error
-    return np.frombuffer(out, np.uint8)

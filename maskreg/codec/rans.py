@@ -1,0 +1,187 @@
+"""Range asymmetric numeral systems: tokens to 16-bit words and back, eight lanes at a time.
+
+Source of the method: J. Duda, "Asymmetric numeral systems" (arXiv:1311.2540), its range variant, with a 32-bit state
+that gives and takes 16-bit words. A run's token ``i`` belongs to lane ``i mod 8``; the lanes share one stream of words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.codec.jit import kernel
+
+LANES = 8
+
+TABLE_BITS = 12
+SLOTS = 1 << TABLE_BITS
+"""Frequencies of a table sum to this."""
+
+TOKENS = 64
+"""Size of the alphabet."""
+
+LOWEST_STATE = 1 << 16
+"""A lane's state before the first token is coded and after the last is decoded; between tokens it is no smaller."""
+
+_MASK = np.uint32(SLOTS - 1)
+_BITS = np.uint32(TABLE_BITS)
+_LOW = np.uint32(LOWEST_STATE)
+_WORD = np.uint32(16)
+_LANES = np.uint64(LANES)
+_ONE = np.uint64(1)
+
+# An entry of a decoding table: token in 7 bits, slot within the token in 12, frequency in 13 (it may be 4,096).
+_TOKEN_MASK = np.uint32(0x7F)
+_SLOT_SHIFT = np.uint32(7)
+_FREQ_SHIFT = np.uint32(19)
+
+
+@kernel
+def fill_decoding(freqs: npt.NDArray[np.uint16], table: npt.NDArray[np.uint32]) -> None:
+    """Decoding tables.
+
+    Args:
+        freqs: uint16 ``[tables, 64]``, each row sums to 4,096.
+        table: uint32 ``[tables * 4096]``, filled.
+    """
+    at = 0
+    for row in range(freqs.shape[0]):
+        for token in range(freqs.shape[1]):
+            freq = np.uint32(freqs[row, token])
+            for slot in range(freq):
+                table[at] = np.uint32(
+                    np.uint32(freq << _FREQ_SHIFT) | np.uint32(np.uint32(slot) << _SLOT_SHIFT) | np.uint32(token)
+                )
+                at += 1
+
+
+@kernel
+def _take(
+    state: Any,
+    i: Any,
+    place: Any,
+    words: npt.NDArray[np.uint16],
+    cells: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.uint32],
+    table: npt.NDArray[np.uint32],
+    tokens: npt.NDArray[np.uint8],
+) -> tuple[Any, Any]:
+    """Decode token ``i`` from one lane: its new state, and the place in ``words`` after it."""
+    entry = table[np.uint64(starts[cells[i]]) + np.uint64(state & _MASK)]
+    tokens[i] = np.uint8(entry & _TOKEN_MASK)
+    state = np.uint32((entry >> _FREQ_SHIFT) * (state >> _BITS) + ((entry >> _SLOT_SHIFT) & _MASK))
+    low = state < _LOW
+    refilled = np.uint32(np.uint32(state << _WORD) | np.uint32(words[place]))
+    # Without a branch: whether a word is due is as good as random.
+    return refilled if low else state, place + np.uint64(low)
+
+
+@kernel
+def decode_tokens(
+    words: npt.NDArray[np.uint16],
+    cells: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.uint32],
+    table: npt.NDArray[np.uint32],
+    states: npt.NDArray[np.uint32],
+    tokens: npt.NDArray[np.uint8],
+    count: int,
+) -> int:
+    """Decode ``count`` tokens, beginning with lane 0, and return how many words they took (``count`` at most).
+
+    Args:
+        words: uint16, at least ``count + 1``.
+        cells: uint8 ``[count]``, the cell of each coordinate.
+        starts: uint32 ``[256]``, where the table of each cell begins in ``table``.
+        table: uint32, of :func:`fill_decoding`.
+        states: uint32 ``[8]``, of the lanes; replaced by those after the last token.
+        tokens: uint8 ``[count]``, filled.
+        count: tokens; a multiple of 8 unless they are the last of a run.
+    """
+    place = np.uint64(0)
+    i = np.uint64(0)
+    whole = np.uint64(count) // _LANES * _LANES
+    s0, s1, s2, s3, s4, s5, s6, s7 = (
+        states[0], states[1], states[2], states[3], states[4], states[5], states[6], states[7],
+    )  # fmt: skip
+    # Written out, so that the eight states stay in registers.
+    while i < whole:
+        s0, place = _take(s0, i, place, words, cells, starts, table, tokens)
+        s1, place = _take(s1, i + np.uint64(1), place, words, cells, starts, table, tokens)
+        s2, place = _take(s2, i + np.uint64(2), place, words, cells, starts, table, tokens)
+        s3, place = _take(s3, i + np.uint64(3), place, words, cells, starts, table, tokens)
+        s4, place = _take(s4, i + np.uint64(4), place, words, cells, starts, table, tokens)
+        s5, place = _take(s5, i + np.uint64(5), place, words, cells, starts, table, tokens)
+        s6, place = _take(s6, i + np.uint64(6), place, words, cells, starts, table, tokens)
+        s7, place = _take(s7, i + np.uint64(7), place, words, cells, starts, table, tokens)
+        i += _LANES
+    states[0], states[1], states[2], states[3] = s0, s1, s2, s3
+    states[4], states[5], states[6], states[7] = s4, s5, s6, s7
+    for lane in range(count - int(whole)):
+        states[lane], place = _take(states[lane], i, place, words, cells, starts, table, tokens)
+        i += _ONE
+    return int(place)
+
+
+@kernel
+def fill_encoding(
+    freqs: npt.NDArray[np.uint16], inverse: npt.NDArray[np.float64], ranges: npt.NDArray[np.uint32]
+) -> None:
+    """Encoding tables.
+
+    Args:
+        freqs: uint16 ``[tables, 64]``, each row sums to 4,096.
+        inverse: float64 ``[tables * 64]``, filled with 1 / frequency.
+        ranges: uint32 ``[tables * 64]``, filled with first slot << 16 | frequency.
+    """
+    for row in range(freqs.shape[0]):
+        start = 0
+        for token in range(freqs.shape[1]):
+            freq = int(freqs[row, token])
+            if freq:
+                inverse[row * freqs.shape[1] + token] = 1.0 / freq
+            ranges[row * freqs.shape[1] + token] = np.uint32(start << 16 | freq)
+            start += freq
+
+
+@kernel
+def encode_tokens(
+    tokens: npt.NDArray[np.uint8],
+    cells: npt.NDArray[np.uint8],
+    rows: npt.NDArray[np.uint32],
+    inverse: npt.NDArray[np.float64],
+    ranges: npt.NDArray[np.uint32],
+    states: npt.NDArray[np.uint32],
+    words: npt.NDArray[np.uint16],
+) -> int:
+    """Code a run's tokens, last to first, and return where the words begin in ``words``.
+
+    Args:
+        tokens: uint8 ``[n]``, each of a frequency above 0 in its cell's table.
+        cells: uint8 ``[n]``, the cell of each coordinate.
+        rows: uint32 ``[256]``, where the table of each cell begins in ``inverse`` and ``ranges``.
+        inverse: of :func:`fill_encoding`.
+        ranges: likewise.
+        states: uint32 ``[8]``, filled with the lanes' states that decoding begins with.
+        words: uint16, at least ``n + 1``, filled from the end.
+    """
+    states[:] = LOWEST_STATE
+    place = np.int64(words.size)
+    for at in range(tokens.size):
+        i = np.uint64(tokens.size - 1 - at)
+        lane = i & np.uint64(LANES - 1)
+        # Signed, because converting unsigned numbers to floats and back takes several times as long.
+        state = np.int64(states[lane])
+        entry = np.uint64(rows[cells[i]]) + np.uint64(tokens[i])
+        span = np.int64(ranges[entry])
+        freq = span & 0xFFFF
+        # Without a branch, as in decoding: the word is written in any case and counts when it is due.
+        due = state >= freq << (32 - TABLE_BITS)
+        words[np.uint64(place - 1)] = np.uint16(state & 0xFFFF)
+        place -= np.int64(due)
+        state = state >> 16 if due else state
+        # Half a unit keeps the product clear of whole numbers, so rounding cannot reach one.
+        quotient = np.int64((np.float64(state) + 0.5) * inverse[entry])
+        states[lane] = np.uint32((quotient << TABLE_BITS) + (state - quotient * freq) + (span >> 16))
+    return int(place)

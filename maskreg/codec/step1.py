@@ -1,0 +1,311 @@
+"""``step1``: how far each code went, as a token under a context that the source gives. FORMAT.md has every bit."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.codec.base import BLOCK_NUMEL, Codes
+from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_run, encode_run
+from maskreg.codec.contexts import MAX_CELLS, MAX_RANK, PLAIN_CLASSES, SIZES, Contexts, rows_of
+from maskreg.codec.factors import fit_factors, size_bounds
+from maskreg.codec.grid import FLAT, Grid
+from maskreg.codec.model import Model, pack_model, side_bits, unpack_model
+from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, fill_encoding
+from maskreg.codec.scales import fit_scales
+from maskreg.codec.steps import tokens_of
+from maskreg.codec.tables import MAX_TABLES, build_tables, spell_out
+from maskreg.errors import CorruptError
+
+if TYPE_CHECKING:
+    import torch
+
+_HEAD = struct.Struct("<IBBBB")
+_CODED = struct.Struct("<IIhHI")
+_SAME, _RAW, _STEPS = 0, 1, 2
+_SCALED = 1
+_ENTRY_BYTES = 8
+_MAX_BASE = 512
+_MIN_LOG2, _MAX_LOG2 = 12, 22
+
+_DENSE_LOG2, _SPARSE_LOG2 = 17, 18
+"""Coordinates in a sub-block. Its lanes' states cost 48 bytes or so, so sparse blocks have fewer."""
+
+_SPARSE_BITS = 0.5
+
+_CLEAR_GAIN = 0.9
+"""Factors that leave no more than this are not compared with scales."""
+
+_MIN_LINE = 32
+"""Rows and columns of the smallest matrix that scales or factors can pay for."""
+
+
+class Step1:
+    """Codes steps: the smallest there is where most coordinates move little, and never above the raw size."""
+
+    name = "step1"
+
+    def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
+        """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
+
+        Args:
+            context: bits that the reader has.
+            values: bits that the reader wants.
+            grid: where the coordinates lie in their matrix; the block is larger without.
+        """
+        n = values.size
+        if np.array_equal(context, values):
+            return _HEAD.pack(n, _SAME, 0, 0, 0)
+        coded = _Encoder(context, values, grid).encode()
+        if len(coded) < _HEAD.size + 2 * n:
+            return coded
+        return _HEAD.pack(n, _RAW, 0, 0, 0) + values.astype("<u2").tobytes()
+
+    def decode(self, context: Codes, block: bytes) -> Codes:
+        """The values, uint16 ``[n]``.
+
+        Raises:
+            CorruptError: the block cannot be one of ``n`` values.
+        """
+        if _head(block)[0] != context.size:
+            raise CorruptError("block", f"its header does not describe {context.size} values")
+        return self.decode_part(context, block, 0)
+
+    def entry_numel(self, block: bytes) -> int:
+        """Coordinates from one entry point to the next.
+
+        Raises:
+            CorruptError: this is no block.
+        """
+        _, kind, log2 = _head(block)
+        return 1 << log2 if kind == _STEPS else 1
+
+    def decode_part(self, context: Codes, block: bytes, start: int) -> Codes:
+        """A run of the values, uint16 ``[m]``.
+
+        Raises:
+            ValueError: the run does not begin and end at entry points of the block.
+            CorruptError: the block is damaged.
+        """
+        n, kind, _ = _head(block)
+        stop, every = start + context.size, self.entry_numel(block)
+        if not 0 <= start <= stop <= n or start % every or (stop % every and stop != n):
+            raise ValueError(f"no run [{start}, {stop}) between entry points of {n} values, one every {every}")
+        if kind == _SAME:
+            return context.copy()
+        if kind == _RAW:
+            return np.frombuffer(block, "<u2", context.size, _HEAD.size + 2 * start).astype(np.uint16)
+        return Layout(block).decode(context, start)
+
+    def decode_tensor(self, context: torch.Tensor, block: bytes) -> torch.Tensor:
+        """Like :meth:`decode`, for int16 ``[n]`` on any device.
+
+        Raises:
+            CorruptError: the block cannot be one of ``n`` values.
+        """
+        import torch
+
+        values = self.decode(context.cpu().numpy().view(np.uint16), block)
+        return torch.from_numpy(values.view(np.int16)).to(context.device)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One way to code a block: its contexts, what they make of its tokens, its bits, and whether tables lack tokens."""
+
+    model: Model
+    tokens: npt.NDArray[np.uint8]
+    cells: npt.NDArray[np.uint8]
+    bits: float
+    rare: bool
+
+
+class _Encoder:
+    def __init__(self, context: Codes, values: Codes, grid: Grid) -> None:
+        self._context, self._values = context, values
+        n = values.size
+        self._grid = grid if 0 < grid.width < 1 << 32 else Grid(n, 0)
+        self._tokens = np.empty(n, np.uint8)
+        self._counts = np.zeros((256, TOKENS), np.int64)
+        tokens_of(context, values, self._tokens, self._counts)
+
+    def encode(self) -> bytes:
+        plan = self._best()
+        contexts, tables = plan.model.contexts, plan.model.tables
+        rows = tables.starts(TOKENS)
+        if plan.rare:
+            spell_out(plan.tokens, plan.cells, rows, tables.freqs.reshape(-1))
+        inverse, ranges = np.zeros(tables.freqs.size), np.zeros(tables.freqs.size, np.uint32)
+        fill_encoding(tables.freqs, inverse, ranges)
+        n = self._values.size
+        log2 = _SPARSE_LOG2 if plan.bits < _SPARSE_BITS * n else _DENSE_LOG2
+        directory, parts = [], []
+        size = min(n, 1 << log2)
+        words, bits = np.empty(size + 1, np.uint16), np.empty(2 * size + 4, np.uint8)
+        states = np.empty(LANES, np.uint32)
+        for start in range(0, n, 1 << log2):
+            run = slice(start, min(start + (1 << log2), n))
+            first, extras = encode_run(
+                self._context[run], self._values[run], plan.tokens[run], plan.cells[run],
+                rows, inverse, ranges, states, words, bits,
+            )  # fmt: skip
+            directory += [words.size - first, extras]
+            parts += [states.astype("<u4").tobytes(), words[first:].astype("<u2").tobytes()]
+            parts.append(bits[: -(-extras // 8)].tobytes())
+        model = pack_model(plan.model)
+        head = _HEAD.pack(n, _STEPS, log2, contexts.rank, _SCALED if contexts.scaled else 0)
+        coded = _CODED.pack(*contexts.grid, contexts.base, len(tables.freqs), len(model))
+        return b"".join([head, coded, model, np.array(directory, "<u4").tobytes(), *parts])
+
+    def _best(self) -> _Plan:
+        """The smallest of what exponents alone give and what factors or scales add to them."""
+        plain = Contexts(self._grid, _plain_base(self._counts))
+        _, bits = build_tables(_window(self._counts, plain.base // 2), 1)
+        best: _Plan | None = None
+        n, width = self._values.size, self._grid.width
+        rows = rows_of(self._grid, n)
+        if min(rows, width) >= _MIN_LINE and width <= n:
+            where = {"rows": rows, "width": width, "column": self._grid.column}
+            factors = fit_factors(self._context, self._tokens, self._counts, **where)
+            if factors:
+                one, other = factors
+                bounds = size_bounds(one, other)
+                best = self._plan(replace(plain, row_factors=one, column_factors=other, bounds=bounds))
+            if best is None or best.bits > _CLEAR_GAIN * bits:
+                one, other = fit_scales(self._context, self._tokens, self._counts, **where)
+                base = max(0, plain.base - 1)
+                scaled = self._plan(replace(plain, base=base, row_scales=one, column_scales=other))
+                best = scaled if best is None or scaled.bits < best.bits else best
+        return best if best and best.bits < bits else self._plan(plain)
+
+    def _plan(self, contexts: Contexts) -> _Plan:
+        n = self._values.size
+        turned, cells = np.empty(n, np.uint8), np.empty(n, np.uint8)
+        counts = np.zeros((MAX_CELLS, TOKENS), np.int64)
+        classify_all(
+            self._context, self._grid.column, self._grid.width, *contexts.arrays(), self._tokens, turned, cells, counts
+        )  # fmt: skip
+        tables, bits = build_tables(counts[: contexts.cells], SIZES if contexts.rank else 1)
+        rare = bool((counts[: contexts.cells][tables.freqs[tables.of_cell] == 0]).any())
+        return _Plan(Model(contexts, tables), turned, cells, bits + side_bits(contexts), rare)
+
+
+def _plain_base(counts: npt.NDArray[np.int64]) -> int:
+    """Doubled exponent of the first class: the window whose tokens take least."""
+    seen = np.flatnonzero(counts.sum(axis=1))
+    first = max(0, int(seen[0]) - 1)
+    bases = range(first, max(first + 1, int(seen[-1]) - PLAIN_CLASSES + 2))
+    return 2 * min(bases, key=lambda base: _entropy(_window(counts, base)))
+
+
+def _window(counts: npt.NDArray[np.int64], first: int) -> npt.NDArray[np.int64]:
+    """Counts by class, int64 ``[16, 64]``, when the first is of this exponent and all below."""
+    classes = np.clip(np.arange(len(counts)) - first, 0, PLAIN_CLASSES - 1)
+    window = np.zeros((PLAIN_CLASSES, counts.shape[1]), np.int64)
+    np.add.at(window, classes, counts)
+    return window
+
+
+def _entropy(counts: npt.NDArray[np.int64]) -> float:
+    return float(_xlogx(counts.sum(axis=1)).sum() - _xlogx(counts).sum())
+
+
+def _xlogx(values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    products: npt.NDArray[np.float64] = values.astype(np.float64) * np.log2(np.maximum(values, 1))
+    return products
+
+
+def _head(block: bytes) -> tuple[int, int, int]:
+    """Values, kind and log2 of the coordinates in a sub-block, checked."""
+    if len(block) < _HEAD.size:
+        raise CorruptError("block", f"{len(block)} bytes are no block")
+    n, kind, *rest = _HEAD.unpack_from(block)
+    size = {_SAME: _HEAD.size, _RAW: _HEAD.size + 2 * n}
+    if not 1 <= n <= BLOCK_NUMEL or kind > _STEPS or (kind in size and (any(rest) or len(block) != size[kind])):
+        raise CorruptError("block", "its header makes no sense")
+    if kind == _STEPS and not _MIN_LOG2 <= rest[0] <= _MAX_LOG2:
+        raise CorruptError("block", f"no sub-blocks of 2^{rest[0]} values are allowed")
+    return n, kind, rest[0]
+
+
+class Layout:
+    """A coded block: its model, and where its sub-blocks are. Everything is checked when it is made.
+
+    Attributes:
+        n: values.
+        log2: of the coordinates in a sub-block.
+        model: contexts and tables.
+        block: uint8, the block and :data:`SPARE_BYTES` zeros.
+        directory: int64 ``[sub-blocks, 2]``: words and extra bits of each.
+        starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.
+    """
+
+    def __init__(self, block: bytes) -> None:
+        """Read all but the sub-blocks themselves.
+
+        Raises:
+            CorruptError: they do not fit together.
+        """
+        head = _HEAD.size + _CODED.size
+        if len(block) < head:
+            raise CorruptError("block", "its header is cut short")
+        self.n, _, self.log2, rank, flags = _HEAD.unpack_from(block)
+        width, column, base, tables, model_bytes = _CODED.unpack_from(block, _HEAD.size)
+        shaped = rank or flags
+        if (
+            rank > MAX_RANK
+            or flags > _SCALED
+            or not 0 <= base < _MAX_BASE
+            or not 1 <= tables <= MAX_TABLES
+            or not column < width
+            or (shaped and width > self.n)
+            or model_bytes > len(block) - head
+        ):
+            raise CorruptError("block", "its header makes no sense")
+        # One copy, with room for reading ahead.
+        self.block = np.zeros(len(block) + SPARE_BYTES, np.uint8)
+        self.block[: len(block)] = np.frombuffer(block, np.uint8)
+        packed, grid = self.block[head : head + model_bytes], Grid(width, column)
+        model = unpack_model(packed, self.n, grid, base, scaled=bool(flags), rank=rank, tables=tables)
+        if model is None:
+            raise CorruptError("block", "its contexts or tables make no sense")
+        self.model = model
+        self._read_directory(block, head + model_bytes)
+
+    def _read_directory(self, block: bytes, at: int) -> None:
+        count = -(-self.n >> self.log2)
+        if len(block) - at < _ENTRY_BYTES * count:
+            raise CorruptError("block", "its directory is cut short")
+        self.directory = np.frombuffer(block, "<u4", 2 * count, at).reshape(count, 2).astype(np.int64)
+        sizes = STATE_BYTES + 2 * self.directory[:, 0] + -(-self.directory[:, 1] // 8)
+        self.starts = at + _ENTRY_BYTES * count + np.concatenate([[0], np.cumsum(sizes)])
+        if self.starts[-1] != len(block):
+            raise CorruptError("block", "its sub-blocks do not fill it")
+
+    def decode(self, context: Codes, start: int) -> Codes:
+        """Values from coordinate ``start``, an entry point, for as long as the context goes.
+
+        Raises:
+            CorruptError: a sub-block does not decode.
+        """
+        contexts, tables = self.model.contexts, self.model.tables
+        table = np.empty(len(tables.freqs) * SLOTS, np.uint32)
+        fill_decoding(tables.freqs, table)
+        first_entries = tables.starts(SLOTS)
+        values = np.empty(context.size, np.uint16)
+        size = 1 << self.log2
+        for begin in range(0, context.size, size):
+            run = slice(begin, min(begin + size, context.size))
+            number = (start + begin) >> self.log2
+            words, extras = self.directory[number].tolist()
+            whole = decode_run(
+                context[run], contexts.grid.column + start + begin, contexts.grid.width, *contexts.arrays(),
+                first_entries, table, self.block, int(self.starts[number]), words, extras, values[run],
+            )  # fmt: skip
+            if not whole:
+                raise CorruptError("block", f"its sub-block {number} does not decode")
+        return values

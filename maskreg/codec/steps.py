@@ -1,0 +1,195 @@
+"""Steps: how far a code went, as one token of 64 and, where it went far, a few bits more.
+
+A step is the difference of the magnitudes (the low 15 bits of the codes), so neighbouring numbers are one apart. Token
+``t`` stands for ``v = t - 32``: from -16 to 16 for a step of ``v``; from 17 to 27, or -17 to -27, for one of
+``2^b + extra + 1`` in the direction of ``v``, where ``b`` is 13 less than the size of ``v`` and ``extra`` has ``b``
+bits; and 31 for any code, given whole in 16 bits. A change of sign is such a code.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.codec.jit import kernel
+
+Codes = npt.NDArray[np.uint16]
+
+MIDDLE = 32
+"""Token of a step of 0."""
+
+NEAREST = 16
+"""The longest step that needs no more than a token."""
+
+FARTHEST = 27
+"""Size of ``v`` for the longest steps."""
+
+LITERAL = 63
+"""Token of a code that is given whole."""
+
+_LITERAL_BITS = 16
+_CLASS_BITS = NEAREST + 1 - 4
+
+
+@kernel
+def _far_token(before: int, after: int) -> int:
+    if (before ^ after) & 0x8000:
+        return LITERAL
+    step = (after & 0x7FFF) - (before & 0x7FFF)
+    far = abs(step) - 1
+    size = NEAREST
+    while far >> (size - 12):
+        size += 1
+    return MIDDLE + (size if step > 0 else -size)
+
+
+@kernel
+def tokens_of(context: Codes, values: Codes, tokens: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]) -> None:
+    """Tokens of all coordinates, and how many of each there are by exponent.
+
+    Args:
+        context: uint16 ``[n]``.
+        values: uint16 ``[n]``.
+        tokens: uint8 ``[n]``, filled.
+        counts: int64 ``[256, 64]``, added to.
+    """
+    for i in range(values.size):
+        before, after = np.int32(context[i]), np.int32(values[i])
+        step = np.int32((after & 0x7FFF) - (before & 0x7FFF))
+        token = np.uint8(MIDDLE + step)
+        if (before ^ after) & 0x8000 or step > NEAREST or step < -NEAREST:
+            token = np.uint8(_far_token(int(before), int(after)))
+        tokens[i] = token
+        counts[(before >> 7) & 0xFF, token] += 1
+
+
+@kernel
+def find_far(
+    tokens: npt.NDArray[np.uint8],
+    marks: npt.NDArray[np.uint8],
+    mark_words: npt.NDArray[np.uint64],
+    found: npt.NDArray[np.int64],
+) -> int:
+    """Places of the tokens that have extra bits, in order, into ``found``; how many there are.
+
+    Args:
+        tokens: uint8 ``[n]``.
+        marks: uint8, a multiple of 8 and at least ``n`` long; room to work in.
+        mark_words: uint64, the same memory.
+        found: int64, at least ``n``.
+    """
+    n = tokens.size
+    eights = -(-n // 8)
+    marks[n : 8 * eights] = 0
+    for i in range(n):
+        marks[i] = np.uint8(np.uint8(tokens[i] - np.uint8(MIDDLE - NEAREST)) > np.uint8(2 * NEAREST))
+    count = 0
+    for eight in range(eights):
+        word = mark_words[eight]
+        while word:
+            lowest = word & (~word + np.uint64(1))
+            # Of a byte that is 1 among zeros, this product has the number in its highest byte.
+            found[count] = 8 * eight + int((lowest * np.uint64(0x0001020304050607)) >> np.uint64(56))
+            count += 1
+            word ^= lowest
+    return count
+
+
+@kernel
+def extra_bits(
+    context: Codes,
+    values: Codes,
+    tokens: npt.NDArray[np.uint8],
+    found: npt.NDArray[np.int64],
+    bits: npt.NDArray[np.uint8],
+    at: int,
+) -> int:
+    """Write the extra bits of tokens at bit ``at``, in the order of their coordinates; the place after them.
+
+    Args:
+        context: uint16 ``[n]``.
+        values: uint16 ``[n]``.
+        tokens: uint8 ``[n]``, turned round or not.
+        found: int64, places of :func:`find_far`.
+        bits: uint8, zeros from ``at`` on, two bytes for each place and 4 more; bit ``i`` of the stream is bit
+            ``i mod 8`` of byte ``i // 8``.
+        at: bit.
+    """
+    for i in found:
+        if tokens[i] == LITERAL:
+            extra, count = int(values[i]), _LITERAL_BITS
+        else:
+            count = abs(int(tokens[i]) - MIDDLE) - _CLASS_BITS
+            extra = abs((int(values[i]) & 0x7FFF) - (int(context[i]) & 0x7FFF)) - 1 - (1 << count)
+        shifted = extra << (at & 7)
+        bits[at >> 3] |= np.uint8(shifted & 0xFF)
+        bits[(at >> 3) + 1] |= np.uint8((shifted >> 8) & 0xFF)
+        bits[(at >> 3) + 2] |= np.uint8((shifted >> 16) & 0xFF)
+        at += count
+    return at
+
+
+@kernel
+def apply_steps(
+    context: Codes,
+    tokens: npt.NDArray[np.uint8],
+    flips: npt.NDArray[np.int8],
+    values: Codes,
+) -> None:
+    """Values from tokens without extra bits; those of others are to follow.
+
+    Args:
+        context: uint16 ``[n]``.
+        tokens: uint8 ``[n]``, as decoded.
+        flips: int8 ``[n]``, which steps are turned round.
+        values: uint16 ``[n]``, filled.
+    """
+    for i in range(tokens.size):
+        step = np.int16(np.int16(tokens[i]) - np.int16(MIDDLE))
+        turned = np.int16(np.int16(step ^ np.int16(flips[i])) - np.int16(flips[i]))
+        magnitude = np.uint16((context[i] & np.uint16(0x7FFF)) + np.uint16(turned))
+        values[i] = np.uint16((context[i] & np.uint16(0x8000)) | (magnitude & np.uint16(0x7FFF)))
+
+
+@kernel
+def apply_far(
+    context: Codes,
+    tokens: npt.NDArray[np.uint8],
+    flips: npt.NDArray[np.int8],
+    values: Codes,
+    found: npt.NDArray[np.int64],
+    bits: npt.NDArray[np.uint8],
+    at: int,
+    end: int,
+) -> int:
+    """Values of tokens with extra bits, and where those go on; -1 when there are too few.
+
+    Args:
+        context: uint16 ``[n]``.
+        tokens: uint8 ``[n]``, as decoded.
+        flips: int8 ``[n]``, which steps are turned round.
+        values: uint16 ``[n]``, filled at ``found``.
+        found: int64, places of :func:`find_far`.
+        bits: uint8, with 4 bytes to spare after the last.
+        at: bit of ``bits`` where the extra bits begin.
+        end: bit after the last.
+    """
+    for i in found:
+        literal = tokens[i] == LITERAL
+        step = int(tokens[i]) - MIDDLE
+        count = _LITERAL_BITS if literal else abs(step) - _CLASS_BITS
+        if at + count > end:
+            return -1
+        byte = at >> 3
+        three = int(bits[byte]) | int(bits[byte + 1]) << 8 | int(bits[byte + 2]) << 16
+        extra = (three >> (at & 7)) & ((1 << count) - 1)
+        at += count
+        if literal:
+            values[i] = np.uint16(extra)
+            continue
+        length = (1 << count) + extra + 1
+        if (step < 0) != (flips[i] != 0):
+            length = -length
+        magnitude = (int(context[i]) & 0x7FFF) + length
+        values[i] = np.uint16((int(context[i]) & 0x8000) | (magnitude & 0x7FFF))
+    return at
