@@ -73,9 +73,8 @@ def pairs(options: argparse.Namespace) -> Iterator[bench_pairs.CodecPair]:
         yield bench_pairs.given(source, target)
     if options.real:
         source, target = needed("bench_real").pair(options.cache, options.steps, options.rate, say)
-        what = (
-            f"SmolLM2-135M-Instruct (dequantised from Q4_1), on-policy distillation, {options.steps} steps at lr 1e-6"
-        )
+        how = f"{options.steps} steps of on-policy distillation at lr {options.rate:g}"
+        what = f"SmolLM2-135M-Instruct (dequantised from Q4_1), {how}"
         yield bench_pairs.given(source, target, "SmolLM2 opd", what)
 
 

@@ -19,7 +19,7 @@ from bench_pairs import Block
 from numcodecs import Blosc
 from numcodecs.zstd import compress, decompress
 
-from maskreg.codec import CODECS, Codec, get_codec
+from maskreg.codec import CODECS, Codec, get_codec, grid_at
 from maskreg.codec.base import Codes
 
 Bytes = npt.NDArray[np.uint8]
@@ -69,7 +69,7 @@ def _none(*_: Any) -> Any:
 
 
 def _encode_ours(codec: Codec, block: Block) -> bytes:
-    return codec.encode(block.source, block.target)
+    return codec.encode(block.source, block.target, grid_at(block.shape, block.start))
 
 
 def _encode_planes(level: int, block: Block) -> bytes:

@@ -104,10 +104,9 @@ def speed(results: Sequence[Result]) -> Figure:
         panel.set_ylim(0.8 * min(rates), 1.25 * max(rates))
         low, high = panel.get_xlim()
         panel.set_xlim(low / 1.05, high * 1.05)
-        for axis in (panel.xaxis, panel.yaxis):
-            axis.set_major_locator(
-                mpl.ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 8) if axis is panel.xaxis else (1, 2, 5))
-            )
+        few, many = (1, 2, 5), (1, 1.5, 2, 3, 5, 8)
+        for axis, subs in ((panel.xaxis, few if high > 8 * low else many), (panel.yaxis, few)):
+            axis.set_major_locator(mpl.ticker.LogLocator(subs=subs))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_locator(mpl.ticker.NullLocator())
         panel.grid(color="#E5E5E5", linewidth=0.7)
