@@ -12,7 +12,7 @@ import numpy.typing as npt
 from maskreg.codec.jit import kernel
 
 Bits = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int8]
 
 PLAIN_BITS = 3
 """Bits of a Rice code's own parameter."""
@@ -28,19 +28,19 @@ def put_bits(bits: Bits, at: int, value: int, count: int) -> int:
 
 @kernel
 def get_bits(bits: Bits, at: int, count: int) -> int:
-    """``count`` bits at ``at``; what lies beyond the end reads as 0."""
-    value = 0
-    for i in range(count):
-        byte = (at + i) >> 3
-        if byte < bits.size:
-            value |= ((int(bits[byte]) >> ((at + i) & 7)) & 1) << i
-    return value
+    """``count`` bits, 16 at most, at ``at``; what lies beyond the end reads as 0."""
+    byte = at >> 3
+    three = 0
+    for i in range(min(3, bits.size - byte)):
+        three |= int(bits[byte + i]) << 8 * i
+    return (three >> (at & 7)) & ((1 << count) - 1)
 
 
 @kernel
 def put_rice(bits: Bits, at: int, values: Ints, plain: int) -> int:
-    """Write signed integers: zigzag, the quotient by ``2^plain`` in ones and a zero, then ``plain`` bits."""
-    for value in values:
+    """Write small signed integers: zigzag, the quotient by ``2^plain`` in ones and a zero, then ``plain`` bits."""
+    for small in values:
+        value = int(small)
         folded = 2 * value if value >= 0 else -2 * value - 1
         for _ in range(folded >> plain):
             at = put_bits(bits, at, 1, 1)
@@ -63,7 +63,7 @@ def get_rice(bits: Bits, at: int, values: Ints, plain: int, most: int) -> int:
         value = folded >> 1 if not folded & 1 else -((folded + 1) >> 1)
         if abs(value) > most:
             return -1
-        values[i] = value
+        values[i] = np.int8(value)
     return at
 
 
@@ -71,7 +71,8 @@ def get_rice(bits: Bits, at: int, values: Ints, plain: int, most: int) -> int:
 def rice_bits(values: Ints, plain: int) -> int:
     """Bits that :func:`put_rice` takes."""
     total = 0
-    for value in values:
+    for small in values:
+        value = int(small)
         folded = 2 * value if value >= 0 else -2 * value - 1
         total += (folded >> plain) + 1 + plain
     return total

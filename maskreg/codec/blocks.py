@@ -53,22 +53,26 @@ def classify_all(
     """
     flips = np.empty(TILE, np.int8)
     predicted = np.empty(TILE, np.int16)
+    # Four counters of each kind: one that was just written cannot be read at once.
+    parts = np.zeros((4, counts.size), np.uint32)
     for start in range(0, codes.size, TILE):
         stop = min(start + TILE, codes.size)
-        here, tile = cells[start:stop], turned[start:stop]
+        here, tile, before = cells[start:stop], turned[start:stop], tokens[start:stop]
         turns = flips[: stop - start]
         classify(
             codes[start:stop], at + start, width, base, row_scales, column_scales, row_factors, column_factors,
             bounds, here, turns, predicted,
         )  # fmt: skip
-        for i in range(stop - start):
-            step = np.int8(np.int8(tokens[start + i]) - np.int8(MIDDLE))
-            tile[i] = np.uint8(np.int8(np.int8(step ^ turns[i]) - turns[i]) + np.int8(MIDDLE))
-        for i in range(stop - start):
+        for i in range(tile.size):
+            step = np.int8(np.int8(before[i]) - np.int8(MIDDLE))
+            token = np.uint8(np.int8(np.int8(step ^ turns[i]) - turns[i]) + np.int8(MIDDLE))
             # A literal has no direction.
-            if tile[i] == 2 * MIDDLE - LITERAL:
-                tile[i] = np.uint8(LITERAL)
-            counts[here[i], tile[i]] += 1
+            tile[i] = np.uint8(LITERAL) if token == np.uint8(2 * MIDDLE - LITERAL) else token
+        for i in range(tile.size):
+            parts[i & 3, np.uint32(here[i]) << np.uint32(6) | tile[i]] += np.uint32(1)
+    for part in range(4):
+        for pair in range(counts.size):
+            counts[pair >> 6, pair & 63] += parts[part, pair]
 
 
 @kernel

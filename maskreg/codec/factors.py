@@ -31,7 +31,7 @@ _MAX_LEVEL = 3
 _MAX_DIRECTION = 127
 _ROUNDS = 2
 
-_SAMPLED = 1 << 19
+_SAMPLED = 1 << 18
 """Coordinates, in whole rows, that the directions are looked for in."""
 
 _GAIN = 7.0
@@ -42,6 +42,9 @@ _PRICE = 4.5
 
 _FINENESS = 3.3
 """Step of the factors, to the square root of factors a coordinate; measured."""
+
+_SIZED = 1 << 15
+"""Predictions, in whole rows, that size classes are made for."""
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -61,13 +64,18 @@ def levels_of_tokens(counts: Counts) -> npt.NDArray[np.int8]:
     steps[LITERAL], steps[np.abs(np.arange(TOKENS) - MIDDLE) > FARTHEST] = 0, 0
     size = np.exp2(np.maximum(np.arange(256), 1) - 134.0)[:, None] * steps
     moved = counts * (steps != 0)
-    order = np.argsort(np.abs(size), axis=None, kind="stable")
-    reached = np.cumsum(moved.reshape(-1)[order])
-    typical = np.abs(size).reshape(-1)[order][np.searchsorted(reached, reached[-1] / 2)]
+    present = np.flatnonzero(moved)
+    if not present.size:
+        return np.zeros((256, TOKENS), np.int8)
+    lengths = np.abs(size).reshape(-1)[present]
+    order = np.argsort(lengths, kind="stable")
+    reached = np.cumsum(moved.reshape(-1)[present[order]])
+    typical = lengths[order][np.searchsorted(reached, reached[-1] / 2)]
     with np.errstate(over="ignore"):
-        levels = np.rint(size * (_LEVEL / typical)) if typical else size
+        levels = np.rint(size * (_LEVEL / typical))
     levels[255] = 0
-    return np.clip(levels, -_MAX_LEVEL, _MAX_LEVEL).astype(np.int8)
+    coarse: npt.NDArray[np.int8] = np.clip(levels, -_MAX_LEVEL, _MAX_LEVEL).astype(np.int8)
+    return coarse
 
 
 @kernel
@@ -259,13 +267,17 @@ class _Directions:
 
 
 def _find(sample: Bytes) -> _Directions:
-    up, across = np.empty((COMPONENTS, len(sample)), np.int32), np.empty((COMPONENTS, sample.shape[1]), np.int32)
     vectors = _signs(sample.shape[1])
     for _ in range(_ROUNDS):
-        _forward(sample, vectors, up)
-        _backward(sample, _orthogonal(up), across)
-        vectors = _orthogonal(across)
+        vectors = _refined(vectors, sample)
     return _turned(vectors, sample)
+
+
+def _refined(vectors: npt.NDArray[np.int16], levels: Bytes) -> npt.NDArray[np.int16]:
+    up, across = np.empty((COMPONENTS, len(levels)), np.int32), np.empty((COMPONENTS, levels.shape[1]), np.int32)
+    _forward(levels, vectors, up)
+    _backward(levels, _orthogonal(up), across)
+    return _orthogonal(across)
 
 
 def _turned(vectors: npt.NDArray[np.int16], levels: Bytes) -> _Directions:
@@ -314,8 +326,8 @@ def fit_factors(
     if not rank:
         return None
     whole = levels(0, 1)
-    # Small blocks are their own sample; in large ones the sample's directions are as good as any.
-    found = _find(whole) if stride == 2 else _turned(found.vectors, whole)
+    # In large blocks, the sample's directions are as good as any.
+    found = _turned(_refined(found.vectors, whole) if stride == 2 else found.vectors, whole)
     turn = np.ascontiguousarray(found.turn[:, :rank])
     left, right = _rotate(found.sums(whole), turn), _rotate(found.vectors.astype(np.int32), turn)
     strength = np.sqrt(found.powers[:rank])[:, None]
@@ -333,9 +345,9 @@ def _rounded(factors: Floats) -> Bytes:
 
 def size_bounds(row_factors: Bytes, column_factors: Bytes) -> npt.NDArray[np.int16]:
     """Bounds that divide the predictions' sizes into eight classes, equally filled, int16 ``[7]``."""
-    wanted = max(1, (1 << 16) // column_factors.shape[1])
-    stride = max(1, row_factors.shape[1] // wanted)
+    stride = max(1, row_factors.shape[1] * column_factors.shape[1] // _SIZED)
     # Small integers: their sums are exact in float32, whatever the order.
     sample = row_factors[:, ::stride].T.astype(np.float32) @ column_factors.astype(np.float32)
-    sizes = np.sort(np.abs(sample), axis=None)
-    return sizes[[sizes.size * i // SIZES for i in range(1, SIZES)]].astype(np.int16)
+    counts = np.bincount(np.abs(sample).astype(np.int64).reshape(-1))
+    reached = np.cumsum(counts) * SIZES
+    return np.searchsorted(reached, sample.size * np.arange(1, SIZES), side="right").astype(np.int16)

@@ -10,12 +10,17 @@ import numpy.typing as npt
 from maskreg.codec.bits import PLAIN_BITS, get_bits, get_rice, put_bits, put_rice, rice_bits
 from maskreg.codec.contexts import MAX_FACTOR, MAX_SCALE, SIZES, Contexts, rows_of
 from maskreg.codec.grid import Grid
+from maskreg.codec.jit import kernel
 from maskreg.codec.tables import Tables, pack_tables, unpack_tables
 
 _BOUND_BITS = 15
 
 _TABLE_BYTES = 64 * 4 + 8
 """Of a packed table, more than it ever takes."""
+
+
+Lines = npt.NDArray[np.int8]
+"""``[components, n]``."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Model:
 
 def side_bits(contexts: Contexts) -> int:
     """Bits that scales and factors take."""
-    return sum(rice_bits(line, _best(line)) + PLAIN_BITS for line in _lines(contexts))
+    return sum(_lines_bits(lines) for lines in _lines(contexts))
 
 
 def pack_model(model: Model) -> bytes:
@@ -37,9 +42,8 @@ def pack_model(model: Model) -> bytes:
     room = side_bits(contexts) // 8 + 64 + len(model.tables.of_cell) + len(model.tables.freqs) * _TABLE_BYTES
     bits = np.zeros(room, np.uint8)
     at = 0
-    for line in _lines(contexts):
-        plain = _best(line)
-        at = put_rice(bits, put_bits(bits, at, plain, PLAIN_BITS), line, plain)
+    for lines in _lines(contexts):
+        at = _put_lines(bits, at, lines)
     if contexts.rank:
         for bound in contexts.bounds.tolist():
             at = put_bits(bits, at, bound, _BOUND_BITS)
@@ -62,41 +66,65 @@ def unpack_model(
         tables: how many.
     """
     rows = rows_of(grid, n)
-    at = 0
-    rows_scaled, columns_scaled = (rows, grid.width) if scaled else (0, 0)
-    at, row_scales = _line(packed, at, rows_scaled, MAX_SCALE)
-    at, column_scales = _line(packed, at, columns_scaled, MAX_SCALE)
-    sides = [np.zeros((rank, length), np.int8) for length in ((rows, grid.width) if rank else (0, 0))]
-    for component in range(rank):
-        for side in sides:
-            at, side[component] = _line(packed, at, side.shape[1], MAX_FACTOR)
+    lines, width = (rows, grid.width) if scaled else (0, 0)
+    row_scales, column_scales = np.zeros((1, lines), np.int8), np.zeros((1, width), np.int8)
+    at = _get_lines(packed, 0, row_scales, column_scales, MAX_SCALE) if scaled else 0
+    lines, width = (rows, grid.width) if rank else (0, 0)
+    row_factors, column_factors = np.zeros((rank, lines), np.int8), np.zeros((rank, width), np.int8)
+    at = _get_lines(packed, at, row_factors, column_factors, MAX_FACTOR) if rank and at >= 0 else at
     bounds = np.zeros(SIZES - 1, np.int16)
-    if at >= 0 and rank:
+    if at < 0:
+        return None
+    if rank:
         for i in range(SIZES - 1):
             bounds[i] = get_bits(packed, at, _BOUND_BITS)
             at += _BOUND_BITS
-    if at < 0:
-        return None
-    contexts = Contexts(grid, base, row_scales, column_scales, sides[0], sides[1], bounds)
+    contexts = Contexts(grid, base, row_scales[0], column_scales[0], row_factors, column_factors, bounds)
     found = unpack_tables(packed, at, contexts.cells, tables)
     if found is None or -(-found[1] // 8) != packed.size:
         return None
     return Model(contexts, found[0])
 
 
-def _lines(contexts: Contexts) -> list[npt.NDArray[np.int64]]:
-    lines = [contexts.row_scales, contexts.column_scales] if contexts.scaled else []
-    for component in range(contexts.rank):
-        lines += [contexts.row_factors[component], contexts.column_factors[component]]
-    return [line.astype(np.int64) for line in lines]
+def _lines(contexts: Contexts) -> list[tuple[Lines, Lines]]:
+    """Pairs of row lines and column lines: scales if there are any, factors if there are any."""
+    scales = [(contexts.row_scales[None], contexts.column_scales[None])] if contexts.scaled else []
+    return scales + ([(contexts.row_factors, contexts.column_factors)] if contexts.rank else [])
 
 
-def _best(line: npt.NDArray[np.int64]) -> int:
-    return min(range(1 << PLAIN_BITS), key=lambda plain: rice_bits(line, plain))
+@kernel
+def _best(line: npt.NDArray[np.int8]) -> int:
+    """The Rice parameter under which a line is shortest."""
+    best = 0
+    for plain in range(1 << PLAIN_BITS):
+        if rice_bits(line, plain) < rice_bits(line, best):
+            best = plain
+    return best
 
 
-def _line(packed: npt.NDArray[np.uint8], at: int, length: int, most: int) -> tuple[int, npt.NDArray[np.int8]]:
-    values = np.zeros(length, np.int64)
-    if length and at >= 0:
-        at = get_rice(packed, at + PLAIN_BITS, values, get_bits(packed, at, PLAIN_BITS), most)
-    return at, values.astype(np.int8)
+@kernel
+def _lines_bits(lines: tuple[Lines, Lines]) -> int:
+    total = 0
+    for component in range(lines[0].shape[0]):
+        for side in lines:
+            total += PLAIN_BITS + rice_bits(side[component], _best(side[component]))
+    return total
+
+
+@kernel
+def _put_lines(bits: npt.NDArray[np.uint8], at: int, lines: tuple[Lines, Lines]) -> int:
+    for component in range(lines[0].shape[0]):
+        for side in lines:
+            plain = _best(side[component])
+            at = put_rice(bits, put_bits(bits, at, plain, PLAIN_BITS), side[component], plain)
+    return at
+
+
+@kernel
+def _get_lines(packed: npt.NDArray[np.uint8], at: int, rows: Lines, columns: Lines, most: int) -> int:
+    for component in range(rows.shape[0]):
+        for side in (rows, columns):
+            at = get_rice(packed, at + PLAIN_BITS, side[component], get_bits(packed, at, PLAIN_BITS), most)
+            if at < 0:
+                return -1
+    return at

@@ -146,6 +146,32 @@ def fill_encoding(
 
 
 @kernel
+def _put(
+    state: Any,
+    i: Any,
+    place: Any,
+    words: npt.NDArray[np.uint16],
+    cells: npt.NDArray[np.uint8],
+    rows: npt.NDArray[np.uint32],
+    tokens: npt.NDArray[np.uint8],
+    inverse: npt.NDArray[np.float64],
+    ranges: npt.NDArray[np.uint32],
+) -> tuple[Any, Any]:
+    """Code token ``i`` onto one lane: its new state, and where the words begin after it."""
+    entry = np.uint64(rows[cells[i]]) + np.uint64(tokens[i])
+    # Signed, because converting unsigned numbers to floats and back takes several times as long.
+    span = np.int64(ranges[entry])
+    freq = span & 0xFFFF
+    # Without a branch, as in decoding: the word is written in any case and counts when it is due.
+    due = state >= freq << (32 - TABLE_BITS)
+    words[place - _ONE] = np.uint16(state & 0xFFFF)
+    state = state >> 16 if due else state
+    # Half a unit keeps the product clear of whole numbers, so rounding cannot reach one.
+    quotient = np.int64((np.float64(state) + 0.5) * inverse[entry])
+    return (quotient << TABLE_BITS) + (state - quotient * freq) + (span >> 16), place - np.uint64(due)
+
+
+@kernel
 def encode_tokens(
     tokens: npt.NDArray[np.uint8],
     cells: npt.NDArray[np.uint8],
@@ -166,22 +192,26 @@ def encode_tokens(
         states: uint32 ``[8]``, filled with the lanes' states that decoding begins with.
         words: uint16, at least ``n + 1``, filled from the end.
     """
+    place = np.uint64(words.size)
+    i = np.uint64(tokens.size)
     states[:] = LOWEST_STATE
-    place = np.int64(words.size)
-    for at in range(tokens.size):
-        i = np.uint64(tokens.size - 1 - at)
-        lane = i & np.uint64(LANES - 1)
-        # Signed, because converting unsigned numbers to floats and back takes several times as long.
-        state = np.int64(states[lane])
-        entry = np.uint64(rows[cells[i]]) + np.uint64(tokens[i])
-        span = np.int64(ranges[entry])
-        freq = span & 0xFFFF
-        # Without a branch, as in decoding: the word is written in any case and counts when it is due.
-        due = state >= freq << (32 - TABLE_BITS)
-        words[np.uint64(place - 1)] = np.uint16(state & 0xFFFF)
-        place -= np.int64(due)
-        state = state >> 16 if due else state
-        # Half a unit keeps the product clear of whole numbers, so rounding cannot reach one.
-        quotient = np.int64((np.float64(state) + 0.5) * inverse[entry])
-        states[lane] = np.uint32((quotient << TABLE_BITS) + (state - quotient * freq) + (span >> 16))
+    # The last tokens go to the first lanes, from the last of those down.
+    for lane in range(tokens.size % LANES - 1, -1, -1):
+        i -= _ONE
+        state, place = _put(np.int64(states[lane]), i, place, words, cells, rows, tokens, inverse, ranges)
+        states[lane] = state
+    s0, s1, s2, s3 = np.int64(states[0]), np.int64(states[1]), np.int64(states[2]), np.int64(states[3])
+    s4, s5, s6, s7 = np.int64(states[4]), np.int64(states[5]), np.int64(states[6]), np.int64(states[7])
+    while i:
+        i -= _LANES
+        s7, place = _put(s7, i + np.uint64(7), place, words, cells, rows, tokens, inverse, ranges)
+        s6, place = _put(s6, i + np.uint64(6), place, words, cells, rows, tokens, inverse, ranges)
+        s5, place = _put(s5, i + np.uint64(5), place, words, cells, rows, tokens, inverse, ranges)
+        s4, place = _put(s4, i + np.uint64(4), place, words, cells, rows, tokens, inverse, ranges)
+        s3, place = _put(s3, i + np.uint64(3), place, words, cells, rows, tokens, inverse, ranges)
+        s2, place = _put(s2, i + np.uint64(2), place, words, cells, rows, tokens, inverse, ranges)
+        s1, place = _put(s1, i + np.uint64(1), place, words, cells, rows, tokens, inverse, ranges)
+        s0, place = _put(s0, i, place, words, cells, rows, tokens, inverse, ranges)
+    states[0], states[1], states[2], states[3] = s0, s1, s2, s3
+    states[4], states[5], states[6], states[7] = s4, s5, s6, s7
     return int(place)

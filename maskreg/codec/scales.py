@@ -9,9 +9,7 @@ from maskreg.codec.contexts import MAX_SCALE, Bytes
 from maskreg.codec.jit import kernel
 from maskreg.codec.steps import MIDDLE
 
-_ROUNDS = 2
-
-_WANTED = 100
+_WANTED = 150
 """Moved coordinates of a row or column that its scale is fitted to, about; more tell little."""
 
 _WINDOW = 64
@@ -83,14 +81,14 @@ def fit_scales(
     lowest = 2 * int(np.flatnonzero(by_exponent)[-1]) + 2 - _WINDOW
     expectations = _expectations(by_exponent, by_exponent - still, lowest)
     scales = [np.zeros(rows, np.int8), np.zeros(width, np.int8)]
-    for _ in range(_ROUNDS):
-        for side, lines, across in ((0, rows, width), (1, width, rows)):
-            seen, moved = np.zeros((lines, _WINDOW), np.int32), np.zeros(lines, np.int64)
-            stride = max(1, int(across / enough))
-            _count(context, tokens, width, column, scales[0], scales[1], side == 0, stride, lowest, seen, moved)
-            missed = np.abs(seen.astype(np.float64) @ expectations - moved[:, None] * float(_UNIT))
-            fitted = _SHIFTS[missed.argmin(axis=1)]
-            scales[side] = np.clip(fitted - round(float(fitted.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
+    # Columns are judged knowing the rows. Rows judged again, knowing the columns, come out much the same.
+    for side, lines, across in ((0, rows, width), (1, width, rows)):
+        seen, moved = np.zeros((lines, _WINDOW), np.int32), np.zeros(lines, np.int64)
+        stride = max(1, int(across / enough))
+        _count(context, tokens, width, column, scales[0], scales[1], side == 0, stride, lowest, seen, moved)
+        missed = np.abs(seen.astype(np.float64) @ expectations - moved[:, None] * float(_UNIT))
+        fitted = _SHIFTS[missed.argmin(axis=1)]
+        scales[side] = np.clip(fitted - round(float(fitted.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
     return scales[0], scales[1]
 
 

@@ -32,10 +32,8 @@ _ENTRY_BYTES = 8
 _MAX_BASE = 512
 _MIN_LOG2, _MAX_LOG2 = 12, 22
 
-_DENSE_LOG2, _SPARSE_LOG2 = 17, 18
-"""Coordinates in a sub-block. Its lanes' states cost 48 bytes or so, so sparse blocks have fewer."""
-
-_SPARSE_BITS = 0.5
+_SUB_BLOCKS = ((0.5, 17), (0.15, 18), (0.0, 20))
+"""From how many bits a coordinate on, sub-blocks have 2^17, 2^18 or 2^20: each costs 48 bytes or so for its lanes."""
 
 _CLEAR_GAIN = 0.9
 """Factors that leave no more than this are not compared with scales."""
@@ -142,7 +140,7 @@ class _Encoder:
         inverse, ranges = np.zeros(tables.freqs.size), np.zeros(tables.freqs.size, np.uint32)
         fill_encoding(tables.freqs, inverse, ranges)
         n = self._values.size
-        log2 = _SPARSE_LOG2 if plan.bits < _SPARSE_BITS * n else _DENSE_LOG2
+        log2 = next(log2 for bits, log2 in _SUB_BLOCKS if plan.bits >= bits * n)
         directory, parts = [], []
         size = min(n, 1 << log2)
         words, bits = np.empty(size + 1, np.uint16), np.empty(2 * size + 4, np.uint8)
@@ -204,9 +202,11 @@ def _plain_base(counts: npt.NDArray[np.int64]) -> int:
 
 def _window(counts: npt.NDArray[np.int64], first: int) -> npt.NDArray[np.int64]:
     """Counts by class, int64 ``[16, 64]``, when the first is of this exponent and all below."""
-    classes = np.clip(np.arange(len(counts)) - first, 0, PLAIN_CLASSES - 1)
     window = np.zeros((PLAIN_CLASSES, counts.shape[1]), np.int64)
-    np.add.at(window, classes, counts)
+    inner = counts[first : first + PLAIN_CLASSES]
+    window[: len(inner)] = inner
+    window[0] += counts[:first].sum(axis=0)
+    window[-1] += counts[first + PLAIN_CLASSES :].sum(axis=0)
     return window
 
 
@@ -227,6 +227,8 @@ def _head(block: bytes) -> tuple[int, int, int]:
     size = {_SAME: _HEAD.size, _RAW: _HEAD.size + 2 * n}
     if not 1 <= n <= BLOCK_NUMEL or kind > _STEPS or (kind in size and (any(rest) or len(block) != size[kind])):
         raise CorruptError("block", "its header makes no sense")
+    if kind == _STEPS and len(block) > _HEAD.size + 2 * n:
+        raise CorruptError("block", f"{len(block)} bytes are more than its {n} values take")
     if kind == _STEPS and not _MIN_LOG2 <= rest[0] <= _MAX_LOG2:
         raise CorruptError("block", f"no sub-blocks of 2^{rest[0]} values are allowed")
     return n, kind, rest[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.codec.contexts import TILE
 from maskreg.codec.jit import kernel
 
 Codes = npt.NDArray[np.uint16]
@@ -27,6 +28,7 @@ FARTHEST = 27
 LITERAL = 63
 """Token of a code that is given whole."""
 
+_PENDING = 255
 _LITERAL_BITS = 16
 _CLASS_BITS = NEAREST + 1 - 4
 
@@ -41,26 +43,6 @@ def _far_token(before: int, after: int) -> int:
     while far >> (size - 12):
         size += 1
     return MIDDLE + (size if step > 0 else -size)
-
-
-@kernel
-def tokens_of(context: Codes, values: Codes, tokens: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]) -> None:
-    """Tokens of all coordinates, and how many of each there are by exponent.
-
-    Args:
-        context: uint16 ``[n]``.
-        values: uint16 ``[n]``.
-        tokens: uint8 ``[n]``, filled.
-        counts: int64 ``[256, 64]``, added to.
-    """
-    for i in range(values.size):
-        before, after = np.int32(context[i]), np.int32(values[i])
-        step = np.int32((after & 0x7FFF) - (before & 0x7FFF))
-        token = np.uint8(MIDDLE + step)
-        if (before ^ after) & 0x8000 or step > NEAREST or step < -NEAREST:
-            token = np.uint8(_far_token(int(before), int(after)))
-        tokens[i] = token
-        counts[(before >> 7) & 0xFF, token] += 1
 
 
 @kernel
@@ -93,6 +75,45 @@ def find_far(
             count += 1
             word ^= lowest
     return count
+
+
+@kernel
+def tokens_of(context: Codes, values: Codes, tokens: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]) -> None:
+    """Tokens of all coordinates, and how many of each there are by exponent.
+
+    Args:
+        context: uint16 ``[n]``.
+        values: uint16 ``[n]``.
+        tokens: uint8 ``[n]``, filled.
+        counts: int64 ``[256, 64]``, added to.
+    """
+    marks, found = np.empty(TILE, np.uint8), np.empty(TILE, np.int64)
+    mark_words = marks.view(np.uint64)
+    for start in range(0, values.size, TILE):
+        stop = min(start + TILE, values.size)
+        before, after, tile = context[start:stop], values[start:stop], tokens[start:stop]
+        for i in range(tile.size):
+            step = np.int16(np.int16(after[i] & np.uint16(0x7FFF)) - np.int16(before[i] & np.uint16(0x7FFF)))
+            flipped = np.uint16((after[i] ^ before[i]) & np.uint16(0x8000))
+            # Shifted so that near steps are the small numbers; a flipped sign makes any number large.
+            near = np.uint16(np.uint16(step + np.int16(NEAREST)) | flipped)
+            token = np.uint8(near + np.uint16(MIDDLE - NEAREST))
+            tile[i] = token if near <= np.uint16(2 * NEAREST) else np.uint8(_PENDING)
+        for i in found[: find_far(tile, marks, mark_words, found)]:
+            tile[i] = np.uint8(_far_token(int(before[i]), int(after[i])))
+    count_pairs(context, tokens, counts)
+
+
+@kernel
+def count_pairs(context: Codes, tokens: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]) -> None:
+    """Add to ``counts``, int64 ``[256, 64]``, how often each exponent of ``context`` comes with each token."""
+    # Four counters of each kind: one that was just written cannot be read at once.
+    parts = np.zeros((4, 256 * 64), np.uint32)
+    for i in range(tokens.size):
+        parts[i & 3, ((context[i] >> 7) & 0xFF) << 6 | tokens[i]] += np.uint32(1)
+    for part in range(4):
+        for pair in range(256 * 64):
+            counts[pair >> 6, pair & 63] += parts[part, pair]
 
 
 @kernel
