@@ -66,6 +66,9 @@ def unpack_model(
         tables: how many.
     """
     rows = rows_of(grid, n)
+    if (rank + scaled) * (rows + grid.width) > 8 * packed.size:
+        # Each value takes a bit at least. Seen before there is room for them, so that blocks cannot ask for much more.
+        return None
     lines, width = (rows, grid.width) if scaled else (0, 0)
     row_scales, column_scales = np.zeros((1, lines), np.int8), np.zeros((1, width), np.int8)
     at = _get_lines(packed, 0, row_scales, column_scales, MAX_SCALE) if scaled else 0
