@@ -51,15 +51,25 @@ def put_rice(bits: Bits, at: int, values: Ints, plain: int) -> int:
 @kernel
 def get_rice(bits: Bits, at: int, values: Ints, plain: int, most: int) -> int:
     """Read signed integers into ``values``; the place after them, or -1 when one exceeds ``most`` in magnitude."""
+    largest = 2 * most + 1
     for i in range(values.size):
         quotient = 0
-        while get_bits(bits, at, 1):
-            at += 1
+        byte = at >> 3
+        word = (int(bits[byte]) if byte < bits.size else 0) >> (at & 7)
+        left = 8 - (at & 7)
+        while word & 1:
             quotient += 1
-            if quotient << plain > 2 * most + 1:
+            word >>= 1
+            left -= 1
+            if quotient << plain > largest:
                 return -1
-        folded = quotient << plain | get_bits(bits, at + 1, plain)
-        at += 1 + plain
+            if not left:
+                byte += 1
+                word = int(bits[byte]) if byte < bits.size else 0
+                left = 8
+        at += quotient + 1
+        folded = quotient << plain | (get_bits(bits, at, plain) if plain else 0)
+        at += plain
         value = folded >> 1 if not folded & 1 else -((folded + 1) >> 1)
         if abs(value) > most:
             return -1

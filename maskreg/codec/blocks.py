@@ -7,8 +7,17 @@ import numpy.typing as npt
 
 from maskreg.codec.contexts import TILE, Bytes, classify
 from maskreg.codec.jit import kernel
-from maskreg.codec.rans import LANES, LOWEST_STATE, decode_tokens, encode_tokens
+from maskreg.codec.rans import (
+    FREQ_SHIFT,
+    LANES,
+    LOWEST_STATE,
+    SLOT_SHIFT,
+    TABLE_BITS,
+    decode_tokens,
+    encode_tokens,
+)
 from maskreg.codec.steps import LITERAL, MIDDLE, apply_far, apply_steps, extra_bits, find_far
+from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, vector_decoder
 
 Codes = npt.NDArray[np.uint16]
 
@@ -102,7 +111,29 @@ def encode_run(
 
 
 @kernel
-def decode_run(
+def _decode_by_lane(  # The vector functions' twin, and what finishes what they leave.
+    words: npt.NDArray[np.uint16],
+    cells: npt.NDArray[np.uint8],
+    starts: npt.NDArray[np.uint32],
+    table: npt.NDArray[np.uint32],
+    states: npt.NDArray[np.uint32],
+    tokens: npt.NDArray[np.uint8],
+    places: npt.NDArray[np.int64],
+    orders: npt.NDArray[np.int32],
+    count: int,
+) -> None:
+    for run in range(places.size):
+        places[run] = decode_tokens(words[run], cells[run], starts, table, states[run], tokens[run], 0, count, 0)
+
+
+_ENTRY = (SLOT_SHIFT, FREQ_SHIFT, TABLE_BITS)
+_ROOM = TILE + 16
+_ONE = vector_decoder(1, LANES, TILE, _ROOM, _ENTRY) if AVAILABLE else _decode_by_lane
+_TWO = vector_decoder(2, LANES, TILE, _ROOM, _ENTRY) if AVAILABLE else _decode_by_lane
+
+
+@kernel
+def decode_runs(
     codes: Codes,
     at: int,
     width: int,
@@ -115,15 +146,14 @@ def decode_run(
     starts: npt.NDArray[np.uint32],
     table: npt.NDArray[np.uint32],
     block: npt.NDArray[np.uint8],
-    first: int,
-    words: int,
-    extras: int,
+    firsts: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
     values: Codes,
-) -> bool:
-    """Decode one sub-block; False when its bytes cannot be one.
+) -> int:
+    """Decode one sub-block, or two of one length side by side; 0, or the number from 1 of one that is no sub-block.
 
     Args:
-        codes: uint16 ``[n]``, the source's bits.
+        codes: uint16 ``[n]``, the source's bits of all.
         at: place of the first, counted from the first column of the block's first row.
         width: of a row.
         base: of the contexts, as are the next five.
@@ -135,46 +165,58 @@ def decode_run(
         starts: uint32 ``[256]``, where each cell's table begins in ``table``.
         table: uint32, decoding tables.
         block: uint8, the whole block and :data:`SPARE_BYTES` more.
-        first: byte of ``block`` where the sub-block begins.
-        words: 16-bit words that it has.
-        extras: extra bits that it has.
+        firsts: int64 ``[runs]``, bytes of ``block`` where they begin.
+        sizes: int64 ``[runs, 2]``, 16-bit words and extra bits of each.
         values: uint16 ``[n]``, filled.
     """
-    cells, flips, tokens = np.empty(TILE, np.uint8), np.empty(TILE, np.int8), np.empty(TILE, np.uint8)
+    runs = firsts.size
+    length = codes.size // runs
+    cells, flips = np.empty((runs, TILE), np.uint8), np.empty((runs, TILE), np.int8)
+    tokens, near = np.empty((runs, TILE), np.uint8), np.zeros((runs, _ROOM), np.uint16)
     predicted, marks, found = np.empty(TILE, np.int16), np.empty(TILE, np.uint8), np.empty(TILE, np.int64)
-    mark_words = marks.view(np.uint64)
-    near = np.zeros(TILE + 8, np.uint16)
-    near_bytes = near.view(np.uint8)
-    states = np.empty(LANES, np.uint32)
-    for lane in range(LANES):
-        byte = first + 4 * lane
-        states[lane] = np.uint32(
-            int(block[byte]) | int(block[byte + 1]) << 8 | int(block[byte + 2]) << 16 | int(block[byte + 3]) << 24
-        )
-    word = first + STATE_BYTES
-    last = word + 2 * words
-    bit = 8 * last
-    end = bit + extras
-    for start in range(0, codes.size, TILE):
-        stop = min(start + TILE, codes.size)
-        n = stop - start
-        here = codes[start:stop]
-        classify(
-            here, at + start, width, base, row_scales, column_scales, row_factors, column_factors, bounds,
-            cells[:n], flips[:n], predicted,
-        )  # fmt: skip
-        # A tile takes at most a word for each token. Copied, they are aligned, and reading past the end is harmless.
-        copied = min(2 * n, last - word)
-        near_bytes[:copied] = block[word : word + copied]
-        word += 2 * decode_tokens(near, cells, starts, table, states, tokens, n)
-        if word > last:
-            return False
-        apply_steps(here, tokens[:n], flips[:n], values[start:stop])
-        far = find_far(tokens[:n], marks, mark_words, found)
-        bit = apply_far(here, tokens[:n], flips[:n], values[start:stop], found[:far], block, bit, end)
-        if bit < 0:
-            return False
-    for lane in range(LANES):
-        if states[lane] != LOWEST_STATE:
-            return False
-    return word == last and bit == end
+    mark_words, near_bytes = marks.view(np.uint64), near.view(np.uint8)
+    states, places = np.empty((runs, LANES), np.uint32), np.zeros(runs, np.int64)
+    words = firsts + STATE_BYTES
+    lasts = words + 2 * sizes[:, 0]
+    bits = 8 * lasts
+    for run in range(runs):
+        for lane in range(LANES):
+            byte = firsts[run] + 4 * lane
+            low = int(block[byte]) | int(block[byte + 1]) << 8
+            states[run, lane] = np.uint32(low | int(block[byte + 2]) << 16 | int(block[byte + 3]) << 24)
+    for start in range(0, length, TILE):
+        n = min(TILE, length - start)
+        for run in range(runs):
+            begin = run * length + start
+            classify(
+                codes[begin : begin + n], at + begin, width, base, row_scales, column_scales, row_factors,
+                column_factors, bounds, cells[run, :n], flips[run, :n], predicted,
+            )  # fmt: skip
+            # A tile takes at most a word for each token. Copied, they are aligned, and reading on is harmless.
+            copied = min(2 * n, lasts[run] - words[run])
+            near_bytes[run, :copied] = block[words[run] : words[run] + copied]
+        whole = n // LANES * LANES
+        if runs == 2:
+            _TWO(near, cells, starts, table, states, tokens, places, PERMUTATIONS, whole)
+        else:
+            _ONE(near, cells, starts, table, states, tokens, places, PERMUTATIONS, whole)
+        for run in range(runs):
+            begin = run * length + start
+            taken = decode_tokens(near[run], cells[run], starts, table, states[run], tokens[run], whole, n, places[run])
+            words[run] += 2 * taken
+            if words[run] > lasts[run]:
+                return run + 1
+            here, there, turns = codes[begin : begin + n], values[begin : begin + n], flips[run, :n]
+            apply_steps(here, tokens[run, :n], turns, there)
+            far = find_far(tokens[run, :n], marks, mark_words, found)
+            end = 8 * lasts[run] + sizes[run, 1]
+            bits[run] = apply_far(here, tokens[run, :n], turns, there, found[:far], block, bits[run], end)
+            if bits[run] < 0:
+                return run + 1
+    for run in range(runs):
+        if words[run] != lasts[run] or bits[run] != 8 * lasts[run] + sizes[run, 1]:
+            return run + 1
+        for lane in range(LANES):
+            if states[run, lane] != LOWEST_STATE:
+                return run + 1
+    return 0

@@ -1,7 +1,7 @@
-"""Range asymmetric numeral systems: tokens to 16-bit words and back, eight lanes at a time.
+"""Range asymmetric numeral systems: tokens to 16-bit words and back, sixteen lanes at a time.
 
 Source of the method: J. Duda, "Asymmetric numeral systems" (arXiv:1311.2540), its range variant, with a 32-bit state
-that gives and takes 16-bit words. A run's token ``i`` belongs to lane ``i mod 8``; the lanes share one stream of words.
+that gives and takes 16-bit words. Token ``i`` of a run belongs to lane ``i mod 16``; the lanes share a stream of words.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from maskreg.codec.jit import kernel
 
-LANES = 8
+LANES = 16
 
 TABLE_BITS = 12
 SLOTS = 1 << TABLE_BITS
@@ -33,9 +33,9 @@ _LANES = np.uint64(LANES)
 _ONE = np.uint64(1)
 
 # An entry of a decoding table: token in 7 bits, slot within the token in 12, frequency in 13 (it may be 4,096).
+SLOT_SHIFT, FREQ_SHIFT = 7, 19
 _TOKEN_MASK = np.uint32(0x7F)
-_SLOT_SHIFT = np.uint32(7)
-_FREQ_SHIFT = np.uint32(19)
+_SLOT_SHIFT, _FREQ_SHIFT = np.uint32(SLOT_SHIFT), np.uint32(FREQ_SHIFT)
 
 
 @kernel
@@ -58,27 +58,6 @@ def fill_decoding(freqs: npt.NDArray[np.uint16], table: npt.NDArray[np.uint32]) 
 
 
 @kernel
-def _take(
-    state: Any,
-    i: Any,
-    place: Any,
-    words: npt.NDArray[np.uint16],
-    cells: npt.NDArray[np.uint8],
-    starts: npt.NDArray[np.uint32],
-    table: npt.NDArray[np.uint32],
-    tokens: npt.NDArray[np.uint8],
-) -> tuple[Any, Any]:
-    """Decode token ``i`` from one lane: its new state, and the place in ``words`` after it."""
-    entry = table[np.uint64(starts[cells[i]]) + np.uint64(state & _MASK)]
-    tokens[i] = np.uint8(entry & _TOKEN_MASK)
-    state = np.uint32((entry >> _FREQ_SHIFT) * (state >> _BITS) + ((entry >> _SLOT_SHIFT) & _MASK))
-    low = state < _LOW
-    refilled = np.uint32(np.uint32(state << _WORD) | np.uint32(words[place]))
-    # Without a branch: whether a word is due is as good as random.
-    return refilled if low else state, place + np.uint64(low)
-
-
-@kernel
 def decode_tokens(
     words: npt.NDArray[np.uint16],
     cells: npt.NDArray[np.uint8],
@@ -86,42 +65,36 @@ def decode_tokens(
     table: npt.NDArray[np.uint32],
     states: npt.NDArray[np.uint32],
     tokens: npt.NDArray[np.uint8],
-    count: int,
+    begin: int,
+    end: int,
+    place: int,
 ) -> int:
-    """Decode ``count`` tokens, beginning with lane 0, and return how many words they took (``count`` at most).
+    """Decode tokens ``[begin, end)``, lane by lane, and return the place in ``words`` after theirs.
 
     Args:
-        words: uint16, at least ``count + 1``.
-        cells: uint8 ``[count]``, the cell of each coordinate.
+        words: uint16, at least ``end - begin + 1`` after ``place``; a token takes one at most.
+        cells: uint8, at least ``end``: the cell of each coordinate.
         starts: uint32 ``[256]``, where the table of each cell begins in ``table``.
         table: uint32, of :func:`fill_decoding`.
-        states: uint32 ``[8]``, of the lanes; replaced by those after the last token.
-        tokens: uint8 ``[count]``, filled.
-        count: tokens; a multiple of 8 unless they are the last of a run.
+        states: uint32 ``[16]``, of the lanes; replaced by those after the last token.
+        tokens: uint8, at least ``end``; filled from ``begin`` on.
+        begin: the first, a multiple of 16.
+        end: one past the last.
+        place: of the first word.
     """
-    place = np.uint64(0)
-    i = np.uint64(0)
-    whole = np.uint64(count) // _LANES * _LANES
-    s0, s1, s2, s3, s4, s5, s6, s7 = (
-        states[0], states[1], states[2], states[3], states[4], states[5], states[6], states[7],
-    )  # fmt: skip
-    # Written out, so that the eight states stay in registers.
-    while i < whole:
-        s0, place = _take(s0, i, place, words, cells, starts, table, tokens)
-        s1, place = _take(s1, i + np.uint64(1), place, words, cells, starts, table, tokens)
-        s2, place = _take(s2, i + np.uint64(2), place, words, cells, starts, table, tokens)
-        s3, place = _take(s3, i + np.uint64(3), place, words, cells, starts, table, tokens)
-        s4, place = _take(s4, i + np.uint64(4), place, words, cells, starts, table, tokens)
-        s5, place = _take(s5, i + np.uint64(5), place, words, cells, starts, table, tokens)
-        s6, place = _take(s6, i + np.uint64(6), place, words, cells, starts, table, tokens)
-        s7, place = _take(s7, i + np.uint64(7), place, words, cells, starts, table, tokens)
-        i += _LANES
-    states[0], states[1], states[2], states[3] = s0, s1, s2, s3
-    states[4], states[5], states[6], states[7] = s4, s5, s6, s7
-    for lane in range(count - int(whole)):
-        states[lane], place = _take(states[lane], i, place, words, cells, starts, table, tokens)
-        i += _ONE
-    return int(place)
+    at = np.uint64(place)
+    for i in range(np.uint64(begin), np.uint64(end)):
+        lane = i & np.uint64(LANES - 1)
+        state = states[lane]
+        entry = table[np.uint64(starts[cells[i]]) + np.uint64(state & _MASK)]
+        tokens[i] = np.uint8(entry & _TOKEN_MASK)
+        state = np.uint32((entry >> _FREQ_SHIFT) * (state >> _BITS) + ((entry >> _SLOT_SHIFT) & _MASK))
+        low = state < _LOW
+        # Without a branch: whether a word is due is as good as random.
+        refilled = np.uint32(np.uint32(state << _WORD) | np.uint32(words[at]))
+        states[lane] = refilled if low else state
+        at += np.uint64(low)
+    return int(at)
 
 
 @kernel
@@ -189,7 +162,7 @@ def encode_tokens(
         rows: uint32 ``[256]``, where the table of each cell begins in ``inverse`` and ``ranges``.
         inverse: of :func:`fill_encoding`.
         ranges: likewise.
-        states: uint32 ``[8]``, filled with the lanes' states that decoding begins with.
+        states: uint32 ``[16]``, filled with the lanes' states that decoding begins with.
         words: uint16, at least ``n + 1``, filled from the end.
     """
     place = np.uint64(words.size)
@@ -202,8 +175,19 @@ def encode_tokens(
         states[lane] = state
     s0, s1, s2, s3 = np.int64(states[0]), np.int64(states[1]), np.int64(states[2]), np.int64(states[3])
     s4, s5, s6, s7 = np.int64(states[4]), np.int64(states[5]), np.int64(states[6]), np.int64(states[7])
+    s8, s9, s10, s11 = np.int64(states[8]), np.int64(states[9]), np.int64(states[10]), np.int64(states[11])
+    s12, s13, s14, s15 = np.int64(states[12]), np.int64(states[13]), np.int64(states[14]), np.int64(states[15])
+    # Written out, so that states need not go through memory.
     while i:
         i -= _LANES
+        s15, place = _put(s15, i + np.uint64(15), place, words, cells, rows, tokens, inverse, ranges)
+        s14, place = _put(s14, i + np.uint64(14), place, words, cells, rows, tokens, inverse, ranges)
+        s13, place = _put(s13, i + np.uint64(13), place, words, cells, rows, tokens, inverse, ranges)
+        s12, place = _put(s12, i + np.uint64(12), place, words, cells, rows, tokens, inverse, ranges)
+        s11, place = _put(s11, i + np.uint64(11), place, words, cells, rows, tokens, inverse, ranges)
+        s10, place = _put(s10, i + np.uint64(10), place, words, cells, rows, tokens, inverse, ranges)
+        s9, place = _put(s9, i + np.uint64(9), place, words, cells, rows, tokens, inverse, ranges)
+        s8, place = _put(s8, i + np.uint64(8), place, words, cells, rows, tokens, inverse, ranges)
         s7, place = _put(s7, i + np.uint64(7), place, words, cells, rows, tokens, inverse, ranges)
         s6, place = _put(s6, i + np.uint64(6), place, words, cells, rows, tokens, inverse, ranges)
         s5, place = _put(s5, i + np.uint64(5), place, words, cells, rows, tokens, inverse, ranges)
@@ -214,4 +198,6 @@ def encode_tokens(
         s0, place = _put(s0, i, place, words, cells, rows, tokens, inverse, ranges)
     states[0], states[1], states[2], states[3] = s0, s1, s2, s3
     states[4], states[5], states[6], states[7] = s4, s5, s6, s7
+    states[8], states[9], states[10], states[11] = s8, s9, s10, s11
+    states[12], states[13], states[14], states[15] = s12, s13, s14, s15
     return int(place)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import BLOCK_NUMEL, Codes
-from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_run, encode_run
+from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_runs, encode_run
 from maskreg.codec.contexts import MAX_CELLS, MAX_RANK, PLAIN_CLASSES, SIZES, Contexts, rows_of
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.grid import FLAT, Grid
@@ -18,7 +18,7 @@ from maskreg.codec.model import Model, pack_model, side_bits, unpack_model
 from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, fill_encoding
 from maskreg.codec.scales import fit_scales
 from maskreg.codec.steps import tokens_of
-from maskreg.codec.tables import MAX_TABLES, build_tables, spell_out
+from maskreg.codec.tables import MAX_TABLES, build_tables, spell_out, tables_bits
 from maskreg.errors import CorruptError
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ _ENTRY_BYTES = 8
 _MAX_BASE = 512
 _MIN_LOG2, _MAX_LOG2 = 12, 22
 
-_SUB_BLOCKS = ((0.5, 17), (0.15, 18), (0.0, 20))
-"""From how many bits a coordinate on, sub-blocks have 2^17, 2^18 or 2^20: each costs 48 bytes or so for its lanes."""
+_SUB_BLOCKS = ((0.5, 18), (0.15, 19), (0.0, 20))
+"""From how many bits a coordinate on, sub-blocks have 2^18, 2^19 or 2^20: each costs some 60 bytes for its lanes."""
 
 _CLEAR_GAIN = 0.9
 """Factors that leave no more than this are not compared with scales."""
@@ -162,7 +162,7 @@ class _Encoder:
     def _best(self) -> _Plan:
         """The smallest of what exponents alone give and what factors or scales add to them."""
         plain = Contexts(self._grid, _plain_base(self._counts))
-        _, bits = build_tables(_window(self._counts, plain.base // 2), 1)
+        bits = tables_bits(_window(self._counts, plain.base // 2))
         best: _Plan | None = None
         n, width = self._values.size, self._grid.width
         rows = rows_of(self._grid, n)
@@ -299,15 +299,20 @@ class Layout:
         fill_decoding(tables.freqs, table)
         first_entries = tables.starts(SLOTS)
         values = np.empty(context.size, np.uint16)
+        place = contexts.grid.column + start
         size = 1 << self.log2
-        for begin in range(0, context.size, size):
-            run = slice(begin, min(begin + size, context.size))
+        begin = 0
+        while begin < context.size:
+            # Two sub-blocks side by side take little longer than one.
+            runs = 2 if begin + 2 * size <= context.size else 1
+            end = min(begin + runs * size, context.size)
             number = (start + begin) >> self.log2
-            words, extras = self.directory[number].tolist()
-            whole = decode_run(
-                context[run], contexts.grid.column + start + begin, contexts.grid.width, *contexts.arrays(),
-                first_entries, table, self.block, int(self.starts[number]), words, extras, values[run],
+            failed = decode_runs(
+                context[begin:end], place + begin, contexts.grid.width, *contexts.arrays(), first_entries, table,
+                self.block, self.starts[number : number + runs], self.directory[number : number + runs],
+                values[begin:end],
             )  # fmt: skip
-            if not whole:
-                raise CorruptError("block", f"its sub-block {number} does not decode")
+            if failed:
+                raise CorruptError("block", f"its sub-block {number + failed - 1} does not decode")
+            begin = end
         return values
