@@ -1,0 +1,111 @@
+"""Small blocks of every mode: those that the product's encoder makes, and those that only others would make."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.codec import FLAT, Grid
+from maskreg.codec.step1 import Step1
+from tests.codec.reference import Model
+from tests.codec.writing import random_model, write
+
+Codes = npt.NDArray[np.uint16]
+
+
+class Sample(NamedTuple):
+    """A block, and what it is the block of."""
+
+    source: Codes
+    target: Codes
+    block: bytes
+
+
+def codes(values: npt.NDArray[np.float64]) -> Codes:
+    """bf16 codes of numbers, rounded to nearest."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def moved(n: int, share: float, seed: int, farthest: int = 3, literals: float = 0.0) -> tuple[Codes, Codes]:
+    """Weights of which a share took a few steps, and another share became anything."""
+    draw = np.random.default_rng(seed)
+    source = codes(draw.normal(0, 0.02, n))
+    steps = draw.integers(-farthest, farthest + 1, n).astype(np.uint16)
+    target = np.where(draw.random(n) < share, source + steps & 0x7FFF | source & 0x8000, source).astype(np.uint16)
+    target[draw.random(n) < literals] = draw.integers(0, 1 << 16)
+    return source, target
+
+
+def matrix(rows: int, width: int, kind: str, size: float = 1e-4, seed: int = 0) -> tuple[Codes, Codes]:
+    """A matrix with an update of one kind: ``low rank``, ``striped`` or ``noise``."""
+    draw = np.random.default_rng(seed)
+    source = codes(draw.normal(0, 0.02, (rows, width)))
+    update = draw.normal(0, 1, (rows, width))
+    if kind == "low rank":
+        update = draw.normal(0, 1, (rows, 2)) @ draw.normal(0, 1, (2, width)) + 0.3 * update
+    if kind == "striped":
+        update *= np.exp(1.5 * (draw.normal(0, 1, (rows, 1)) + draw.normal(0, 1, (1, width))))
+    before = (source.astype(np.uint32) << 16).view(np.float32)
+    return source.reshape(-1), codes(before + size * update).reshape(-1)
+
+
+def encoded() -> dict[str, tuple[Codes, Codes, Grid]]:
+    """What the product's encoder is given, by name."""
+    low, striped = matrix(64, 48, "low rank"), matrix(64, 48, "striped")
+    everything = np.random.default_rng(9).integers(0, 1 << 16, 200, np.uint16)
+    return {
+        "same": (everything, everything, FLAT),
+        "raw": (everything, everything[::-1].copy(), FLAT),
+        "one token": (everything & 0x7FFF, (everything & 0x7FFF) + 1 & 0x7FFF, FLAT),
+        "plain": (*moved(700, 0.4, 1), FLAT),
+        "sparse": (*moved(2_500, 0.01, 2), Grid(100, 7)),
+        "far": (*moved(600, 0.1, 3, farthest=5_000), FLAT),
+        "literals": (*moved(600, 0.1, 4, literals=0.1), FLAT),
+        "factors": (*low, Grid(48, 0)),
+        "sparse matrix": (*matrix(64, 48, "low rank", 1e-5), Grid(48, 0)),
+        "factors, begins within a row": (low[0][17:2_000], low[1][17:2_000], Grid(48, 17)),
+        "scales": (*striped, Grid(48, 0)),
+        "noise": (*matrix(64, 48, "noise"), Grid(48, 0)),
+        "scales, begins within a row": (striped[0][17:2_000], striped[1][17:2_000], Grid(48, 17)),
+    }
+
+
+def written() -> dict[str, tuple[Codes, Codes, Model, int]]:
+    """What the tests' own writer is given, by name: also 2's logarithm of the sub-blocks' size."""
+    long, middle, short = moved(8_500, 0.05, 5, 40, 0.01), moved(2_000, 0.05, 6, 40, 0.01), moved(400, 0.05, 7, 40)
+    special = np.resize(np.array([0, 1, 0x7F, 0x80, 0x7F7F, 0x7F80, 0x7FC0, 0x7FFF], np.uint16), 800)
+    special[400:] |= 0x8000
+    rarely = np.where(np.arange(800) % 9 == 0, special ^ 1, special)
+    extreme = random_model(2_000, width=40, column=39, rank=32, factors=(-31, 31), scaled=True, scales=(-15, 15))
+    plain = random_model(400, width=1 << 31, column=(1 << 31) - 1, base=245)
+    flat = random_model(800, width=800, tables=1)
+    flat.tables = [[0] * 32 + [4_096] + [0] * 31]
+    return {
+        "several sub-blocks": (*long, random_model(8_500, width=90, column=5, rank=1, tables=5), 12),
+        "scales and factors": (*middle, random_model(2_000, width=48, column=17, rank=2, scaled=True), 22),
+        "extreme factors and scales": (*middle, extreme, 13),
+        "32 tables": (*middle, random_model(2_000, width=2_000, rank=1, tables=32), 12),
+        "far from its row's end, odd base": (*short, plain, 14),
+        "one column": (*short, random_model(400, width=1, scaled=True), 12),
+        "one frequency": (special, special, flat, 12),
+        "numbers that are none, lowest base": (
+            special, rarely, random_model(800, width=10, rank=1, base=0), 12,
+        ),
+        "numbers that are none, highest base": (
+            special, rarely, random_model(800, width=10, scaled=True, base=511), 12,
+        ),
+    }  # fmt: skip
+
+
+@cache
+def samples() -> dict[str, Sample]:
+    """All of them."""
+    step1 = Step1()
+    found = {name: Sample(s, t, step1.encode(s, t, grid)) for name, (s, t, grid) in encoded().items()}
+    for name, (s, t, model, log2) in written().items():
+        found[name] = Sample(s, t, write(s.tolist(), t.tolist(), model, log2=log2))
+    return found

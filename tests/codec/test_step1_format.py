@@ -1,0 +1,102 @@
+"""``step1`` is what FORMAT.md says: an independent decoder agrees, and blocks written once decode for ever."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import maskreg.artifact
+from maskreg.codec import Grid
+from maskreg.codec.step1 import Step1
+from maskreg.errors import CorruptError
+from tests.codec import reference
+from tests.codec.samples import encoded, moved, samples, written
+from tests.codec.vectors import vectors
+from tests.codec.writing import random_model, write
+
+Codes = npt.NDArray[np.uint16]
+
+
+@pytest.mark.parametrize("name", [*encoded(), *written()])
+def test_an_independent_decoder_agrees(name: str) -> None:
+    sample = samples()[name]
+    assert reference.decode(sample.source.tolist(), sample.block) == sample.target.tolist()
+    assert np.array_equal(Step1().decode(sample.source, sample.block), sample.target)
+
+
+def test_sub_blocks_of_the_encoder_decode_independently() -> None:
+    source, target = moved(140_000, 0.3, 8)
+    model = random_model(140_000, width=1_000, column=999)
+    for block in (Step1().encode(source, target), write(source.tolist(), target.tolist(), model, log2=16)):
+        assert reference.decode(source.tolist(), block) == target.tolist()
+        assert np.array_equal(Step1().decode(source, block), target)
+
+
+def test_the_samples_have_every_mode() -> None:
+    heads = [tuple(sample.block[4:8]) for sample in samples().values()]
+    assert {kind for kind, *_ in heads} == {0, 1, 2}
+    assert {(rank > 0, scaled) for kind, _, rank, scaled in heads if kind == 2} == {
+        (False, 0), (False, 1), (True, 0), (True, 1),
+    }  # fmt: skip
+    by_encoder = [samples()[name].block for name in encoded()]
+    assert {(block[6] > 0, block[7]) for block in by_encoder if block[4] == 2} == {(False, 0), (False, 1), (True, 0)}
+
+
+@pytest.mark.parametrize("name", vectors())
+def test_blocks_written_once_decode_for_ever(name: str) -> None:
+    (source, target, block), _ = vectors()[name]
+    assert np.array_equal(Step1().decode(source, block), target)
+    assert reference.decode(source.tolist(), block) == target.tolist()
+
+
+@pytest.mark.parametrize("name", [name for name, (_, grid) in vectors().items() if grid])
+def test_this_encoder_always_writes_these_bytes(name: str) -> None:
+    (source, target, block), grid = vectors()[name]
+    assert grid is not None
+    assert Step1().encode(source, target, grid) == block
+
+
+def test_the_example_in_the_format_is_a_block() -> None:
+    text = (Path(maskreg.artifact.__file__).parent / "FORMAT.md").read_text()
+    example = text.split("### 5.8 Example")[1].split("## 6.")[0]
+    block = bytes.fromhex("".join(re.findall(r"^\| `([0-9a-f ]+)` \|", example, re.MULTILINE)))
+    source, target = np.full(64, 0x3F80, np.uint16), np.full(64, 0x3F80, np.uint16)
+    target[[3, 19]], target[27], target[35], target[51] = 0x3F81, 0x3F7F, 0x3F94, 0xBF80
+    assert block == Step1().encode(source, target, Grid(8, 2))
+    assert reference.decode(source.tolist(), block) == Step1().decode(source, block).tolist() == target.tolist()
+    for shown, before, after in (
+        ("02000000 00 00 00 00", [7, 7], [7, 7]),
+        ("02000000 01 00 00 00 803f 813f", [0, 0], [0x3F80, 0x3F81]),
+    ):
+        assert f"`{shown}`" in text
+        assert Step1().encode(np.array(before, np.uint16), np.array(after, np.uint16)) == bytes.fromhex(shown)
+
+
+@pytest.mark.parametrize("name", [*encoded(), *written()])
+def test_both_decoders_refuse_the_same_blocks(name: str) -> None:
+    """Every byte of what comes before the sub-blocks, changed; and some of theirs."""
+    source, _, block = samples()[name]
+    draw = np.random.default_rng(len(block))
+    for at in {*range(min(len(block), 24)), *draw.integers(0, len(block), 60).tolist()}:
+        hostile = bytearray(block)
+        hostile[at] ^= 1 << int(draw.integers(8))
+        assert _by_product(source, bytes(hostile)) == _by_reference(source, bytes(hostile))
+
+
+def _by_product(source: Codes, block: bytes) -> list[int] | None:
+    try:
+        values: list[int] = Step1().decode(source, block).tolist()
+    except CorruptError:
+        return None
+    return values
+
+
+def _by_reference(source: Codes, block: bytes) -> list[int] | None:
+    try:
+        return reference.decode(source.tolist(), block)
+    except reference.RefusedError:
+        return None

@@ -1,0 +1,60 @@
+"""Committed blocks: decoding them must never change.
+
+``python -m tests.codec.vectors`` writes them anew, which only a new ``encoder`` is a reason for.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.codec import Grid
+from tests.codec.samples import Sample, encoded, samples
+
+Codes = npt.NDArray[np.uint16]
+
+VECTORS = Path(__file__).parent / "vectors.json"
+
+
+def _pack(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def _unpack(text: str) -> Codes:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<u2").astype(np.uint16)
+
+
+@cache
+def vectors() -> dict[str, tuple[Sample, Grid | None]]:
+    """Committed blocks, by name; the grid that the product's encoder was given, or None for blocks of others."""
+    found = {}
+    for name, row in json.loads(VECTORS.read_text()).items():
+        source = _unpack(row["source"])
+        sample = Sample(source, source ^ _unpack(row["change"]), base64.b64decode(row["block"]))
+        found[name] = sample, Grid(*row["grid"]) if row["grid"] else None
+    return found
+
+
+def save_vectors() -> None:
+    """Write the samples as they are now."""
+    grids = {name: grid for name, (_, _, grid) in encoded().items()}
+    rows = {
+        name: {
+            "source": _pack(sample.source.astype("<u2").tobytes()),
+            "change": _pack((sample.source ^ sample.target).astype("<u2").tobytes()),
+            "grid": grids.get(name),
+            "block": base64.b64encode(sample.block).decode(),
+        }
+        for name, sample in samples().items()
+    }
+    VECTORS.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    save_vectors()
