@@ -12,6 +12,9 @@ from maskreg.codec.steps import MIDDLE
 _WANTED = 150
 """Moved coordinates of a row or column that its scale is fitted to, about; more tell little."""
 
+_SAMPLED = 1 << 20
+"""Coordinates looked at in one pass, about."""
+
 _WINDOW = 64
 """Half exponents that are told apart; in 32 binades lies all that matters."""
 
@@ -24,33 +27,50 @@ Counts = npt.NDArray[np.int64]
 
 
 @kernel
-def _count(
+def _count_rows(
     context: npt.NDArray[np.uint16],
     tokens: npt.NDArray[np.uint8],
     width: int,
     column: int,
-    row_scales: Bytes,
-    column_scales: Bytes,
-    by_row: bool,
     stride: int,
     lowest: int,
     seen: npt.NDArray[np.int32],
     moved: Counts,
 ) -> None:
-    """Coordinates by row (or column) and half exponent less the other side's scale; and how many of each line moved."""
-    for row in range(row_scales.size):
-        if not by_row and row % stride:
-            continue
+    """Coordinates by row and level, and how many of each row moved; of every ``stride``-th."""
+    parts = np.zeros((4, seen.shape[1]), np.int32)
+    for row in range(seen.shape[0]):
+        parts[:] = 0
+        begin, end = max(0, row * width - column), min((row + 1) * width - column, tokens.size)
+        for at in range((end - begin + stride - 1) // stride):
+            i = begin + at * stride
+            level = 2 * int((context[i] >> 7) & 0xFF) - lowest
+            # Four counters of each kind: one that was just written cannot be read at once.
+            parts[at & 3, max(level, 0)] += 1
+            moved[row] += tokens[i] != MIDDLE
+        seen[row] = parts[0] + parts[1] + parts[2] + parts[3]
+
+
+@kernel
+def _count_columns(
+    context: npt.NDArray[np.uint16],
+    tokens: npt.NDArray[np.uint8],
+    column: int,
+    row_scales: Bytes,
+    stride: int,
+    lowest: int,
+    seen: npt.NDArray[np.int32],
+    moved: Counts,
+) -> None:
+    """Coordinates by column and level less the row's scale, and how many of each column moved; in some rows."""
+    width = seen.shape[0]
+    for row in range(0, row_scales.size, stride):
         first = row * width - column
-        step = stride if by_row else 1
-        for j in range(0, width, step):
-            i = first + j
-            if i < 0 or i >= tokens.size:
-                continue
-            level = 2 * int((context[i] >> 7) & 0xFF) - (column_scales[j] if by_row else row_scales[row]) - lowest
-            line = row if by_row else j
-            seen[line, min(max(level, 0), seen.shape[1] - 1)] += 1
-            moved[line] += tokens[i] != MIDDLE
+        offset = lowest + row_scales[row]
+        for j in range(max(0, -first), min(width, tokens.size - first)):
+            level = 2 * int((context[first + j] >> 7) & 0xFF) - offset
+            seen[j, min(max(level, 0), seen.shape[1] - 1)] += 1
+            moved[j] += tokens[first + j] != MIDDLE
 
 
 def fit_scales(
@@ -80,16 +100,35 @@ def fit_scales(
     enough = _WANTED / max(1 - still.sum() / by_exponent.sum(), 1e-6)
     lowest = 2 * int(np.flatnonzero(by_exponent)[-1]) + 2 - _WINDOW
     expectations = _expectations(by_exponent, by_exponent - still, lowest)
-    scales = [np.zeros(rows, np.int8), np.zeros(width, np.int8)]
+    least = -(-tokens.size // _SAMPLED)
+    seen, moved = np.zeros((rows, _WINDOW), np.int32), np.zeros(rows, np.int64)
+    _count_rows(context, tokens, width, column, max(least, int(width / enough)), lowest, seen, moved)
+    row_scales = _fitted(seen, moved, expectations)
     # Columns are judged knowing the rows. Rows judged again, knowing the columns, come out much the same.
-    for side, lines, across in ((0, rows, width), (1, width, rows)):
-        seen, moved = np.zeros((lines, _WINDOW), np.int32), np.zeros(lines, np.int64)
-        stride = max(1, int(across / enough))
-        _count(context, tokens, width, column, scales[0], scales[1], side == 0, stride, lowest, seen, moved)
-        missed = np.abs(seen.astype(np.float64) @ expectations - moved[:, None] * float(_UNIT))
-        fitted = _SHIFTS[missed.argmin(axis=1)]
-        scales[side] = np.clip(fitted - round(float(fitted.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
-    return scales[0], scales[1]
+    seen, moved = np.zeros((width, _WINDOW), np.int32), np.zeros(width, np.int64)
+    _count_columns(context, tokens, column, row_scales, max(least, int(rows / enough)), lowest, seen, moved)
+    return row_scales, _fitted(seen, moved, expectations)
+
+
+def _fitted(seen: npt.NDArray[np.int32], moved: Counts, expectations: npt.NDArray[np.float64]) -> Bytes:
+    expected = np.zeros((len(seen), expectations.shape[1]))
+    _sum_up(seen, expectations, expected)
+    shifts = _SHIFTS[np.abs(expected - moved[:, None] * float(_UNIT)).argmin(axis=1)]
+    return np.clip(shifts - round(float(shifts.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
+
+
+@kernel
+def _sum_up(
+    seen: npt.NDArray[np.int32], expectations: npt.NDArray[np.float64], expected: npt.NDArray[np.float64]
+) -> None:
+    """``expected += seen @ expectations``, without the threads of a linear algebra library."""
+    for line in range(seen.shape[0]):
+        total = expected[line]
+        for level in range(seen.shape[1]):
+            count = np.float64(seen[line, level])
+            if count:
+                for shift in range(total.size):
+                    total[shift] += count * expectations[level, shift]
 
 
 def _expectations(seen: Counts, moved: Counts, lowest: int) -> npt.NDArray[np.float64]:
