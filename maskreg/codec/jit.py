@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import TypeVar, cast
 
 from numba import njit
@@ -17,7 +20,19 @@ def kernel(function: FunctionT) -> FunctionT:
     """
     try:
         compiled = njit(nogil=True, cache=True)(function)
-    except RuntimeError:
+        # Numba would compile anew when this function's file changes. But kernels contain the kernels that they call,
+        # and those of an older version must not decode.
+        compiled._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
+    except (RuntimeError, AttributeError):
         # No folder here can keep compiled code, so each process compiles anew.
         compiled = njit(nogil=True)(function)
     return cast("FunctionT", compiled)
+
+
+@cache
+def _stamp(folder: Path) -> str:
+    """Digest of the modules in a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,55 @@
+"""Compiled code that is kept on disk is that of the sources as they are."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_INNER = "from maskreg.codec.jit import kernel\n\n\n@kernel\ndef inner(x):\n    return x + {}\n"
+_OUTER = """
+from inner import inner
+from maskreg.codec.jit import kernel
+
+
+@kernel
+def outer(x):
+    return 10 * inner(x)
+
+
+print(outer(0), sum(outer.stats.cache_hits.values()))
+"""
+
+
+def _run(folder: Path) -> list[str]:
+    done = subprocess.run([sys.executable, "outer.py"], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def test_kernels_are_kept_until_one_that_they_call_changes(tmp_path: Path) -> None:
+    (tmp_path / "outer.py").write_text(_OUTER)
+    (tmp_path / "inner.py").write_text(_INNER.format(1))
+    assert _run(tmp_path) == ["10", "0"]
+    assert _run(tmp_path) == ["10", "1"]
+    (tmp_path / "inner.py").write_text(_INNER.format(2))
+    assert _run(tmp_path) == ["20", "0"]
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_bounds_are_checked_where_a_test_asks_for_it(tmp_path: Path, checked: bool) -> None:
+    """Otherwise the search for reads outside arrays would find none."""
+    (tmp_path / "reading.py").write_text(
+        "import numpy as np\n"
+        "from maskreg.codec.jit import kernel\n\n\n"
+        "@kernel\ndef last(a, i):\n    return a[i]\n\n\n"
+        "print(last(np.arange(24)[8:16], np.uint64(8)))\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_BOUNDSCHECK": str(int(checked))}
+    done = subprocess.run(
+        [sys.executable, "reading.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    if checked:
+        assert "IndexError: index is out of bounds" in done.stderr
+    else:
+        assert done.stdout == "16\n"
