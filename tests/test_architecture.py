@@ -53,6 +53,7 @@ HOMES = {
     "sqlalchemy": {"catalog", "migrations"},
     "tomlkit": {"settings"},
     "transformers": set[str](),
+    "triton": {"codec"},
     "zarr": {"artifact", "store"},
 }
 """The only rooms that may import these; whatever is not here may be imported anywhere."""
@@ -62,7 +63,7 @@ PORTABLE = ["mask", "compare", "codec", "patch"]
 
 NOT_PORTABLE = {"zarr", "boto3", "sqlalchemy", "pydantic"}
 
-HEAVY = {"torch", "numpy", "zarr", "numba", "boto3", "sqlalchemy", "httpx", "fastapi", "rich", "pydantic"}
+HEAVY = {"torch", "numpy", "zarr", "numba", "boto3", "sqlalchemy", "httpx", "fastapi", "rich", "pydantic", "triton"}
 """What the command line does not import to say how it is used."""
 
 TOP_LEVEL = {

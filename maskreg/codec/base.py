@@ -6,6 +6,7 @@ manifests, so any change to what its bytes mean is a new codec under a new name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -65,9 +66,13 @@ class Codec(Protocol):
             CorruptError: the block is damaged.
         """
 
-    def decode_tensor(self, context: torch.Tensor, block: bytes) -> torch.Tensor:
-        """Like :meth:`decode`, for int16 ``[n]`` on any device; the result is on that device.
+    def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[bytes]) -> list[torch.Tensor]:
+        """Like :meth:`decode`, for several blocks at once, as a GPU wants them; the results are where the contexts are.
+
+        Args:
+            contexts: int16 ``[n]`` of each block, all on one device.
+            blocks: as many.
 
         Raises:
-            CorruptError: the block cannot be one of ``n`` values.
+            CorruptError: a block cannot be one of as many values as its context has.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from maskreg.codec.base import BLOCK_NUMEL, Codes
 from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_runs, encode_run
 from maskreg.codec.contexts import MAX_CELLS, MAX_RANK, PLAIN_CLASSES, SIZES, Contexts, rows_of
 from maskreg.codec.factors import fit_factors, size_bounds
+from maskreg.codec.gpu import launcher
 from maskreg.codec.grid import FLAT, Grid
 from maskreg.codec.model import Model, pack_model, side_bits, unpack_model
 from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, fill_encoding
@@ -99,12 +101,21 @@ class Step1:
             return np.frombuffer(block, "<u2", context.size, _HEAD.size + 2 * start).astype(np.uint16)
         return Layout(block).decode(context, start)
 
-    def decode_tensor(self, context: torch.Tensor, block: bytes) -> torch.Tensor:
-        """Like :meth:`decode`, for int16 ``[n]`` on any device.
+    def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[bytes]) -> list[torch.Tensor]:
+        """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU.
 
         Raises:
-            CorruptError: the block cannot be one of ``n`` values.
+            CorruptError: a block cannot be one of as many values as its context has.
         """
+        launch = launcher(contexts[0]) if contexts else None
+        pairs = list(zip(contexts, blocks, strict=True))
+        # Blocks that hold no steps have nothing to decode, and damaged ones are the CPU's to refuse.
+        steps = [i for i, pair in enumerate(pairs) if launch and _head(pair[1])[:2] == (pair[0].numel(), _STEPS)]
+        done = launch([contexts[i] for i in steps], [Layout(blocks[i]) for i in steps]) if launch else []
+        by_launch = dict(zip(steps, done, strict=True))
+        return [by_launch[i] if i in by_launch else self._by_cpu(*pair) for i, pair in enumerate(pairs)]
+
+    def _by_cpu(self, context: torch.Tensor, block: bytes) -> torch.Tensor:
         import torch
 
         values = self.decode(context.cpu().numpy().view(np.uint16), block)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from maskreg.errors import ConfigError
@@ -67,8 +70,10 @@ class TorchDevice:
         """Decode one block."""
         import numpy as np
 
-        values: Codes = codec.decode_tensor(self._up(context), block).cpu().numpy().view(np.uint16)
-        return values
+        with own_stream(self._device):
+            (values,) = codec.decode_tensors([self._up(context)], [block])
+            codes: Codes = values.cpu().numpy().view(np.uint16)
+        return codes
 
     def _up(self, codes: Codes) -> torch.Tensor:
         import numpy as np
@@ -77,6 +82,28 @@ class TorchDevice:
         # torch takes over the buffer, so it has to be writable even though nothing writes to it.
         signed = np.require(codes.view(np.int16), requirements=["C", "W"])
         return torch.from_numpy(signed).to(self._device)
+
+
+_STREAMS = threading.local()
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """Let a GPU work for this thread beside others, because one thread's blocks do not fill it.
+
+    All that was asked of the GPU within is done at the end. Nothing happens where ``device`` is no GPU.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    import torch
+
+    streams: dict[torch.device, torch.cuda.Stream] = _STREAMS.__dict__.setdefault("streams", {})
+    if device not in streams:
+        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(streams[device]):
+        yield
+        streams[device].synchronize()
 
 
 def open_device(name: str) -> Device:

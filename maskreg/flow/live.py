@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.flow.chunks import rechunked
+from maskreg.flow.device import own_stream
 from maskreg.flow.direction import Change, Direction, Step
 from maskreg.flow.overlap import Held, place_of, refuse_overlap
 from maskreg.flow.pairing import WIDE, blocks_of
@@ -30,6 +32,9 @@ _DTYPES = {
     torch.int64: "I64", torch.complex64: "C64",
 }  # fmt: skip
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+_ON_GPU = 4
+"""Blocks that a thread gives a GPU at once: of 16 threads they keep it busy. Each takes some 20 MB there."""
 
 _WRAPPED = r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 _WRAPPERS = re.compile(rf"\A(?:module\.|{_WRAPPED})+|(?<=\.){_WRAPPED}")
@@ -51,7 +56,8 @@ def apply_(
     """Patch a model in place: the source into the target, or back.
 
     All leaves of all tensors, before and after, are checked in a first pass: when anything does not match, nothing
-    has been touched. Memory is bounded by a block for each thread (and a copy of a tensor that is not contiguous).
+    has been touched. Memory is bounded by a block for each thread, on a GPU by four (and a copy of a tensor that is
+    not contiguous).
     Tensors that share memory (tied weights) are patched once; those that overlap in any other way are refused.
     Tensors that the artifact does not know stay. A block is checked again just before it is overwritten.
 
@@ -75,6 +81,9 @@ def apply_(
     live = _unique(_matched(direction, _tensors_of(module_or_state_dict)))
     refuse_overlap(Held(item.step.name, item.tensor, item.step.change is not Change.KEEP) for item in live)
     artifact.verify_rest(jobs=threads)
+    for device in {item.tensor.device for item in live if item.tensor.is_cuda}:
+        # The threads' own streams do not wait for what was asked of the GPU before.
+        torch.cuda.synchronize(device)
     _for_each(live, _Patcher(direction, write=False), threads)
     _for_each([item for item in live if item.step.change is not Change.KEEP], _Patcher(direction, write=True), threads)
 
@@ -89,7 +98,7 @@ class _Patcher:
 
     def __call__(self, item: _Live) -> None:
         # Whether gradients are recorded is a property of the thread.
-        with torch.no_grad():
+        with torch.no_grad(), own_stream(item.tensor.device):
             bits = item.tensor.detach().view(_BITS[item.tensor.element_size()])
             flat = bits.contiguous().reshape(-1)
             self._patch(item.step, flat)
@@ -98,31 +107,39 @@ class _Patcher:
 
     def _patch(self, step: Step, flat: torch.Tensor) -> None:
         before, after = self._direction.leaves(step)
-        results = self._results(step, flat)
-        for start, stop in blocks_of(flat.numel()):
-            run = flat[start:stop]
-            if self._write:
-                _check_still(step, _on_host(run), leaves_between(before, start, stop))
+        stored = self._stored(step)
+        numbered = enumerate(blocks_of(flat.numel()))
+        while together := list(islice(numbered, _at_once(flat.device))):
+            runs = [flat[start:stop] for _, (start, stop) in together]
+            for run, (_, (start, stop)) in zip(runs, together, strict=True):
+                if self._write:
+                    _check_still(step, _on_host(run), leaves_between(before, start, stop))
+                else:
+                    check_before(step.name, start, _on_host(run), leaves_between(before, start, stop))
+            if step.change is Change.DECODE:
+                results = self._decoded(step, runs, [number for number, _ in together])
             else:
-                check_before(step.name, start, _on_host(run), leaves_between(before, start, stop))
-            result = next(results)
-            if self._write:
-                run.copy_(result)
-            else:
-                check_after(step.name, start, _on_host(result), leaves_between(after, start, stop))
+                results = runs if step.change is Change.KEEP else list(islice(stored, len(runs)))
+            for run, result, (_, (start, stop)) in zip(runs, results, together, strict=True):
+                if self._write:
+                    run.copy_(result)
+                else:
+                    check_after(step.name, start, _on_host(result), leaves_between(after, start, stop))
 
-    def _results(self, step: Step, flat: torch.Tensor) -> Iterator[torch.Tensor]:
+    def _decoded(self, step: Step, runs: list[torch.Tensor], numbers: list[int]) -> list[torch.Tensor]:
         artifact, part = self._direction.artifact, self._direction.part
+        blocks = [artifact.block(part, step.row.first_block + number) for number in numbers]
+        return self._codec.decode_tensors(runs, blocks)
+
+    def _stored(self, step: Step) -> Iterator[torch.Tensor]:
         if step.change is Change.REPLACE and step.after is not None:
-            for values in rechunked(artifact.whole(step.row, part), step.after):
+            for values in rechunked(self._direction.artifact.whole(step.row, self._direction.part), step.after):
                 signed = f"<i{values.itemsize}" if values.itemsize > 1 else "u1"
                 yield torch.from_numpy(values.copy().view(signed))
-            return
-        for number, (start, stop) in enumerate(blocks_of(flat.numel())):
-            run = flat[start:stop]
-            if step.change is Change.DECODE:
-                run = self._codec.decode_tensor(run, artifact.block(part, step.row.first_block + number))
-            yield run
+
+
+def _at_once(device: torch.device) -> int:
+    return _ON_GPU if device.type == "cuda" else 1
 
 
 def _for_each(live: list[_Live], patch: _Patcher, jobs: int) -> None:

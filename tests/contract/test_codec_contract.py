@@ -83,7 +83,7 @@ def test_lossless_both_ways(codec: Codec, pair: str) -> None:
         decoded = codec.decode(context, block)
         assert decoded.dtype == np.uint16
         assert np.array_equal(decoded, values)
-        tensor = codec.decode_tensor(torch.from_numpy(context.view(np.int16)), block)
+        tensor = codec.decode_tensors([torch.from_numpy(context.view(np.int16))], [block])[0]
         assert np.array_equal(tensor.numpy().view(np.uint16), values)
 
 

@@ -47,7 +47,9 @@ def test_every_edge_is_patched_in_place_and_back(jobs: int, tmp_path: Path) -> N
     assert holds(state, source)
 
 
-def test_a_tensor_of_several_blocks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("together", [1, 3])
+def test_a_tensor_of_several_blocks(together: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "_at_once", lambda _: together)
     before = bf16((BLOCK + LEAF + 3,), 1)
     source, target = {"w": before}, {"w": moved(before, 0.4)}
     artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))

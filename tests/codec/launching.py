@@ -1,0 +1,133 @@
+"""Decodes blocks of every mode with Triton's kernels: ``python -m tests.codec.launching [cpu|cuda]``.
+
+On the CPU that takes ``TRITON_INTERPRET=1``, before anything imports Triton; hence a process of its own. What came out
+is printed as JSON, beside what the decoder for the CPU says of the same blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from maskreg.codec import FLAT, triton_decode
+from maskreg.codec.rans import LANES
+from maskreg.codec.step1 import Layout, Step1, _Encoder
+from maskreg.errors import CorruptError
+from tests.codec.samples import Sample, moved, samples
+
+Codes = npt.NDArray[np.uint16]
+
+STEP1 = Step1()
+
+ALONE = {"one": 1, "a group less one": LANES - 1, "a group": LANES, "a group and one": LANES + 1, "odd": 131}
+"""Coordinates of blocks that are decoded one by one."""
+
+DAMAGED_NUMEL = 2_000
+"""No larger samples are damaged."""
+
+MUTANTS = 40
+"""Of each."""
+
+
+class Mutant(NamedTuple):
+    """A damaged block that can be laid out, and what the CPU makes of it: values, or None when it refuses."""
+
+    layout: Layout
+    context: Codes
+    by_cpu: Codes | None
+
+
+def main(device: str) -> None:
+    """Print what came out."""
+    print(json.dumps({"together": together(device), "alone": alone(device), "damaged": damaged(device)}))
+
+
+def together(device: str) -> dict[str, bool]:
+    """Whether samples come out, all decoded at once."""
+    triton_decode._WARP = 32 if device == "cuda" else 1024  # An interpreted program costs the same, large or small.
+    found = samples()
+    contexts = [_up(sample.source, device) for sample in found.values()]
+    values = STEP1.decode_tensors(contexts, [sample.block for sample in found.values()])
+    return {name: _same(got, found[name].target) for name, got in zip(found, values, strict=True)}
+
+
+def alone(device: str) -> dict[str, bool]:
+    """Whether small blocks come out, each in a launch of its own."""
+    triton_decode._WARP = 32
+    outcomes = {}
+    for name, n in ALONE.items():
+        sample = _coded(n)
+        (values,) = triton_decode.decode_layouts([_up(sample.source, device)], [Layout(sample.block)])
+        outcomes[name] = _same(values, sample.target)
+    return outcomes
+
+
+def damaged(device: str) -> dict[str, int]:
+    """How many damaged blocks both decoders refuse, decode to the same values, or do not agree on."""
+    triton_decode._WARP = 32 if device == "cuda" else 1 << 14
+    tally = {"refused before a launch": 0, "refused": 0, "same": 0, "different": 0}
+    mutants: list[Mutant] = []
+    draw = random.Random(0)
+    for sample in samples().values():
+        if sample.source.size > DAMAGED_NUMEL or STEP1.entry_numel(sample.block) == 1:
+            continue
+        for _ in range(MUTANTS):
+            mutant = _laid_out(sample, _mutated(sample.block, draw))
+            tally["refused before a launch"] += mutant is None
+            mutants += [mutant] if mutant else []
+    values, failed = triton_decode.launch([_up(m.context, device) for m in mutants], [m.layout for m in mutants])
+    at, run = 0, 0
+    for mutant in mutants:
+        got, wrong = values[at : at + mutant.layout.n], failed[run : run + len(mutant.layout.directory)].any()
+        at, run = at + mutant.layout.n, run + len(mutant.layout.directory)
+        agreed = wrong if mutant.by_cpu is None else not wrong and _same(got, mutant.by_cpu)
+        tally["different" if not agreed else "refused" if wrong else "same"] += 1
+    return tally
+
+
+def _laid_out(sample: Sample, block: bytes) -> Mutant | None:
+    """None when both decoders refuse it before they come to its sub-blocks."""
+    try:
+        by_cpu: Codes | None = STEP1.decode(sample.source, block)
+    except CorruptError:
+        by_cpu = None
+    try:
+        STEP1.entry_numel(block)
+        layout = Layout(block)
+        triton_decode._gather([layout])
+    except CorruptError:
+        assert by_cpu is None
+        return None
+    return Mutant(layout, sample.source, by_cpu)
+
+
+def _mutated(block: bytes, draw: random.Random) -> bytes:
+    data = bytearray(block)
+    for _ in range(draw.choice([1, 1, 2, 8])):
+        data[draw.randrange(5, len(data))] ^= 1 << draw.randrange(8)
+    return bytes(data)
+
+
+def _coded(n: int) -> Sample:
+    """A coded block even of a single coordinate, which the encoder would rather store as it is."""
+    source, target = moved(n, 0.5, n)
+    return Sample(source, target, _Encoder(source, target, FLAT).encode())
+
+
+def _up(codes: Codes, device: str) -> torch.Tensor:
+    return torch.from_numpy(codes.view(np.int16).copy()).to(device)
+
+
+def _same(values: torch.Tensor, codes: Sequence[int] | Codes) -> bool:
+    return bool(np.array_equal(values.cpu().numpy().view(np.uint16), codes))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
