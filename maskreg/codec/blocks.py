@@ -135,6 +135,7 @@ _TWO = vector_decoder(2, LANES, TILE, _ROOM, _ENTRY) if AVAILABLE else _decode_b
 @kernel
 def decode_runs(
     codes: Codes,
+    length: int,
     at: int,
     width: int,
     base: int,
@@ -150,10 +151,11 @@ def decode_runs(
     sizes: npt.NDArray[np.int64],
     values: Codes,
 ) -> int:
-    """Decode one sub-block, or two of one length side by side; 0, or the number from 1 of one that is no sub-block.
+    """Decode one sub-block, or two side by side; 0, or the number from 1 of one that is no sub-block.
 
     Args:
         codes: uint16 ``[n]``, the source's bits of all.
+        length: coordinates of the first; the second has the rest, and no more than that.
         at: place of the first, counted from the first column of the block's first row.
         width: of a row.
         base: of the contexts, as are the next five.
@@ -170,12 +172,12 @@ def decode_runs(
         values: uint16 ``[n]``, filled.
     """
     runs = firsts.size
-    length = codes.size // runs
     cells, flips = np.empty((runs, TILE), np.uint8), np.empty((runs, TILE), np.int8)
     tokens, near = np.empty((runs, TILE), np.uint8), np.zeros((runs, _ROOM), np.uint16)
     predicted, marks, found = np.empty(TILE, np.int16), np.empty(TILE, np.uint8), np.empty(TILE, np.int64)
     mark_words, near_bytes = marks.view(np.uint64), near.view(np.uint8)
     states, places = np.empty((runs, LANES), np.uint32), np.zeros(runs, np.int64)
+    counts = np.zeros(runs, np.int64)
     words = firsts + STATE_BYTES
     lasts = words + 2 * sizes[:, 0]
     bits = 8 * lasts
@@ -184,10 +186,13 @@ def decode_runs(
             byte = firsts[run] + 4 * lane
             low = int(block[byte]) | int(block[byte + 1]) << 8
             states[run, lane] = np.uint32(low | int(block[byte + 2]) << 16 | int(block[byte + 3]) << 24)
-    for start in range(0, length, TILE):
-        n = min(TILE, length - start)
+    for start in range(0, min(length, codes.size), TILE):
+        together = TILE
         for run in range(runs):
             begin = run * length + start
+            n = max(0, min(TILE, length - start, codes.size - begin))
+            together = min(together, n // LANES * LANES)
+            counts[run] = n
             classify(
                 codes[begin : begin + n], at + begin, width, base, row_scales, column_scales, row_factors,
                 column_factors, bounds, cells[run, :n], flips[run, :n], predicted,
@@ -195,15 +200,15 @@ def decode_runs(
             # A tile takes at most a word for each token. Copied, they are aligned, and reading on is harmless.
             copied = min(2 * n, lasts[run] - words[run])
             near_bytes[run, :copied] = block[words[run] : words[run] + copied]
-        whole = n // LANES * LANES
         if runs == 2:
-            _TWO(near, cells, starts, table, states, tokens, places, PERMUTATIONS, whole)
+            _TWO(near, cells, starts, table, states, tokens, places, PERMUTATIONS, together)
         else:
-            _ONE(near, cells, starts, table, states, tokens, places, PERMUTATIONS, whole)
+            _ONE(near, cells, starts, table, states, tokens, places, PERMUTATIONS, together)
         for run in range(runs):
-            begin = run * length + start
-            taken = decode_tokens(near[run], cells[run], starts, table, states[run], tokens[run], whole, n, places[run])
-            words[run] += 2 * taken
+            begin, n = run * length + start, counts[run]
+            words[run] += 2 * decode_tokens(
+                near[run], cells[run], starts, table, states[run], tokens[run], together, n, places[run]
+            )
             if words[run] > lasts[run]:
                 return run + 1
             here, there, turns = codes[begin : begin + n], values[begin : begin + n], flips[run, :n]

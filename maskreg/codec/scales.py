@@ -114,7 +114,8 @@ def _fitted(seen: npt.NDArray[np.int32], moved: Counts, expectations: npt.NDArra
     expected = np.zeros((len(seen), expectations.shape[1]))
     _sum_up(seen, expectations, expected)
     shifts = _SHIFTS[np.abs(expected - moved[:, None] * float(_UNIT)).argmin(axis=1)]
-    return np.clip(shifts - round(float(shifts.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
+    scales: Bytes = np.clip(shifts - round(float(shifts.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
+    return scales
 
 
 @kernel

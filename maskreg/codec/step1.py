@@ -12,14 +12,14 @@ import numpy.typing as npt
 
 from maskreg.codec.base import BLOCK_NUMEL, Codes
 from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_runs, encode_run
-from maskreg.codec.contexts import MAX_CELLS, MAX_RANK, PLAIN_CLASSES, SIZES, Contexts, rows_of
+from maskreg.codec.contexts import MAX_CELLS, MAX_RANK, PLAIN_CLASSES, SIZES, TILE, Contexts, rows_of
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import launcher
 from maskreg.codec.grid import FLAT, Grid
 from maskreg.codec.model import Model, pack_model, side_bits, unpack_model
 from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, fill_encoding
 from maskreg.codec.scales import fit_scales
-from maskreg.codec.steps import tokens_of
+from maskreg.codec.steps import MIDDLE, tokens_of
 from maskreg.codec.tables import MAX_TABLES, build_tables, spell_out, tables_bits
 from maskreg.errors import CorruptError
 
@@ -32,13 +32,17 @@ _SAME, _RAW, _STEPS = 0, 1, 2
 _SCALED = 1
 _ENTRY_BYTES = 8
 _MAX_BASE = 512
-_MIN_LOG2, _MAX_LOG2 = 12, 22
 
-_SUB_BLOCKS = ((0.5, 18), (0.15, 19), (0.0, 20))
-"""From how many bits a coordinate on, sub-blocks have 2^18, 2^19 or 2^20: each costs some 60 bytes for its lanes."""
+_SUB_BLOCKS = ((0.5, 1 << 18), (0.15, 1 << 19), (0.0, 1 << 21))
+"""From how many bits a coordinate on, sub-blocks have at most so many coordinates; each costs some 60 bytes.
+
+Two decode side by side, so their number is even where that leaves each a quarter of that."""
 
 _CLEAR_GAIN = 0.9
 """Factors that leave no more than this are not compared with scales."""
+
+_MIN_MOVED = 6
+"""Moved coordinates for each row and column, below which these would cost more than they save."""
 
 _MIN_LINE = 32
 """Rows and columns of the smallest matrix that scales or factors can pay for."""
@@ -81,8 +85,8 @@ class Step1:
         Raises:
             CorruptError: this is no block.
         """
-        _, kind, log2 = _head(block)
-        return 1 << log2 if kind == _STEPS else 1
+        n, kind, count = _head(block)
+        return _sub_block(n, count) if kind == _STEPS else 1
 
     def decode_part(self, context: Codes, block: bytes, start: int) -> Codes:
         """A run of the values, uint16 ``[m]``.
@@ -151,13 +155,13 @@ class _Encoder:
         inverse, ranges = np.zeros(tables.freqs.size), np.zeros(tables.freqs.size, np.uint32)
         fill_encoding(tables.freqs, inverse, ranges)
         n = self._values.size
-        log2 = next(log2 for bits, log2 in _SUB_BLOCKS if plan.bits >= bits * n)
+        count = _sub_blocks(n, plan.bits / n)
+        size = _sub_block(n, count)
         directory, parts = [], []
-        size = min(n, 1 << log2)
-        words, bits = np.empty(size + 1, np.uint16), np.empty(2 * size + 4, np.uint8)
+        words, bits = np.empty(min(n, size) + 1, np.uint16), np.empty(2 * min(n, size) + 4, np.uint8)
         states = np.empty(LANES, np.uint32)
-        for start in range(0, n, 1 << log2):
-            run = slice(start, min(start + (1 << log2), n))
+        for start in range(0, n, size):
+            run = slice(start, min(start + size, n))
             first, extras = encode_run(
                 self._context[run], self._values[run], plan.tokens[run], plan.cells[run],
                 rows, inverse, ranges, states, words, bits,
@@ -166,7 +170,7 @@ class _Encoder:
             parts += [states.astype("<u4").tobytes(), words[first:].astype("<u2").tobytes()]
             parts.append(bits[: -(-extras // 8)].tobytes())
         model = pack_model(plan.model)
-        head = _HEAD.pack(n, _STEPS, log2, contexts.rank, _SCALED if contexts.scaled else 0)
+        head = _HEAD.pack(n, _STEPS, count, contexts.rank, _SCALED if contexts.scaled else 0)
         coded = _CODED.pack(*contexts.grid, contexts.base, len(tables.freqs), len(model))
         return b"".join([head, coded, model, np.array(directory, "<u4").tobytes(), *parts])
 
@@ -177,7 +181,8 @@ class _Encoder:
         best: _Plan | None = None
         n, width = self._values.size, self._grid.width
         rows = rows_of(self._grid, n)
-        if min(rows, width) >= _MIN_LINE and width <= n:
+        moved = n - int(self._counts[:, MIDDLE].sum())
+        if min(rows, width) >= _MIN_LINE and width <= n and moved >= _MIN_MOVED * (rows + width):
             where = {"rows": rows, "width": width, "column": self._grid.column}
             factors = fit_factors(self._context, self._tokens, self._counts, **where)
             if factors:
@@ -230,8 +235,19 @@ def _xlogx(values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     return products
 
 
+def _sub_blocks(n: int, bits: float) -> int:
+    """How many sub-blocks a block of ``n`` coordinates gets when they take so many bits each."""
+    most = next(most for least, most in _SUB_BLOCKS if bits >= least)
+    return 2 * -(-n // (2 * most)) if n >= most // 2 else 1
+
+
+def _sub_block(n: int, count: int) -> int:
+    """Coordinates of each of ``count`` sub-blocks but the last, which may have fewer: a multiple of 4,096."""
+    return -(-n // (count * TILE)) * TILE
+
+
 def _head(block: bytes) -> tuple[int, int, int]:
-    """Values, kind and log2 of the coordinates in a sub-block, checked."""
+    """Values, kind and number of sub-blocks, checked."""
     if len(block) < _HEAD.size:
         raise CorruptError("block", f"{len(block)} bytes are no block")
     n, kind, *rest = _HEAD.unpack_from(block)
@@ -240,8 +256,8 @@ def _head(block: bytes) -> tuple[int, int, int]:
         raise CorruptError("block", "its header makes no sense")
     if kind == _STEPS and len(block) > _HEAD.size + 2 * n:
         raise CorruptError("block", f"{len(block)} bytes are more than its {n} values take")
-    if kind == _STEPS and not _MIN_LOG2 <= rest[0] <= _MAX_LOG2:
-        raise CorruptError("block", f"no sub-blocks of 2^{rest[0]} values are allowed")
+    if kind == _STEPS and not 0 <= (rest[0] - 1) * _sub_block(n, max(rest[0], 1)) < n:
+        raise CorruptError("block", f"{n} values have no {rest[0]} sub-blocks")
     return n, kind, rest[0]
 
 
@@ -250,7 +266,7 @@ class Layout:
 
     Attributes:
         n: values.
-        log2: of the coordinates in a sub-block.
+        size: coordinates of each sub-block; the last may have fewer.
         model: contexts and tables.
         block: uint8, the block and :data:`SPARE_BYTES` zeros.
         directory: int64 ``[sub-blocks, 2]``: words and extra bits of each.
@@ -266,7 +282,8 @@ class Layout:
         head = _HEAD.size + _CODED.size
         if len(block) < head:
             raise CorruptError("block", "its header is cut short")
-        self.n, _, self.log2, rank, flags = _HEAD.unpack_from(block)
+        self.n, _, count, rank, flags = _HEAD.unpack_from(block)
+        self.size = _sub_block(self.n, count)
         width, column, base, tables, model_bytes = _CODED.unpack_from(block, _HEAD.size)
         shaped = rank or flags
         if (
@@ -290,7 +307,7 @@ class Layout:
         self._read_directory(block, head + model_bytes)
 
     def _read_directory(self, block: bytes, at: int) -> None:
-        count = -(-self.n >> self.log2)
+        count = -(-self.n // self.size)
         if len(block) - at < _ENTRY_BYTES * count:
             raise CorruptError("block", "its directory is cut short")
         self.directory = np.frombuffer(block, "<u4", 2 * count, at).reshape(count, 2).astype(np.int64)
@@ -311,19 +328,16 @@ class Layout:
         first_entries = tables.starts(SLOTS)
         values = np.empty(context.size, np.uint16)
         place = contexts.grid.column + start
-        size = 1 << self.log2
-        begin = 0
-        while begin < context.size:
+        size = self.size
+        for begin in range(0, context.size, 2 * size):
             # Two sub-blocks side by side take little longer than one.
-            runs = 2 if begin + 2 * size <= context.size else 1
-            end = min(begin + runs * size, context.size)
-            number = (start + begin) >> self.log2
+            end = min(begin + 2 * size, context.size)
+            number = (start + begin) // size
+            these = slice(number, number + -(-(end - begin) // size))
             failed = decode_runs(
-                context[begin:end], place + begin, contexts.grid.width, *contexts.arrays(), first_entries, table,
-                self.block, self.starts[number : number + runs], self.directory[number : number + runs],
-                values[begin:end],
+                context[begin:end], size, place + begin, contexts.grid.width, *contexts.arrays(), first_entries, table,
+                self.block, self.starts[these], self.directory[these], values[begin:end],
             )  # fmt: skip
             if failed:
                 raise CorruptError("block", f"its sub-block {number + failed - 1} does not decode")
-            begin = end
         return values

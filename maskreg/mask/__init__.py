@@ -1,6 +1,6 @@
 """Masks: which coordinates of a tensor moved, as packed bits, and what they amount to."""
 
-from maskreg.mask.packed import Mask, TensorMask, pack, packed_bytes, unpack
+from maskreg.mask.packed import Mask, TensorMask, overlap, pack, packed_bytes, unpack
 from maskreg.mask.summary import Counts, FfnShares, Summary, ffn_shares, summarise
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Summary",
     "TensorMask",
     "ffn_shares",
+    "overlap",
     "pack",
     "packed_bytes",
     "summarise",

@@ -12,6 +12,9 @@ import numpy.typing as npt
 PAD_BITS = 64
 """A tensor's bits are padded with zeros to a multiple of this, so that words of 64 never span two tensors."""
 
+_TILE = 1 << 14
+"""Words whose counts stay in a core's cache."""
+
 
 def packed_bytes(numel: int) -> int:
     """Bytes that the bits of ``numel`` coordinates take, padding included."""
@@ -39,6 +42,30 @@ def unpack(packed: npt.NDArray[np.uint8], numel: int) -> npt.NDArray[np.bool_]:
     if packed.size * 8 < numel:
         raise ValueError(f"{packed.size} bytes hold no {numel} bits")
     return np.unpackbits(packed, count=numel, bitorder="little").view(np.bool_)
+
+
+def overlap(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> int:
+    """How many coordinates two masks of one tensor have in common.
+
+    Args:
+        one: uint8, as :func:`pack` gives it.
+        other: uint8, likewise.
+
+    Raises:
+        ValueError: they are of different lengths, or not of whole words.
+    """
+    if one.shape != other.shape or one.size % (PAD_BITS // 8):
+        raise ValueError(f"masks of {one.size} and {other.size} bytes are not of one tensor")
+    left, right = (np.ascontiguousarray(side).view(np.uint64) for side in (one, other))
+    both, counts = np.empty(_TILE, np.uint64), np.empty(_TILE, np.uint8)
+    total = 0
+    for start in range(0, left.size, _TILE):
+        words = left[start : start + _TILE]
+        n = words.size
+        np.bitwise_and(words, right[start : start + _TILE], out=both[:n])
+        np.bitwise_count(both[:n], out=counts[:n])
+        total += int(counts[:n].sum(dtype=np.uint32))
+    return total
 
 
 @dataclass(frozen=True, eq=False)

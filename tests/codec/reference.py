@@ -102,23 +102,25 @@ def decode(source: list[int], block: bytes) -> list[int]:
         RefusedError: the block is none of ``len(source)`` codes.
     """
     must(len(block) >= 8)
-    n, kind, log2, rank, flags = struct.unpack_from("<IBBBB", block)
+    n, kind, count, rank, flags = struct.unpack_from("<IBBBB", block)
     must(1 <= n <= 1 << 22 and n == len(source) and kind <= 2)
     if kind < 2:
-        must((log2, rank, flags) == (0, 0, 0))
+        must((count, rank, flags) == (0, 0, 0))
         must(len(block) == 8 + (2 * n if kind else 0))
         return list(struct.unpack_from(f"<{n}H", block, 8)) if kind else list(source)
     must(24 <= len(block) <= 8 + 2 * n)
-    must(12 <= log2 <= 22 and rank <= 32 and flags <= 1)
+    must(count >= 1 and rank <= 32 and flags <= 1)
+    size = -(-n // (4096 * count)) * 4096
+    must((count - 1) * size < n)
     model, at = _read_model(block, n, rank, flags)
-    starts = range(0, n, 1 << log2)
+    starts = range(0, n, size)
     must(at + 8 * len(starts) <= len(block))
     sizes = [struct.unpack_from("<II", block, at + 8 * k) for k in range(len(starts))]
     at += 8 * len(starts)
     must(at + sum(4 * LANES + 2 * words + -(-extras // 8) for words, extras in sizes) == len(block))
     target: list[int] = []
     for start, (words, extras) in zip(starts, sizes, strict=True):
-        run = range(start, min(start + (1 << log2), n))
+        run = range(start, min(start + size, n))
         target += _decode_run(source, run, model, block, at, words, extras)
         at += 4 * LANES + 2 * words + -(-extras // 8)
     return target

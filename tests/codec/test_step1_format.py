@@ -31,7 +31,7 @@ def test_an_independent_decoder_agrees(name: str) -> None:
 def test_sub_blocks_of_the_encoder_decode_independently() -> None:
     source, target = moved(140_000, 0.3, 8)
     model = random_model(140_000, width=1_000, column=999)
-    for block in (Step1().encode(source, target), write(source.tolist(), target.tolist(), model, log2=16)):
+    for block in (Step1().encode(source, target), write(source.tolist(), target.tolist(), model, count=3)):
         assert reference.decode(source.tolist(), block) == target.tolist()
         assert np.array_equal(Step1().decode(source, block), target)
 

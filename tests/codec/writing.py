@@ -62,16 +62,17 @@ def write_model(model: Model) -> bytes:
     return writer.bytes()
 
 
-def write(source: Sequence[int], target: Sequence[int], model: Model, *, log2: int = 12) -> bytes:
+def write(source: Sequence[int], target: Sequence[int], model: Model, *, count: int = 1) -> bytes:
     """A coded block. Every table must have a frequency for literals, or for whatever tokens there are."""
     directory, parts = b"", b""
-    for start in range(0, len(source), 1 << log2):
-        run = range(start, min(start + (1 << log2), len(source)))
+    size = -(-len(source) // (4096 * count)) * 4096
+    for start in range(0, len(source), size):
+        run = range(start, min(start + size, len(source)))
         states, words, extras = _write_run(source, target, run, model)
         directory += struct.pack("<II", len(words), len(extras.bits))
         parts += struct.pack(f"<{LANES}I{len(words)}H", *states, *words) + extras.bytes()
     packed = write_model(model)
-    head = struct.pack("<IBBBB", len(source), 2, log2, len(model.row_factors), int(bool(model.row_scales)))
+    head = struct.pack("<IBBBB", len(source), 2, count, len(model.row_factors), int(bool(model.row_scales)))
     more = struct.pack("<IIhHI", model.width, model.column, model.base, len(model.tables), len(packed))
     return head + more + packed + directory + parts
 

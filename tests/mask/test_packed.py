@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.mask import TensorMask, pack, packed_bytes, unpack
+from maskreg.mask import TensorMask, overlap, pack, packed_bytes, unpack
 
 
 @given(st.lists(st.booleans(), max_size=300))
@@ -16,6 +16,21 @@ def test_unpack_undoes_pack(bits: list[bool]) -> None:
     assert packed.size % 8 == 0
     assert np.array_equal(unpack(packed, moved.size), moved)
     assert np.unpackbits(packed).sum() == moved.sum()
+
+
+@given(st.integers(0, 2**32), st.integers(0, 3_000_000), st.floats(0, 1))
+@settings(max_examples=25, deadline=None)
+def test_overlap_counts_what_both_have(seed: int, numel: int, density: float) -> None:
+    rng = np.random.default_rng(seed)
+    one, other = (rng.random(numel) < density for _ in range(2))
+    assert overlap(pack(one), pack(other)) == np.count_nonzero(one & other)
+
+
+def test_masks_of_different_tensors_do_not_overlap() -> None:
+    with pytest.raises(ValueError, match="not of one tensor"):
+        overlap(np.zeros(8, np.uint8), np.zeros(16, np.uint8))
+    with pytest.raises(ValueError, match="not of one tensor"):
+        overlap(np.zeros(9, np.uint8), np.zeros(9, np.uint8))
 
 
 def test_bit_order_is_little() -> None:
