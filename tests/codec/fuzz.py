@@ -1,0 +1,215 @@
+"""Damages blocks of every mode and decodes them: ``python -m tests.codec.fuzz --blocks 100000 --seed 0``.
+
+Each outcome is values of the right shape or CorruptError; anything else ends the run with a traceback. With
+``NUMBA_BOUNDSCHECK=1`` (and a ``NUMBA_CACHE_DIR`` of its own: the cache does not know the difference) also every read
+and write outside an array does, except in vector code, which ``NUMBA_CPU_NAME=generic`` turns off. The digest of all
+outcomes is printed, so that two machines, or two kinds of compiled code, can be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import resource
+import struct
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.codec.step1 import Step1
+from maskreg.errors import CorruptError
+from tests.codec.vectors import vectors
+
+Codes = npt.NDArray[np.uint16]
+
+_FIELDS = [
+    (0, "<I"),
+    (4, "<B"),
+    (5, "<B"),
+    (6, "<B"),
+    (7, "<B"),
+    (8, "<I"),
+    (12, "<I"),
+    (16, "<h"),
+    (18, "<H"),
+    (20, "<I"),
+]
+_EXTREMES = [
+    0,
+    1,
+    2,
+    11,
+    12,
+    13,
+    22,
+    31,
+    32,
+    33,
+    255,
+    511,
+    512,
+    4096,
+    1 << 22,
+    (1 << 22) + 1,
+    (1 << 31) - 1,
+    (1 << 32) - 1,
+]
+
+
+def _flip(draw: random.Random, block: bytearray) -> None:
+    for _ in range(draw.randint(1, 4)):
+        block[draw.randrange(len(block))] ^= 1 << draw.randrange(8)
+
+
+def _overwrite(draw: random.Random, block: bytearray) -> None:
+    at = draw.randrange(len(block))
+    for i in range(at, min(len(block), at + draw.choice([1, 2, 4, 8, 64]))):
+        block[i] = draw.choice([0, 255, draw.randrange(256)])
+
+
+def _truncate(draw: random.Random, block: bytearray) -> None:
+    del block[draw.randrange(len(block)) :]
+
+
+def _move(draw: random.Random, block: bytearray) -> None:
+    """Take some bytes away, and put them elsewhere or nowhere."""
+    at, size = draw.randrange(len(block)), draw.choice([1, 2, 8, 100])
+    part = block[at : at + size]
+    del block[at : at + size]
+    if draw.random() < 0.8:
+        at = draw.randint(0, len(block))
+        block[at:at] = part * draw.randint(1, 2)
+
+
+def _splice(draw: random.Random, block: bytearray) -> None:
+    _, other = draw.choice(_BLOCKS)
+    at = draw.randrange(len(block))
+    size = draw.randint(1, 200)
+    begin = draw.choice([at, draw.randrange(len(other))])
+    block[at : at + size] = other[begin : begin + size]
+
+
+def _set_field(draw: random.Random, block: bytearray) -> None:
+    at, kind = draw.choice(_FIELDS)
+    if at + struct.calcsize(kind) <= len(block):
+        bits = 8 * struct.calcsize(kind)
+        value = draw.choice([*_EXTREMES, draw.getrandbits(bits), struct.unpack_from(kind, block, at)[0] + 1])
+        block[at : at + bits // 8] = (value & ((1 << bits) - 1)).to_bytes(bits // 8, "little")
+
+
+def _change_model(draw: random.Random, block: bytearray) -> None:
+    if len(block) > 24:
+        end = min(len(block), 24 + struct.unpack_from("<I", block, 20)[0])
+        for _ in range(draw.randint(1, 2)):
+            block[draw.randrange(24, end) if end > 24 else 24] ^= 1 << draw.randrange(8)
+
+
+def _change_directory(draw: random.Random, block: bytearray) -> None:
+    """Let words be extra bits, one sub-block's be another's, and so on; often so that the sum is still right."""
+    at = 24 + struct.unpack_from("<I", block, 20)[0] if len(block) > 24 else len(block)
+    entries = block[5] if len(block) > 5 else 0
+    if not entries or at + 8 * entries > len(block):
+        return
+    counts = list(struct.unpack_from(f"<{2 * entries}I", block, at))
+    one, other = draw.randrange(2 * entries), draw.randrange(2 * entries)
+    words = draw.choice([1, 2, 100, draw.getrandbits(31)])
+    counts[one] += words if one % 2 == 0 else 16 * words
+    counts[other] -= words if other % 2 == 0 else 16 * words
+    if draw.random() < 0.2:
+        counts[one] = draw.choice(_EXTREMES)
+    struct.pack_into(f"<{2 * entries}I", block, at, *(count & 0xFFFFFFFF for count in counts))
+
+
+def _change_body(draw: random.Random, block: bytearray) -> None:
+    """Change what comes last, which no check looks at before it is decoded: states, words, extra bits."""
+    for _ in range(draw.randint(1, 8)):
+        block[-draw.randint(1, min(len(block), 200))] = draw.randrange(256)
+
+
+_DAMAGE: list[Callable[[random.Random, bytearray], None]] = [
+    _flip, _overwrite, _truncate, _move, _splice, _set_field, _change_model, _change_model,
+    _change_directory, _change_body,
+]  # fmt: skip
+
+_BLOCKS = [(sample.source, sample.block) for sample, _ in vectors().values()]
+
+
+@dataclass
+class Outcome:
+    """What became of the blocks.
+
+    Attributes:
+        decoded, refused: how many.
+        grown: KiB that the process's largest size grew while decoding.
+        digest: of everything that was decoded, and of what was refused.
+    """
+
+    decoded: int
+    refused: int
+    grown: int
+    digest: str
+
+
+def fuzz(blocks: int, seed: int) -> Outcome:
+    """Decode that many damaged blocks."""
+    draw = random.Random(seed)
+    step1, digest = Step1(), hashlib.sha256()
+    for source, block in _BLOCKS:
+        step1.decode(source, block)
+    counts = [0, 0]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(blocks):
+        source, block = draw.choice(_BLOCKS)
+        hostile = bytearray(block)
+        for _ in range(draw.choice([1, 1, 1, 2, 3])):
+            if hostile:
+                draw.choice(_DAMAGE)(draw, hostile)
+        values = _decode(step1, source, bytes(hostile), in_parts=draw.random() < 0.3)
+        counts[values is None] += 1
+        digest.update(b"refused" if values is None else values.tobytes())
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return Outcome(counts[0], counts[1], grown, digest.hexdigest())
+
+
+def _decode(step1: Step1, source: Codes, block: bytes, *, in_parts: bool) -> Codes | None:
+    """The values that a block gives; None when it is refused.
+
+    Raises:
+        ValueError: neither.
+    """
+    start, context = 0, source
+    try:
+        every = step1.entry_numel(block)
+        if in_parts:
+            # Any part that the header allows, whatever it says of the number of values.
+            start = source.size // every // 2 * every
+            context = source[start:]
+            stop = min(start + context.size // every * every, struct.unpack_from("<I", block)[0])
+            context = context[: max(0, stop - start)]
+            values = step1.decode_part(context, block, start) if context.size else context
+        else:
+            values = step1.decode(source, block)
+    except CorruptError:
+        return None
+    if values.shape != context.shape or values.dtype != np.uint16:
+        raise ValueError(f"{values.dtype} {values.shape} for {context.shape}")
+    return values
+
+
+def main() -> None:
+    """Run, and print what became of the blocks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--blocks", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    json.dump(vars(fuzz(args.blocks, args.seed)), sys.stdout)
+    print()
+
+
+if __name__ == "__main__":
+    main()

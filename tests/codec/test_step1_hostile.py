@@ -1,0 +1,80 @@
+"""Damaged blocks, 100,000 of them: values or a clear error, also where every index is checked."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maskreg.codec import BLOCK_NUMEL
+from maskreg.codec.step1 import Step1
+from maskreg.errors import CorruptError
+from tests.codec.fuzz import Outcome, fuzz
+from tests.codec.samples import samples
+
+ROOT = Path(__file__).parent.parent.parent
+
+BLOCKS = 100_000
+
+PORTABLE = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+"""Numba compiles as on a machine without vectors; what is not written in Numba's own terms is left out."""
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """What became of the blocks where a read or write outside an array ends the process."""
+    own = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("compiled"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.codec.fuzz", "--blocks", str(BLOCKS), "--seed", "1"],
+        cwd=ROOT, env={**os.environ, **PORTABLE, **own}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return Outcome(**json.loads(done.stdout))
+
+
+def test_every_block_gives_values_or_a_clear_error(checked: Outcome) -> None:
+    assert checked.decoded + checked.refused == BLOCKS
+    # Most of the damage is found; enough of it is not, and reaches the last coordinate.
+    assert checked.refused > BLOCKS // 2
+    assert checked.decoded > BLOCKS // 10
+
+
+def test_no_block_takes_much_memory(checked: Outcome) -> None:
+    assert checked.grown < 64 << 10
+
+
+def test_code_for_this_machine_does_the_same(checked: Outcome) -> None:
+    assert fuzz(BLOCKS, 1).digest == checked.digest
+
+
+@pytest.mark.parametrize("width", [1, 1 << 11, BLOCK_NUMEL])
+@pytest.mark.parametrize(("rank", "scaled"), [(32, 1), (32, 0), (0, 1)])
+def test_a_short_block_cannot_ask_for_long_lines(width: int, rank: int, scaled: int) -> None:
+    head = struct.pack("<IBBBBIIhHI", BLOCK_NUMEL, 2, 1, rank, scaled, width, width - 1, 0, 1, 400)
+    with pytest.raises(CorruptError, match="contexts"):
+        Step1().decode_part(np.zeros(BLOCK_NUMEL, np.uint16), head + bytes(500), 0)
+
+
+def test_a_coded_block_is_no_longer_than_a_raw_one() -> None:
+    source, _, block = samples()["one token"]
+    head, states = bytearray(block[:-64]), block[-64:]
+    for words in (152, 153):
+        struct.pack_into("<I", head, len(head) - 8, words)
+        with pytest.raises(CorruptError, match="take" if words == 153 else "does not decode"):
+            Step1().decode(source, bytes(head) + states + bytes(2 * words))
+
+
+@pytest.mark.parametrize("name", samples())
+def test_every_beginning_of_a_block_is_refused(name: str) -> None:
+    source, _, block = samples()[name]
+    for size in range(len(block)):
+        with pytest.raises(CorruptError):
+            Step1().decode(source, block[:size])
+    with pytest.raises(CorruptError):
+        Step1().decode(source, block + b"\0")
