@@ -12,8 +12,11 @@ from maskreg.codec.steps import MIDDLE
 _WANTED = 150
 """Moved coordinates of a row or column that its scale is fitted to, about; more tell little."""
 
+_NEEDED = 40
+"""The fewest that it is fitted to where there are more: fewer say too little."""
+
 _SAMPLED = 1 << 20
-"""Coordinates looked at in one pass, about."""
+"""Coordinates looked at in one pass, about, when that leaves enough that moved."""
 
 _WINDOW = 64
 """Half exponents that are told apart; in 32 binades lies all that matters."""
@@ -97,16 +100,20 @@ def fit_scales(
     """
     by_exponent = counts.sum(axis=1)
     still = counts[:, MIDDLE]
-    enough = _WANTED / max(1 - still.sum() / by_exponent.sum(), 1e-6)
+    density = 1 - still.sum() / by_exponent.sum()
     lowest = 2 * int(np.flatnonzero(by_exponent)[-1]) + 2 - _WINDOW
     expectations = _expectations(by_exponent, by_exponent - still, lowest)
-    least = -(-tokens.size // _SAMPLED)
+
+    def stride(length: int) -> int:
+        of_line = length * density
+        return max(1, int(of_line / _WANTED), int(min(tokens.size / _SAMPLED, of_line / _NEEDED)))
+
     seen, moved = np.zeros((rows, _WINDOW), np.int32), np.zeros(rows, np.int64)
-    _count_rows(context, tokens, width, column, max(least, int(width / enough)), lowest, seen, moved)
+    _count_rows(context, tokens, width, column, stride(width), lowest, seen, moved)
     row_scales = _fitted(seen, moved, expectations)
     # Columns are judged knowing the rows. Rows judged again, knowing the columns, come out much the same.
     seen, moved = np.zeros((width, _WINDOW), np.int32), np.zeros(width, np.int64)
-    _count_columns(context, tokens, column, row_scales, max(least, int(rows / enough)), lowest, seen, moved)
+    _count_columns(context, tokens, column, row_scales, stride(rows), lowest, seen, moved)
     return row_scales, _fitted(seen, moved, expectations)
 
 
