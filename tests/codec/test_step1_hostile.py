@@ -27,15 +27,25 @@ PORTABLE = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 
 
 @pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """What became of the blocks where a read or write outside an array ends the process."""
+def checking(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment in which a read or write outside an array ends the process."""
     own = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("compiled"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.codec.fuzz", "--blocks", str(BLOCKS), "--seed", "1"],
-        cwd=ROOT, env={**os.environ, **PORTABLE, **own}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return {**os.environ, **PORTABLE, **own}
+
+
+@pytest.fixture(scope="module")
+def checked(checking: dict[str, str]) -> Outcome:
+    """What became of the blocks there."""
+    command = [sys.executable, "-m", "tests.codec.fuzz", "--blocks", str(BLOCKS), "--seed", "1"]
+    done = subprocess.run(command, cwd=ROOT, env=checking, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return Outcome(**json.loads(done.stdout))
+
+
+def test_the_portable_path_writes_and_reads_the_same(checking: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "tests.codec.vectors", "check"]
+    done = subprocess.run(command, cwd=ROOT, env=checking, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_every_block_gives_values_or_a_clear_error(checked: Outcome) -> None:

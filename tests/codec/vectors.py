@@ -1,12 +1,13 @@
 """Committed blocks: decoding them must never change.
 
-``python -m tests.codec.vectors`` writes them anew, which only a new ``encoder`` is a reason for.
+``python -m tests.codec.vectors check`` codes and decodes them. ``write`` makes them anew, for a new ``encoder`` alone.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import sys
 import zlib
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec import Grid
+from maskreg.codec.step1 import Step1
 from tests.codec.samples import Sample, encoded, samples
 
 Codes = npt.NDArray[np.uint16]
@@ -56,5 +58,19 @@ def save_vectors() -> None:
     VECTORS.write_text(json.dumps(rows, indent=1) + "\n")
 
 
+def wrong() -> list[str]:
+    """Names of the blocks that this machine would write or read otherwise."""
+    step1 = Step1()
+    return [
+        name
+        for name, ((source, target, block), grid) in vectors().items()
+        if (grid and step1.encode(source, target, grid) != block)
+        or not np.array_equal(step1.decode(source, block), target)
+    ]
+
+
 if __name__ == "__main__":
-    save_vectors()
+    if sys.argv[1:] == ["write"]:
+        save_vectors()
+    else:
+        sys.exit(", ".join(wrong()) or None)
