@@ -319,15 +319,21 @@ def fit_factors(
 
     # Found in some rows and judged by others: in the rows that it was found in, a direction of noise looks good.
     stride = max(2, rows * width // _SAMPLED)
-    found = _find(levels(0, stride))
+    some, others = levels(0, stride), levels(stride // 2, stride)
+    found = _find(some)
     moved = int(counts.sum() - counts[:, MIDDLE].sum())
     needed = _PRICE * (rows + width) / (_GAIN * max(moved, 1))
-    rank = int((found.excess(levels(stride // 2, stride)) > needed).sum())
+    rank = int((found.excess(others) > needed).sum())
     if not rank:
         return None
-    whole = levels(0, 1)
-    # In large blocks, the sample's directions are as good as any.
-    found = _turned(_refined(found.vectors, whole) if stride == 2 else found.vectors, whole)
+    if stride == 2:
+        whole = np.empty((rows, width), np.int8)
+        whole[0::2], whole[1::2] = some, others
+        found = _turned(_refined(found.vectors, whole), whole)
+    else:
+        # In large blocks, the sample's directions are as good as any.
+        whole = levels(0, 1)
+        found = _turned(found.vectors, whole)
     turn = np.ascontiguousarray(found.turn[:, :rank])
     left, right = _rotate(found.sums(whole), turn), _rotate(found.vectors.astype(np.int32), turn)
     strength = np.sqrt(found.powers[:rank])[:, None]

@@ -211,9 +211,9 @@ class _Encoder:
 def _plain_base(counts: npt.NDArray[np.int64]) -> int:
     """Doubled exponent of the first class: the window whose tokens take least."""
     seen = np.flatnonzero(counts.sum(axis=1))
-    first = max(0, int(seen[0]) - 1)
-    bases = range(first, max(first + 1, int(seen[-1]) - PLAIN_CLASSES + 2))
-    return 2 * min(bases, key=lambda base: _entropy(_window(counts, base)))
+    last = max(0, int(seen[-1]) - PLAIN_CLASSES + 2)
+    bases = range(max(0, int(seen[0]) - 1, last - PLAIN_CLASSES), last + 1)
+    return 2 * min(bases or [last], key=lambda base: _entropy(_window(counts, base)))
 
 
 def _window(counts: npt.NDArray[np.int64], first: int) -> npt.NDArray[np.int64]:
