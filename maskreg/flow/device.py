@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -84,7 +83,8 @@ class TorchDevice:
         return torch.from_numpy(signed).to(self._device)
 
 
-_STREAMS = threading.local()
+_idle_streams: dict[torch.device, list[torch.cuda.Stream]] = {}
+"""Used again, because the GPU's memory that was used on one is kept for it."""
 
 
 @contextmanager
@@ -98,12 +98,17 @@ def own_stream(device: torch.device) -> Iterator[None]:
         return
     import torch
 
-    streams: dict[torch.device, torch.cuda.Stream] = _STREAMS.__dict__.setdefault("streams", {})
-    if device not in streams:
-        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(streams[device]):
-        yield
-        streams[device].synchronize()
+    idle = _idle_streams.setdefault(device, [])
+    try:
+        stream = idle.pop()
+    except IndexError:
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    try:
+        with torch.cuda.stream(stream):
+            yield
+            stream.synchronize()
+    finally:
+        idle.append(stream)
 
 
 def open_device(name: str) -> Device:

@@ -1,0 +1,185 @@
+"""Measures decoding on the GPU, beside a copy on the GPU and beside decoding on the CPU and copying up.
+
+Blocks of generated pairs of checkpoints are decoded as ``maskreg apply --device cuda`` and ``apply_()`` do it: some
+threads, each with a stream of its own, give the GPU some blocks at a time. Times are the wall's, from bytes, and a
+source on the GPU, to values there, with all that the CPU does for it; the best of some repetitions counts. Speeds are
+bytes of one checkpoint (GB = 10^9 bytes) a second. All that is decoded is compared with the target first.
+
+  .venv/bin/python scripts/bench_gpu.py --json gpu.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from bench_pairs import RECIPES, generated
+
+from maskreg.codec import DEFAULT_CODEC, get_codec, grid_at
+from maskreg.flow.device import own_stream
+
+ItemT = TypeVar("ItemT")
+
+UNAVAILABLE = 69
+"""What the script exits with where there is no GPU; ``EX_UNAVAILABLE`` of sysexits.h."""
+
+WAYS = ((1, 1), (1, 4), (1, 16), (1, 64), (16, 1), (16, 4))
+"""Threads, and blocks that each gives the GPU at once."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way of getting from a coded pair to values on the GPU.
+
+    Attributes:
+        pair: its name.
+        way: what was done.
+        bits_per_param: of the coded blocks; 0 for a copy.
+        gb_per_s: bytes of one side a second.
+    """
+
+    pair: str
+    way: str
+    bits_per_param: float
+    gb_per_s: float
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A block, and what it is between, both on the GPU."""
+
+    source: torch.Tensor
+    target: torch.Tensor
+    block: bytes
+
+
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda", help="cuda or cuda:N (default cuda)")
+    parser.add_argument("--pairs", nargs="+", default=["opd", "sync"], choices=[recipe.name for recipe in RECIPES])
+    parser.add_argument("--blocks", type=int, default=64, help="of 2^22 coordinates, decoded each time (default 64)")
+    parser.add_argument("--distinct", type=int, default=8, help="of them that are not repeated (default 8)")
+    parser.add_argument("--repeat", type=int, default=5, help="times each is run; the best counts (default 5)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="that decode on the CPU (default all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print a table, and write JSON where it is wanted."""
+    options = parsed()
+    if not torch.cuda.is_available():
+        print("no CUDA device here: nothing was measured", file=sys.stderr)
+        return UNAVAILABLE
+    device = torch.device(options.device)
+    machine = f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, {os.cpu_count()} cores"
+    print(machine)
+    rows: list[Row] = []
+    for name in options.pairs:
+        coded = coded_blocks(name, options.distinct, device)
+        for row in measured(name, list(islice(cycle(coded), options.blocks)), options.repeat, options.threads):
+            print(f"{row.pair:6} {row.way:44} {row.bits_per_param:6.3f} b/p {row.gb_per_s:9.2f} GB/s", flush=True)
+            rows.append(row)
+    if options.json:
+        found = {"machine": machine, "blocks": options.blocks, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+def coded_blocks(name: str, count: int, device: torch.device) -> list[Coded]:
+    """Whole blocks of a generated pair, and as many as it has where it has fewer."""
+    (recipe,) = [recipe for recipe in RECIPES if recipe.name == name]
+    pair = generated(recipe, hidden=2048)
+    blocks = sorted(pair.blocks(), key=lambda block: -block.source.size)[:count]
+    codec = get_codec(DEFAULT_CODEC)
+
+    def up(codes: object) -> torch.Tensor:
+        return torch.from_numpy(np.array(codes).view(np.int16)).to(device)
+
+    with ThreadPoolExecutor() as pool:
+        coded = pool.map(lambda b: codec.encode(b.source, b.target, grid_at(b.shape, b.start)), blocks)
+        return [Coded(up(b.source), up(b.target), data) for b, data in zip(blocks, coded, strict=True)]
+
+
+def measured(name: str, blocks: list[Coded], repeat: int, threads: int) -> list[Row]:
+    """All ways with one pair.
+
+    Raises:
+        SystemExit: something was not decoded to the target.
+    """
+    codec = get_codec(DEFAULT_CODEC)
+    device = blocks[0].source.device
+    params = sum(block.source.numel() for block in blocks)
+    bits = 8 * sum(len(block.block) for block in blocks) / params
+
+    def decode(some: list[Coded]) -> list[torch.Tensor]:
+        with own_stream(device):
+            return codec.decode_tensors([block.source for block in some], [block.block for block in some])
+
+    def by_cpu(block: Coded) -> torch.Tensor:
+        values = codec.decode(block.source.cpu().numpy().view(np.uint16), block.block)
+        return torch.from_numpy(values.view(np.int16)).to(device)
+
+    for block, values in zip(blocks, decode(blocks), strict=True):
+        if not values.equal(block.target):
+            raise SystemExit(f"{name}: a block was not decoded to the target")
+    room = [torch.empty_like(block.source) for block in blocks]
+
+    def copy() -> None:
+        for there, block in zip(room, blocks, strict=True):
+            there.copy_(block.source)
+
+    def row(way: str, work: Callable[[], None], bits_per_param: float = bits) -> Row:
+        return Row(name, way, bits_per_param, 2 * params / best(work, repeat, device) / 1e9)
+
+    rows = [row("copy on the device", copy, 0.0)]
+    for count, together in WAYS:
+        groups = [blocks[at : at + together] for at in range(0, len(blocks), together)]
+        rows.append(row(f"decode on the GPU, {count} threads by {together}", each(decode, groups, count)))
+    rows.append(row(f"decode on the CPU and copy up, {threads} threads", each(by_cpu, blocks, threads)))
+    return rows
+
+
+def each(work: Callable[[ItemT], object], items: list[ItemT], threads: int) -> Callable[[], None]:
+    """What does the work on all items, and keeps nothing."""
+
+    def run() -> None:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(work, items):
+                pass
+
+    return run
+
+
+def best(work: Callable[[], None], repeat: int, device: torch.device) -> float:
+    """Seconds of the fastest repetition, after one that is not timed."""
+    times = []
+    for _ in range(repeat + 1):
+        settle(device)
+        begin = time.perf_counter()
+        work()
+        settle(device)
+        times.append(time.perf_counter() - begin)
+    return min(times[1:])
+
+
+def settle(device: torch.device) -> None:
+    """Wait until the device has done all that it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
