@@ -1,0 +1,114 @@
+"""Tokens come back under every table, and a stream says when it is not one."""
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maskreg.codec.rans import (
+    LANES,
+    LOWEST_STATE,
+    SLOTS,
+    TOKENS,
+    decode_tokens,
+    encode_tokens,
+    fill_decoding,
+    fill_encoding,
+)
+
+Freqs = npt.NDArray[np.uint16]
+Tokens = npt.NDArray[np.uint8]
+
+
+def table_of(tokens: list[int], seed: int) -> Freqs:
+    """Frequencies of just these tokens, of very different sizes."""
+    draw = np.random.default_rng(seed)
+    weights = draw.random(len(tokens)) ** 6 + 1e-9
+    row = np.zeros(TOKENS, np.uint16)
+    row[tokens] = np.maximum(1, np.floor((SLOTS - len(tokens)) * weights / weights.sum()))
+    row[tokens[0]] += SLOTS - row.sum()
+    return row
+
+
+TABLES = st.builds(table_of, st.lists(st.integers(0, TOKENS - 1), min_size=1, unique=True), st.integers(0, 1 << 32))
+
+
+def code(freqs: Freqs, tokens: Tokens, cells: Tokens) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16]]:
+    """States and words of tokens; cell ``i`` has table ``i``."""
+    inverse, ranges = np.zeros(freqs.size), np.zeros(freqs.size, np.uint32)
+    fill_encoding(freqs, inverse, ranges)
+    rows = np.zeros(256, np.uint32)
+    rows[: len(freqs)] = np.arange(len(freqs)) * TOKENS
+    states, words = np.empty(LANES, np.uint32), np.empty(tokens.size + 1, np.uint16)
+    first = encode_tokens(tokens, cells, rows, inverse, ranges, states, words)
+    return states, words[first:]
+
+
+def decode(
+    freqs: Freqs, states: npt.NDArray[np.uint32], words: npt.NDArray[np.uint16], cells: Tokens
+) -> tuple[Tokens, int]:
+    """Tokens, and words taken; ``states`` become those after the last."""
+    table, starts = np.empty(len(freqs) * SLOTS, np.uint32), np.zeros(256, np.uint32)
+    fill_decoding(freqs, table)
+    starts[: len(freqs)] = np.arange(len(freqs)) * SLOTS
+    tokens = np.empty(cells.size, np.uint8)
+    room = np.concatenate([words, np.zeros(cells.size + 1, np.uint16)])
+    return tokens, decode_tokens(room, cells, starts, table, states, tokens, 0, cells.size, 0)
+
+
+@given(st.lists(TABLES, min_size=1, max_size=5), st.integers(0, 300), st.integers(0, 1 << 32))
+@settings(max_examples=200, deadline=None)
+def test_tokens_come_back(rows: list[Freqs], n: int, seed: int) -> None:
+    freqs, draw = np.stack(rows), np.random.default_rng(seed)
+    cells = draw.integers(0, len(rows), n).astype(np.uint8)
+    # Half of them as often as the table says, half of them all alike.
+    tokens = np.array([draw.choice(np.flatnonzero(freqs[cell])) for cell in cells], np.uint8)
+    likely = np.array([draw.choice(TOKENS, p=freqs[cell] / SLOTS) for cell in cells], np.uint8)
+    tokens = np.where(draw.random(n) < 0.5, tokens, likely).astype(np.uint8)
+    states, words = code(freqs, tokens, cells)
+    assert (states >= LOWEST_STATE).all()
+    found, taken = decode(freqs, states, words, cells)
+    assert np.array_equal(found, tokens)
+    assert taken == words.size
+    assert (states == LOWEST_STATE).all()
+
+
+def test_a_token_that_is_certain_takes_nothing() -> None:
+    freqs = np.zeros((1, TOKENS), np.uint16)
+    freqs[0, 63] = SLOTS
+    tokens, cells = np.full(5_000, 63, np.uint8), np.zeros(5_000, np.uint8)
+    states, words = code(freqs, tokens, cells)
+    assert words.size == 0
+    assert (states == LOWEST_STATE).all()
+    found, taken = decode(freqs, states, words, cells)
+    assert taken == 0
+    assert np.array_equal(found, tokens)
+
+
+def test_the_rarest_token_takes_12_bits() -> None:
+    freqs = np.zeros((1, TOKENS), np.uint16)
+    freqs[0, [0, 1]] = SLOTS - 1, 1
+    tokens, cells = np.ones(4_000, np.uint8), np.zeros(4_000, np.uint8)
+    states, words = code(freqs, tokens, cells)
+    assert abs(16 * words.size - 12 * tokens.size) <= 16 * LANES
+    found, _ = decode(freqs, states, words, cells)
+    assert np.array_equal(found, tokens)
+
+
+def test_tokens_take_what_their_frequencies_say() -> None:
+    freqs, draw = table_of([10, 20, 30, 31, 32], 1)[None], np.random.default_rng(0)
+    tokens = draw.choice(TOKENS, 100_000, p=freqs[0] / SLOTS).astype(np.uint8)
+    _, words = code(freqs, tokens, np.zeros(tokens.size, np.uint8))
+    bits = -np.log2(freqs[0][tokens] / SLOTS).sum()
+    assert abs(16 * words.size - bits) < 16 * LANES + 0.001 * bits
+
+
+@given(st.integers(0, 199), st.integers(1, (1 << 16) - 1))
+@settings(max_examples=50, deadline=None)
+def test_a_damaged_word_shows_in_the_end(at: int, change: int) -> None:
+    freqs, draw = table_of([10, 20, 30, 31, 32], 1)[None], np.random.default_rng(0)
+    tokens, cells = draw.choice(TOKENS, 4_000, p=freqs[0] / SLOTS).astype(np.uint8), np.zeros(4_000, np.uint8)
+    states, words = code(freqs, tokens, cells)
+    words[at % words.size] ^= np.uint16(change)
+    _, taken = decode(freqs, states, words, cells)
+    assert taken != words.size or (states != LOWEST_STATE).any()

@@ -1,0 +1,59 @@
+"""Scales follow how much rows and columns move beyond what their exponents explain."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from maskreg.codec.contexts import MAX_SCALE
+from maskreg.codec.rans import TOKENS
+from maskreg.codec.scales import fit_scales
+from maskreg.codec.steps import tokens_of
+from tests.codec.samples import codes
+
+ROWS, WIDTH = 300, 256
+
+Scales = npt.NDArray[np.int8]
+
+
+def fit(
+    row: npt.NDArray[np.float64], column: npt.NDArray[np.float64], *, begin: int = 0, size: float = 2e-5
+) -> tuple[Scales, Scales]:
+    """Scales of an update of noise whose rows and columns have these sizes, in half exponents."""
+    draw = np.random.default_rng(2)
+    source = codes(draw.normal(0, 0.02, (ROWS, WIDTH)))
+    update = size * draw.normal(0, 1, (ROWS, WIDTH)) * 2 ** ((row[:, None] + column) / 2)
+    target = codes((source.astype(np.uint32) << 16).view(np.float32) + update)
+    before, after = source.reshape(-1)[begin:], target.reshape(-1)[begin:]
+    tokens, counts = np.empty(before.size, np.uint8), np.zeros((256, TOKENS), np.int64)
+    tokens_of(before, after, tokens, counts)
+    return fit_scales(before, tokens, counts, rows=ROWS, width=WIDTH, column=begin)
+
+
+NONE = np.zeros(ROWS), np.zeros(WIDTH)
+
+
+@pytest.mark.parametrize("begin", [0, 100])
+def test_scales_are_found(begin: int) -> None:
+    draw = np.random.default_rng(0)
+    true = draw.normal(0, 2.5, ROWS), draw.normal(0, 2.5, WIDTH)
+    for found, wanted in zip(fit(*true, begin=begin), true, strict=True):
+        assert found.shape == wanted.shape and found.dtype == np.int8
+        assert np.corrcoef(found, wanted)[0, 1] > 0.85
+        assert abs(float(found.mean())) <= 1
+        assert np.abs(found).max() <= MAX_SCALE
+
+
+def test_one_side_alone_is_told_from_the_other() -> None:
+    rows = np.random.default_rng(0).normal(0, 2.5, ROWS)
+    row_scales, column_scales = fit(rows, NONE[1])
+    assert row_scales.std() > 2 * column_scales.std()
+
+
+def test_where_there_are_none_they_are_small() -> None:
+    for found in fit(*NONE, size=1e-4):
+        assert np.abs(found).mean() < 1.5
+
+
+def test_the_same_update_has_the_same_scales() -> None:
+    for one, other in zip(fit(*NONE), fit(*NONE), strict=True):
+        assert np.array_equal(one, other)

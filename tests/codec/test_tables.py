@@ -1,0 +1,135 @@
+"""Frequency tables: they sum to 4,096, and every token that was counted can be coded."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maskreg.codec.rans import SLOTS, TOKENS
+from maskreg.codec.steps import FARTHEST, LITERAL, MIDDLE
+from maskreg.codec.tables import MAX_TABLES, Tables, build_tables, pack_tables, spell_out, unpack_tables
+
+Counts = npt.NDArray[np.int64]
+
+KNOWN = [*range(MIDDLE - FARTHEST, MIDDLE + FARTHEST + 1), LITERAL]
+
+
+def counted(cells: int, seed: int, largest: float) -> Counts:
+    """Counts of many sizes; some cells and many tokens have none."""
+    draw = np.random.default_rng(seed)
+    counts = np.zeros((cells, TOKENS), np.int64)
+    counts[:, KNOWN] = np.exp(draw.uniform(-4, np.log(largest), (cells, len(KNOWN)))).astype(np.int64)
+    counts[draw.random(cells) < 0.2] = 0
+    counts[draw.integers(cells), MIDDLE] += 1
+    return counts
+
+
+@given(st.sampled_from([(16, 1), (32, 1), (128, 8), (256, 8)]), st.integers(0, 1 << 32), st.sampled_from([2, 1e2, 1e6]))
+@settings(max_examples=40, deadline=None)
+def test_every_counted_token_can_be_coded(shape: tuple[int, int], seed: int, largest: float) -> None:
+    cells, wide = shape
+    counts = counted(cells, seed, largest)
+    tables, _ = build_tables(counts, wide)
+    assert 1 <= len(tables.freqs) <= MAX_TABLES
+    assert (tables.freqs.sum(axis=1) == SLOTS).all()
+    assert tables.of_cell.max() < len(tables.freqs)
+    mine = tables.freqs[tables.of_cell]
+    # What a table lacks is written as a literal.
+    assert ((mine > 0) | (mine[:, [LITERAL]] > 0))[counts > 0].all()
+
+
+def test_no_token_is_lost_when_cells_share_a_table() -> None:
+    # Each cell has a token of its own, and all are so few that one table is cheapest.
+    counts = np.zeros((16, TOKENS), np.int64)
+    for cell, token in enumerate(KNOWN[:16]):
+        counts[cell, token] = 3
+    tables, _ = build_tables(counts, 1)
+    assert len(tables.freqs) < 16
+    assert all(tables.freqs[tables.of_cell[cell], token] for cell, token in enumerate(KNOWN[:16]))
+
+
+def test_cells_share_a_table_when_they_are_alike() -> None:
+    counts = np.zeros((16, TOKENS), np.int64)
+    counts[:8, MIDDLE - 1 : MIDDLE + 2] = [100_000, 800_000, 100_000]
+    counts[8:, MIDDLE - 1 : MIDDLE + 2] = [300_000, 400_000, 300_000]
+    tables, bits = build_tables(counts, 1)
+    assert tables.of_cell.tolist() == [0] * 8 + [1] * 8
+    shares = counts[[0, 8]] / 1_000_000
+    entropy = -8_000_000 * float((shares * np.log2(np.maximum(shares, 1e-9))).sum())
+    assert entropy < bits < entropy + 500
+
+
+def test_there_are_never_too_many_tables() -> None:
+    counts = np.zeros((256, TOKENS), np.int64)
+    for cell in range(256):
+        counts[cell, KNOWN[cell % len(KNOWN)]] = 1_000_000
+        counts[cell, KNOWN[cell // len(KNOWN)]] += 500_000
+    tables, _ = build_tables(counts, 8)
+    assert len(tables.freqs) == MAX_TABLES
+
+
+@pytest.mark.parametrize(("one_in", "listed"), [(39_000, True), (41_000, False)])
+def test_rare_tokens_are_written_as_literals(one_in: int, listed: bool) -> None:
+    counts = np.zeros((1, TOKENS), np.int64)
+    counts[0, [MIDDLE, MIDDLE + 9]] = one_in * 100 - 100, 100
+    tables, _ = build_tables(counts, 1)
+    row = tables.freqs[0]
+    assert (row[MIDDLE + 9] > 0) == listed
+    assert (row[LITERAL] > 0) != listed
+    tokens, cells = np.array([MIDDLE, MIDDLE + 9], np.uint8), np.zeros(2, np.uint8)
+    spell_out(tokens, cells, tables.starts(TOKENS), tables.freqs.reshape(-1))
+    assert tokens.tolist() == [MIDDLE, MIDDLE + 9 if listed else LITERAL]
+
+
+def test_many_rare_tokens_do_not_take_more_than_there_is() -> None:
+    counts = np.full((1, TOKENS), 30, np.int64)
+    counts[0, [t for t in range(TOKENS) if t not in KNOWN]] = 0
+    counts[0, MIDDLE] = 1_000_000
+    tables, _ = build_tables(counts, 1)
+    assert tables.freqs.sum() == SLOTS
+    assert (tables.freqs[0, KNOWN] > 0).all()
+
+
+@given(st.integers(0, 1 << 32))
+@settings(max_examples=30, deadline=None)
+def test_tables_come_back(seed: int) -> None:
+    tables, _ = build_tables(counted(128, seed, 1e5), 8)
+    bits = np.zeros(64 * 1024, np.uint8)
+    end = pack_tables(bits, 5, tables)
+    found = unpack_tables(bits, 5, 128, len(tables.freqs))
+    assert found is not None
+    assert found[1] == end
+    assert np.array_equal(found[0].of_cell, tables.of_cell)
+    assert np.array_equal(found[0].freqs, tables.freqs)
+
+
+def _packed(of_cell: list[int], rows: list[dict[int, int]]) -> npt.NDArray[np.uint8]:
+    freqs = np.zeros((len(rows), TOKENS), np.uint16)
+    for row, entries in enumerate(rows):
+        for token, freq in entries.items():
+            freqs[row, token] = freq
+    bits = np.zeros(4_000, np.uint8)
+    pack_tables(bits, 0, Tables(np.array(of_cell, np.uint8), freqs))
+    return bits
+
+
+@pytest.mark.parametrize(
+    ("of_cell", "rows"),
+    [
+        pytest.param([0], [{MIDDLE: 4_095}], id="too few slots"),
+        pytest.param([0], [{MIDDLE: 4_096, LITERAL: 1}], id="too many slots"),
+        pytest.param([0], [{MIDDLE: 4_000, 62: 96}], id="a token that is none"),
+        pytest.param([0], [{4: 4_096}], id="a step too far"),
+        pytest.param([1], [{MIDDLE: 4_096}], id="a table that is not there"),
+        pytest.param([31], [{MIDDLE: 4_096}], id="the last table there can be"),
+    ],
+)
+def test_what_is_no_table_is_refused(of_cell: list[int], rows: list[dict[int, int]]) -> None:
+    assert unpack_tables(_packed(of_cell, rows), 0, len(of_cell), len(rows)) is None
+    assert unpack_tables(_packed([0], [{MIDDLE: 4_096}]), 0, 1, 1) is not None
+
+
+def test_nothing_is_no_table() -> None:
+    assert unpack_tables(np.zeros(0, np.uint8), 0, 16, 1) is None
+    assert unpack_tables(np.full(100, 255, np.uint8), 0, 16, 1) is None
