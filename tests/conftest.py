@@ -7,11 +7,16 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.demo import demo
 from tests.servers import postgres, s3_server
 
 __all__ = ["demo", "postgres", "s3_server"]
+
+# How long a test takes says nothing here: machines are busy, and kernels are compiled when they are first called.
+settings.register_profile("maskreg", deadline=None)
+settings.load_profile("maskreg")
 
 # A shell's background jobs ignore Ctrl-C and hand that down; the commands that tests start must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)

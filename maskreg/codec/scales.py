@@ -142,7 +142,22 @@ def _sum_up(
 def _expectations(seen: Counts, moved: Counts, lowest: int) -> npt.NDArray[np.float64]:
     """Rates of moving by level and shift, ``[64, 31]``: a line between those of the exponents that occur."""
     known = np.flatnonzero(seen)
-    # Larger weights move less; noise in thin classes must not say otherwise.
-    rates = np.minimum.accumulate(moved[known] / seen[known])
     levels = lowest + np.arange(_WINDOW)[:, None] - _SHIFTS
+    rates = _falling(seen[known].tolist(), moved[known].tolist())
     return np.rint(np.interp(levels / 2, known, rates) * _UNIT)
+
+
+def _falling(seen: list[int], moved: list[int]) -> list[float]:
+    """Rates that never rise: larger weights move less, and noise in thin classes must not say otherwise.
+
+    Neighbours that say otherwise are pooled (M. Ayer and others, "An empirical distribution function for sampling with
+    incomplete information", Ann. Math. Statist. 26, 1955).
+    """
+    pools: list[tuple[int, int, int]] = []
+    for count, of_them in zip(seen, moved, strict=True):
+        pool = (count, of_them, 1)
+        while pools and pool[1] * pools[-1][0] > pools[-1][1] * pool[0]:
+            before = pools.pop()
+            pool = (pool[0] + before[0], pool[1] + before[1], pool[2] + before[2])
+        pools.append(pool)
+    return [of_them / count for count, of_them, length in pools for _ in range(length)]

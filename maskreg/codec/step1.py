@@ -41,7 +41,7 @@ Two decode side by side, so their number is even where that leaves each a quarte
 _CLEAR_GAIN = 0.9
 """Factors that leave no more than this are not compared with scales."""
 
-_MIN_MOVED = 6
+_MIN_MOVED = 8
 """Moved coordinates for each row and column, below which these would cost more than they save."""
 
 _MIN_LINE = 32
@@ -60,8 +60,15 @@ class Step1:
             context: bits that the reader has.
             values: bits that the reader wants.
             grid: where the coordinates lie in their matrix; the block is larger without.
+
+        Raises:
+            ValueError: the arrays differ in length, are empty or too long, or the grid's column is not in its width.
         """
         n = values.size
+        if context.shape != values.shape or not 1 <= n <= BLOCK_NUMEL:
+            raise ValueError(f"{context.size} and {n} values are no block; it has up to {BLOCK_NUMEL} of each")
+        if grid.width and not 0 <= grid.column < grid.width:
+            raise ValueError(f"no column {grid.column} in a row of {grid.width}")
         if np.array_equal(context, values):
             return _HEAD.pack(n, _SAME, 0, 0, 0)
         coded = _Encoder(context, values, grid).encode()
@@ -213,7 +220,7 @@ def _plain_base(counts: npt.NDArray[np.int64]) -> int:
     seen = np.flatnonzero(counts.sum(axis=1))
     last = max(0, int(seen[-1]) - PLAIN_CLASSES + 2)
     bases = range(max(0, int(seen[0]) - 1, last - PLAIN_CLASSES), last + 1)
-    return 2 * min(bases or [last], key=lambda base: _entropy(_window(counts, base)))
+    return 2 * min(bases or [last], key=lambda base: tables_bits(_window(counts, base)))
 
 
 def _window(counts: npt.NDArray[np.int64], first: int) -> npt.NDArray[np.int64]:
@@ -224,15 +231,6 @@ def _window(counts: npt.NDArray[np.int64], first: int) -> npt.NDArray[np.int64]:
     window[0] += counts[:first].sum(axis=0)
     window[-1] += counts[first + PLAIN_CLASSES :].sum(axis=0)
     return window
-
-
-def _entropy(counts: npt.NDArray[np.int64]) -> float:
-    return float(_xlogx(counts.sum(axis=1)).sum() - _xlogx(counts).sum())
-
-
-def _xlogx(values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    products: npt.NDArray[np.float64] = values.astype(np.float64) * np.log2(np.maximum(values, 1))
-    return products
 
 
 def _sub_blocks(n: int, bits: float) -> int:

@@ -47,8 +47,11 @@ class Tables:
 _GAMMA_BITS = np.array([2 * (freq + 1).bit_length() - 1 for freq in range(SLOTS + 1)], np.int64)
 
 _LOG_STEPS = 1 << 12
-_LOGS = np.log2(np.arange(_LOG_STEPS, 2 * _LOG_STEPS + 1) / _LOG_STEPS)
-"""Of numbers from 1 to 2; a line between two of them is within 1e-8."""
+_LOGS = np.rint(np.log2(np.arange(_LOG_STEPS, 2 * _LOG_STEPS + 1) / _LOG_STEPS) * 2.0**40) / 2.0**40
+"""Of numbers from 1 to 2; a line between two of them is within 1e-8.
+
+Rounded, because the last bits of logarithms differ between machines, and an encoder must not.
+"""
 
 
 @kernel

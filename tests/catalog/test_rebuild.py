@@ -81,7 +81,7 @@ def answers(catalog: Catalog) -> list[list[Found]]:
     return [catalog.search(query) for query in QUERIES]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(words, max_size=25))
 def test_a_rebuilt_index_answers_like_the_one_it_replaces(url: str, sequence: list[tuple[Any, ...]]) -> None:
     with Catalog.open(url) as catalog:
@@ -99,7 +99,7 @@ def test_a_rebuilt_index_answers_like_the_one_it_replaces(url: str, sequence: li
         assert catalog.events() == events
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(words, max_size=25))
 def test_both_databases_give_the_same_answers(
     postgres_url: str, sqlite_url: str, sequence: list[tuple[Any, ...]]

@@ -57,7 +57,7 @@ def decode(
 
 
 @given(st.lists(TABLES, min_size=1, max_size=5), st.integers(0, 300), st.integers(0, 1 << 32))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_tokens_come_back(rows: list[Freqs], n: int, seed: int) -> None:
     freqs, draw = np.stack(rows), np.random.default_rng(seed)
     cells = draw.integers(0, len(rows), n).astype(np.uint8)
@@ -101,14 +101,3 @@ def test_tokens_take_what_their_frequencies_say() -> None:
     _, words = code(freqs, tokens, np.zeros(tokens.size, np.uint8))
     bits = -np.log2(freqs[0][tokens] / SLOTS).sum()
     assert abs(16 * words.size - bits) < 16 * LANES + 0.001 * bits
-
-
-@given(st.integers(0, 199), st.integers(1, (1 << 16) - 1))
-@settings(max_examples=50, deadline=None)
-def test_a_damaged_word_shows_in_the_end(at: int, change: int) -> None:
-    freqs, draw = table_of([10, 20, 30, 31, 32], 1)[None], np.random.default_rng(0)
-    tokens, cells = draw.choice(TOKENS, 4_000, p=freqs[0] / SLOTS).astype(np.uint8), np.zeros(4_000, np.uint8)
-    states, words = code(freqs, tokens, cells)
-    words[at % words.size] ^= np.uint16(change)
-    _, taken = decode(freqs, states, words, cells)
-    assert taken != words.size or (states != LOWEST_STATE).any()

@@ -4,9 +4,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from maskreg.codec import Grid
 from maskreg.codec.contexts import MAX_SCALE
 from maskreg.codec.rans import TOKENS
 from maskreg.codec.scales import fit_scales
+from maskreg.codec.step1 import Step1
 from maskreg.codec.steps import tokens_of
 from tests.codec.samples import codes
 
@@ -57,3 +59,25 @@ def test_where_there_are_none_they_are_small() -> None:
 def test_the_same_update_has_the_same_scales() -> None:
     for one, other in zip(fit(*NONE), fit(*NONE), strict=True):
         assert np.array_equal(one, other)
+
+
+def test_rows_that_stand_still_do_not_hide_the_others() -> None:
+    # Unmoved numbers of the smallest exponents: a rate of 0 there must not become that of all larger ones.
+    rows = np.random.default_rng(0).normal(0, 2.5, ROWS)
+    rows[::10] = -60
+    row_scales, _ = fit(rows, NONE[1])
+    still = np.arange(ROWS) % 10 == 0
+    assert row_scales[still].max() < np.median(row_scales[~still])
+    assert np.corrcoef(row_scales[~still], rows[~still])[0, 1] > 0.85
+
+
+def test_one_unmoved_zero_changes_nothing() -> None:
+    draw = np.random.default_rng(4)
+    source = codes(draw.normal(0, 0.02, (ROWS, WIDTH)))
+    update = 2e-5 * draw.normal(0, 1, (ROWS, WIDTH)) * 2 ** (draw.normal(0, 2.5, (ROWS, 1)) / 2)
+    target = codes((source.astype(np.uint32) << 16).view(np.float32) + update)
+    sizes = []
+    for value in (source[0, 0], 0):
+        source[0, 0] = target[0, 0] = value
+        sizes.append(len(Step1().encode(source.reshape(-1), target.reshape(-1), Grid(WIDTH, 0))))
+    assert abs(sizes[1] - sizes[0]) < 50

@@ -26,7 +26,7 @@ def counted(cells: int, seed: int, largest: float) -> Counts:
 
 
 @given(st.sampled_from([(16, 1), (32, 1), (128, 8), (256, 8)]), st.integers(0, 1 << 32), st.sampled_from([2, 1e2, 1e6]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_counted_token_can_be_coded(shape: tuple[int, int], seed: int, largest: float) -> None:
     cells, wide = shape
     counts = counted(cells, seed, largest)
@@ -92,7 +92,7 @@ def test_many_rare_tokens_do_not_take_more_than_there_is() -> None:
 
 
 @given(st.integers(0, 1 << 32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_tables_come_back(seed: int) -> None:
     tables, _ = build_tables(counted(128, seed, 1e5), 8)
     bits = np.zeros(64 * 1024, np.uint8)

@@ -135,7 +135,7 @@ def test_context_and_values_are_left_alone(codec: Codec) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_hostile_blocks_give_values_or_a_clear_error(codec: Codec, data: st.DataObject) -> None:
     source, target = (side[:2_000] for side in PAIRS["dense"])
     block = bytearray(codec.encode(source, target))
@@ -162,6 +162,16 @@ def test_a_block_of_another_length_is_refused(codec: Codec) -> None:
     block = codec.encode(source, target)
     with pytest.raises(CorruptError):
         codec.decode(source[:-1], block)
+
+
+def test_what_is_no_block_is_not_coded(codec: Codec) -> None:
+    source, target = PAIRS["sparse"]
+    for context, values, grid in (
+        (source[:-1], target, FLAT), (source[:0], target[:0], FLAT), (source, target, Grid(10, 10)),
+        (np.zeros(BLOCK_NUMEL + 1, np.uint16), np.zeros(BLOCK_NUMEL + 1, np.uint16), FLAT),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="no "):
+            codec.encode(context, values, grid)
 
 
 def test_the_table() -> None:

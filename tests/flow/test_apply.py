@@ -21,7 +21,7 @@ from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, make_pair, mov
 from tests.flow.making import BLOCK, LEAF, bits, edge_pair, extracted, left_over, opened, stored
 
 TINY = Path(__file__).parents[3] / "shared" / "data" / "tiny"
-in_tmp = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+in_tmp = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.mark.parametrize("shards", [1, 4])

@@ -19,7 +19,7 @@ def test_unpack_undoes_pack(bits: list[bool]) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(0, 3_000_000), st.floats(0, 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_overlap_counts_what_both_have(seed: int, numel: int, density: float) -> None:
     rng = np.random.default_rng(seed)
     one, other = (rng.random(numel) < density for _ in range(2))

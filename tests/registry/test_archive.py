@@ -264,7 +264,7 @@ def test_every_byte_of_the_name_and_the_card_counts(local: Registry, digest: Dig
     assert_untouched(empty)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_cut_or_flipped_anywhere(local: Registry, empty: Registry, digest: Digest, data: st.DataObject) -> None:
     whole = bytearray(exported(local))
@@ -292,7 +292,7 @@ def _same_members(one: bytes, other: bytes) -> bool:
         return False
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=2048))
 def test_anything_else_is_refused(empty: Registry, data: bytes) -> None:
     with pytest.raises(DataError):
