@@ -79,6 +79,9 @@ def command(
         def run(checkpoint: Checkpoint) -> Applied:
             from maskreg.flow.apply import apply
 
+            part = "reverse" if revert else "delta"
+            if part in artifact.manifest.parts:
+                output.wait(artifact.codec(part).is_compiled(encode=False))
             return apply(artifact, checkpoint, place, revert=revert, device=device, force=force, progress=progress)
 
         if source is not None:

@@ -63,6 +63,7 @@ def command(
     if mask_only and reversible:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
     from maskreg.checkpoint import open_checkpoint
+    from maskreg.codec import DEFAULT_CODEC, get_codec
     from maskreg.compare import parse_rule
     from maskreg.flow.extract import extract
 
@@ -79,6 +80,7 @@ def command(
         closing(open_checkpoint(target, download=download)) as after,
         output.progress() as progress,
     ):
+        output.wait(mask_only or get_codec(DEFAULT_CODEC).is_compiled(encode=True))
         made = extract(
             before,
             after,

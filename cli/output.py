@@ -53,6 +53,11 @@ class Output:
         if not self.quiet:
             click.echo(printable(text, keep="\n\t"), err=True)
 
+    def wait(self, compiled: bool) -> None:
+        """Tell people who watch why nothing moves when the codec must be compiled first."""
+        if not compiled and sys.stderr.isatty():
+            self.note("compiling the codec for this machine, once; this takes some 20 seconds")
+
     def failure(self, message: str, hint: str = "") -> None:
         """Tell people what went wrong, and the next step."""
         click.echo(printable(f"error: {message}", keep="\n\t"), err=True)

@@ -28,6 +28,9 @@ class Codec(Protocol):
 
     name: str
 
+    def is_compiled(self, *, encode: bool) -> bool:
+        """Whether the first block is coded (or decoded) at once; else it takes some 20 seconds, once a machine."""
+
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
 

@@ -29,6 +29,12 @@ def kernel(function: FunctionT) -> FunctionT:
     return cast("FunctionT", compiled)
 
 
+def is_compiled(function: Callable[..., object]) -> bool:
+    """Whether a kernel's compiled code lies on disk, so that its first call does not take seconds."""
+    store = getattr(getattr(function, "_cache", None), "_cache_file", None)
+    return store is not None and bool(store._load_index())
+
+
 @cache
 def _stamp(folder: Path) -> str:
     """Digest of the modules in a folder."""

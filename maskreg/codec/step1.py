@@ -16,6 +16,7 @@ from maskreg.codec.contexts import MAX_CELLS, MAX_RANK, PLAIN_CLASSES, SIZES, TI
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import launcher
 from maskreg.codec.grid import FLAT, Grid
+from maskreg.codec.jit import is_compiled
 from maskreg.codec.model import Model, pack_model, side_bits, unpack_model
 from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, fill_encoding
 from maskreg.codec.scales import fit_scales
@@ -52,6 +53,10 @@ class Step1:
     """Codes steps: the smallest there is where most coordinates move little, and never above the raw size."""
 
     name = "step1"
+
+    def is_compiled(self, *, encode: bool) -> bool:
+        """Whether the first block is coded (or decoded) at once."""
+        return is_compiled(encode_run if encode else decode_runs)
 
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.

@@ -63,3 +63,12 @@ def test_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     with output.progress() as progress:
         assert progress is SILENT
     assert screen.getvalue() == ""
+
+
+def test_people_who_watch_are_told_that_the_codec_is_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch)
+    Output().wait(compiled=True)
+    Output(quiet=True).wait(compiled=False)
+    assert screen.getvalue() == ""
+    Output().wait(compiled=False)
+    assert "compiling the codec for this machine" in screen.getvalue()

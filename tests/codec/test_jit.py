@@ -10,7 +10,7 @@ import pytest
 _INNER = "from maskreg.codec.jit import kernel\n\n\n@kernel\ndef inner(x):\n    return x + {}\n"
 _OUTER = """
 from inner import inner
-from maskreg.codec.jit import kernel
+from maskreg.codec.jit import is_compiled, kernel
 
 
 @kernel
@@ -18,7 +18,7 @@ def outer(x):
     return 10 * inner(x)
 
 
-print(outer(0), sum(outer.stats.cache_hits.values()))
+print(is_compiled(outer), outer(0), sum(outer.stats.cache_hits.values()))
 """
 
 
@@ -30,10 +30,10 @@ def _run(folder: Path) -> list[str]:
 def test_kernels_are_kept_until_one_that_they_call_changes(tmp_path: Path) -> None:
     (tmp_path / "outer.py").write_text(_OUTER)
     (tmp_path / "inner.py").write_text(_INNER.format(1))
-    assert _run(tmp_path) == ["10", "0"]
-    assert _run(tmp_path) == ["10", "1"]
+    assert _run(tmp_path) == ["False", "10", "0"]
+    assert _run(tmp_path) == ["True", "10", "1"]
     (tmp_path / "inner.py").write_text(_INNER.format(2))
-    assert _run(tmp_path) == ["20", "0"]
+    assert _run(tmp_path) == ["False", "20", "0"]
 
 
 @pytest.mark.parametrize("checked", [True, False])
