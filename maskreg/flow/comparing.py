@@ -114,7 +114,8 @@ class Comparer:
             after = np.where(moved, after, before)
         comparable = before.dtype == after.dtype
         differing = int(np.count_nonzero(before != after if comparable else source != target))
-        coded = self.codec if pair.how.coded else None
+        # An empty tensor has no block.
+        coded = self.codec if pair.how.coded and before.size else None
         grid = grid_at(pair.source.shape if pair.source else (), run.start)
         return Compared(
             run,
