@@ -1,11 +1,21 @@
 """Codecs: how the target's bits are stored, given the source's."""
 
+from collections.abc import Callable, Mapping
+
 from maskreg.codec.base import BLOCK_NUMEL, Codec
 from maskreg.codec.grid import FLAT, Grid, grid_at, row_width
 from maskreg.errors import FormatError
 
-CODECS = ("step1",)
-"""Every codec, by the name that manifests use."""
+
+def _step1() -> Codec:
+    # Not above: what only reads names and manifests has no use for compiled loops.
+    from maskreg.codec.step1 import Step1
+
+    return Step1()
+
+
+CODECS: Mapping[str, Callable[[], Codec]] = {"step1": _step1}
+"""What makes each codec, by the name that manifests use."""
 
 DEFAULT_CODEC = "step1"
 """What extraction writes."""
@@ -22,10 +32,7 @@ def get_codec(name: str) -> Codec:
             f"codec {name!r} is unknown to this version (it knows {', '.join(CODECS)})",
             hint="pip install --upgrade maskreg",
         )
-    # Not above: what only reads names and manifests has no use for compiled loops.
-    from maskreg.codec.step1 import Step1
-
-    return Step1()
+    return CODECS[name]()
 
 
 __all__ = ["BLOCK_NUMEL", "CODECS", "DEFAULT_CODEC", "FLAT", "Codec", "Grid", "get_codec", "grid_at", "row_width"]
