@@ -12,7 +12,9 @@ import numpy.typing as npt
 from maskreg.codec.jit import kernel
 
 Bits = npt.NDArray[np.uint8]
+
 Ints = npt.NDArray[np.int8]
+"""Scales and factors: small signed integers."""
 
 PLAIN_BITS = 3
 """Bits of a Rice code's own parameter."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.contexts import TILE, Bytes, classify
+from maskreg.codec.base import Codes
+from maskreg.codec.bits import Ints
+from maskreg.codec.contexts import TILE, classify
 from maskreg.codec.jit import kernel
 from maskreg.codec.rans import (
     FREQ_SHIFT,
@@ -19,9 +21,8 @@ from maskreg.codec.rans import (
 from maskreg.codec.steps import LITERAL, MIDDLE, apply_far, apply_steps, extra_bits, find_far
 from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, vector_decoder
 
-Codes = npt.NDArray[np.uint16]
-
 STATE_BYTES = 4 * LANES
+"""What a sub-block begins with: the states of its lanes."""
 
 SPARE_BYTES = 8
 """Zeros that follow a block in memory while it is decoded, so that reading ahead stays inside."""
@@ -33,10 +34,10 @@ def classify_all(
     at: int,
     width: int,
     base: int,
-    row_scales: Bytes,
-    column_scales: Bytes,
-    row_factors: Bytes,
-    column_factors: Bytes,
+    row_scales: Ints,
+    column_scales: Ints,
+    row_factors: Ints,
+    column_factors: Ints,
     bounds: npt.NDArray[np.int16],
     tokens: npt.NDArray[np.uint8],
     turned: npt.NDArray[np.uint8],
@@ -97,7 +98,20 @@ def encode_run(
     words: npt.NDArray[np.uint16],
     bits: npt.NDArray[np.uint8],
 ) -> tuple[int, int]:
-    """Code one sub-block: where its words begin in ``words``, and how many extra bits lie in ``bits``."""
+    """Code one sub-block: where its words begin in ``words``, and how many extra bits lie in ``bits``.
+
+    Args:
+        codes: uint16 ``[n]``, the source's bits.
+        values: uint16 ``[n]``, the target's.
+        tokens: uint8 ``[n]``, turned to their predictions; each of a frequency above 0 in its cell's table.
+        cells: uint8 ``[n]``, the cell of each coordinate.
+        rows: uint32 ``[256]``, where the table of each cell begins in ``inverse`` and ``ranges``.
+        inverse: of :func:`maskreg.codec.rans.fill_encoding`.
+        ranges: likewise.
+        states: uint32 ``[16]``, filled with the lanes' states that decoding begins with.
+        words: uint16, at least ``n + 1``, filled from the end.
+        bits: uint8, at least ``2n + 4``, filled from the beginning.
+    """
     bits[:] = 0
     marks, found = np.empty(TILE, np.uint8), np.empty(TILE, np.int64)
     mark_words = marks.view(np.uint64)
@@ -139,10 +153,10 @@ def decode_runs(
     at: int,
     width: int,
     base: int,
-    row_scales: Bytes,
-    column_scales: Bytes,
-    row_factors: Bytes,
-    column_factors: Bytes,
+    row_scales: Ints,
+    column_scales: Ints,
+    row_factors: Ints,
+    column_factors: Ints,
     bounds: npt.NDArray[np.int16],
     starts: npt.NDArray[np.uint32],
     table: npt.NDArray[np.uint32],

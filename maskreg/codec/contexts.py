@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.codec.bits import Ints
 from maskreg.codec.grid import Grid
 from maskreg.codec.jit import kernel
 
@@ -25,8 +26,11 @@ SCALED_CLASSES = 32
 """With scales, half exponents are told apart."""
 
 MAX_SCALE = 15
+"""Of a scale's magnitude, in half exponents."""
 
 MAX_RANK = 32
+"""Components of a prediction."""
+
 MAX_FACTOR = 31
 """Of a factor's magnitude; with 32 components the sum of products still fits 16 bits."""
 
@@ -34,18 +38,17 @@ SIZES = 8
 """Predictions are told apart by size, in as many classes."""
 
 MAX_CELLS = SCALED_CLASSES * SIZES
+"""With scales and factors; a cell's number is a byte."""
 
 TILE = 1 << 12
 """Coordinates worked on at a time; what is computed for them stays in a core's nearest cache."""
 
-Bytes = npt.NDArray[np.int8]
 
-
-def _no_scales() -> Bytes:
+def _no_scales() -> Ints:
     return np.empty(0, np.int8)
 
 
-def _no_factors() -> Bytes:
+def _no_factors() -> Ints:
     return np.empty((0, 0), np.int8)
 
 
@@ -58,15 +61,15 @@ class Contexts:
         base: doubled exponent of the first class.
         row_scales, column_scales: int8 ``[rows]`` and ``[width]``, in half exponents; both empty when not used.
         row_factors, column_factors: int8 ``[rank, rows]`` and ``[rank, width]``; rank 0 when not used.
-        bounds: int16 ``[7]``, not decreasing: a prediction's size class is how many of them it reaches.
+        bounds: int16 ``[7]``, in any order: a prediction's size class is how many of them its magnitude reaches.
     """
 
     grid: Grid
     base: int
-    row_scales: Bytes = field(default_factory=_no_scales)
-    column_scales: Bytes = field(default_factory=_no_scales)
-    row_factors: Bytes = field(default_factory=_no_factors)
-    column_factors: Bytes = field(default_factory=_no_factors)
+    row_scales: Ints = field(default_factory=_no_scales)
+    column_scales: Ints = field(default_factory=_no_scales)
+    row_factors: Ints = field(default_factory=_no_factors)
+    column_factors: Ints = field(default_factory=_no_factors)
     bounds: npt.NDArray[np.int16] = field(default_factory=lambda: np.zeros(SIZES - 1, np.int16))
 
     @property
@@ -84,7 +87,7 @@ class Contexts:
         """How many cells there are."""
         return (SCALED_CLASSES if self.scaled else PLAIN_CLASSES) * (SIZES if self.rank else 1)
 
-    def arrays(self) -> tuple[int, Bytes, Bytes, Bytes, Bytes, npt.NDArray[np.int16]]:
+    def arrays(self) -> tuple[int, Ints, Ints, Ints, Ints, npt.NDArray[np.int16]]:
         """What :func:`classify` takes, in its order."""
         scales = self.row_scales, self.column_scales
         return self.base, *scales, self.row_factors, self.column_factors, self.bounds
@@ -101,13 +104,13 @@ def classify(
     at: int,
     width: int,
     base: int,
-    row_scales: Bytes,
-    column_scales: Bytes,
-    row_factors: Bytes,
-    column_factors: Bytes,
+    row_scales: Ints,
+    column_scales: Ints,
+    row_factors: Ints,
+    column_factors: Ints,
     bounds: npt.NDArray[np.int16],
     cells: npt.NDArray[np.uint8],
-    flips: Bytes,
+    flips: Ints,
     predicted: npt.NDArray[np.int16],
 ) -> None:
     """Cells of coordinates that follow each other, and which of their steps are turned round.

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.contexts import MAX_FACTOR, SIZES, Bytes
+from maskreg.codec.bits import Ints
+from maskreg.codec.contexts import MAX_FACTOR, SIZES
 from maskreg.codec.jit import kernel
 from maskreg.codec.rans import TOKENS
-from maskreg.codec.steps import FARTHEST, LITERAL, MIDDLE, NEAREST
+from maskreg.codec.steps import FARTHEST, FEWER_BITS, LITERAL, MIDDLE, NEAREST
 
 COMPONENTS = 16
 """Looked for at most."""
@@ -52,7 +53,7 @@ Vectors = npt.NDArray[np.int32]
 """``[16, n]``."""
 
 
-def levels_of_tokens(counts: Counts) -> npt.NDArray[np.int8]:
+def levels_of_tokens(counts: Counts) -> Ints:
     """Coarse change of a positive number by exponent and token, int8 ``[256, 64]``: -3 to 3, where 2 is typical.
 
     Args:
@@ -60,9 +61,10 @@ def levels_of_tokens(counts: Counts) -> npt.NDArray[np.int8]:
     """
     steps = np.arange(TOKENS) - MIDDLE
     far = np.abs(steps) > NEAREST
-    steps = np.where(far, np.sign(steps) * (1.5 * 2.0 ** (np.abs(steps) - NEAREST + 3.0)), steps)
+    # Powers of two without a library's pow and exp2, whose last bits differ between machines.
+    steps = np.where(far, np.sign(steps) * np.ldexp(1.5, np.abs(steps) - FEWER_BITS), steps)
     steps[LITERAL], steps[np.abs(np.arange(TOKENS) - MIDDLE) > FARTHEST] = 0, 0
-    size = np.exp2(np.maximum(np.arange(256), 1) - 134.0)[:, None] * steps
+    size = np.ldexp(1.0, np.maximum(np.arange(256), 1) - 134)[:, None] * steps
     moved = counts * (steps != 0)
     present = np.flatnonzero(moved)
     if not present.size:
@@ -71,8 +73,7 @@ def levels_of_tokens(counts: Counts) -> npt.NDArray[np.int8]:
     order = np.argsort(lengths, kind="stable")
     reached = np.cumsum(moved.reshape(-1)[present[order]])
     typical = lengths[order][np.searchsorted(reached, reached[-1] / 2)]
-    with np.errstate(over="ignore"):
-        levels = np.rint(size * (_LEVEL / typical))
+    levels = np.rint(size * (_LEVEL / typical))
     levels[255] = 0
     coarse: npt.NDArray[np.int8] = np.clip(levels, -_MAX_LEVEL, _MAX_LEVEL).astype(np.int8)
     return coarse
@@ -86,7 +87,7 @@ def _levels(
     column: int,
     first: int,
     stride: int,
-    levels: Bytes,
+    levels: Ints,
 ) -> None:
     """Rows ``first``, ``first + stride``, ... of the coarse copy, int8 ``[m, w]``; zeros beyond the block's ends."""
     for row in range(levels.shape[0]):
@@ -100,7 +101,7 @@ def _levels(
 
 
 @kernel
-def _forward(levels: Bytes, directions: npt.NDArray[np.int16], sums: Vectors) -> None:
+def _forward(levels: Ints, directions: npt.NDArray[np.int16], sums: Vectors) -> None:
     """``sums = directions @ levels.T``: int8 ``[m, w]``, int16 ``[k, w]``, int32 ``[k, m]``."""
     for row in range(levels.shape[0]):
         line = levels[row]
@@ -113,7 +114,7 @@ def _forward(levels: Bytes, directions: npt.NDArray[np.int16], sums: Vectors) ->
 
 
 @kernel
-def _backward(levels: Bytes, directions: npt.NDArray[np.int16], sums: Vectors) -> None:
+def _backward(levels: Ints, directions: npt.NDArray[np.int16], sums: Vectors) -> None:
     """``sums = directions @ levels``: int8 ``[m, w]``, int16 ``[k, m]``, int32 ``[k, w]``."""
     sums[:] = 0
     for row in range(levels.shape[0]):
@@ -246,13 +247,13 @@ class _Directions:
     turn: Floats
     powers: Floats
 
-    def sums(self, levels: Bytes) -> Vectors:
+    def sums(self, levels: Ints) -> Vectors:
         """Products of rows with the vectors, int32 ``[16, m]``."""
         sums = np.empty((COMPONENTS, len(levels)), np.int32)
         _forward(levels, self.vectors, sums)
         return sums
 
-    def excess(self, levels: Bytes) -> Floats:
+    def excess(self, levels: Ints) -> Floats:
         """Share of the energy of other rows along each direction, less what independent entries would have there.
 
         Columns differ in energy, so a direction of noise, too, has more than its part; but no more than the columns
@@ -266,21 +267,21 @@ class _Directions:
         return shares
 
 
-def _find(sample: Bytes) -> _Directions:
+def _find(sample: Ints) -> _Directions:
     vectors = _signs(sample.shape[1])
     for _ in range(_ROUNDS):
         vectors = _refined(vectors, sample)
     return _turned(vectors, sample)
 
 
-def _refined(vectors: npt.NDArray[np.int16], levels: Bytes) -> npt.NDArray[np.int16]:
+def _refined(vectors: npt.NDArray[np.int16], levels: Ints) -> npt.NDArray[np.int16]:
     up, across = np.empty((COMPONENTS, len(levels)), np.int32), np.empty((COMPONENTS, levels.shape[1]), np.int32)
     _forward(levels, vectors, up)
     _backward(levels, _orthogonal(up), across)
     return _orthogonal(across)
 
 
-def _turned(vectors: npt.NDArray[np.int16], levels: Bytes) -> _Directions:
+def _turned(vectors: npt.NDArray[np.int16], levels: Ints) -> _Directions:
     sums = np.empty((COMPONENTS, len(levels)), np.int32)
     _forward(levels, vectors, sums)
     root = _inverse_root(_gram(vectors.astype(np.int32)))
@@ -299,7 +300,7 @@ def fit_factors(
     rows: int,
     width: int,
     column: int,
-) -> tuple[Bytes, Bytes] | None:
+) -> tuple[Ints, Ints] | None:
     """Row and column factors of a block, int8 ``[rank, rows]`` and ``[rank, width]``; None when they would not pay.
 
     Args:
@@ -312,7 +313,7 @@ def fit_factors(
     """
     table = levels_of_tokens(counts)
 
-    def levels(first: int, stride: int) -> Bytes:
+    def levels(first: int, stride: int) -> Ints:
         part = np.empty((-(-(rows - first) // stride), width), np.int8)
         _levels(context, tokens, table, column, first, stride, part)
         return part
@@ -345,11 +346,11 @@ def fit_factors(
     return _rounded(left), _rounded(right)
 
 
-def _rounded(factors: Floats) -> Bytes:
+def _rounded(factors: Floats) -> Ints:
     return np.clip(np.rint(factors), -MAX_FACTOR, MAX_FACTOR).astype(np.int8)
 
 
-def size_bounds(row_factors: Bytes, column_factors: Bytes) -> npt.NDArray[np.int16]:
+def size_bounds(row_factors: Ints, column_factors: Ints) -> npt.NDArray[np.int16]:
     """Bounds that divide the predictions' sizes into eight classes, equally filled, int16 ``[7]``."""
     stride = max(1, row_factors.shape[1] * column_factors.shape[1] // _SIZED)
     # Small integers: their sums are exact in float32, whatever the order.

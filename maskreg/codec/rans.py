@@ -14,6 +14,7 @@ import numpy.typing as npt
 from maskreg.codec.jit import kernel
 
 LANES = 16
+"""Coders of a sub-block, which take turns."""
 
 TABLE_BITS = 12
 SLOTS = 1 << TABLE_BITS

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.contexts import MAX_SCALE, Bytes
+from maskreg.codec.bits import Ints
+from maskreg.codec.contexts import MAX_SCALE
 from maskreg.codec.jit import kernel
 from maskreg.codec.steps import MIDDLE
 
@@ -59,7 +60,7 @@ def _count_columns(
     context: npt.NDArray[np.uint16],
     tokens: npt.NDArray[np.uint8],
     column: int,
-    row_scales: Bytes,
+    row_scales: Ints,
     stride: int,
     lowest: int,
     seen: npt.NDArray[np.int32],
@@ -84,7 +85,7 @@ def fit_scales(
     rows: int,
     width: int,
     column: int,
-) -> tuple[Bytes, Bytes]:
+) -> tuple[Ints, Ints]:
     """Row and column scales of a block, int8 ``[rows]`` and ``[width]``, in half exponents, each about a mean of 0.
 
     The scale of a line is the shift of its exponents under which as many coordinates as did were to be expected to
@@ -117,11 +118,11 @@ def fit_scales(
     return row_scales, _fitted(seen, moved, expectations)
 
 
-def _fitted(seen: npt.NDArray[np.int32], moved: Counts, expectations: npt.NDArray[np.float64]) -> Bytes:
+def _fitted(seen: npt.NDArray[np.int32], moved: Counts, expectations: npt.NDArray[np.float64]) -> Ints:
     expected = np.zeros((len(seen), expectations.shape[1]))
     _sum_up(seen, expectations, expected)
     shifts = _SHIFTS[np.abs(expected - moved[:, None] * float(_UNIT)).argmin(axis=1)]
-    scales: Bytes = np.clip(shifts - round(float(shifts.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
+    scales: Ints = np.clip(shifts - round(float(shifts.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
     return scales
 
 

@@ -265,7 +265,10 @@ def _head(block: bytes) -> tuple[int, int, int]:
 
 
 class Layout:
-    """A coded block: its model, and where its sub-blocks are. Everything is checked when it is made.
+    """A coded block: its model, and where its sub-blocks are.
+
+    Everything is checked when it is made, but for what :meth:`Step1.entry_numel` checks: that there are so many values,
+    in so many sub-blocks.
 
     Attributes:
         n: values.

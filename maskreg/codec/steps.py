@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.codec.base import Codes
+from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import TILE
 from maskreg.codec.jit import kernel
-
-Codes = npt.NDArray[np.uint16]
 
 MIDDLE = 32
 """Token of a step of 0."""
@@ -28,9 +28,13 @@ FARTHEST = 27
 LITERAL = 63
 """Token of a code that is given whole."""
 
+FEWER_BITS = 13
+"""A long step has so many extra bits less than the size of its ``v``."""
+
+LITERAL_BITS = 16
+"""Extra bits of a literal."""
+
 _PENDING = 255
-_LITERAL_BITS = 16
-_CLASS_BITS = NEAREST + 1 - 4
 
 
 @kernel
@@ -40,7 +44,7 @@ def _far_token(before: int, after: int) -> int:
     step = (after & 0x7FFF) - (before & 0x7FFF)
     far = abs(step) - 1
     size = NEAREST
-    while far >> (size - 12):
+    while far >> (size + 1 - FEWER_BITS):
         size += 1
     return MIDDLE + (size if step > 0 else -size)
 
@@ -138,9 +142,9 @@ def extra_bits(
     """
     for i in found:
         if tokens[i] == LITERAL:
-            extra, count = int(values[i]), _LITERAL_BITS
+            extra, count = int(values[i]), LITERAL_BITS
         else:
-            count = abs(int(tokens[i]) - MIDDLE) - _CLASS_BITS
+            count = abs(int(tokens[i]) - MIDDLE) - FEWER_BITS
             extra = abs((int(values[i]) & 0x7FFF) - (int(context[i]) & 0x7FFF)) - 1 - (1 << count)
         shifted = extra << (at & 7)
         bits[at >> 3] |= np.uint8(shifted & 0xFF)
@@ -154,7 +158,7 @@ def extra_bits(
 def apply_steps(
     context: Codes,
     tokens: npt.NDArray[np.uint8],
-    flips: npt.NDArray[np.int8],
+    flips: Ints,
     values: Codes,
 ) -> None:
     """Values from tokens without extra bits; those of others are to follow.
@@ -176,7 +180,7 @@ def apply_steps(
 def apply_far(
     context: Codes,
     tokens: npt.NDArray[np.uint8],
-    flips: npt.NDArray[np.int8],
+    flips: Ints,
     values: Codes,
     found: npt.NDArray[np.int64],
     bits: npt.NDArray[np.uint8],
@@ -198,7 +202,7 @@ def apply_far(
     for i in found:
         literal = tokens[i] == LITERAL
         step = int(tokens[i]) - MIDDLE
-        count = _LITERAL_BITS if literal else abs(step) - _CLASS_BITS
+        count = LITERAL_BITS if literal else abs(step) - FEWER_BITS
         if at + count > end:
             return -1
         byte = at >> 3

@@ -27,7 +27,7 @@ import triton.language as tl
 from maskreg.codec.blocks import STATE_BYTES
 from maskreg.codec.contexts import MAX_CELLS, PLAIN_CLASSES, SCALED_CLASSES, SIZES
 from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS
-from maskreg.codec.steps import LITERAL, MIDDLE, NEAREST
+from maskreg.codec.steps import FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, NEAREST
 from maskreg.errors import CorruptError
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ _TILE = 1024
 
 _WARP = 32
 """Lanes that one program of the second works on: one for each thread of a warp."""
-
-_LITERAL_BITS = 16
 
 _SPARE_BYTES = 4
 """Follow the last extra bits, so that three bytes can be read from where any begin."""
@@ -156,7 +154,7 @@ def _gather(layouts: Sequence[Layout]) -> _Arrays:
             begin = number * layout.size
             count = min(layout.n - begin, layout.size)
             # No token takes more; below, these counts are small enough for 32 bits.
-            if has_words > count or has_extras > _LITERAL_BITS * count:
+            if has_words > count or has_extras > LITERAL_BITS * count:
                 raise _corrupt(number)
             runs.append([coordinate + begin, count, word, has_words, byte, has_extras, table])
             start, stop = int(layout.starts[number]) + STATE_BYTES, int(layout.starts[number + 1])
@@ -190,8 +188,8 @@ def _tables(freqs: npt.NDArray[np.uint16]) -> tuple[npt.NDArray[np.uint8], npt.N
     token = np.arange(TOKENS, dtype=np.uint8)
     of_slot = np.repeat(np.tile(token, len(freqs)), freqs.reshape(-1)).reshape(len(freqs), SLOTS)
     size = np.abs(np.arange(TOKENS) - MIDDLE)
-    bits = np.where(size > NEAREST, size - NEAREST + 3, 0)
-    bits[LITERAL] = _LITERAL_BITS
+    bits = np.where(size > NEAREST, size - FEWER_BITS, 0)
+    bits[LITERAL] = LITERAL_BITS
     wide = freqs.astype(np.int32)
     first = np.cumsum(wide, axis=1, dtype=np.int32) - wide
     # Of a token that never occurs, the first slot may be one too many, but nobody asks.

@@ -1,5 +1,7 @@
 """Frequency tables: they sum to 4,096, and every token that was counted can be coded."""
 
+from decimal import Decimal, localcontext
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from maskreg.codec.rans import SLOTS, TOKENS
 from maskreg.codec.steps import FARTHEST, LITERAL, MIDDLE
-from maskreg.codec.tables import MAX_TABLES, Tables, build_tables, pack_tables, spell_out, unpack_tables
+from maskreg.codec.tables import _LOGS, MAX_TABLES, Tables, build_tables, pack_tables, spell_out, unpack_tables
 
 Counts = npt.NDArray[np.int64]
 
@@ -37,6 +39,12 @@ def test_every_counted_token_can_be_coded(shape: tuple[int, int], seed: int, lar
     mine = tables.freqs[tables.of_cell]
     # What a table lacks is written as a literal.
     assert ((mine > 0) | (mine[:, [LITERAL]] > 0))[counts > 0].all()
+
+
+def test_logarithms_are_the_nearest_multiples_on_every_machine() -> None:
+    with localcontext(prec=40):
+        exact = [(1 + Decimal(step) / 4_096).ln() / Decimal(2).ln() * 2**40 for step in range(4_097)]
+        assert [int(log * 2**40) for log in _LOGS] == [int(log.to_integral_value()) for log in exact]
 
 
 def test_no_token_is_lost_when_cells_share_a_table() -> None:
