@@ -111,7 +111,7 @@ def speed(results: Sequence[Result]) -> Figure:
             axis.set_minor_locator(mpl.ticker.NullLocator())
         panel.grid(color="#E5E5E5", linewidth=0.7)
     handles = [*seen.values(), mpl.lines.Line2D([], [], color=LIMIT, linestyle="--")]
-    labels = [*seen, "entropy limit"]
+    labels = [*seen, "entropy given exponents"]
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     return figure
 

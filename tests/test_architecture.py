@@ -44,6 +44,7 @@ HOMES = {
     "fastapi": set[str](),
     "httpx": set[str](),
     "huggingface_hub": {"checkpoint"},
+    "llvmlite": {"codec"},
     "numba": {"codec"},
     "numcodecs": {"artifact"},
     "psycopg": {"catalog"},

@@ -24,7 +24,8 @@ def kernel(function: FunctionT) -> FunctionT:
         # and those of an older version must not decode.
         compiled._cache._cache_file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
     except (RuntimeError, AttributeError):
-        # No folder here can keep compiled code, so each process compiles anew.
+        # No folder here can keep compiled code, or nothing is compiled at all, or another Numba keeps it in other ways
+        # than those above. Each process then compiles anew, which is slow but never wrong.
         compiled = njit(nogil=True)(function)
     return cast("FunctionT", compiled)
 
@@ -32,7 +33,9 @@ def kernel(function: FunctionT) -> FunctionT:
 def is_compiled(function: Callable[..., object]) -> bool:
     """Whether a kernel's compiled code lies on disk, so that its first call does not take seconds."""
     store = getattr(getattr(function, "_cache", None), "_cache_file", None)
-    return store is not None and bool(store._load_index())
+    # Numba's own; where it has changed, the worst is that people are not told what they wait for.
+    index = getattr(store, "_load_index", None)
+    return index is None or bool(index())
 
 
 @cache

@@ -39,11 +39,14 @@ _SUB_BLOCKS = ((0.5, 1 << 18), (0.15, 1 << 19), (0.0, 1 << 21))
 
 Two decode side by side, so their number is even where that leaves each a quarter of that."""
 
+_LAUNCHED = 256
+"""Blocks decoded in one launch at most: offsets of all their tables and bytes fit 32 bits."""
+
 _CLEAR_GAIN = 0.9
-"""Factors that leave no more than this are not compared with scales."""
+"""Factors that leave no more than this are not compared with scales: where both could pay, factors won by far."""
 
 _MIN_MOVED = 8
-"""Moved coordinates for each row and column, below which these would cost more than they save."""
+"""Moved coordinates for each row and column, below which these cost more than they save; measured."""
 
 _MIN_LINE = 32
 """Rows and columns of the smallest matrix that scales or factors can pay for."""
@@ -127,8 +130,11 @@ class Step1:
         pairs = list(zip(contexts, blocks, strict=True))
         # Blocks that hold no steps have nothing to decode, and damaged ones are the CPU's to refuse.
         steps = [i for i, pair in enumerate(pairs) if launch and _head(pair[1])[:2] == (pair[0].numel(), _STEPS)]
-        done = launch([contexts[i] for i in steps], [Layout(blocks[i]) for i in steps]) if launch else []
-        by_launch = dict(zip(steps, done, strict=True))
+        by_launch: dict[int, torch.Tensor] = {}
+        for first in range(0, len(steps), _LAUNCHED) if launch else ():
+            these = steps[first : first + _LAUNCHED]
+            done = launch([contexts[i] for i in these], [Layout(blocks[i]) for i in these]) if launch else []
+            by_launch |= zip(these, done, strict=True)
         return [by_launch[i] if i in by_launch else self._by_cpu(*pair) for i, pair in enumerate(pairs)]
 
     def _by_cpu(self, context: torch.Tensor, block: bytes) -> torch.Tensor:
@@ -203,6 +209,7 @@ class _Encoder:
                 best = self._plan(replace(plain, row_factors=one, column_factors=other, bounds=bounds))
             if best is None or best.bits > _CLEAR_GAIN * bits:
                 one, other = fit_scales(self._context, self._tokens, self._counts, **where)
+                # Half an exponent lower, because scales spread what they shift to both sides.
                 base = max(0, plain.base - 1)
                 scaled = self._plan(replace(plain, base=base, row_scales=one, column_scales=other))
                 best = scaled if best is None or scaled.bits < best.bits else best

@@ -91,7 +91,7 @@ _idle_streams: dict[torch.device, list[torch.cuda.Stream]] = {}
 def own_stream(device: torch.device) -> Iterator[None]:
     """Let a GPU work for this thread beside others, because one thread's blocks do not fill it.
 
-    All that was asked of the GPU within is done at the end. Nothing happens where ``device`` is no GPU.
+    All that was asked of the GPU within is done at the end, also after an error. Nothing happens on other devices.
     """
     if device.type != "cuda":
         yield
@@ -106,8 +106,8 @@ def own_stream(device: torch.device) -> Iterator[None]:
     try:
         with torch.cuda.stream(stream):
             yield
-            stream.synchronize()
     finally:
+        stream.synchronize()
         idle.append(stream)
 
 
@@ -126,4 +126,4 @@ def open_device(name: str) -> Device:
 
     if int(index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"no device {name!r} here: torch sees no such GPU", hint="use --device cpu")
-    return TorchDevice(name)
+    return TorchDevice(f"cuda:{int(index or 0)}")

@@ -33,8 +33,8 @@ _DTYPES = {
 }  # fmt: skip
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-_ON_GPU = 4
-"""Blocks that a thread gives a GPU at once: of 16 threads they keep it busy. Each takes some 20 MB there."""
+_BLOCKS_ON_GPU = 4
+"""Blocks that a thread gives a GPU at once; 16 threads with so many each keep it busy. Each takes some 20 MB there."""
 
 _WRAPPED = r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 _WRAPPERS = re.compile(rf"\A(?:module\.|{_WRAPPED})+|(?<=\.){_WRAPPED}")
@@ -139,7 +139,7 @@ class _Patcher:
 
 
 def _at_once(device: torch.device) -> int:
-    return _ON_GPU if device.type == "cuda" else 1
+    return _BLOCKS_ON_GPU if device.type == "cuda" else 1
 
 
 def _for_each(live: list[_Live], patch: _Patcher, jobs: int) -> None:
