@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import os
 import platform
 import sys
@@ -33,6 +34,7 @@ import bench_commands
 import bench_pairs
 
 import maskreg
+from maskreg.errors import MaskregError
 
 VIEWS = ("all", "codec", "commands")
 
@@ -48,16 +50,18 @@ def parsed() -> argparse.Namespace:
     codec.add_argument("--pair", nargs=2, action="append", default=[], metavar=("SOURCE", "TARGET"), help="checkpoints")
     codec.add_argument("--generated", action="store_true", help="the generated pairs; the default without other pairs")
     codec.add_argument("--real", action="store_true", help="distil SmolLM2-135M and measure it (made once, kept)")
-    codec.add_argument("--steps", type=int, default=30, help="of that distillation, 13 s each or so (default 30)")
-    codec.add_argument("--rate", type=float, default=1e-6, help="of learning in that distillation (default 1e-6)")
+    codec.add_argument("--steps", type=count, default=30, help="of that distillation, 13 s each or so (default 30)")
+    codec.add_argument("--rate", type=positive, default=1e-6, help="of learning in that distillation (default 1e-6)")
     codec.add_argument("--cache", type=Path, help="where that pair is kept (default: the user's cache folder)")
-    codec.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="for maskreg's codecs (default 1 2)")
-    codec.add_argument("--repeat", type=int, default=3, help="times each is run at most; the best counts (default 3)")
-    codec.add_argument("--hidden", type=int, default=1536, help="width of generated models (default 1536: 38 M params)")
+    codec.add_argument("--threads", type=count, nargs="+", default=[1, 2], help="for maskreg's codecs (default 1 2)")
+    codec.add_argument("--repeat", type=count, default=3, help="times each is run at most; the best counts (default 3)")
+    codec.add_argument(
+        "--hidden", type=count, default=1536, help="width of generated models (default 1536: 38 M params)"
+    )
     codec.add_argument("--seed", type=int, default=0, help="of generated pairs (default 0)")
     codec.add_argument("--plots", type=Path, metavar="DIR", help="draw codec-size.svg and codec-speed.svg there")
     commands = parser.add_argument_group("commands")
-    commands.add_argument("--gigabytes", type=float, nargs="+", help="sizes of a checkpoint (default 4)")
+    commands.add_argument("--gigabytes", type=positive, nargs="+", help="sizes of a checkpoint (default 4)")
     commands.add_argument("--dir", type=Path, help="where to work (default: a temporary folder)")
     options = parser.parse_args()
     options.view = options.view or ("commands" if options.gigabytes else "all")
@@ -106,9 +110,36 @@ def machine() -> dict[str, Any]:
     }
 
 
+def positive(text: str) -> float:
+    """An argument that is a number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError
+    return value
+
+
+def count(text: str) -> int:
+    """An argument that is a whole number above 0."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
 def main() -> None:
+    """Measure what was asked for and print it; an error is told as the commands tell it."""
+    try:
+        measure(parsed())
+    except MaskregError as error:
+        raise SystemExit(f"error: {error}" + (f"\n  next: {error.hint}" if error.hint else "")) from None
+
+
+def measure(options: argparse.Namespace) -> None:
     """Measure what was asked for and print it."""
-    options = parsed()
+    for place in (options.json and options.json.parent, options.dir):
+        if place and not place.is_dir():
+            raise SystemExit(f"{place}: no such folder")
+    if options.plots:
+        options.plots.mkdir(parents=True, exist_ok=True)
     # Asked for before minutes of measuring, not after.
     plots = needed("matplotlib", "bench_plots") if options.plots else None
     if options.real:
