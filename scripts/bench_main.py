@@ -135,7 +135,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace) -> None:
     """Measure what was asked for and print it."""
-    for place in (options.json and options.json.parent, options.dir):
+    for place in (options.json and options.json.parent, options.dir and options.dir.parent):
         if place and not place.is_dir():
             raise SystemExit(f"{place}: no such folder")
     if options.plots:
