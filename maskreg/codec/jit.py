@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -15,6 +16,12 @@ from numba.core.caching import FunctionCache
 from maskreg.errors import ConfigError
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
+
+_DAMAGED = (
+    pickle.UnpicklingError, AttributeError, EOFError, ImportError, KeyError, IndexError, MemoryError, OSError,
+    OverflowError, TypeError, ValueError,
+)  # fmt: skip
+"""What a file that was cut short or damaged makes of unpickling, by the documentation of pickle and by trial."""
 
 
 class _Kept(FunctionCache):  # type: ignore[misc]
@@ -29,8 +36,7 @@ class _Kept(FunctionCache):  # type: ignore[misc]
     def load_overload(self, signature: Any, target: Any) -> Any:
         try:
             return super().load_overload(signature, target)
-        except Exception:
-            # A file that was cut short or damaged can fail in any way when it is unpickled.
+        except _DAMAGED:
             return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
@@ -39,7 +45,7 @@ class _Kept(FunctionCache):  # type: ignore[misc]
         except OSError:
             # The disk is full, or not to be written: the next process compiles again.
             return
-        except Exception:
+        except _DAMAGED:
             # Saving reads what is there first. Nothing of a damaged index is worth keeping.
             self.flush()
             super().save_overload(signature, compiled)
@@ -48,8 +54,7 @@ class _Kept(FunctionCache):  # type: ignore[misc]
         """Whether some compiled code of the function is there, for whatever processor."""
         try:
             return bool(self._cache_file._load_index())
-        except Exception:
-            # Damaged, as above.
+        except _DAMAGED:
             return False
 
 
