@@ -19,7 +19,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 
 _DAMAGED = (
     pickle.UnpicklingError, AttributeError, EOFError, ImportError, KeyError, IndexError, MemoryError, OSError,
-    OverflowError, TypeError, ValueError,
+    OverflowError, RecursionError, SystemError, TypeError, ValueError,
 )  # fmt: skip
 """What a file that was cut short or damaged makes of unpickling, by the documentation of pickle and by trial."""
 
