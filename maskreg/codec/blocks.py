@@ -18,7 +18,7 @@ from maskreg.codec.rans import (
     decode_tokens,
     encode_tokens,
 )
-from maskreg.codec.steps import LITERAL, MIDDLE, apply_far, apply_steps, extra_bits, find_far
+from maskreg.codec.steps import LITERAL, MIDDLE, apply_far, apply_steps, count_pairs, extra_bits, find_far
 from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, vector_decoder
 
 STATE_BYTES = 4 * LANES
@@ -63,8 +63,6 @@ def classify_all(
     """
     flips = np.empty(TILE, np.int8)
     predicted = np.empty(TILE, np.int16)
-    # Four counters of each kind: one that was just written cannot be read at once.
-    parts = np.zeros((4, counts.size), np.uint32)
     for start in range(0, codes.size, TILE):
         stop = min(start + TILE, codes.size)
         here, tile, before = cells[start:stop], turned[start:stop], tokens[start:stop]
@@ -78,11 +76,7 @@ def classify_all(
             token = np.uint8(np.int8(np.int8(step ^ turns[i]) - turns[i]) + np.int8(MIDDLE))
             # A literal has no direction.
             tile[i] = np.uint8(LITERAL) if token == np.uint8(2 * MIDDLE - LITERAL) else token
-        for i in range(tile.size):
-            parts[i & 3, np.uint32(here[i]) << np.uint32(6) | tile[i]] += np.uint32(1)
-    for part in range(4):
-        for pair in range(counts.size):
-            counts[pair >> 6, pair & 63] += parts[part, pair]
+    count_pairs(cells, 0, turned, counts)
 
 
 @kernel

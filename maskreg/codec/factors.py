@@ -240,18 +240,14 @@ class _Directions:
     Attributes:
         vectors: int16 ``[16, w]``, of the same span.
         turn: float64 ``[16, 16]``; ``turn.T @ vectors`` are the directions, orthonormal.
-        powers: float64 ``[16]``, energy along each of those rows that they were found in.
+        sums: int32 ``[16, m]``, products of the vectors with the rows that they were found in.
+        powers: float64 ``[16]``, energy of those rows along each direction.
     """
 
     vectors: npt.NDArray[np.int16]
     turn: Floats
+    sums: Vectors
     powers: Floats
-
-    def sums(self, levels: Ints) -> Vectors:
-        """Products of rows with the vectors, int32 ``[16, m]``."""
-        sums = np.empty((COMPONENTS, len(levels)), np.int32)
-        _forward(levels, self.vectors, sums)
-        return sums
 
     def excess(self, levels: Ints) -> Floats:
         """Share of the energy of other rows along each direction, less what independent entries would have there.
@@ -261,10 +257,16 @@ class _Directions:
         """
         columns = np.square(levels, dtype=np.int32).sum(axis=0).astype(np.float64)
         energy = max(columns.sum(), 1.0)
-        along = np.square(_rotate(self.sums(levels), self.turn)).sum(axis=1)
+        along = np.square(_rotate(_sums(self.vectors, levels), self.turn)).sum(axis=1)
         by_chance = (np.square(_rotate(self.vectors.astype(np.int32), self.turn)) * columns).sum(axis=1)
         shares: Floats = (along - by_chance) / energy
         return shares
+
+
+def _sums(vectors: npt.NDArray[np.int16], levels: Ints) -> Vectors:
+    sums = np.empty((COMPONENTS, len(levels)), np.int32)
+    _forward(levels, vectors, sums)
+    return sums
 
 
 def _find(sample: Ints) -> _Directions:
@@ -275,21 +277,19 @@ def _find(sample: Ints) -> _Directions:
 
 
 def _refined(vectors: npt.NDArray[np.int16], levels: Ints) -> npt.NDArray[np.int16]:
-    up, across = np.empty((COMPONENTS, len(levels)), np.int32), np.empty((COMPONENTS, levels.shape[1]), np.int32)
-    _forward(levels, vectors, up)
-    _backward(levels, _orthogonal(up), across)
+    across = np.empty((COMPONENTS, levels.shape[1]), np.int32)
+    _backward(levels, _orthogonal(_sums(vectors, levels)), across)
     return _orthogonal(across)
 
 
 def _turned(vectors: npt.NDArray[np.int16], levels: Ints) -> _Directions:
-    sums = np.empty((COMPONENTS, len(levels)), np.int32)
-    _forward(levels, vectors, sums)
+    sums = _sums(vectors, levels)
     root = _inverse_root(_gram(vectors.astype(np.int32)))
     inner = _product(_product(np.ascontiguousarray(root.T), _gram(sums)), root)
     turn = _eigen(inner)
     powers = np.maximum(np.diag(inner), 0.0)
     order = np.argsort(-powers, kind="stable")
-    return _Directions(vectors, _product(root, np.ascontiguousarray(turn[:, order])), powers[order])
+    return _Directions(vectors, _product(root, np.ascontiguousarray(turn[:, order])), sums, powers[order])
 
 
 def fit_factors(
@@ -336,7 +336,7 @@ def fit_factors(
         whole = levels(0, 1)
         found = _turned(found.vectors, whole)
     turn = np.ascontiguousarray(found.turn[:, :rank])
-    left, right = _rotate(found.sums(whole), turn), _rotate(found.vectors.astype(np.int32), turn)
+    left, right = _rotate(found.sums, turn), _rotate(found.vectors.astype(np.int32), turn)
     strength = np.sqrt(found.powers[:rank])[:, None]
     # Both sides of a component get the same typical size, so that one step suits all.
     size = np.sqrt(strength / math.sqrt(rows * width))

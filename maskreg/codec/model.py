@@ -69,20 +69,21 @@ def unpack_model(
     if (rank + scaled) * (rows + grid.width) > 8 * packed.size:
         # Each value takes a bit at least. Seen before there is room for them, so that blocks cannot ask for much more.
         return None
-    lines, width = (rows, grid.width) if scaled else (0, 0)
-    row_scales, column_scales = np.zeros((1, lines), np.int8), np.zeros((1, width), np.int8)
-    at = _get_lines(packed, 0, row_scales, column_scales, MAX_SCALE) if scaled else 0
-    lines, width = (rows, grid.width) if rank else (0, 0)
-    row_factors, column_factors = np.zeros((rank, lines), np.int8), np.zeros((rank, width), np.int8)
-    at = _get_lines(packed, at, row_factors, column_factors, MAX_FACTOR) if rank and at >= 0 else at
-    bounds = np.zeros(SIZES - 1, np.int16)
+    row_scales, column_scales = (np.zeros((int(scaled), length), np.int8) for length in (rows, grid.width))
+    row_factors, column_factors = (np.zeros((rank, length), np.int8) for length in (rows, grid.width))
+    at = _get_lines(packed, 0, row_scales, column_scales, MAX_SCALE)
+    if at >= 0:
+        at = _get_lines(packed, at, row_factors, column_factors, MAX_FACTOR)
     if at < 0:
         return None
+    bounds = np.zeros(SIZES - 1, np.int16)
     if rank:
         for i in range(SIZES - 1):
             bounds[i] = get_bits(packed, at, _BOUND_BITS)
             at += _BOUND_BITS
-    contexts = Contexts(grid, base, row_scales[0], column_scales[0], row_factors, column_factors, bounds)
+    contexts = Contexts(
+        grid, base, row_scales.reshape(-1), column_scales.reshape(-1), row_factors, column_factors, bounds
+    )
     found = unpack_tables(packed, at, contexts.cells, tables)
     if found is None or -(-found[1] // 8) != packed.size:
         return None

@@ -126,14 +126,16 @@ class Step1:
         Raises:
             CorruptError: a block cannot be one of as many values as its context has.
         """
-        launch = launcher(contexts[0]) if contexts else None
         pairs = list(zip(contexts, blocks, strict=True))
+        launch = launcher(contexts[0]) if pairs else None
+        if launch is None:
+            return [self._by_cpu(*pair) for pair in pairs]
         # Blocks that hold no steps have nothing to decode, and damaged ones are the CPU's to refuse.
-        steps = [i for i, pair in enumerate(pairs) if launch and _head(pair[1])[:2] == (pair[0].numel(), _STEPS)]
+        steps = [i for i, (context, block) in enumerate(pairs) if _head(block)[:2] == (context.numel(), _STEPS)]
         by_launch: dict[int, torch.Tensor] = {}
-        for first in range(0, len(steps), _LAUNCHED) if launch else ():
+        for first in range(0, len(steps), _LAUNCHED):
             these = steps[first : first + _LAUNCHED]
-            done = launch([contexts[i] for i in these], [Layout(blocks[i]) for i in these]) if launch else []
+            done = launch([contexts[i] for i in these], [Layout(blocks[i]) for i in these])
             by_launch |= zip(these, done, strict=True)
         return [by_launch[i] if i in by_launch else self._by_cpu(*pair) for i, pair in enumerate(pairs)]
 

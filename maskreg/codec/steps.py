@@ -105,18 +105,27 @@ def tokens_of(context: Codes, values: Codes, tokens: npt.NDArray[np.uint8], coun
             tile[i] = token if near <= np.uint16(2 * NEAREST) else np.uint8(_PENDING)
         for i in found[: find_far(tile, marks, mark_words, found)]:
             tile[i] = np.uint8(_far_token(int(before[i]), int(after[i])))
-    count_pairs(context, tokens, counts)
+    count_pairs(context, 7, tokens, counts)
 
 
 @kernel
-def count_pairs(context: Codes, tokens: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]) -> None:
-    """Add to ``counts``, int64 ``[256, 64]``, how often each exponent of ``context`` comes with each token."""
+def count_pairs(
+    codes: npt.NDArray[np.unsignedinteger], shift: int, tokens: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]
+) -> None:
+    """Count how often each token comes with each kind of coordinate.
+
+    Args:
+        codes: uint16 or uint8 ``[n]``; a coordinate's kind is the eight bits from ``shift`` on.
+        shift: 7 for the exponents of bf16 codes, 0 for cells.
+        tokens: uint8 ``[n]``.
+        counts: int64 ``[kinds, 64]``, added to.
+    """
     # Four counters of each kind: one that was just written cannot be read at once.
-    parts = np.zeros((4, 256 * 64), np.uint32)
+    parts = np.zeros((4, counts.size), np.uint32)
     for i in range(tokens.size):
-        parts[i & 3, ((context[i] >> 7) & 0xFF) << 6 | tokens[i]] += np.uint32(1)
+        parts[i & 3, ((codes[i] >> shift) & 0xFF) << 6 | tokens[i]] += np.uint32(1)
     for part in range(4):
-        for pair in range(256 * 64):
+        for pair in range(counts.size):
             counts[pair >> 6, pair & 63] += parts[part, pair]
 
 
