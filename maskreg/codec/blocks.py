@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Codes
-from maskreg.codec.bits import Ints
-from maskreg.codec.contexts import TILE, classify
+from maskreg.codec.contexts import TILE, Fields, classify
 from maskreg.codec.jit import kernel
 from maskreg.codec.rans import (
     FREQ_SHIFT,
@@ -32,13 +31,7 @@ SPARE_BYTES = 8
 def classify_all(
     codes: Codes,
     at: int,
-    width: int,
-    base: int,
-    row_scales: Ints,
-    column_scales: Ints,
-    row_factors: Ints,
-    column_factors: Ints,
-    bounds: npt.NDArray[np.int16],
+    contexts: Fields,
     tokens: npt.NDArray[np.uint8],
     turned: npt.NDArray[np.uint8],
     cells: npt.NDArray[np.uint8],
@@ -49,13 +42,7 @@ def classify_all(
     Args:
         codes: uint16 ``[n]``, the source's bits.
         at: column of the first.
-        width: of a row.
-        base: of the contexts, as are the next five.
-        row_scales: likewise.
-        column_scales: likewise.
-        row_factors: likewise.
-        column_factors: likewise.
-        bounds: likewise.
+        contexts: of the block.
         tokens: uint8 ``[n]``.
         turned: uint8 ``[n]``, filled.
         cells: uint8 ``[n]``, filled.
@@ -67,10 +54,7 @@ def classify_all(
         stop = min(start + TILE, codes.size)
         here, tile, before = cells[start:stop], turned[start:stop], tokens[start:stop]
         turns = flips[: stop - start]
-        classify(
-            codes[start:stop], at + start, width, base, row_scales, column_scales, row_factors, column_factors,
-            bounds, here, turns, predicted,
-        )  # fmt: skip
+        classify(codes[start:stop], at + start, contexts, here, turns, predicted)
         for i in range(tile.size):
             step = np.int8(np.int8(before[i]) - np.int8(MIDDLE))
             token = np.uint8(np.int8(np.int8(step ^ turns[i]) - turns[i]) + np.int8(MIDDLE))
@@ -145,13 +129,7 @@ def decode_runs(
     codes: Codes,
     length: int,
     at: int,
-    width: int,
-    base: int,
-    row_scales: Ints,
-    column_scales: Ints,
-    row_factors: Ints,
-    column_factors: Ints,
-    bounds: npt.NDArray[np.int16],
+    contexts: Fields,
     starts: npt.NDArray[np.uint32],
     table: npt.NDArray[np.uint32],
     block: npt.NDArray[np.uint8],
@@ -165,13 +143,7 @@ def decode_runs(
         codes: uint16 ``[n]``, the source's bits of all.
         length: coordinates of the first; the second has the rest, and no more than that.
         at: place of the first, counted from the first column of the block's first row.
-        width: of a row.
-        base: of the contexts, as are the next five.
-        row_scales: likewise.
-        column_scales: likewise.
-        row_factors: likewise.
-        column_factors: likewise.
-        bounds: likewise.
+        contexts: of the block.
         starts: uint32 ``[256]``, where each cell's table begins in ``table``.
         table: uint32, decoding tables.
         block: uint8, the whole block and :data:`SPARE_BYTES` more.
@@ -201,10 +173,7 @@ def decode_runs(
             n = max(0, min(TILE, length - start, codes.size - begin))
             together = min(together, n // LANES * LANES)
             counts[run] = n
-            classify(
-                codes[begin : begin + n], at + begin, width, base, row_scales, column_scales, row_factors,
-                column_factors, bounds, cells[run, :n], flips[run, :n], predicted,
-            )  # fmt: skip
+            classify(codes[begin : begin + n], at + begin, contexts, cells[run, :n], flips[run, :n], predicted)
             # A tile takes at most a word for each token. Copied, they are aligned, and reading on is harmless.
             copied = min(2 * n, lasts[run] - words[run])
             near_bytes[run, :copied] = block[words[run] : words[run] + copied]

@@ -11,6 +11,7 @@ Everything here is integer arithmetic: the decoder must come to the very same ce
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,18 @@ def _no_factors() -> Ints:
     return np.empty((0, 0), np.int8)
 
 
+class Fields(NamedTuple):
+    """What kernels know of a block's :class:`Contexts`, under the same names; ``width`` is that of its grid."""
+
+    width: int
+    base: int
+    row_scales: Ints
+    column_scales: Ints
+    row_factors: Ints
+    column_factors: Ints
+    bounds: npt.NDArray[np.int16]
+
+
 @dataclass(frozen=True)
 class Contexts:
     """How the coordinates of a block fall into cells.
@@ -87,10 +100,10 @@ class Contexts:
         """How many cells there are."""
         return (SCALED_CLASSES if self.scaled else PLAIN_CLASSES) * (SIZES if self.rank else 1)
 
-    def arrays(self) -> tuple[int, Ints, Ints, Ints, Ints, npt.NDArray[np.int16]]:
-        """What :func:`classify` takes, in its order."""
-        scales = self.row_scales, self.column_scales
-        return self.base, *scales, self.row_factors, self.column_factors, self.bounds
+    def fields(self) -> Fields:
+        """The same for kernels."""
+        scales, factors = (self.row_scales, self.column_scales), (self.row_factors, self.column_factors)
+        return Fields(self.grid.width, self.base, *scales, *factors, self.bounds)
 
 
 def rows_of(grid: Grid, n: int) -> int:
@@ -102,13 +115,7 @@ def rows_of(grid: Grid, n: int) -> int:
 def classify(
     codes: npt.NDArray[np.uint16],
     at: int,
-    width: int,
-    base: int,
-    row_scales: Ints,
-    column_scales: Ints,
-    row_factors: Ints,
-    column_factors: Ints,
-    bounds: npt.NDArray[np.int16],
+    contexts: Fields,
     cells: npt.NDArray[np.uint8],
     flips: Ints,
     predicted: npt.NDArray[np.int16],
@@ -118,17 +125,12 @@ def classify(
     Args:
         codes: uint16 ``[n]``, the source's bits.
         at: place of the first, counted from the first column of the block's first row.
-        width: of a row.
-        base: of :class:`Contexts`, as are the next five.
-        row_scales: likewise.
-        column_scales: likewise.
-        row_factors: likewise.
-        column_factors: likewise.
-        bounds: likewise.
+        contexts: of the block.
         cells: uint8 ``[n]``, filled.
         flips: int8 ``[n]``, filled: -1 where a step towards larger magnitude goes against the prediction, else 0.
         predicted: int16, at least ``n``; room to work in.
     """
+    width, base, row_scales, column_scales, row_factors, column_factors, bounds = contexts
     rank = row_factors.shape[0]
     begin = 0
     while begin < codes.size:

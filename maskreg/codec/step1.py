@@ -221,9 +221,7 @@ class _Encoder:
         n = self._values.size
         turned, cells = np.empty(n, np.uint8), np.empty(n, np.uint8)
         counts = np.zeros((MAX_CELLS, TOKENS), np.int64)
-        classify_all(
-            self._context, self._grid.column, self._grid.width, *contexts.arrays(), self._tokens, turned, cells, counts
-        )  # fmt: skip
+        classify_all(self._context, self._grid.column, contexts.fields(), self._tokens, turned, cells, counts)
         tables, bits = build_tables(counts[: contexts.cells], SIZES if contexts.rank else 1)
         rare = bool((counts[: contexts.cells][tables.freqs[tables.of_cell] == 0]).any())
         return _Plan(Model(contexts, tables), turned, cells, bits + side_bits(contexts), rare)
@@ -350,7 +348,7 @@ class Layout:
             number = (start + begin) // size
             these = slice(number, number + -(-(end - begin) // size))
             failed = decode_runs(
-                context[begin:end], size, place + begin, contexts.grid.width, *contexts.arrays(), first_entries, table,
+                context[begin:end], size, place + begin, contexts.fields(), first_entries, table,
                 self.block, self.starts[these], self.directory[these], values[begin:end],
             )  # fmt: skip
             if failed:
