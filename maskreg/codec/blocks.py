@@ -17,8 +17,16 @@ from maskreg.codec.rans import (
     decode_tokens,
     encode_tokens,
 )
-from maskreg.codec.steps import LITERAL, MIDDLE, apply_far, apply_steps, count_pairs, extra_bits, find_far
+from maskreg.codec.steps import (
+    LITERAL,
+    MIDDLE,
+    apply_far,
+    apply_steps,
+    extra_bits,
+    find_far,
+)
 from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, vector_decoder
+from maskreg.codec.vector_encode import PACKINGS, vector_encoder
 
 STATE_BYTES = 4 * LANES
 """What a sub-block begins with: the states of its lanes."""
@@ -33,73 +41,108 @@ def classify_all(
     at: int,
     contexts: Fields,
     tokens: npt.NDArray[np.uint8],
-    turned: npt.NDArray[np.uint8],
-    cells: npt.NDArray[np.uint8],
-    counts: npt.NDArray[np.int64],
+    keys: npt.NDArray[np.uint16],
 ) -> None:
-    """Cells of a whole block, its tokens turned to their predictions, and how often each cell has each token.
+    """Cells of a whole block, with its tokens turned to their predictions.
 
     Args:
         codes: uint16 ``[n]``, the source's bits.
         at: column of the first.
         contexts: of the block.
         tokens: uint8 ``[n]``.
-        turned: uint8 ``[n]``, filled.
-        cells: uint8 ``[n]``, filled.
-        counts: int64 ``[cells, 64]``, added to.
+        keys: uint16 ``[n]``, filled: cell << 6 | token.
     """
-    flips = np.empty(TILE, np.int8)
+    flips, cells = np.empty(TILE, np.int8), np.empty(TILE, np.uint8)
     predicted = np.empty(TILE, np.int16)
     for start in range(0, codes.size, TILE):
         stop = min(start + TILE, codes.size)
-        here, tile, before = cells[start:stop], turned[start:stop], tokens[start:stop]
-        turns = flips[: stop - start]
-        classify(codes[start:stop], at + start, contexts, here, turns, predicted)
-        for i in range(tile.size):
+        here, before = keys[start:stop], tokens[start:stop]
+        classify(codes[start:stop], at + start, contexts, cells[: stop - start], flips[: stop - start], predicted)
+        for i in range(here.size):
             step = np.int8(np.int8(before[i]) - np.int8(MIDDLE))
-            token = np.uint8(np.int8(np.int8(step ^ turns[i]) - turns[i]) + np.int8(MIDDLE))
+            token = np.uint8(np.int8(np.int8(step ^ flips[i]) - flips[i]) + np.int8(MIDDLE))
             # A literal has no direction.
-            tile[i] = np.uint8(LITERAL) if token == np.uint8(2 * MIDDLE - LITERAL) else token
-    count_pairs(cells, 0, turned, counts)
+            token = np.uint8(LITERAL) if token == np.uint8(2 * MIDDLE - LITERAL) else token
+            here[i] = np.uint16(np.uint16(cells[i]) << np.uint16(6)) | np.uint16(token)
 
 
 @kernel
-def encode_run(
-    codes: Codes,
-    values: Codes,
-    tokens: npt.NDArray[np.uint8],
-    cells: npt.NDArray[np.uint8],
-    rows: npt.NDArray[np.uint32],
-    inverse: npt.NDArray[np.float64],
-    ranges: npt.NDArray[np.uint32],
+def _encode_by_lane(  # The vector functions' twin.
+    keys: npt.NDArray[np.uint16],
+    spans: npt.NDArray[np.uint32],
     states: npt.NDArray[np.uint32],
     words: npt.NDArray[np.uint16],
-    bits: npt.NDArray[np.uint8],
-) -> tuple[int, int]:
-    """Code one sub-block: where its words begin in ``words``, and how many extra bits lie in ``bits``.
+    places: npt.NDArray[np.int64],
+    packings: npt.NDArray[np.int32],
+    stride: int,
+    room: int,
+    begin: int,
+    end: int,
+) -> None:
+    for run in range(places.size):
+        here = keys[run * stride : run * stride + end]
+        places[run] = encode_tokens(here, begin, end, spans, states[run], words[run], places[run])
+
+
+_PACK_ONE = vector_encoder(1, LANES, TABLE_BITS, LITERAL) if AVAILABLE else _encode_by_lane
+_PACK_TWO = vector_encoder(2, LANES, TABLE_BITS, LITERAL) if AVAILABLE else _encode_by_lane
+
+
+@kernel
+def encode_runs(
+    codes: Codes,
+    values: Codes,
+    keys: npt.NDArray[np.uint16],
+    length: int,
+    spans: npt.NDArray[np.uint32],
+    states: npt.NDArray[np.uint32],
+    words: npt.NDArray[np.uint16],
+    places: npt.NDArray[np.int64],
+    bits: npt.NDArray[np.uint32],
+    extras: npt.NDArray[np.int64],
+) -> None:
+    """Code one sub-block, or two side by side.
 
     Args:
-        codes: uint16 ``[n]``, the source's bits.
+        codes: uint16 ``[n]``, the source's bits of all.
         values: uint16 ``[n]``, the target's.
-        tokens: uint8 ``[n]``, turned to their predictions; each of a frequency above 0 in its cell's table.
-        cells: uint8 ``[n]``, the cell of each coordinate.
-        rows: uint32 ``[256]``, where the table of each cell begins in ``inverse`` and ``ranges``.
-        inverse: of :func:`maskreg.codec.rans.fill_encoding`.
-        ranges: likewise.
-        states: uint32 ``[16]``, filled with the lanes' states that decoding begins with.
-        words: uint16, at least ``n + 1``, filled from the end.
-        bits: uint8, at least ``2n + 4``, filled from the beginning.
+        keys: uint16 ``[n]``, of :func:`classify_all`; tokens that a table lacks are replaced by literals.
+        length: coordinates of the first; the second has the rest, and no more than that.
+        spans: uint32, by key; of :func:`maskreg.codec.rans.spans_of`.
+        states: uint32 ``[runs, 16]``, filled with the lanes' states that decoding begins with.
+        words: uint16 ``[runs, m]``, each row at least 8 longer than the first run; filled from the end.
+        places: int64 ``[runs]``, filled with where in their row the words begin.
+        bits: uint32 ``[runs, m]``, two bytes for each coordinate of the first and four more; filled from the beginning.
+        extras: int64 ``[runs]``, filled with how many extra bits lie in ``bits``.
     """
-    bits[:] = 0
-    marks, found = np.empty(TILE, np.uint8), np.empty(TILE, np.int64)
+    runs, room = words.shape
+    states[:] = LOWEST_STATE
+    places[:] = room
+    together = (codes.size - (runs - 1) * length) // LANES * LANES
+    for run in range(runs):
+        here = keys[run * length : min((run + 1) * length, codes.size)]
+        whole = here.size // LANES * LANES
+        places[run] = encode_tokens(here, whole, here.size, spans, states[run], words[run], places[run])
+        _PACK_ONE(
+            here, spans, states[run:], words[run:], places[run:], PACKINGS, length, room, min(together, whole), whole
+        )
+    if runs == 2:
+        _PACK_TWO(keys, spans, states, words, places, PACKINGS, length, room, 0, together)
+    else:
+        _PACK_ONE(keys, spans, states, words, places, PACKINGS, length, room, 0, together)
+    marks, found, tokens = np.empty(TILE, np.uint8), np.empty(TILE, np.int64), np.empty(TILE, np.uint8)
     mark_words = marks.view(np.uint64)
-    bit = 0
-    for start in range(0, codes.size, TILE):
-        stop = min(start + TILE, codes.size)
-        here = tokens[start:stop]
-        far = find_far(here, marks, mark_words, found)
-        bit = extra_bits(codes[start:stop], values[start:stop], here, found[:far], bits, bit)
-    return encode_tokens(tokens, cells, rows, inverse, ranges, states, words), bit
+    for run in range(runs):
+        bit = 0
+        last = min((run + 1) * length, codes.size)
+        for start in range(run * length, last, TILE):
+            stop = min(start + TILE, last)
+            here, tile = keys[start:stop], tokens[: stop - start]
+            for i in range(tile.size):
+                tile[i] = np.uint8(here[i] & np.uint16(0x3F))
+            far = find_far(tile, marks, mark_words, found)
+            bit = extra_bits(codes[start:stop], values[start:stop], tile, found[:far], bits[run], bit)
+        extras[run] = bit
 
 
 @kernel

@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import BLOCK_NUMEL, Codes
-from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_runs, encode_run
-from maskreg.codec.contexts import MAX_CELLS, MAX_RANK, PLAIN_CLASSES, SIZES, TILE, Contexts, rows_of
+from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_runs, encode_runs
+from maskreg.codec.contexts import MAX_RANK, PLAIN_CLASSES, SIZES, TILE, Contexts, rows_of
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import launcher
 from maskreg.codec.grid import FLAT, Grid
 from maskreg.codec.jit import is_compiled
 from maskreg.codec.model import Model, pack_model, side_bits, unpack_model
-from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, fill_encoding
+from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, spans_of
 from maskreg.codec.scales import fit_scales
-from maskreg.codec.steps import MIDDLE, tokens_of
-from maskreg.codec.tables import MAX_TABLES, build_tables, spell_out, tables_bits
+from maskreg.codec.steps import MIDDLE, count_keys, tokens_of
+from maskreg.codec.tables import MAX_TABLES, build_tables, tables_bits
 from maskreg.errors import CorruptError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Step1:
 
     def is_compiled(self, *, encode: bool) -> bool:
         """Whether the first block is coded (or decoded) at once."""
-        return is_compiled(encode_run if encode else decode_runs)
+        return is_compiled(encode_runs if encode else decode_runs)
 
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
@@ -77,7 +77,8 @@ class Step1:
             raise ValueError(f"{context.size} and {n} values are no block; it has up to {BLOCK_NUMEL} of each")
         if grid.width and not 0 <= grid.column < grid.width:
             raise ValueError(f"no column {grid.column} in a row of {grid.width}")
-        if np.array_equal(context, values):
+        # Most blocks that differ do so early.
+        if np.array_equal(context[:TILE], values[:TILE]) and np.array_equal(context, values):
             return _HEAD.pack(n, _SAME, 0, 0, 0)
         coded = _Encoder(context, values, grid).encode()
         if len(coded) < _HEAD.size + 2 * n:
@@ -148,13 +149,11 @@ class Step1:
 
 @dataclass(frozen=True)
 class _Plan:
-    """One way to code a block: its contexts, what they make of its tokens, its bits, and whether tables lack tokens."""
+    """One way to code a block: its contexts and tables, the keys that they make of its tokens, and its bits."""
 
     model: Model
-    tokens: npt.NDArray[np.uint8]
-    cells: npt.NDArray[np.uint8]
+    keys: npt.NDArray[np.uint16]
     bits: float
-    rare: bool
 
 
 class _Encoder:
@@ -169,26 +168,25 @@ class _Encoder:
     def encode(self) -> bytes:
         plan = self._best()
         contexts, tables = plan.model.contexts, plan.model.tables
-        rows = tables.starts(TOKENS)
-        if plan.rare:
-            spell_out(plan.tokens, plan.cells, rows, tables.freqs.reshape(-1))
-        inverse, ranges = np.zeros(tables.freqs.size), np.zeros(tables.freqs.size, np.uint32)
-        fill_encoding(tables.freqs, inverse, ranges)
+        spans = spans_of(tables.freqs)[tables.of_cell].reshape(-1)
         n = self._values.size
         count = _sub_blocks(n, plan.bits / n)
         size = _sub_block(n, count)
+        runs = min(count, 2)
+        words, bits = np.empty((runs, min(n, size) + 8), np.uint16), np.empty((runs, min(n, size) // 2 + 2), np.uint32)
+        states, places, extras = np.empty((runs, LANES), np.uint32), np.empty(runs, np.int64), np.empty(runs, np.int64)
         directory, parts = [], []
-        words, bits = np.empty(min(n, size) + 1, np.uint16), np.empty(2 * min(n, size) + 4, np.uint8)
-        states = np.empty(LANES, np.uint32)
-        for start in range(0, n, size):
-            run = slice(start, min(start + size, n))
-            first, extras = encode_run(
-                self._context[run], self._values[run], plan.tokens[run], plan.cells[run],
-                rows, inverse, ranges, states, words, bits,
+        for start in range(0, n, runs * size):
+            here = slice(start, min(start + runs * size, n))
+            used = -(-(here.stop - start) // size)
+            encode_runs(
+                self._context[here], self._values[here], plan.keys[here], size,
+                spans, states[:used], words[:used], places[:used], bits[:used], extras[:used],
             )  # fmt: skip
-            directory += [words.size - first, extras]
-            parts += [states.astype("<u4").tobytes(), words[first:].astype("<u2").tobytes()]
-            parts.append(bits[: -(-extras // 8)].tobytes())
+            for run in range(used):
+                directory += [words.shape[1] - places[run], extras[run]]
+                parts += [states[run].astype("<u4").tobytes(), words[run, places[run] :].astype("<u2").tobytes()]
+                parts.append(bits[run, : -(-extras[run] // 32)].astype("<u4").tobytes()[: -(-extras[run] // 8)])
         model = pack_model(plan.model)
         head = _HEAD.pack(n, _STEPS, count, contexts.rank, _SCALED if contexts.scaled else 0)
         coded = _CODED.pack(*contexts.grid, contexts.base, len(tables.freqs), len(model))
@@ -219,12 +217,15 @@ class _Encoder:
 
     def _plan(self, contexts: Contexts) -> _Plan:
         n = self._values.size
-        turned, cells = np.empty(n, np.uint8), np.empty(n, np.uint8)
-        counts = np.zeros((MAX_CELLS, TOKENS), np.int64)
-        classify_all(self._context, self._grid.column, contexts.fields(), self._tokens, turned, cells, counts)
-        tables, bits = build_tables(counts[: contexts.cells], SIZES if contexts.rank else 1)
-        rare = bool((counts[: contexts.cells][tables.freqs[tables.of_cell] == 0]).any())
-        return _Plan(Model(contexts, tables), turned, cells, bits + side_bits(contexts), rare)
+        keys = np.empty(n, np.uint16)
+        classify_all(self._context, self._grid.column, contexts.fields(), self._tokens, keys)
+        if contexts.scaled or contexts.rank:
+            counts = np.zeros((contexts.cells, TOKENS), np.int64)
+            count_keys(keys, counts)
+        else:
+            counts = _window(self._counts, contexts.base // 2)
+        tables, bits = build_tables(counts, SIZES if contexts.rank else 1)
+        return _Plan(Model(contexts, tables), keys, bits + side_bits(contexts))
 
 
 def _plain_base(counts: npt.NDArray[np.int64]) -> int:

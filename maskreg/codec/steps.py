@@ -34,19 +34,18 @@ FEWER_BITS = 13
 LITERAL_BITS = 16
 """Extra bits of a literal."""
 
-_PENDING = 255
+_PARTS = 4
+"""Counters of each key."""
 
 
-@kernel
-def _far_token(before: int, after: int) -> int:
-    if (before ^ after) & 0x8000:
-        return LITERAL
-    step = (after & 0x7FFF) - (before & 0x7FFF)
-    far = abs(step) - 1
-    size = NEAREST
-    while far >> (size + 1 - FEWER_BITS):
-        size += 1
-    return MIDDLE + (size if step > 0 else -size)
+def _extra_counts() -> npt.NDArray[np.uint8]:
+    """How many extra bits a token has, uint8 ``[64]``; of no meaning for near steps."""
+    counts: npt.NDArray[np.uint8] = np.maximum(np.abs(np.arange(64) - MIDDLE) - FEWER_BITS, 0).astype(np.uint8)
+    counts[LITERAL] = LITERAL_BITS
+    return counts
+
+
+_EXTRA_COUNTS = _extra_counts()
 
 
 @kernel
@@ -91,42 +90,62 @@ def tokens_of(context: Codes, values: Codes, tokens: npt.NDArray[np.uint8], coun
         tokens: uint8 ``[n]``, filled.
         counts: int64 ``[256, 64]``, added to.
     """
-    marks, found = np.empty(TILE, np.uint8), np.empty(TILE, np.int64)
-    mark_words = marks.view(np.uint64)
+    keys, parts = np.empty(TILE, np.uint16), np.zeros((_PARTS, counts.size), np.uint32)
     for start in range(0, values.size, TILE):
         stop = min(start + TILE, values.size)
         before, after, tile = context[start:stop], values[start:stop], tokens[start:stop]
         for i in range(tile.size):
             step = np.int16(np.int16(after[i] & np.uint16(0x7FFF)) - np.int16(before[i] & np.uint16(0x7FFF)))
-            flipped = np.uint16((after[i] ^ before[i]) & np.uint16(0x8000))
-            # Shifted so that near steps are the small numbers; a flipped sign makes any number large.
-            near = np.uint16(np.uint16(step + np.int16(NEAREST)) | flipped)
-            token = np.uint8(near + np.uint16(MIDDLE - NEAREST))
-            tile[i] = token if near <= np.uint16(2 * NEAREST) else np.uint8(_PENDING)
-        for i in found[: find_far(tile, marks, mark_words, found)]:
-            tile[i] = np.uint8(_far_token(int(before[i]), int(after[i])))
-    count_pairs(context, 7, tokens, counts)
+            length = np.int16(abs(step))
+            far = np.int16(length - np.int16(1))
+            # Comparisons, because vectors of 16 bits know no logarithm.
+            size = np.int16(
+                np.int16(NEAREST + 1) + np.int16(far >= 32) + np.int16(far >= 64) + np.int16(far >= 128)
+                + np.int16(far >= 256) + np.int16(far >= 512) + np.int16(far >= 1024) + np.int16(far >= 2048)
+                + np.int16(far >= 4096) + np.int16(far >= 8192) + np.int16(far >= 16384)
+            )  # fmt: skip
+            size = length if length <= np.int16(NEAREST) else size
+            sign = np.int16(step >> np.int16(15))
+            token = np.int16(np.int16(MIDDLE) + np.int16((size ^ sign) - sign))
+            flipped = np.int16(after[i] ^ before[i]) < np.int16(0)
+            tile[i] = np.uint8(LITERAL) if flipped else np.uint8(token)
+        here = keys[: tile.size]
+        for i in range(tile.size):
+            here[i] = np.uint16((before[i] >> np.uint16(1)) & np.uint16(0xFF << 6)) | np.uint16(tile[i])
+        _count(here, parts)
+    _sum_up(parts, counts)
 
 
 @kernel
-def count_pairs(
-    codes: npt.NDArray[np.unsignedinteger], shift: int, tokens: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]
-) -> None:
-    """Count how often each token comes with each kind of coordinate.
+def count_keys(keys: npt.NDArray[np.uint16], counts: npt.NDArray[np.int64]) -> None:
+    """Count keys.
 
     Args:
-        codes: uint16 or uint8 ``[n]``; a coordinate's kind is the eight bits from ``shift`` on.
-        shift: 7 for the exponents of bf16 codes, 0 for cells.
-        tokens: uint8 ``[n]``.
+        keys: uint16 ``[n]``, kind << 6 | token.
         counts: int64 ``[kinds, 64]``, added to.
     """
-    # Four counters of each kind: one that was just written cannot be read at once.
-    parts = np.zeros((4, counts.size), np.uint32)
-    for i in range(tokens.size):
-        parts[i & 3, ((codes[i] >> shift) & 0xFF) << 6 | tokens[i]] += np.uint32(1)
-    for part in range(4):
-        for pair in range(counts.size):
-            counts[pair >> 6, pair & 63] += parts[part, pair]
+    parts = np.zeros((_PARTS, counts.size), np.uint32)
+    _count(keys, parts)
+    _sum_up(parts, counts)
+
+
+@kernel
+def _count(keys: npt.NDArray[np.uint16], parts: npt.NDArray[np.uint32]) -> None:
+    # Several counters of each key: one that was just written cannot be read at once.
+    whole = keys.size // _PARTS * _PARTS
+    for i in range(0, whole, _PARTS):
+        for part in range(_PARTS):
+            parts[part, keys[i + part]] += np.uint32(1)
+    for i in range(whole, keys.size):
+        parts[0, keys[i]] += np.uint32(1)
+
+
+@kernel
+def _sum_up(parts: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64]) -> None:
+    for part in range(_PARTS):
+        for kind in range(counts.shape[0]):
+            for token in range(counts.shape[1]):
+                counts[kind, token] += parts[part, kind << 6 | token]
 
 
 @kernel
@@ -135,7 +154,7 @@ def extra_bits(
     values: Codes,
     tokens: npt.NDArray[np.uint8],
     found: npt.NDArray[np.int64],
-    bits: npt.NDArray[np.uint8],
+    bits: npt.NDArray[np.uint32],
     at: int,
 ) -> int:
     """Write the extra bits of tokens at bit ``at``, in the order of their coordinates; the place after them.
@@ -145,22 +164,25 @@ def extra_bits(
         values: uint16 ``[n]``.
         tokens: uint8 ``[n]``, turned round or not.
         found: int64, places of :func:`find_far`.
-        bits: uint8, zeros from ``at`` on, two bytes for each place and 4 more; bit ``i`` of the stream is bit
-            ``i mod 8`` of byte ``i // 8``.
-        at: bit.
+        bits: uint32, with room for two bytes for each place and four more; bit ``i`` of the stream is bit ``i mod 32``
+            of word ``i // 32``.
+        at: bit; what follows it is of no meaning.
     """
-    for i in found:
-        if tokens[i] == LITERAL:
-            extra, count = int(values[i]), LITERAL_BITS
-        else:
-            count = abs(int(tokens[i]) - MIDDLE) - FEWER_BITS
-            extra = abs((int(values[i]) & 0x7FFF) - (int(context[i]) & 0x7FFF)) - 1 - (1 << count)
-        shifted = extra << (at & 7)
-        bits[at >> 3] |= np.uint8(shifted & 0xFF)
-        bits[(at >> 3) + 1] |= np.uint8((shifted >> 8) & 0xFF)
-        bits[(at >> 3) + 2] |= np.uint8((shifted >> 16) & 0xFF)
-        at += count
-    return at
+    word, filled = np.uint64(at >> 5), np.uint64(at & 31)
+    pending = np.uint64(bits[word]) & ((np.uint64(1) << filled) - np.uint64(1))
+    for place in found:
+        i = np.uint64(place)
+        count = np.int64(_EXTRA_COUNTS[tokens[i]])
+        length = abs(np.int64(values[i] & 0x7FFF) - np.int64(context[i] & 0x7FFF))
+        extra = np.int64(values[i]) if tokens[i] == LITERAL else length - 1 - (np.int64(1) << count)
+        pending |= np.uint64(extra) << filled
+        filled += np.uint64(count)
+        bits[word] = np.uint32(pending)
+        word += filled >> np.uint64(5)
+        pending >>= filled & np.uint64(32)
+        filled &= np.uint64(31)
+    bits[word] = np.uint32(pending)
+    return int(np.int64(word << np.uint64(5) | filled))
 
 
 @kernel

@@ -195,26 +195,6 @@ def _normalise(counts: Counts, freqs: npt.NDArray[np.uint16]) -> None:
 
 
 @kernel
-def spell_out(
-    tokens: npt.NDArray[np.uint8],
-    cells: npt.NDArray[np.uint8],
-    starts: npt.NDArray[np.uint32],
-    freqs: npt.NDArray[np.uint16],
-) -> None:
-    """Replace tokens that their table lacks by literals, in place.
-
-    Args:
-        tokens: uint8 ``[n]``.
-        cells: uint8 ``[n]``.
-        starts: uint32 ``[256]``, where each cell's table begins in ``freqs``.
-        freqs: uint16 ``[tables * 64]``.
-    """
-    for i in range(tokens.size):
-        if not freqs[starts[cells[i]] + tokens[i]]:
-            tokens[i] = np.uint8(LITERAL)
-
-
-@kernel
 def tables_bits(counts: Counts) -> float:
     """About what :func:`build_tables` comes to, in a fraction of the time: when each cell has its own table."""
     bits = 0.0

@@ -13,7 +13,7 @@ from maskreg.codec.rans import (
     decode_tokens,
     encode_tokens,
     fill_decoding,
-    fill_encoding,
+    spans_of,
 )
 
 Freqs = npt.NDArray[np.uint16]
@@ -35,12 +35,9 @@ TABLES = st.builds(table_of, st.lists(st.integers(0, TOKENS - 1), min_size=1, un
 
 def code(freqs: Freqs, tokens: Tokens, cells: Tokens) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16]]:
     """States and words of tokens; cell ``i`` has table ``i``."""
-    inverse, ranges = np.zeros(freqs.size), np.zeros(freqs.size, np.uint32)
-    fill_encoding(freqs, inverse, ranges)
-    rows = np.zeros(256, np.uint32)
-    rows[: len(freqs)] = np.arange(len(freqs)) * TOKENS
-    states, words = np.empty(LANES, np.uint32), np.empty(tokens.size + 1, np.uint16)
-    first = encode_tokens(tokens, cells, rows, inverse, ranges, states, words)
+    keys = (cells.astype(np.uint16) << 6 | tokens).astype(np.uint16)
+    states, words = np.full(LANES, LOWEST_STATE, np.uint32), np.empty(tokens.size + 1, np.uint16)
+    first = encode_tokens(keys, 0, keys.size, spans_of(freqs).reshape(-1), states, words, words.size)
     return states, words[first:]
 
 
