@@ -18,7 +18,7 @@ from maskreg.codec.rans import (
     encode_tokens,
 )
 from maskreg.codec.steps import LITERAL, MIDDLE, apply_far, apply_steps, count_pairs, extra_bits, find_far
-from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, vector_decoder
+from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, look_up_vectors, vector_decoder
 
 STATE_BYTES = 4 * LANES
 """What a sub-block begins with: the states of its lanes."""
@@ -105,8 +105,7 @@ def encode_run(
 @kernel
 def _decode_by_lane(  # The vector functions' twin, and what finishes what they leave.
     words: npt.NDArray[np.uint16],
-    cells: npt.NDArray[np.uint8],
-    starts: npt.NDArray[np.uint32],
+    numbers: npt.NDArray[np.uint8],
     table: npt.NDArray[np.uint32],
     states: npt.NDArray[np.uint32],
     tokens: npt.NDArray[np.uint8],
@@ -115,7 +114,7 @@ def _decode_by_lane(  # The vector functions' twin, and what finishes what they 
     count: int,
 ) -> None:
     for run in range(places.size):
-        places[run] = decode_tokens(words[run], cells[run], starts, table, states[run], tokens[run], 0, count, 0)
+        places[run] = decode_tokens(words[run], numbers[run], table, states[run], tokens[run], 0, count, 0)
 
 
 _ENTRY = (SLOT_SHIFT, FREQ_SHIFT, TABLE_BITS)
@@ -125,12 +124,28 @@ _TWO = vector_decoder(2, LANES, TILE, _ROOM, _ENTRY) if AVAILABLE else _decode_b
 
 
 @kernel
+def _look_up_each(places: npt.NDArray[np.uint8], table: npt.NDArray[np.uint8], groups: int, count: int) -> None:
+    for i in range(count):
+        places[i] = table[places[i]]
+
+
+_look_up = look_up_vectors if AVAILABLE else _look_up_each
+
+
+@kernel
+def _copy(source: npt.NDArray[np.uint8], target: npt.NDArray[np.uint8]) -> None:
+    # Several times as fast as an assignment, which looks for overlaps and makes a copy first.
+    for i in range(source.size):
+        target[i] = source[i]
+
+
+@kernel
 def decode_runs(
     codes: Codes,
     length: int,
     at: int,
     contexts: Fields,
-    starts: npt.NDArray[np.uint32],
+    of_cell: npt.NDArray[np.uint8],
     table: npt.NDArray[np.uint32],
     block: npt.NDArray[np.uint8],
     firsts: npt.NDArray[np.int64],
@@ -144,7 +159,7 @@ def decode_runs(
         length: coordinates of the first; the second has the rest, and no more than that.
         at: place of the first, counted from the first column of the block's first row.
         contexts: of the block.
-        starts: uint32 ``[256]``, where each cell's table begins in ``table``.
+        of_cell: uint8, the table of each cell; a multiple of 16.
         table: uint32, decoding tables.
         block: uint8, the whole block and :data:`SPARE_BYTES` more.
         firsts: int64 ``[runs]``, bytes of ``block`` where they begin.
@@ -152,7 +167,7 @@ def decode_runs(
         values: uint16 ``[n]``, filled.
     """
     runs = firsts.size
-    cells, flips = np.empty((runs, TILE), np.uint8), np.empty((runs, TILE), np.int8)
+    numbers, flips = np.zeros((runs, TILE), np.uint8), np.empty((runs, TILE), np.int8)
     tokens, near = np.empty((runs, TILE), np.uint8), np.zeros((runs, _ROOM), np.uint16)
     predicted, marks, found = np.empty(TILE, np.int16), np.empty(TILE, np.uint8), np.empty(TILE, np.int64)
     mark_words, near_bytes = marks.view(np.uint64), near.view(np.uint8)
@@ -173,18 +188,19 @@ def decode_runs(
             n = max(0, min(TILE, length - start, codes.size - begin))
             together = min(together, n // LANES * LANES)
             counts[run] = n
-            classify(codes[begin : begin + n], at + begin, contexts, cells[run, :n], flips[run, :n], predicted)
+            classify(codes[begin : begin + n], at + begin, contexts, numbers[run, :n], flips[run, :n], predicted)
+            _look_up(numbers[run], of_cell, of_cell.size // 16, n)
             # A tile takes at most a word for each token. Copied, they are aligned, and reading on is harmless.
             copied = min(2 * n, lasts[run] - words[run])
-            near_bytes[run, :copied] = block[words[run] : words[run] + copied]
+            _copy(block[words[run] : words[run] + copied], near_bytes[run])
         if runs == 2:
-            _TWO(near, cells, starts, table, states, tokens, places, PERMUTATIONS, together)
+            _TWO(near, numbers, table, states, tokens, places, PERMUTATIONS, together)
         else:
-            _ONE(near, cells, starts, table, states, tokens, places, PERMUTATIONS, together)
+            _ONE(near, numbers, table, states, tokens, places, PERMUTATIONS, together)
         for run in range(runs):
             begin, n = run * length + start, counts[run]
             words[run] += 2 * decode_tokens(
-                near[run], cells[run], starts, table, states[run], tokens[run], together, n, places[run]
+                near[run], numbers[run], table, states[run], tokens[run], together, n, places[run]
             )
             if words[run] > lasts[run]:
                 return run + 1

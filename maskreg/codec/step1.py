@@ -338,7 +338,6 @@ class Layout:
         contexts, tables = self.model.contexts, self.model.tables
         table = np.empty(len(tables.freqs) * SLOTS, np.uint32)
         fill_decoding(tables.freqs, table)
-        first_entries = tables.starts(SLOTS)
         values = np.empty(context.size, np.uint16)
         place = contexts.grid.column + start
         size = self.size
@@ -348,7 +347,7 @@ class Layout:
             number = (start + begin) // size
             these = slice(number, number + -(-(end - begin) // size))
             failed = decode_runs(
-                context[begin:end], size, place + begin, contexts.fields(), first_entries, table,
+                context[begin:end], size, place + begin, contexts.fields(), tables.of_cell, table,
                 self.block, self.starts[these], self.directory[these], values[begin:end],
             )  # fmt: skip
             if failed:
