@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Codes
+from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import TILE, Fields, classify
 from maskreg.codec.jit import kernel
 from maskreg.codec.rans import (
@@ -17,8 +18,20 @@ from maskreg.codec.rans import (
     decode_tokens,
     encode_tokens,
 )
-from maskreg.codec.steps import LITERAL, MIDDLE, apply_far, apply_steps, count_pairs, extra_bits, find_far
-from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, look_up_vectors, vector_decoder
+from maskreg.codec.steps import (
+    FEWER_BITS,
+    LITERAL,
+    LITERAL_BITS,
+    MIDDLE,
+    NEAREST,
+    apply_each,
+    apply_far,
+    apply_steps,
+    count_pairs,
+    extra_bits,
+    find_far,
+)
+from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, look_up_vectors, step_applier, vector_decoder
 
 STATE_BYTES = 4 * LANES
 """What a sub-block begins with: the states of its lanes."""
@@ -130,6 +143,10 @@ def _look_up_each(places: npt.NDArray[np.uint8], table: npt.NDArray[np.uint8], g
 
 
 _look_up = look_up_vectors if AVAILABLE else _look_up_each
+_apply_whole = step_applier(MIDDLE, NEAREST, FEWER_BITS, LITERAL_BITS) if AVAILABLE else apply_each
+
+_CROWDED = 0.25
+"""Extra bits a coordinate, from which on tokens that have some are not looked for, but all treated alike; measured."""
 
 
 @kernel
@@ -137,6 +154,22 @@ def _copy(source: npt.NDArray[np.uint8], target: npt.NDArray[np.uint8]) -> None:
     # Several times as fast as an assignment, which looks for overlaps and makes a copy first.
     for i in range(source.size):
         target[i] = source[i]
+
+
+@kernel
+def _apply_all(
+    context: Codes,
+    tokens: npt.NDArray[np.uint8],
+    flips: Ints,
+    values: Codes,
+    bits: npt.NDArray[np.uint8],
+    at: int,
+) -> int:
+    # Whole vectors, and what they leave.
+    whole = tokens.size // 8 * 8
+    at = _apply_whole(context, tokens, flips, values, bits, at, whole)
+    rest = tokens.size - whole
+    return apply_each(context[whole:], tokens[whole:], flips[whole:], values[whole:], bits, at, rest)
 
 
 @kernel
@@ -173,6 +206,9 @@ def decode_runs(
     mark_words, near_bytes = marks.view(np.uint64), near.view(np.uint8)
     states, places = np.empty((runs, LANES), np.uint32), np.zeros(runs, np.int64)
     counts = np.zeros(runs, np.int64)
+    # As many as a tile may have, from some bit of the first byte on, and as much as is read ahead.
+    extras = np.zeros(LITERAL_BITS // 8 * TILE + SPARE_BYTES, np.uint8)
+    crowded = sizes[:, 1] >= _CROWDED * length
     words = firsts + STATE_BYTES
     lasts = words + 2 * sizes[:, 0]
     bits = 8 * lasts
@@ -205,11 +241,16 @@ def decode_runs(
             if words[run] > lasts[run]:
                 return run + 1
             here, there, turns = codes[begin : begin + n], values[begin : begin + n], flips[run, :n]
-            apply_steps(here, tokens[run, :n], turns, there)
-            far = find_far(tokens[run, :n], marks, mark_words, found)
             end = 8 * lasts[run] + sizes[run, 1]
-            bits[run] = apply_far(here, tokens[run, :n], turns, there, found[:far], block, bits[run], end)
-            if bits[run] < 0:
+            if crowded[run]:
+                first = bits[run] >> 3
+                _copy(block[first : min(first + extras.size, block.size)], extras)
+                bits[run] = 8 * first + _apply_all(here, tokens[run, :n], turns, there, extras, bits[run] & 7)
+            else:
+                apply_steps(here, tokens[run, :n], turns, there)
+                far = find_far(tokens[run, :n], marks, mark_words, found)
+                bits[run] = apply_far(here, tokens[run, :n], turns, there, found[:far], block, bits[run], end)
+            if not 0 <= bits[run] <= end:
                 return run + 1
     for run in range(runs):
         if words[run] != lasts[run] or bits[run] != 8 * lasts[run] + sizes[run, 1]:

@@ -50,12 +50,11 @@ def fill_decoding(freqs: npt.NDArray[np.uint16], table: npt.NDArray[np.uint32]) 
     at = 0
     for row in range(freqs.shape[0]):
         for token in range(freqs.shape[1]):
-            freq = np.uint32(freqs[row, token])
-            for slot in range(freq):
-                table[at] = np.uint32(
-                    np.uint32(freq << _FREQ_SHIFT) | np.uint32(np.uint32(slot) << _SLOT_SHIFT) | np.uint32(token)
-                )
-                at += 1
+            freq = int(freqs[row, token])
+            entry, slots = np.uint32(freq << FREQ_SHIFT | token), table[at : at + freq]
+            for slot in range(slots.size):
+                slots[slot] = np.uint32(entry + np.uint32(np.uint32(slot) << _SLOT_SHIFT))
+            at += freq
 
 
 @kernel

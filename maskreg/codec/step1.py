@@ -310,8 +310,9 @@ class Layout:
         ):
             raise CorruptError("block", "its header makes no sense")
         # One copy, with room for reading ahead.
-        self.block = np.zeros(len(block) + SPARE_BYTES, np.uint8)
+        self.block = np.empty(len(block) + SPARE_BYTES, np.uint8)
         self.block[: len(block)] = np.frombuffer(block, np.uint8)
+        self.block[len(block) :] = 0
         packed, grid = self.block[head : head + model_bytes], Grid(width, column)
         model = unpack_model(packed, self.n, grid, base, scaled=bool(flags), rank=rank, tables=tables)
         if model is None:
