@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Codes
+from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import TILE, Fields, classify
 from maskreg.codec.jit import kernel
 from maskreg.codec.rans import (
@@ -18,14 +19,18 @@ from maskreg.codec.rans import (
     encode_tokens,
 )
 from maskreg.codec.steps import (
+    FEWER_BITS,
     LITERAL,
+    LITERAL_BITS,
     MIDDLE,
+    NEAREST,
+    apply_each,
     apply_far,
     apply_steps,
     extra_bits,
     find_far,
 )
-from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, vector_decoder
+from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, look_up_vectors, step_applier, vector_decoder
 from maskreg.codec.vector_encode import PACKINGS, vector_encoder
 
 STATE_BYTES = 4 * LANES
@@ -148,8 +153,7 @@ def encode_runs(
 @kernel
 def _decode_by_lane(  # The vector functions' twin, and what finishes what they leave.
     words: npt.NDArray[np.uint16],
-    cells: npt.NDArray[np.uint8],
-    starts: npt.NDArray[np.uint32],
+    numbers: npt.NDArray[np.uint8],
     table: npt.NDArray[np.uint32],
     states: npt.NDArray[np.uint32],
     tokens: npt.NDArray[np.uint8],
@@ -158,7 +162,7 @@ def _decode_by_lane(  # The vector functions' twin, and what finishes what they 
     count: int,
 ) -> None:
     for run in range(places.size):
-        places[run] = decode_tokens(words[run], cells[run], starts, table, states[run], tokens[run], 0, count, 0)
+        places[run] = decode_tokens(words[run], numbers[run], table, states[run], tokens[run], 0, count, 0)
 
 
 _ENTRY = (SLOT_SHIFT, FREQ_SHIFT, TABLE_BITS)
@@ -168,12 +172,48 @@ _TWO = vector_decoder(2, LANES, TILE, _ROOM, _ENTRY) if AVAILABLE else _decode_b
 
 
 @kernel
+def _look_up_each(places: npt.NDArray[np.uint8], table: npt.NDArray[np.uint8], groups: int, count: int) -> None:
+    for i in range(count):
+        places[i] = table[places[i]]
+
+
+_look_up = look_up_vectors if AVAILABLE else _look_up_each
+_apply_whole = step_applier(MIDDLE, NEAREST, FEWER_BITS, LITERAL_BITS) if AVAILABLE else apply_each
+
+_CROWDED = 0.25
+"""Extra bits a coordinate, from which on tokens that have some are not looked for, but all treated alike; measured."""
+
+
+@kernel
+def _copy(source: npt.NDArray[np.uint8], target: npt.NDArray[np.uint8]) -> None:
+    # Several times as fast as an assignment, which looks for overlaps and makes a copy first.
+    for i in range(source.size):
+        target[i] = source[i]
+
+
+@kernel
+def _apply_all(
+    context: Codes,
+    tokens: npt.NDArray[np.uint8],
+    flips: Ints,
+    values: Codes,
+    bits: npt.NDArray[np.uint8],
+    at: int,
+) -> int:
+    # Whole vectors, and what they leave.
+    whole = tokens.size // 8 * 8
+    at = _apply_whole(context, tokens, flips, values, bits, at, whole)
+    rest = tokens.size - whole
+    return apply_each(context[whole:], tokens[whole:], flips[whole:], values[whole:], bits, at, rest)
+
+
+@kernel
 def decode_runs(
     codes: Codes,
     length: int,
     at: int,
     contexts: Fields,
-    starts: npt.NDArray[np.uint32],
+    of_cell: npt.NDArray[np.uint8],
     table: npt.NDArray[np.uint32],
     block: npt.NDArray[np.uint8],
     firsts: npt.NDArray[np.int64],
@@ -187,7 +227,7 @@ def decode_runs(
         length: coordinates of the first; the second has the rest, and no more than that.
         at: place of the first, counted from the first column of the block's first row.
         contexts: of the block.
-        starts: uint32 ``[256]``, where each cell's table begins in ``table``.
+        of_cell: uint8, the table of each cell; a multiple of 16.
         table: uint32, decoding tables.
         block: uint8, the whole block and :data:`SPARE_BYTES` more.
         firsts: int64 ``[runs]``, bytes of ``block`` where they begin.
@@ -195,12 +235,15 @@ def decode_runs(
         values: uint16 ``[n]``, filled.
     """
     runs = firsts.size
-    cells, flips = np.empty((runs, TILE), np.uint8), np.empty((runs, TILE), np.int8)
+    numbers, flips = np.zeros((runs, TILE), np.uint8), np.empty((runs, TILE), np.int8)
     tokens, near = np.empty((runs, TILE), np.uint8), np.zeros((runs, _ROOM), np.uint16)
     predicted, marks, found = np.empty(TILE, np.int16), np.empty(TILE, np.uint8), np.empty(TILE, np.int64)
     mark_words, near_bytes = marks.view(np.uint64), near.view(np.uint8)
     states, places = np.empty((runs, LANES), np.uint32), np.zeros(runs, np.int64)
     counts = np.zeros(runs, np.int64)
+    # As many as a tile may have, from some bit of the first byte on, and as much as is read ahead.
+    extras = np.zeros(LITERAL_BITS // 8 * TILE + SPARE_BYTES, np.uint8)
+    crowded = sizes[:, 1] >= _CROWDED * length
     words = firsts + STATE_BYTES
     lasts = words + 2 * sizes[:, 0]
     bits = 8 * lasts
@@ -216,27 +259,33 @@ def decode_runs(
             n = max(0, min(TILE, length - start, codes.size - begin))
             together = min(together, n // LANES * LANES)
             counts[run] = n
-            classify(codes[begin : begin + n], at + begin, contexts, cells[run, :n], flips[run, :n], predicted)
+            classify(codes[begin : begin + n], at + begin, contexts, numbers[run, :n], flips[run, :n], predicted)
+            _look_up(numbers[run], of_cell, of_cell.size // 16, n)
             # A tile takes at most a word for each token. Copied, they are aligned, and reading on is harmless.
             copied = min(2 * n, lasts[run] - words[run])
-            near_bytes[run, :copied] = block[words[run] : words[run] + copied]
+            _copy(block[words[run] : words[run] + copied], near_bytes[run])
         if runs == 2:
-            _TWO(near, cells, starts, table, states, tokens, places, PERMUTATIONS, together)
+            _TWO(near, numbers, table, states, tokens, places, PERMUTATIONS, together)
         else:
-            _ONE(near, cells, starts, table, states, tokens, places, PERMUTATIONS, together)
+            _ONE(near, numbers, table, states, tokens, places, PERMUTATIONS, together)
         for run in range(runs):
             begin, n = run * length + start, counts[run]
             words[run] += 2 * decode_tokens(
-                near[run], cells[run], starts, table, states[run], tokens[run], together, n, places[run]
+                near[run], numbers[run], table, states[run], tokens[run], together, n, places[run]
             )
             if words[run] > lasts[run]:
                 return run + 1
             here, there, turns = codes[begin : begin + n], values[begin : begin + n], flips[run, :n]
-            apply_steps(here, tokens[run, :n], turns, there)
-            far = find_far(tokens[run, :n], marks, mark_words, found)
             end = 8 * lasts[run] + sizes[run, 1]
-            bits[run] = apply_far(here, tokens[run, :n], turns, there, found[:far], block, bits[run], end)
-            if bits[run] < 0:
+            if crowded[run]:
+                first = bits[run] >> 3
+                _copy(block[first : min(first + extras.size, block.size)], extras)
+                bits[run] = 8 * first + _apply_all(here, tokens[run, :n], turns, there, extras, bits[run] & 7)
+            else:
+                apply_steps(here, tokens[run, :n], turns, there)
+                far = find_far(tokens[run, :n], marks, mark_words, found)
+                bits[run] = apply_far(here, tokens[run, :n], turns, there, found[:far], block, bits[run], end)
+            if not 0 <= bits[run] <= end:
                 return run + 1
     for run in range(runs):
         if words[run] != lasts[run] or bits[run] != 8 * lasts[run] + sizes[run, 1]:

@@ -47,19 +47,17 @@ def fill_decoding(freqs: npt.NDArray[np.uint16], table: npt.NDArray[np.uint32]) 
     at = 0
     for row in range(freqs.shape[0]):
         for token in range(freqs.shape[1]):
-            freq = np.uint32(freqs[row, token])
-            for slot in range(freq):
-                table[at] = np.uint32(
-                    np.uint32(freq << _FREQ_SHIFT) | np.uint32(np.uint32(slot) << _SLOT_SHIFT) | np.uint32(token)
-                )
-                at += 1
+            freq = int(freqs[row, token])
+            entry, slots = np.uint32(freq << FREQ_SHIFT | token), table[at : at + freq]
+            for slot in range(slots.size):
+                slots[slot] = np.uint32(entry + np.uint32(np.uint32(slot) << _SLOT_SHIFT))
+            at += freq
 
 
 @kernel
 def decode_tokens(
     words: npt.NDArray[np.uint16],
-    cells: npt.NDArray[np.uint8],
-    starts: npt.NDArray[np.uint32],
+    numbers: npt.NDArray[np.uint8],
     table: npt.NDArray[np.uint32],
     states: npt.NDArray[np.uint32],
     tokens: npt.NDArray[np.uint8],
@@ -71,8 +69,7 @@ def decode_tokens(
 
     Args:
         words: uint16, at least ``end - begin + 1`` after ``place``; a token takes one at most.
-        cells: uint8, at least ``end``: the cell of each coordinate.
-        starts: uint32 ``[256]``, where the table of each cell begins in ``table``.
+        numbers: uint8, at least ``end``: the table of each coordinate.
         table: uint32, of :func:`fill_decoding`.
         states: uint32 ``[16]``, of the lanes; replaced by those after the last token.
         tokens: uint8, at least ``end``; filled from ``begin`` on.
@@ -84,7 +81,7 @@ def decode_tokens(
     for i in range(np.uint64(begin), np.uint64(end)):
         lane = i & np.uint64(LANES - 1)
         state = states[lane]
-        entry = table[np.uint64(starts[cells[i]]) + np.uint64(state & _MASK)]
+        entry = table[np.uint64(numbers[i]) << np.uint64(TABLE_BITS) | np.uint64(state & _MASK)]
         tokens[i] = np.uint8(entry & _TOKEN_MASK)
         state = np.uint32((entry >> _FREQ_SHIFT) * (state >> _BITS) + ((entry >> _SLOT_SHIFT) & _MASK))
         low = state < _LOW

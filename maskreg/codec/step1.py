@@ -311,8 +311,9 @@ class Layout:
         ):
             raise CorruptError("block", "its header makes no sense")
         # One copy, with room for reading ahead.
-        self.block = np.zeros(len(block) + SPARE_BYTES, np.uint8)
+        self.block = np.empty(len(block) + SPARE_BYTES, np.uint8)
         self.block[: len(block)] = np.frombuffer(block, np.uint8)
+        self.block[len(block) :] = 0
         packed, grid = self.block[head : head + model_bytes], Grid(width, column)
         model = unpack_model(packed, self.n, grid, base, scaled=bool(flags), rank=rank, tables=tables)
         if model is None:
@@ -339,7 +340,6 @@ class Layout:
         contexts, tables = self.model.contexts, self.model.tables
         table = np.empty(len(tables.freqs) * SLOTS, np.uint32)
         fill_decoding(tables.freqs, table)
-        first_entries = tables.starts(SLOTS)
         values = np.empty(context.size, np.uint16)
         place = contexts.grid.column + start
         size = self.size
@@ -349,7 +349,7 @@ class Layout:
             number = (start + begin) // size
             these = slice(number, number + -(-(end - begin) // size))
             failed = decode_runs(
-                context[begin:end], size, place + begin, contexts.fields(), first_entries, table,
+                context[begin:end], size, place + begin, contexts.fields(), tables.of_cell, table,
                 self.block, self.starts[these], self.directory[these], values[begin:end],
             )  # fmt: skip
             if failed:

@@ -237,8 +237,9 @@ def apply_far(
         if at + count > end:
             return -1
         byte = at >> 3
-        three = int(bits[byte]) | int(bits[byte + 1]) << 8 | int(bits[byte + 2]) << 16
-        extra = (three >> (at & 7)) & ((1 << count) - 1)
+        # Four bytes, though three would do: those are one load.
+        four = int(bits[byte]) | int(bits[byte + 1]) << 8 | int(bits[byte + 2]) << 16 | int(bits[byte + 3]) << 24
+        extra = (four >> (at & 7)) & ((1 << count) - 1)
         at += count
         if literal:
             values[i] = np.uint16(extra)
@@ -248,4 +249,41 @@ def apply_far(
             length = -length
         magnitude = (int(context[i]) & 0x7FFF) + length
         values[i] = np.uint16((int(context[i]) & 0x8000) | (magnitude & 0x7FFF))
+    return at
+
+
+@kernel
+def apply_each(
+    context: Codes,
+    tokens: npt.NDArray[np.uint8],
+    flips: Ints,
+    values: Codes,
+    bits: npt.NDArray[np.uint8],
+    at: int,
+    count: int,
+) -> int:
+    """Values from tokens of all kinds, for where many have extra bits; the bit after theirs.
+
+    Args:
+        context: uint16 ``[n]``.
+        tokens: uint8 ``[n]``, as decoded.
+        flips: int8 ``[n]``, which steps are turned round.
+        values: uint16 ``[n]``, filled.
+        bits: uint8, as many as tokens may have, and 4 bytes to spare.
+        at: bit of ``bits`` where the extra bits begin.
+        count: how many tokens.
+    """
+    for i in range(count):
+        step = int(tokens[i]) - MIDDLE
+        size, extra = abs(step), 0
+        if size > NEAREST:
+            length = min(size - FEWER_BITS, LITERAL_BITS)
+            byte = at >> 3
+            three = int(bits[byte]) | int(bits[byte + 1]) << 8 | int(bits[byte + 2]) << 16
+            extra = (three >> (at & 7)) & ((1 << length) - 1)
+            size = (1 << length) + extra + 1
+            at += length
+        moved = int(context[i]) + (-size if (step < 0) != (flips[i] != 0) else size)
+        near = (int(context[i]) & 0x8000) | (moved & 0x7FFF)
+        values[i] = np.uint16(extra if tokens[i] == LITERAL else near)
     return at

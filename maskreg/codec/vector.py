@@ -1,4 +1,4 @@
-"""The decoding loop in vectors of eight lanes, for x86 processors with AVX2; all others decode lane by lane.
+"""The decoder's loops in vectors, for x86 processors with AVX2; all others work lane by lane.
 
 Decoding one token waits for the one before in its lane: for the table, the product, and the next word. A vector decodes
 eight lanes at once, and four vectors that do not wait for each other keep the processor busy, so two sub-blocks of 16
@@ -44,26 +44,26 @@ PERMUTATIONS = _permutations()
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _BYTES, _WORDS = ir.VectorType(_I8, _WIDTH), ir.VectorType(ir.IntType(16), _WIDTH)
 _LANES = ir.VectorType(_I32, _WIDTH)
+_SIXTEEN, _MANY = ir.VectorType(_I8, 16), ir.VectorType(_I8, 32)
 
 
 def _all(value: int) -> ir.Constant:
     return ir.Constant(_LANES, [value] * _WIDTH)
 
 
-class _Loop:
-    """Writes the loop's instructions."""
+def _long(value: int) -> ir.Constant:
+    return ir.Constant(_I64, value)
 
-    def __init__(self, builder: Any, arrays: list[Any]) -> None:
+
+class _Writer:
+    """Writes instructions on vectors."""
+
+    def __init__(self, builder: Any) -> None:
         self._b = builder
-        pointer = _I8.as_pointer()
-        module = builder.module
-        gather = ir.FunctionType(_LANES, [_LANES, pointer, _LANES, _LANES, _I8])
-        self._gather_call = cgutils.get_or_insert_function(module, gather, "llvm.x86.avx2.gather.d.d.256")
-        permute = ir.FunctionType(_LANES, [_LANES, _LANES])
-        self._permute = cgutils.get_or_insert_function(module, permute, "llvm.x86.avx2.permd")
-        self._ones = cgutils.get_or_insert_function(module, ir.FunctionType(_I64, [_I64]), "llvm.ctpop.i64")
-        (self._words, self._cells, starts, table, self._states, self._tokens, self._places, self._orders) = arrays
-        self._starts, self._table = builder.bitcast(starts, pointer), builder.bitcast(table, pointer)
+
+    def _call(self, name: str, kind: Any, *arguments: Any) -> Any:
+        called = ir.FunctionType(kind, [argument.type for argument in arguments])
+        return self._b.call(cgutils.get_or_insert_function(self._b.module, called, name), arguments)
 
     def _load(self, array: Any, kind: Any, at: Any) -> Any:
         loaded = self._b.load(self._b.bitcast(self._b.gep(array, [at]), kind.as_pointer()))
@@ -73,82 +73,222 @@ class _Loop:
     def _store(self, value: Any, array: Any, at: Any) -> None:
         self._b.store(value, self._b.bitcast(self._b.gep(array, [at]), value.type.as_pointer())).align = 1
 
-    def _gather(self, array: Any, at: Any) -> Any:
+    def _gather(self, array: Any, at: Any, scale: int) -> Any:
         # From an own vector of zeros, so that a gather does not wait for the one before.
-        return self._b.call(self._gather_call, [_all(0), array, at, _all(-1), ir.Constant(_I8, 4)])
+        base = self._b.bitcast(array, _I8.as_pointer())
+        arguments = _all(0), base, at, _all(-1), ir.Constant(_I8, scale)
+        return self._call("llvm.x86.avx2.gather.d.d.256", _LANES, *arguments)
 
-    def write(
-        self, runs: int, lanes: int, stride: int, room: int, count: Any, token_bits: tuple[int, int, int]
-    ) -> None:
-        """The whole loop over ``count`` tokens of each of ``runs`` sub-blocks; the arrays' rows are that far apart."""
+    def _permute(self, values: Any, order: Any) -> Any:
+        return self._call("llvm.x86.avx2.permd", _LANES, values, order)
+
+
+class _Decoding(_Writer):
+    """The loop of :func:`vector_decoder`."""
+
+    def __init__(self, builder: Any, arrays: list[Any], token_bits: tuple[int, int, int]) -> None:
+        super().__init__(builder)
+        (self._words, self._numbers, self._table, self._states, self._tokens, self._places, self._orders) = arrays
+        self._slot_shift, self._freq_shift, self._table_bits = token_bits
+
+    def write(self, runs: int, lanes: int, stride: int, room: int, count: Any) -> None:
+        """All of it, over ``count`` tokens of each of ``runs`` sub-blocks; the arrays' rows are that far apart."""
         b = self._b
         vectors = lanes // _WIDTH
         states = [cgutils.alloca_once(b, _LANES) for _ in range(runs * vectors)]
         places = [cgutils.alloca_once(b, _I64) for _ in range(runs)]
         for number, state in enumerate(states):
-            b.store(self._load(self._states, _LANES, ir.Constant(_I64, number * _WIDTH)), state)
+            b.store(self._load(self._states, _LANES, _long(number * _WIDTH)), state)
         for place in places:
-            b.store(ir.Constant(_I64, 0), place)
-        with cgutils.for_range(b, b.udiv(count, ir.Constant(_I64, lanes))) as loop:
-            first = b.mul(loop.index, ir.Constant(_I64, lanes))
+            b.store(_long(0), place)
+        with cgutils.for_range(b, b.udiv(count, _long(lanes))) as loop:
+            first = b.mul(loop.index, _long(lanes))
             for run in range(runs):
                 for vector in range(vectors):
-                    at = b.add(first, ir.Constant(_I64, run * stride + vector * _WIDTH))
-                    self._step(at, states[run * vectors + vector], places[run], run * room, token_bits)
+                    at = b.add(first, _long(run * stride + vector * _WIDTH))
+                    self._step(at, states[run * vectors + vector], places[run], run * room)
         for number, state in enumerate(states):
-            self._store(b.load(state), self._states, ir.Constant(_I64, number * _WIDTH))
+            self._store(b.load(state), self._states, _long(number * _WIDTH))
         for run, place in enumerate(places):
-            b.store(b.load(place), b.gep(self._places, [ir.Constant(_I64, run)]))
+            b.store(b.load(place), b.gep(self._places, [_long(run)]))
 
-    def _step(self, at: Any, state: Any, place: Any, words: int, token_bits: tuple[int, int, int]) -> None:
+    def _step(self, at: Any, state: Any, place: Any, words: int) -> None:
         b = self._b
-        slot_shift, freq_shift, table_bits = token_bits
-        mask = _all((1 << table_bits) - 1)
-        start = self._gather(self._starts, b.zext(self._load(self._cells, _BYTES, at), _LANES))
+        mask, table_bits = _all((1 << self._table_bits) - 1), _all(self._table_bits)
+        start = b.shl(b.zext(self._load(self._numbers, _BYTES, at), _LANES), table_bits)
         x = b.load(state)
-        entry = self._gather(self._table, b.add(start, b.and_(x, mask)))
-        self._store(b.trunc(b.and_(entry, _all((1 << slot_shift) - 1)), _BYTES), self._tokens, at)
-        slot = b.and_(b.lshr(entry, _all(slot_shift)), mask)
-        x = b.add(b.mul(b.lshr(entry, _all(freq_shift)), b.lshr(x, _all(table_bits))), slot)
+        entry = self._gather(self._table, b.or_(start, b.and_(x, mask)), 4)
+        self._store(b.trunc(b.and_(entry, _all((1 << self._slot_shift) - 1)), _BYTES), self._tokens, at)
+        slot = b.and_(b.lshr(entry, _all(self._slot_shift)), mask)
+        x = b.add(b.mul(b.lshr(entry, _all(self._freq_shift)), b.lshr(x, table_bits)), slot)
         due = b.icmp_unsigned("<", x, _all(1 << 16))
         lanes = b.zext(b.bitcast(due, _I8), _I64)
         here = b.load(place)
-        near = b.zext(self._load(self._words, _WORDS, b.add(here, ir.Constant(_I64, words))), _LANES)
-        order = self._load(self._orders, _LANES, b.mul(lanes, ir.Constant(_I64, _WIDTH)))
-        x = b.select(due, b.or_(b.shl(x, _all(16)), b.call(self._permute, [near, order])), x)
+        near = b.zext(self._load(self._words, _WORDS, b.add(here, _long(words))), _LANES)
+        order = self._load(self._orders, _LANES, b.mul(lanes, _long(_WIDTH)))
+        x = b.select(due, b.or_(b.shl(x, _all(16)), self._permute(near, order)), x)
         b.store(x, state)
-        b.store(b.add(here, b.call(self._ones, [lanes])), place)
+        b.store(b.add(here, self._call("llvm.ctpop.i64", _I64, lanes)), place)
+
+
+def _data(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
+    return [context.make_array(kind)(context, builder, value).data for kind, value in zip(kinds, values, strict=True)]
 
 
 def vector_decoder(runs: int, lanes: int, stride: int, room: int, token_bits: tuple[int, int, int]) -> Any:
     """A function for kernels that decodes the tokens of ``runs`` sub-blocks side by side.
 
-    It takes ``words`` (uint16, rows of ``room``), ``cells`` (uint8, rows of ``stride``), ``starts`` (uint32), ``table``
-    (uint32), ``states`` (uint32, rows of ``lanes``), ``tokens`` (uint8, rows of ``stride``), ``places`` (int64, one for
-    each run: the words taken), :data:`PERMUTATIONS` and ``count``, a multiple of ``lanes``; see
+    It takes ``words`` (uint16, rows of ``room``), ``numbers`` (uint8, rows of ``stride``), ``table`` (uint32),
+    ``states`` (uint32, rows of ``lanes``), ``tokens`` (uint8, rows of ``stride``), ``places`` (int64, one for each run:
+    the words taken), :data:`PERMUTATIONS` and ``count``, a multiple of ``lanes``; see
     :func:`maskreg.codec.rans.decode_tokens`. All arrays are C-contiguous.
 
     Args:
         runs: sub-blocks.
         lanes: of each; a multiple of 8.
-        stride: of ``cells`` and ``tokens``.
+        stride: of ``numbers`` and ``tokens``.
         room: of ``words``; at least ``count + 8``.
         token_bits: where in a table's entry the slot and the frequency begin, and the table's bits.
     """
 
     @intrinsic
-    def decode(  # type: ignore[no-untyped-def]
-        typing_context, words, cells, starts, table, states, tokens, places, orders, count
-    ):
-        signature = types.void(words, cells, starts, table, states, tokens, places, orders, count)
+    def decode(typing_context, words, numbers, table, states, tokens, places, orders, count):  # type: ignore[no-untyped-def]
+        signature = types.void(words, numbers, table, states, tokens, places, orders, count)
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kinds, values = signature.args[:-1], args[:-1]
-            arrays = [context.make_array(k)(context, builder, v).data for k, v in zip(kinds, values, strict=True)]
+            arrays = _data(context, builder, signature.args[:-1], args[:-1])
             count = context.cast(builder, args[-1], signature.args[-1], types.int64)
-            _Loop(builder, arrays).write(runs, lanes, stride, room, count, token_bits)
+            _Decoding(builder, arrays, token_bits).write(runs, lanes, stride, room, count)
             return context.get_dummy_value()
 
         return signature, generate
 
     return decode
+
+
+class _LookingUp(_Writer):
+    """The loop of :func:`look_up_vectors`."""
+
+    def write(self, places: Any, table: Any, groups: Any, count: Any) -> None:
+        b = self._b
+        with cgutils.for_range(b, b.udiv(b.add(count, _long(31)), _long(32))) as loop:
+            at = b.mul(loop.index, _long(32))
+            here = self._load(places, _MANY, at)
+            found = cgutils.alloca_once(b, _MANY)
+            b.store(ir.Constant(_MANY, [0] * 32), found)
+            with cgutils.for_range(b, groups) as inner:
+                first = b.mul(inner.index, _long(16))
+                sixteen = self._load(table, _SIXTEEN, first)
+                both = b.shuffle_vector(sixteen, sixteen, ir.Constant(ir.VectorType(_I32, 32), [*range(16)] * 2))
+                start = b.insert_element(ir.Constant(_MANY, [0] * 32), b.trunc(first, _I8), ir.Constant(_I32, 0))
+                starts = b.shuffle_vector(start, start, ir.Constant(ir.VectorType(_I32, 32), [0] * 32))
+                # A byte of this group is less than 16 now; any other gets its highest bit, and is looked up as 0.
+                order = self._call(
+                    "llvm.uadd.sat.v32i8", _MANY, b.xor(here, starts), ir.Constant(_MANY, [0x70] * 32)
+                )  # fmt: skip
+                b.store(b.or_(b.load(found), self._call("llvm.x86.avx2.pshuf.b", _MANY, both, order)), found)
+            self._store(b.load(found), places, at)
+
+
+@intrinsic
+def look_up_vectors(typing_context, places, table, groups, count):  # type: ignore[no-untyped-def]
+    """Replace ``count`` bytes by those they are the places of in ``table``; places beyond its end by 0.
+
+    It takes ``places`` (uint8, a multiple of 32 and at least ``count`` long; some after ``count`` change), ``table``
+    (uint8, at least ``16 * groups``), ``groups`` and ``count``. All arrays are C-contiguous.
+    """
+    signature = types.void(places, table, groups, count)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        arrays = _data(context, builder, signature.args[:2], args[:2])
+        numbers = [context.cast(builder, args[i], signature.args[i], types.int64) for i in (2, 3)]
+        _LookingUp(builder).write(*arrays, *numbers)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+class _Applying(_Writer):
+    """The loop of :func:`step_applier`."""
+
+    def __init__(self, builder: Any, arrays: list[Any], middle: int, nearest: int, fewer: int, most: int) -> None:
+        super().__init__(builder)
+        (self._context, self._tokens, self._flips, self._values, self._bits) = arrays
+        self._middle, self._nearest, self._fewer, self._most = middle, nearest, fewer, most
+
+    def write(self, at: Any, count: Any) -> Any:
+        """All of it, over ``count`` tokens; the bit after theirs."""
+        b = self._b
+        place = cgutils.alloca_once(b, _LANES)
+        b.store(self._spread(b.trunc(at, _I32)), place)
+        with cgutils.for_range(b, b.udiv(count, _long(_WIDTH))) as loop:
+            self._step(b.mul(loop.index, _long(_WIDTH)), place)
+        return b.zext(b.extract_element(b.load(place), ir.Constant(_I32, 0)), _I64)
+
+    def _step(self, at: Any, place: Any) -> None:
+        b = self._b
+        step = b.sub(b.zext(self._load(self._tokens, _BYTES, at), _LANES), _all(self._middle))
+        size = self._size(step)
+        far = b.icmp_signed(">", size, _all(self._nearest))
+        long = b.sub(size, _all(self._fewer))
+        literal = b.icmp_signed(">", long, _all(self._most))
+        counts = b.select(far, b.select(literal, _all(self._most), long), _all(0))
+        here, after = b.load(place), self._sums(counts)
+        b.store(b.add(here, self._permute(after, _all(_WIDTH - 1))), place)
+        bit = b.add(here, b.sub(after, counts))
+        read = b.lshr(self._gather(self._bits, b.lshr(bit, _all(3)), 1), b.and_(bit, _all(7)))
+        power = b.shl(_all(1), counts)
+        extra = b.and_(read, b.sub(power, _all(1)))
+        size = b.select(far, b.add(b.add(power, extra), _all(1)), size)
+        turn = b.xor(b.ashr(step, _all(31)), b.sext(self._load(self._flips, _BYTES, at), _LANES))
+        code = b.zext(self._load(self._context, _WORDS, at), _LANES)
+        moved = b.add(code, b.sub(b.xor(size, turn), turn))
+        value = b.or_(b.and_(code, _all(0x8000)), b.and_(moved, _all(0x7FFF)))
+        self._store(b.trunc(b.select(literal, extra, value), _WORDS), self._values, at)
+
+    def _spread(self, number: Any) -> Any:
+        first = self._b.insert_element(_all(0), number, ir.Constant(_I32, 0))
+        return self._b.shuffle_vector(first, first, _all(0))
+
+    def _size(self, step: Any) -> Any:
+        sign = self._b.ashr(step, _all(31))
+        return self._b.sub(self._b.xor(step, sign), sign)
+
+    def _sums(self, counts: Any) -> Any:
+        """Of each lane and those before it."""
+        b = self._b
+        for shift in (1, 2):
+            # Within each half, where moving lanes takes a third of the time.
+            moved = [lane - shift if lane % 4 >= shift else _WIDTH for lane in range(_WIDTH)]
+            counts = b.add(counts, b.shuffle_vector(counts, _all(0), ir.Constant(_LANES, moved)))
+        half = [_WIDTH] * 4 + [3] * 4
+        return b.add(counts, b.shuffle_vector(counts, _all(0), ir.Constant(_LANES, half)))
+
+
+def step_applier(middle: int, nearest: int, fewer: int, most: int) -> Any:
+    """A function for kernels that makes values of tokens; it returns the bit after their extra bits.
+
+    It takes ``context`` (uint16), ``tokens`` (uint8), ``flips`` (int8), ``values`` (uint16), ``bits`` (uint8), the bit
+    ``at`` where the extra bits begin, and ``count``, of which as many are done as whole vectors of 8 hold; see
+    :func:`maskreg.codec.steps.apply_each`. All arrays are C-contiguous; from ``at`` on, ``bits`` has ``most``
+    bits for each token and 4 bytes, and no more than 2^28 bits in all.
+
+    Args:
+        middle: token of a step of 0.
+        nearest: the longest step without extra bits.
+        fewer: how many extra bits less a token has than its distance from the middle.
+        most: extra bits of a literal, and of any token.
+    """
+
+    @intrinsic
+    def apply(typing_context, context, tokens, flips, values, bits, at, count):  # type: ignore[no-untyped-def]
+        signature = types.int64(context, tokens, flips, values, bits, at, count)
+
+        def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            arrays = _data(target, builder, signature.args[:5], args[:5])
+            numbers = [target.cast(builder, args[i], signature.args[i], types.int64) for i in (5, 6)]
+            return _Applying(builder, arrays, middle, nearest, fewer, most).write(*numbers)
+
+        return signature, generate
+
+    return apply

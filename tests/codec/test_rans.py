@@ -45,12 +45,11 @@ def decode(
     freqs: Freqs, states: npt.NDArray[np.uint32], words: npt.NDArray[np.uint16], cells: Tokens
 ) -> tuple[Tokens, int]:
     """Tokens, and words taken; ``states`` become those after the last."""
-    table, starts = np.empty(len(freqs) * SLOTS, np.uint32), np.zeros(256, np.uint32)
+    table = np.empty(len(freqs) * SLOTS, np.uint32)
     fill_decoding(freqs, table)
-    starts[: len(freqs)] = np.arange(len(freqs)) * SLOTS
     tokens = np.empty(cells.size, np.uint8)
     room = np.concatenate([words, np.zeros(cells.size + 1, np.uint16)])
-    return tokens, decode_tokens(room, cells, starts, table, states, tokens, 0, cells.size, 0)
+    return tokens, decode_tokens(room, cells, table, states, tokens, 0, cells.size, 0)
 
 
 @given(st.lists(TABLES, min_size=1, max_size=5), st.integers(0, 300), st.integers(0, 1 << 32))
