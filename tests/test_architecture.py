@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     {"errors", "limits"},
-    {"disk", "document", "progress"},
+    {"disk", "document", "jit", "progress"},
     {"digest"},
     {"ref", "settings", "checkpoint"},
     {"mask"},
@@ -45,7 +45,7 @@ HOMES = {
     "httpx": set[str](),
     "huggingface_hub": {"checkpoint"},
     "llvmlite": {"codec"},
-    "numba": {"codec"},
+    "numba": {"codec", "jit"},
     "numcodecs": {"artifact"},
     "psycopg": {"catalog"},
     "pydantic": {"artifact", "cli"},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.jit import kernel
+from maskreg.jit import kernel
 
 Bits = npt.NDArray[np.uint8]
 

@@ -8,7 +8,6 @@ import numpy.typing as npt
 from maskreg.codec.base import Codes
 from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import TILE, Fields, classify
-from maskreg.codec.jit import kernel
 from maskreg.codec.rans import (
     FREQ_SHIFT,
     LANES,
@@ -32,6 +31,7 @@ from maskreg.codec.steps import (
 )
 from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, look_up_vectors, step_applier, vector_decoder
 from maskreg.codec.vector_encode import PACKINGS, vector_encoder
+from maskreg.jit import kernel
 
 STATE_BYTES = 4 * LANES
 """What a sub-block begins with: the states of its lanes."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from maskreg.codec.bits import Ints
 from maskreg.codec.grid import Grid
-from maskreg.codec.jit import kernel
+from maskreg.jit import kernel
 
 PLAIN_CLASSES = 16
 """Exponents are told apart in a window of this many; those outside count as its ends."""

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import MAX_FACTOR, SIZES
-from maskreg.codec.jit import kernel
 from maskreg.codec.rans import TOKENS
 from maskreg.codec.steps import FARTHEST, FEWER_BITS, LITERAL, MIDDLE, NEAREST
+from maskreg.jit import kernel
 
 COMPONENTS = 16
 """Looked for at most."""

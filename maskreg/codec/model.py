@@ -10,8 +10,8 @@ import numpy.typing as npt
 from maskreg.codec.bits import PLAIN_BITS, get_bits, get_rice, put_bits, put_rice, rice_bits
 from maskreg.codec.contexts import MAX_FACTOR, MAX_SCALE, SIZES, Contexts, rows_of
 from maskreg.codec.grid import Grid
-from maskreg.codec.jit import kernel
 from maskreg.codec.tables import Tables, pack_tables, unpack_tables
+from maskreg.jit import kernel
 
 _BOUND_BITS = 15
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.jit import kernel
 from maskreg.codec.steps import LITERAL
+from maskreg.jit import kernel
 
 LANES = 16
 """Coders of a sub-block, which take turns."""

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import MAX_SCALE
-from maskreg.codec.jit import kernel
 from maskreg.codec.steps import MIDDLE
+from maskreg.jit import kernel
 
 _WANTED = 150
 """Moved coordinates of a row or column that its scale is fitted to, about; more tell little."""

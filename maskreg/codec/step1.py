@@ -16,13 +16,13 @@ from maskreg.codec.contexts import MAX_RANK, PLAIN_CLASSES, SIZES, TILE, Context
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import launcher
 from maskreg.codec.grid import FLAT, Grid
-from maskreg.codec.jit import is_compiled
 from maskreg.codec.model import Model, pack_model, side_bits, unpack_model
 from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, spans_of
 from maskreg.codec.scales import fit_scales
 from maskreg.codec.steps import MIDDLE, count_keys, tokens_of
 from maskreg.codec.tables import MAX_TABLES, build_tables, tables_bits
 from maskreg.errors import CorruptError
+from maskreg.jit import is_compiled
 
 if TYPE_CHECKING:
     import torch

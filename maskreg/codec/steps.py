@@ -14,7 +14,7 @@ import numpy.typing as npt
 from maskreg.codec.base import Codes
 from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import TILE
-from maskreg.codec.jit import kernel
+from maskreg.jit import kernel
 
 MIDDLE = 32
 """Token of a step of 0."""

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.bits import get_bits, get_gamma, put_bits, put_gamma
-from maskreg.codec.jit import kernel
 from maskreg.codec.rans import SLOTS, TOKENS
 from maskreg.codec.steps import FARTHEST, LITERAL, MIDDLE
+from maskreg.jit import kernel
 
 MAX_TABLES = 32
 """32 decoding tables are 512 KiB: no more than a core's second cache."""

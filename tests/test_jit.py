@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-_INNER = "from maskreg.codec.jit import kernel\n\n\n@kernel\ndef inner(x):\n    return x + {}\n"
+_INNER = "from maskreg.jit import kernel\n\n\n@kernel\ndef inner(x):\n    return x + {}\n"
 _OUTER = """
 from inner import inner
-from maskreg.codec.jit import is_compiled, kernel
+from maskreg.jit import is_compiled, kernel
 
 
 @kernel
@@ -73,7 +73,7 @@ def test_bounds_are_checked_where_a_test_asks_for_it(tmp_path: Path, checked: bo
     """Otherwise the search for reads outside arrays would find none."""
     (tmp_path / "reading.py").write_text(
         "import numpy as np\n"
-        "from maskreg.codec.jit import kernel\n\n\n"
+        "from maskreg.jit import kernel\n\n\n"
         "@kernel\ndef last(a, i):\n    return a[i]\n\n\n"
         "print(last(np.arange(24)[8:16], np.uint64(8)))\n"
     )

@@ -1,4 +1,4 @@
-"""How this room compiles its inner loops: once a machine, kept on disk, and never holding the interpreter's lock."""
+"""How inner loops are compiled: once a machine, kept on disk, and never holding the interpreter's lock."""
 
 from __future__ import annotations
 
