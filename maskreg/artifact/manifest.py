@@ -13,7 +13,7 @@ from maskreg.limits import LIMITS, Limits
 
 SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
 TENSORS_SCHEMA = "maskreg.tensors/1"
-ENCODER = "maskreg-2"
+ENCODER = "maskreg-3"
 """Names everything that decides an artifact's bytes; changes whenever the same input would give others."""
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]

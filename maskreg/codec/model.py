@@ -97,13 +97,16 @@ def _lines(contexts: Contexts) -> list[tuple[Lines, Lines]]:
 
 
 @kernel
-def _best(line: npt.NDArray[np.int8]) -> int:
-    """The Rice parameter under which a line is shortest."""
-    best = 0
-    for plain in range(1 << PLAIN_BITS):
-        if rice_bits(line, plain) < rice_bits(line, best):
-            best = plain
-    return best
+def _best(line: npt.NDArray[np.int8]) -> tuple[int, int]:
+    """The Rice parameter under which a line is shortest, and its bits."""
+    best, least = 0, rice_bits(line, 0)
+    for plain in range(1, 1 << PLAIN_BITS):
+        bits = rice_bits(line, plain)
+        if bits >= least:
+            # Each parameter adds a bit to every value, and takes ever less from their quotients.
+            break
+        best, least = plain, bits
+    return best, least
 
 
 @kernel
@@ -111,7 +114,7 @@ def _lines_bits(lines: tuple[Lines, Lines]) -> int:
     total = 0
     for component in range(lines[0].shape[0]):
         for side in lines:
-            total += PLAIN_BITS + rice_bits(side[component], _best(side[component]))
+            total += PLAIN_BITS + _best(side[component])[1]
     return total
 
 
@@ -119,7 +122,7 @@ def _lines_bits(lines: tuple[Lines, Lines]) -> int:
 def _put_lines(bits: npt.NDArray[np.uint8], at: int, lines: tuple[Lines, Lines]) -> int:
     for component in range(lines[0].shape[0]):
         for side in lines:
-            plain = _best(side[component])
+            plain, _ = _best(side[component])
             at = put_rice(bits, put_bits(bits, at, plain, PLAIN_BITS), side[component], plain)
     return at
 

@@ -10,14 +10,8 @@ from maskreg.codec.contexts import MAX_SCALE
 from maskreg.codec.steps import MIDDLE
 from maskreg.jit import kernel
 
-_WANTED = 150
-"""Moved coordinates of a row or column that its scale is fitted to, about; more tell little."""
-
-_NEEDED = 40
-"""The fewest that it is fitted to where there are more: fewer say too little."""
-
-_SAMPLED = 1 << 20
-"""Coordinates looked at in one pass, about, when that leaves enough that moved."""
+_SEEN = 384
+"""Coordinates of a row or column whose exponents are looked at, at least where there are more; measured."""
 
 _WINDOW = 64
 """Half exponents that are told apart; in 32 binades lies all that matters."""
@@ -27,54 +21,125 @@ _SHIFTS = np.arange(-MAX_SCALE, MAX_SCALE + 1)
 _UNIT = 1 << 16
 """Rates are whole multiples of its inverse, so that sums of them are exact in any order."""
 
+_TILE = 256
+"""Columns whose counters fit a core's nearest cache."""
+
 Counts = npt.NDArray[np.int64]
+Rates = npt.NDArray[np.int32]
+"""``[31, 64]``, by shift and level."""
 
 
 @kernel
-def _count_rows(
+def _count_moved(
+    tokens: npt.NDArray[np.uint8], column: int, by_row: npt.NDArray[np.int32], by_column: npt.NDArray[np.int32]
+) -> None:
+    """How many coordinates of each row and of each column moved."""
+    width = by_column.size
+    few = np.zeros(width, np.uint8)
+    for row in range(by_row.size):
+        first = row * width - column
+        begin, end = max(0, -first), min(width, tokens.size - first)
+        steps, here = tokens[first + begin : first + end], few[begin:end]
+        total = np.int32(0)
+        for j in range(here.size):
+            total = np.int32(total + np.int32(steps[j] != MIDDLE))
+        by_row[row] = total
+        for j in range(here.size):
+            here[j] = np.uint8(here[j] + np.uint8(steps[j] != MIDDLE))
+        if row % 255 == 254 or row == by_row.size - 1:
+            # Sums of bytes are the fastest there are.
+            for j in range(width):
+                by_column[j] += np.int32(few[j])
+            few[:] = 0
+
+
+@kernel
+def _fit_rows(
     context: npt.NDArray[np.uint16],
-    tokens: npt.NDArray[np.uint8],
     width: int,
     column: int,
-    stride: int,
     lowest: int,
-    seen: npt.NDArray[np.int32],
-    moved: Counts,
+    moved: npt.NDArray[np.int32],
+    expectations: Rates,
+    shifts: Ints,
 ) -> None:
-    """Coordinates by row and level, and how many of each row moved; of every ``stride``-th."""
-    parts = np.zeros((4, seen.shape[1]), np.int32)
-    for row in range(seen.shape[0]):
+    """The shift of each row."""
+    # Four counters of each kind: one that was just written cannot be read at once.
+    parts, seen = np.zeros((4, _WINDOW), np.int16), np.empty(_WINDOW, np.int16)
+    stride = max(1, width // _SEEN)
+    for row in range(shifts.size):
         parts[:] = 0
-        begin, end = max(0, row * width - column), min((row + 1) * width - column, tokens.size)
-        for at in range((end - begin + stride - 1) // stride):
-            i = begin + at * stride
-            level = 2 * int((context[i] >> 7) & 0xFF) - lowest
-            # Four counters of each kind: one that was just written cannot be read at once.
-            parts[at & 3, max(level, 0)] += 1
-            moved[row] += tokens[i] != MIDDLE
-        seen[row] = parts[0] + parts[1] + parts[2] + parts[3]
+        begin, end = max(0, row * width - column), min((row + 1) * width - column, context.size)
+        looked = (end - begin + stride - 1) // stride
+        for at in range(looked):
+            level = 2 * int((context[begin + at * stride] >> 7) & 0xFF) - lowest
+            parts[at & 3, max(level, 0)] += np.int16(1)
+        for level in range(_WINDOW):
+            seen[level] = parts[0, level] + parts[1, level] + parts[2, level] + parts[3, level]
+        shifts[row] = _best_shift(seen, moved[row] * looked / max(end - begin, 1), expectations)
 
 
 @kernel
-def _count_columns(
+def _fit_columns(
     context: npt.NDArray[np.uint16],
-    tokens: npt.NDArray[np.uint8],
     column: int,
     row_scales: Ints,
-    stride: int,
     lowest: int,
-    seen: npt.NDArray[np.int32],
-    moved: Counts,
+    moved: npt.NDArray[np.int32],
+    expectations: Rates,
+    shifts: Ints,
 ) -> None:
-    """Coordinates by column and level less the row's scale, and how many of each column moved; in some rows."""
-    width = seen.shape[0]
-    for row in range(0, row_scales.size, stride):
-        first = row * width - column
-        offset = lowest + row_scales[row]
-        for j in range(max(0, -first), min(width, tokens.size - first)):
-            level = 2 * int((context[first + j] >> 7) & 0xFF) - offset
-            seen[j, min(max(level, 0), seen.shape[1] - 1)] += 1
-            moved[j] += tokens[first + j] != MIDDLE
+    """The shift of each column, knowing the rows' scales."""
+    width, rows = shifts.size, row_scales.size
+    stride = max(1, rows // _SEEN)
+    looked = (rows + stride - 1) // stride
+    seen, places = np.empty(_TILE * _WINDOW, np.int16), np.empty(_TILE, np.uint16)
+    for tile in range(0, width, _TILE):
+        seen[:] = 0
+        for row in range(0, rows, stride):
+            first = row * width - column + tile
+            begin, end = max(0, -first), min(_TILE, width - tile, context.size - first)
+            codes, here = context[first + begin : first + end], places[begin:end]
+            offset = np.int16(lowest + row_scales[row])
+            for j in range(here.size):
+                level = np.int16(np.int16((codes[j] >> 6) & 0x1FE) - offset)
+                level = min(max(level, np.int16(0)), np.int16(_WINDOW - 1))
+                here[j] = np.uint16(np.uint16((begin + j) * _WINDOW) + np.uint16(level))
+            for j in range(here.size):
+                seen[here[j]] += np.int16(1)
+        for j in range(min(_TILE, width - tile)):
+            of_column = seen[j * _WINDOW : (j + 1) * _WINDOW]
+            shifts[tile + j] = _best_shift(of_column, moved[tile + j] * looked / rows, expectations)
+
+
+@kernel
+def _expected(seen: npt.NDArray[np.int16], rates: npt.NDArray[np.int32]) -> int:
+    """Coordinates expected to move, in 65,536ths; those seen are no more than 32 bits of it allow."""
+    total = np.int32(0)
+    for level in range(_WINDOW):
+        total = np.int32(total + np.int32(np.int32(seen[level]) * rates[level]))
+    return int(total)
+
+
+@kernel
+def _best_shift(seen: npt.NDArray[np.int16], moved: float, expectations: Rates) -> int:
+    """The lowest shift under which the levels seen let expect as nearly as can be so many to move as did."""
+    wanted = moved * _UNIT
+    # The higher the shift, the more are expected.
+    low, high = 0, expectations.shape[0] - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _expected(seen, expectations[middle]) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    there = _expected(seen, expectations[low])
+    while low:
+        below = _expected(seen, expectations[low - 1])
+        if abs(below - wanted) > abs(there - wanted):
+            break
+        low, there = low - 1, below
+    return low - MAX_SCALE
 
 
 def fit_scales(
@@ -101,51 +166,30 @@ def fit_scales(
     """
     by_exponent = counts.sum(axis=1)
     still = counts[:, MIDDLE]
-    density = 1 - still.sum() / by_exponent.sum()
     lowest = 2 * int(np.flatnonzero(by_exponent)[-1]) + 2 - _WINDOW
     expectations = _expectations(by_exponent, by_exponent - still, lowest)
 
-    def stride(length: int) -> int:
-        of_line = length * density
-        return max(1, int(of_line / _WANTED), int(min(tokens.size / _SAMPLED, of_line / _NEEDED)))
-
-    seen, moved = np.zeros((rows, _WINDOW), np.int32), np.zeros(rows, np.int64)
-    _count_rows(context, tokens, width, column, stride(width), lowest, seen, moved)
-    row_scales = _fitted(seen, moved, expectations)
+    row_scales, column_scales = np.empty(rows, np.int8), np.empty(width, np.int8)
+    by_row, by_column = np.zeros(rows, np.int32), np.zeros(width, np.int32)
+    _count_moved(tokens, column, by_row, by_column)
+    _fit_rows(context, width, column, lowest, by_row, expectations, row_scales)
+    row_scales = _centred(row_scales)
     # Columns are judged knowing the rows. Rows judged again, knowing the columns, come out much the same.
-    seen, moved = np.zeros((width, _WINDOW), np.int32), np.zeros(width, np.int64)
-    _count_columns(context, tokens, column, row_scales, stride(rows), lowest, seen, moved)
-    return row_scales, _fitted(seen, moved, expectations)
+    _fit_columns(context, column, row_scales, lowest, by_column, expectations, column_scales)
+    return row_scales, _centred(column_scales)
 
 
-def _fitted(seen: npt.NDArray[np.int32], moved: Counts, expectations: npt.NDArray[np.float64]) -> Ints:
-    expected = np.zeros((len(seen), expectations.shape[1]))
-    _sum_up(seen, expectations, expected)
-    shifts = _SHIFTS[np.abs(expected - moved[:, None] * float(_UNIT)).argmin(axis=1)]
+def _centred(shifts: Ints) -> Ints:
     scales: Ints = np.clip(shifts - round(float(shifts.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
     return scales
 
 
-@kernel
-def _sum_up(
-    seen: npt.NDArray[np.int32], expectations: npt.NDArray[np.float64], expected: npt.NDArray[np.float64]
-) -> None:
-    """``expected += seen @ expectations``, without the threads of a linear algebra library."""
-    for line in range(seen.shape[0]):
-        total = expected[line]
-        for level in range(seen.shape[1]):
-            count = np.float64(seen[line, level])
-            if count:
-                for shift in range(total.size):
-                    total[shift] += count * expectations[level, shift]
-
-
-def _expectations(seen: Counts, moved: Counts, lowest: int) -> npt.NDArray[np.float64]:
-    """Rates of moving by level and shift, ``[64, 31]``: a line between those of the exponents that occur."""
+def _expectations(seen: Counts, moved: Counts, lowest: int) -> Rates:
+    """Rates of moving by shift and level: a line between those of the exponents that occur."""
     known = np.flatnonzero(seen)
-    levels = lowest + np.arange(_WINDOW)[:, None] - _SHIFTS
+    levels = lowest + np.arange(_WINDOW) - _SHIFTS[:, None]
     rates = _falling(seen[known].tolist(), moved[known].tolist())
-    return np.rint(np.interp(levels / 2, known, rates) * _UNIT)
+    return np.rint(np.interp(levels / 2, known, rates) * _UNIT).astype(np.int32)
 
 
 def _falling(seen: list[int], moved: list[int]) -> list[float]:

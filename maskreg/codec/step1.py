@@ -13,6 +13,7 @@ import numpy.typing as npt
 from maskreg.codec.base import BLOCK_NUMEL, Codes
 from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_runs, encode_runs
 from maskreg.codec.contexts import MAX_RANK, PLAIN_CLASSES, SIZES, TILE, Contexts, rows_of
+from maskreg.codec.costs import plain_window
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import launcher
 from maskreg.codec.grid import FLAT, Grid
@@ -20,7 +21,7 @@ from maskreg.codec.model import Model, pack_model, side_bits, unpack_model
 from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, spans_of
 from maskreg.codec.scales import fit_scales
 from maskreg.codec.steps import MIDDLE, count_keys, tokens_of
-from maskreg.codec.tables import MAX_TABLES, build_tables, tables_bits
+from maskreg.codec.tables import MAX_TABLES, build_tables
 from maskreg.errors import CorruptError
 from maskreg.jit import is_compiled
 
@@ -194,8 +195,8 @@ class _Encoder:
 
     def _best(self) -> _Plan:
         """The smallest of what exponents alone give and what factors or scales add to them."""
-        plain = Contexts(self._grid, _plain_base(self._counts))
-        bits = tables_bits(_window(self._counts, plain.base // 2))
+        first, bits = plain_window(self._counts, PLAIN_CLASSES)
+        plain = Contexts(self._grid, 2 * first)
         best: _Plan | None = None
         n, width = self._values.size, self._grid.width
         rows = rows_of(self._grid, n)
@@ -223,27 +224,11 @@ class _Encoder:
             counts = np.zeros((contexts.cells, TOKENS), np.int64)
             count_keys(keys, counts)
         else:
-            counts = _window(self._counts, contexts.base // 2)
+            classes = np.clip(np.arange(len(self._counts)) - contexts.base // 2, 0, PLAIN_CLASSES - 1)
+            counts = np.zeros((PLAIN_CLASSES, TOKENS), np.int64)
+            np.add.at(counts, classes, self._counts)
         tables, bits = build_tables(counts, SIZES if contexts.rank else 1)
         return _Plan(Model(contexts, tables), keys, bits + side_bits(contexts))
-
-
-def _plain_base(counts: npt.NDArray[np.int64]) -> int:
-    """Doubled exponent of the first class: the window whose tokens take least."""
-    seen = np.flatnonzero(counts.sum(axis=1))
-    last = max(0, int(seen[-1]) - PLAIN_CLASSES + 2)
-    bases = range(max(0, int(seen[0]) - 1, last - PLAIN_CLASSES), last + 1)
-    return 2 * min(bases or [last], key=lambda base: tables_bits(_window(counts, base)))
-
-
-def _window(counts: npt.NDArray[np.int64], first: int) -> npt.NDArray[np.int64]:
-    """Counts by class, int64 ``[16, 64]``, when the first is of this exponent and all below."""
-    window = np.zeros((PLAIN_CLASSES, counts.shape[1]), np.int64)
-    inner = counts[first : first + PLAIN_CLASSES]
-    window[: len(inner)] = inner
-    window[0] += counts[:first].sum(axis=0)
-    window[-1] += counts[first + PLAIN_CLASSES :].sum(axis=0)
-    return window
 
 
 def _sub_blocks(n: int, bits: float) -> int:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.bits import get_bits, get_gamma, put_bits, put_gamma
+from maskreg.codec.costs import INDEX_BITS, TOKEN_BITS, bits_of, span_of
 from maskreg.codec.rans import SLOTS, TOKENS
 from maskreg.codec.steps import FARTHEST, LITERAL, MIDDLE
 from maskreg.jit import kernel
 
 MAX_TABLES = 32
 """32 decoding tables are 512 KiB: no more than a core's second cache."""
-
-_TOKEN_BITS = 6
-_INDEX_BITS = 5
 
 _RARE = 40_000
 """A token that is rarer than one in this many is given whole: its slot would cost the others more."""
@@ -44,59 +43,78 @@ class Tables:
         return starts
 
 
-_GAMMA_BITS = np.array([2 * (freq + 1).bit_length() - 1 for freq in range(SLOTS + 1)], np.int64)
-
-_LOG_STEPS = 1 << 12
-
-
-def _logarithms() -> npt.NDArray[np.float64]:
-    """Binary logarithms of 1 to 2 in 4,096 steps, rounded to multiples of 2^-40, float64 ``[4097]``.
-
-    In integers, because the last bits of a library's logarithms differ between machines, and an encoder must not. From
-    k to k + 1 a natural logarithm grows by ``2 artanh(1 / (2k + 1))``; three terms of its series are exact to 2^-78.
-    """
-    unit, sums = 1 << 96, [0]
-    for k in range(_LOG_STEPS, 2 * _LOG_STEPS):
-        d = 2 * k + 1
-        sums.append(sums[-1] + unit // d + unit // (3 * d**3) + unit // (5 * d**5))
-    return np.array([((total << 41) // sums[-1] + 1) >> 1 for total in sums]) / 2.0**40
-
-
-_LOGS = _logarithms()
-"""A line between two of them is within 1e-8."""
-
-
 @kernel
-def _log2(count: int) -> float:
-    """The logarithm of ``count >= 1``, several times as fast as the library's."""
-    whole = 0
-    while count >> (whole + 1):
-        whole += 1
-    place = (count - (1 << whole)) / (1 << whole) * _LOG_STEPS
-    step = int(place)
-    return float(whole + _LOGS[step] + (place - step) * (_LOGS[step + 1] - _LOGS[step]))
-
-
-@kernel
-def _bits_of(counts: Counts) -> float:
-    """Bits of the tokens counted, and of a table for them."""
-    total, first, last = 0, -1, 0
-    for token in range(counts.size):
-        if counts[token]:
-            total += counts[token]
-            last = token
-            if first < 0:
-                first = token
-    if total == 0:
-        return 0.0
-    bits = total * _log2(total) + (2 * _TOKEN_BITS + _INDEX_BITS)
+def _bits_of_both(counts: Counts, spans: Counts, one: int, other: int, both: Counts) -> float:
+    """Bits when two groups are one; ``both`` is room to work in."""
+    first, last = min(spans[one, 0], spans[other, 0]), max(spans[one, 1], spans[other, 1])
     for token in range(first, last + 1):
-        count = counts[token]
-        if count:
-            bits += _GAMMA_BITS[max(1, count * SLOTS // total)] - count * _log2(count)
-        else:
-            bits += 1
-    return bits
+        both[token] = counts[one, token] + counts[other, token]
+    return bits_of(both, first, last, spans[one, 2] + spans[other, 2])
+
+
+class _Pairs(NamedTuple):
+    """Pairs of groups on offer, each with the bits lost when they are one."""
+
+    left: Counts
+    right: Counts
+    loss: npt.NDArray[np.float64]
+
+
+@kernel
+def _offer(
+    counts: Counts, spans: Counts, bits: npt.NDArray[np.float64], wide: int, near: bool, pairs: _Pairs
+) -> tuple[int, int]:
+    """List pairs of groups, neighbours alone or all; how many, and the best of them."""
+    both = np.empty(counts.shape[1], np.int64)
+    listed, best = 0, 0
+    for one in range(bits.size):
+        if not spans[one, 2]:
+            continue
+        for other in range(one + 1, min(bits.size, one + wide + 2) if near else bits.size):
+            apart = abs(one // wide - other // wide) > 1 or abs(one % wide - other % wide) > 1
+            if spans[other, 2] and not (near and apart):
+                pairs.left[listed], pairs.right[listed] = one, other
+                pairs.loss[listed] = _bits_of_both(counts, spans, one, other, both) - bits[one] - bits[other]
+                if pairs.loss[listed] < pairs.loss[best]:
+                    best = listed
+                listed += 1
+    return listed, best
+
+
+@kernel
+def _unite(counts: Counts, spans: Counts, bits: npt.NDArray[np.float64], one: int, other: int, loss: float) -> None:
+    """Add group ``other`` to group ``one``."""
+    for token in range(counts.shape[1]):
+        counts[one, token] += counts[other, token]
+    bits[one], bits[other] = bits[one] + bits[other] + loss, 0
+    spans[one, 0], spans[one, 1] = min(spans[one, 0], spans[other, 0]), max(spans[one, 1], spans[other, 1])
+    spans[one, 2], spans[other, 2] = spans[one, 2] + spans[other, 2], 0
+
+
+@kernel
+def _renew(
+    counts: Counts, spans: Counts, bits: npt.NDArray[np.float64], one: int, other: int, pairs: _Pairs, listed: int
+) -> tuple[int, int]:
+    """Pairs after group ``other`` was added to group ``one``; how many, and the best of them."""
+    both = np.empty(counts.shape[1], np.int64)
+    met = np.zeros(bits.size, np.bool_)
+    met[one] = met[other] = True
+    kept, best = 0, 0
+    for pair in range(listed):
+        a, b, lost = pairs.left[pair], pairs.right[pair], pairs.loss[pair]
+        of_left = a in (one, other)
+        if of_left or b in (one, other):
+            third = b if of_left else a
+            if met[third]:
+                continue
+            met[third] = True
+            a, b = one, third
+            lost = _bits_of_both(counts, spans, one, third, both) - bits[one] - bits[third]
+        pairs.left[kept], pairs.right[kept], pairs.loss[kept] = a, b, lost
+        if lost < pairs.loss[best]:
+            best = kept
+        kept += 1
+    return kept, best
 
 
 @kernel
@@ -110,57 +128,28 @@ def _merge(counts: Counts, wide: int, limit: int) -> tuple[npt.NDArray[np.int64]
     """
     cells = counts.shape[0]
     group = np.full(cells, -1, np.int64)
-    bits = np.zeros(cells)
+    bits, spans = np.zeros(cells), np.zeros((cells, 3), np.int64)
     used = 0
     for cell in range(cells):
-        bits[cell] = _bits_of(counts[cell])
-        if bits[cell] > 0:
+        span_of(counts[cell], spans[cell])
+        first, last, total = spans[cell]
+        bits[cell] = bits_of(counts[cell], first, last, total)
+        if total:
             group[cell] = cell
             used += 1
-    both = np.empty(counts.shape[1], np.int64)
+    most = used * (used - 1) // 2 + 1
+    pairs = _Pairs(np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most))
     for stage in range(2):
-        left, right = np.empty(cells * cells, np.int64), np.empty(cells * cells, np.int64)
-        loss = np.empty(cells * cells)
-        listed = np.zeros((cells, cells), np.bool_)
-        pairs = 0
-        for one in range(cells):
-            for other in range(one + 1, cells):
-                near = abs(one // wide - other // wide) <= 1 and abs(one % wide - other % wide) <= 1
-                if group[one] == one and group[other] == other and (near or stage == 1):
-                    left[pairs], right[pairs] = one, other
-                    both[:] = counts[one] + counts[other]
-                    loss[pairs] = _bits_of(both) - bits[one] - bits[other]
-                    pairs += 1
-        while pairs:
-            best = 0
-            for pair in range(pairs):
-                if loss[pair] < loss[best]:
-                    best = pair
-            # Too many groups are merged at a loss, but not before all pairs are on offer.
-            if loss[best] >= 0 and (stage == 0 or used <= limit):
-                break
-            one, other = left[best], right[best]
-            counts[one] += counts[other]
-            bits[one], bits[other] = bits[one] + bits[other] + loss[best], 0
+        listed, best = _offer(counts, spans, bits, wide, stage == 0, pairs)
+        # Too many groups are merged at a loss, but not before all pairs are on offer.
+        while listed and (pairs.loss[best] < 0 or (stage == 1 and used > limit)):
+            one, other = pairs.left[best], pairs.right[best]
+            _unite(counts, spans, bits, one, other, pairs.loss[best])
             used -= 1
             for cell in range(cells):
                 if group[cell] == other:
                     group[cell] = one
-            listed[one, :] = False
-            kept = 0
-            for pair in range(pairs):
-                a, b, lost = left[pair], right[pair], loss[pair]
-                if a in (one, other) or b in (one, other):
-                    third = b if a in (one, other) else a
-                    if third in (one, other) or listed[one, third]:
-                        continue
-                    listed[one, third] = True
-                    a, b = one, third
-                    both[:] = counts[one] + counts[third]
-                    lost = _bits_of(both) - bits[one] - bits[third]
-                left[kept], right[kept], loss[kept] = a, b, lost
-                kept += 1
-            pairs = kept
+            listed, best = _renew(counts, spans, bits, one, other, pairs, listed)
     return group, bits.sum()
 
 
@@ -194,15 +183,6 @@ def _normalise(counts: Counts, freqs: npt.NDArray[np.uint16]) -> None:
     freqs[most] += np.uint16(left)
 
 
-@kernel
-def tables_bits(counts: Counts) -> float:
-    """About what :func:`build_tables` comes to, in a fraction of the time: when each cell has its own table."""
-    bits = 0.0
-    for cell in range(counts.shape[0]):
-        bits += _bits_of(counts[cell])
-    return bits
-
-
 def build_tables(counts: Counts, wide: int) -> tuple[Tables, float]:
     """Tables for cells, and the bits that tokens and tables take together (without extra bits of far steps).
 
@@ -210,17 +190,30 @@ def build_tables(counts: Counts, wide: int) -> tuple[Tables, float]:
         counts: int64 ``[cells, 64]``, tokens by cell.
         wide: cells in a row of the grid of cells: neighbours are alike.
     """
-    merged = counts.copy()
-    group, bits = _merge(merged, wide, MAX_TABLES)
-    kept = np.unique(group[group >= 0])
-    freqs = np.zeros((len(kept), TOKENS), np.uint16)
-    for row, cell in enumerate(kept):
-        _normalise(merged[cell], freqs[row])
-    # An empty cell repeats the table before it, which costs one bit.
-    numbers = np.searchsorted(kept, group)
-    last = np.maximum.accumulate(np.where(group >= 0, np.arange(len(group)), -1))
-    of_cell = np.where(last >= 0, numbers[last], 0).astype(np.uint8)
-    return Tables(of_cell, freqs), bits
+    of_cell, freqs = np.zeros(len(counts), np.uint8), np.zeros((MAX_TABLES, counts.shape[1]), np.uint16)
+    used, bits = _build(counts.copy(), wide, of_cell, freqs)
+    return Tables(of_cell, freqs[:used]), bits
+
+
+@kernel
+def _build(
+    counts: Counts, wide: int, of_cell: npt.NDArray[np.uint8], freqs: npt.NDArray[np.uint16]
+) -> tuple[int, float]:
+    """Fill the tables and say how many there are, and the bits of all; counts become those of groups."""
+    group, bits = _merge(counts, wide, MAX_TABLES)
+    used, numbers = 0, np.zeros(group.size, np.uint8)
+    for cell in range(group.size):
+        if group[cell] == cell:
+            _normalise(counts[cell], freqs[used])
+            numbers[cell] = used
+            used += 1
+    before = np.uint8(0)
+    for cell in range(group.size):
+        # An empty cell repeats the table before it, which costs one bit.
+        if group[cell] >= 0:
+            before = numbers[group[cell]]
+        of_cell[cell] = before
+    return used, bits
 
 
 @kernel
@@ -229,7 +222,7 @@ def _pack(bits: Bits, at: int, of_cell: npt.NDArray[np.uint8], freqs: npt.NDArra
     for table in of_cell:
         at = put_bits(bits, at, int(table == before), 1)
         if table != before:
-            at = put_bits(bits, at, int(table), _INDEX_BITS)
+            at = put_bits(bits, at, int(table), INDEX_BITS)
         before = int(table)
     for row in range(freqs.shape[0]):
         first, last = -1, 0
@@ -238,8 +231,8 @@ def _pack(bits: Bits, at: int, of_cell: npt.NDArray[np.uint8], freqs: npt.NDArra
                 last = token
                 if first < 0:
                     first = token
-        at = put_bits(bits, at, first, _TOKEN_BITS)
-        at = put_bits(bits, at, last, _TOKEN_BITS)
+        at = put_bits(bits, at, first, TOKEN_BITS)
+        at = put_bits(bits, at, last, TOKEN_BITS)
         for token in range(first, last + 1):
             at = put_gamma(bits, at, int(freqs[row, token]))
     return at
@@ -257,14 +250,14 @@ def _unpack(bits: Bits, at: int, of_cell: npt.NDArray[np.uint8], freqs: npt.NDAr
         same = get_bits(bits, at, 1)
         at += 1
         if not same:
-            before = get_bits(bits, at, _INDEX_BITS)
-            at += _INDEX_BITS
+            before = get_bits(bits, at, INDEX_BITS)
+            at += INDEX_BITS
         if before >= freqs.shape[0]:
             return -1
         of_cell[cell] = np.uint8(before)
     for row in range(freqs.shape[0]):
-        first, last = get_bits(bits, at, _TOKEN_BITS), get_bits(bits, at + _TOKEN_BITS, _TOKEN_BITS)
-        at += 2 * _TOKEN_BITS
+        first, last = get_bits(bits, at, TOKEN_BITS), get_bits(bits, at + TOKEN_BITS, TOKEN_BITS)
+        at += 2 * TOKEN_BITS
         total = 0
         for token in range(first, last + 1):
             freq, at = get_gamma(bits, at, SLOTS)

@@ -5,9 +5,10 @@ import numpy.typing as npt
 import pytest
 
 from maskreg.codec.contexts import MAX_FACTOR
-from maskreg.codec.factors import COMPONENTS, fit_factors, levels_of_tokens, size_bounds
+from maskreg.codec.factors import fit_factors, levels_of_tokens, size_bounds
 from maskreg.codec.rans import TOKENS
 from maskreg.codec.steps import LITERAL, MIDDLE, tokens_of
+from maskreg.codec.subspace import COMPONENTS
 from tests.codec.samples import codes
 
 Codes = npt.NDArray[np.uint16]
@@ -79,11 +80,14 @@ def test_the_same_update_has_the_same_factors() -> None:
 
 def test_levels_follow_the_change_of_the_number() -> None:
     counts = np.zeros((256, TOKENS), np.int64)
-    counts[120, MIDDLE + 1], counts[120, MIDDLE - 1], counts[121, MIDDLE], counts[119, LITERAL] = 90, 90, 500, 9
+    counts[120, [MIDDLE + 1, MIDDLE - 1]], counts[121, MIDDLE], counts[119, LITERAL] = 90, 500, 9
+    counts[[121, 119, 110], MIDDLE + 1] = counts[120, MIDDLE + 17] = counts[119, MIDDLE - 3] = counts[255] = 1
     levels = levels_of_tokens(counts)
     assert levels[120, MIDDLE + 1] == 2 and levels[120, MIDDLE - 1] == -2
     assert levels[121, MIDDLE + 1] == 3 and levels[119, MIDDLE + 1] == 1 and levels[110, MIDDLE + 1] == 0
+    assert levels[120, MIDDLE + 17] == 3 and levels[119, MIDDLE - 3] == -3 and levels[121, MIDDLE + 2] == 0
     assert not levels[:, [MIDDLE, LITERAL]].any() and not levels[255].any()
+    assert np.array_equal(levels[256:], -levels[:256])
     assert not levels_of_tokens(np.zeros((256, TOKENS), np.int64)).any()
 
 

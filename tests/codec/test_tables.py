@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maskreg.codec.costs import LOGS, bits_of, plain_window
 from maskreg.codec.rans import SLOTS, TOKENS
 from maskreg.codec.steps import FARTHEST, LITERAL, MIDDLE
-from maskreg.codec.tables import _LOGS, MAX_TABLES, Tables, build_tables, pack_tables, unpack_tables
+from maskreg.codec.tables import MAX_TABLES, Tables, build_tables, pack_tables, unpack_tables
 
 Counts = npt.NDArray[np.int64]
 
@@ -44,7 +45,34 @@ def test_every_counted_token_can_be_coded(shape: tuple[int, int], seed: int, lar
 def test_logarithms_are_the_nearest_multiples_on_every_machine() -> None:
     with localcontext(prec=40):
         exact = [(1 + Decimal(step) / 4_096).ln() / Decimal(2).ln() * 2**40 for step in range(4_097)]
-        assert [int(log * 2**40) for log in _LOGS] == [int(log.to_integral_value()) for log in exact]
+        assert [int(log * 2**40) for log in LOGS] == [int(log.to_integral_value()) for log in exact]
+
+
+def window(counts: Counts, first: int) -> Counts:
+    """Counts of 16 classes: the first is of this exponent and all below, the last of all that are left."""
+    classes = counts[first : first + 16].copy()
+    classes[0] += counts[:first].sum(axis=0)
+    classes[-1] += counts[first + 16 :].sum(axis=0)
+    return classes
+
+
+@pytest.mark.parametrize(("lowest", "highest"), [(90, 126), (100, 114), (120, 120), (0, 30), (3, 5), (225, 254)])
+def test_the_window_is_where_tokens_take_least(lowest: int, highest: int) -> None:
+    counts = np.zeros((256, TOKENS), np.int64)
+    counts[lowest : highest + 1] = counted(highest + 1 - lowest, lowest, 1e4)
+    counts[[lowest, highest], MIDDLE] += 1
+    first, bits = plain_window(counts, 16)
+    assert 0 <= first <= 240
+    # A window of one class for each cell: what tokens take does not depend on how its cells are numbered.
+    others = range(max(0, lowest - 1), max(1, highest - 13))
+    assert all(bits <= sum(one_table(row) for row in window(counts, other)) + 1e-6 for other in others)
+    assert bits == pytest.approx(sum(one_table(row) for row in window(counts, first)))
+
+
+def one_table(row: npt.NDArray[np.int64]) -> float:
+    """Bits of tokens that have a table of their own."""
+    span = np.flatnonzero(row)
+    return bits_of(row, span[0], span[-1], row.sum()) if span.size else 0.0
 
 
 def test_no_token_is_lost_when_cells_share_a_table() -> None:
