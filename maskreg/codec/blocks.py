@@ -29,7 +29,8 @@ from maskreg.codec.steps import (
     extra_bits,
     find_far,
 )
-from maskreg.codec.vector import AVAILABLE, PERMUTATIONS, look_up_vectors, step_applier, vector_decoder
+from maskreg.codec.vector import AVAILABLE
+from maskreg.codec.vector_decode import PERMUTATIONS, look_up_vectors, step_applier, vector_decoder
 from maskreg.codec.vector_encode import PACKINGS, vector_encoder
 from maskreg.jit import kernel
 
