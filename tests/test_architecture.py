@@ -24,7 +24,7 @@ ORDER = [
     {"digest"},
     {"ref", "settings", "checkpoint"},
     {"mask"},
-    {"compare", "codec", "store", "patch"},
+    {"analysis", "compare", "codec", "store", "patch"},
     {"artifact"},
     {"catalog"},
     {"registry"},
@@ -59,7 +59,7 @@ HOMES = {
 }
 """The only rooms that may import these; whatever is not here may be imported anywhere."""
 
-PORTABLE = ["mask", "compare", "codec", "patch"]
+PORTABLE = ["mask", "analysis", "compare", "codec", "patch"]
 """Rooms that run wherever numpy and torch are."""
 
 NOT_PORTABLE = {"zarr", "boto3", "sqlalchemy", "pydantic"}

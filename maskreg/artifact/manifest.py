@@ -129,6 +129,7 @@ class Manifest(_Model):
         source: the checkpoint that it is applied to.
         target: the checkpoint that it gives.
         parents: digests of artifacts that it was derived from.
+        recipe: how it was derived: a baseline's kind and seed, or an operation on masks; None for a comparison.
         parts: by part name.
         objects: every object but the manifest itself, in key order.
     """
@@ -141,6 +142,7 @@ class Manifest(_Model):
     source: Side
     target: Side
     parents: tuple[Sha256, ...] = ()
+    recipe: dict[str, Any] | None = None
     totals: Totals
     parts: dict[PartName, Part]
     objects: tuple[Object, ...]
@@ -200,7 +202,10 @@ class Tensor(_Model):
 
 def dump_manifest(manifest: Manifest) -> bytes:
     """Canonical bytes of a manifest; their sha256 is the artifact's digest."""
-    return canonical(manifest.model_dump(mode="json", by_alias=True))
+    fields = manifest.model_dump(mode="json", by_alias=True)
+    if manifest.recipe is None:
+        del fields["recipe"]
+    return canonical(fields)
 
 
 def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manifest:

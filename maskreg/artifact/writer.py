@@ -7,11 +7,11 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -247,6 +247,7 @@ class ArtifactWriter:
         target: Side,
         codec: str,
         parents: Sequence[Digest] = (),
+        recipe: Mapping[str, Any] | None = None,
     ) -> Digest:
         """Write the manifest and move the artifact to its place.
 
@@ -271,6 +272,7 @@ class ArtifactWriter:
             source=source,
             target=target,
             parents=tuple(str(p) for p in parents),
+            recipe=None if recipe is None else dict(recipe),
             totals=totals_of(self.tensors),
             parts={p: _part(p, objects, "bits" if p == "mask" else codec) for p in PARTS if p in self._parts},
             objects=objects,
