@@ -27,6 +27,7 @@ COMMANDS = {
     "pull": "pull",
     "push": "push",
     "apply": "apply",
+    "combine": "combine",
     "list": "list",
     "show": "show",
     "tag": "tag",
