@@ -28,6 +28,7 @@ COMMANDS = {
     "push": "push",
     "apply": "apply",
     "combine": "combine",
+    "report": "report",
     "list": "list",
     "show": "show",
     "tag": "tag",

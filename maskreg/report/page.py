@@ -1,0 +1,87 @@
+"""The page: one HTML file that needs no network and no script."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from markupsafe import Markup
+
+import maskreg
+from maskreg.analysis.evidence import STRATA
+from maskreg.analysis.verdict import NAMES, RULE
+from maskreg.report import words
+from maskreg.report.bars import overlap_bars
+from maskreg.report.curve import curve
+from maskreg.report.heat import heat_map
+from maskreg.report.pictures import Plot, inline
+from maskreg.report.theme import THEMES
+
+if TYPE_CHECKING:
+    from maskreg.report.findings import Findings
+
+
+MOST_OUTSIDE = 30
+"""Tensors outside the layers that are listed by name, the largest first."""
+
+
+def plots_of(found: Findings) -> dict[str, Plot]:
+    """Every plot that the findings have something for, by name."""
+    plots = []
+    if found.grid.cells:
+        layers, modules = len(found.grid.layers), len(found.grid.modules)
+        alt = f"Heat map of the density of {modules} modules in {layers} layers."
+        plots.append(Plot("density", "Density by layer and module, in percent", alt, partial(heat_map, found.grid)))
+    if found.exponents is not None and found.exponents.members.any():
+        alt = "Density of the mask by exponent of the source's weights, beside what rounding alone would move."
+        plots.append(Plot("exponents", "Density by magnitude", alt, partial(curve, found.exponents)))
+    for number, against in enumerate(found.against, start=1):
+        if against.comparison.whole.table.most:
+            alt = f"Overlap with {against.name}, beside every null's expectation and the maximum."
+            title = "What the two masks share"
+            draw = partial(overlap_bars, against.comparison.whole)
+            plots.append(Plot(f"overlap-{number}", title, alt, draw))
+    return {plot.name: plot for plot in plots}
+
+
+def page(found: Findings) -> str:
+    """The whole page as HTML. Whatever comes from artifacts is escaped."""
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"percent": words.percent, "number": words.number}
+    template = environment.from_string((files("maskreg.report") / "page.html.j2").read_text(encoding="utf-8"))
+    mark, sentence = words.answer(found)
+    return template.render(
+        found=found,
+        manifest=found.manifest,
+        totals=found.manifest.totals,
+        mark=mark,
+        sentence=sentence,
+        rule=RULE,
+        plots={name: _drawn(plot) for name, plot in plots_of(found).items()},
+        nulls=NAMES,
+        outside=sorted(found.grid.outside.items(), key=lambda item: -item[1].numel)[:MOST_OUTSIDE],
+        strata=STRATA,
+        definitions=words.DEFINITIONS,
+        card=_said(found),
+        version=maskreg.__version__,
+    )
+
+
+def _drawn(plot: Plot) -> dict[str, Any]:
+    # Matplotlib escapes the texts of its pictures; tests hold it to that.
+    pictures = Markup("\n").join(Markup(inline(plot, theme)) for theme in THEMES)
+    return {"name": plot.name, "title": plot.title, "alt": plot.alt, "pictures": pictures}
+
+
+def _said(found: Findings) -> dict[str, str]:
+    said = {key: value for key, value in asdict(found.card).items() if isinstance(value, str) and value}
+    return {**said, **dict(sorted(found.card.meta.items()))}
