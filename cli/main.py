@@ -31,6 +31,7 @@ COMMANDS = {
     "report": "report",
     "list": "list",
     "show": "show",
+    "compare": "compare",
     "tag": "tag",
     "annotate": "annotate",
     "rm": "rm",

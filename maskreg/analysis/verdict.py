@@ -15,15 +15,15 @@ RULE = (
 )
 """The rule behind every answer."""
 
-NAMES = {
+_NAMES = {
     GLOBAL: "uniform random",
     PER_TENSOR: "random per tensor",
     MATCHED: "exponent-matched random",
     ROUNDING: "rounding alone in both",
-    ROUNDING_A: "rounding alone in A",
-    ROUNDING_B: "rounding alone in B",
+    ROUNDING_A: "rounding alone in {}",
+    ROUNDING_B: "rounding alone in {}",
 }
-"""What the nulls are called in a sentence."""
+_ONE_SIDED = {ROUNDING_A: 0, ROUNDING_B: 1}
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,18 @@ class Verdict:
     sentence: str
 
 
-def verdict(figures: Figures) -> Verdict:
-    """Answer from the figures of a comparison."""
+def name_of(null: str, masks: tuple[str, str] = ("A", "B")) -> str:
+    """What a null is called in a sentence about these two masks."""
+    return _NAMES[null].format(masks[_ONE_SIDED.get(null, 0)])
+
+
+def verdict(figures: Figures, masks: tuple[str, str] = ("A", "B")) -> Verdict:
+    """Answer from the figures of a comparison.
+
+    Args:
+        figures: of everything that was compared.
+        masks: what the two are called.
+    """
     table = figures.table
     if not table.most or table.most == max(0, table.a + table.b - table.numel):
         return Verdict(
@@ -55,11 +65,13 @@ def verdict(figures: Figures) -> Verdict:
     # Sums of floats lose a little, also where chance has no spread.
     more = table.both - expected > max(DEVIATIONS * sd, 1e-9 * expected)
     asked = "rounding" if figures.nulls[ROUNDING].expected is not None or null == MATCHED else "chance"
-    size = "-" if found.ratio is None else f"{found.ratio:.3g}"
-    left = "" if found.headroom is None else f", {100 * found.headroom:.3g} % of the headroom"
+    size = "-" if found.ratio is None else f"{found.ratio:#.3g}"
+    left = "" if found.headroom is None else f", {100 * found.headroom:#.3g} % of the headroom"
     answer = "Yes" if more else "No"
     than = "more than" if more else "not more than"
-    sentence = f"{answer}: the overlap is {than} {asked}: {size} times what {NAMES[null]} expects{left} ({RULE})."
+    sentence = (
+        f"{answer}: the overlap is {than} {asked}: {size} times what {name_of(null, masks)} expects{left} ({RULE})."
+    )
     if asked == "chance":
         sentence += " Whether it is more than rounding cannot be said without the source."
     return Verdict(more, null, sentence)
