@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from maskreg.analysis.evidence import Figures
-from maskreg.analysis.verdict import NAMES
+from maskreg.analysis.verdict import name_of
 from maskreg.report.theme import Theme
 
 WIDTH = 9.0
@@ -18,7 +18,7 @@ def overlap_bars(figures: Figures, theme: Theme) -> Figure:
     The whole width is the maximum: the smaller mask lies in the larger.
     """
     most = figures.table.most
-    nulls = [(NAMES[name], found.expected) for name, found in figures.nulls.items() if found.expected is not None]
+    nulls = [(name_of(name), found.expected) for name, found in figures.nulls.items() if found.expected is not None]
     rows = [("observed", figures.table.both / most), *((label, expected / most) for label, expected in nulls)]
     figure = Figure(figsize=(WIDTH, 1.1 + 0.34 * len(rows)), layout="constrained")
     axes = figure.add_subplot()

@@ -50,7 +50,7 @@ def curve(found: ByExponent, theme: Theme) -> Figure:
     ticks = [place for place in range(first - BIAS, last - BIAS + 1) if (place - last + BIAS) % step == 0]
     below.set_xticks(ticks, [_power(place) for place in ticks])
     for axes in panels:
-        axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+        axes.yaxis.set_major_formatter(PercentFormatter(1))
         axes.grid(axis="y", linewidth=0.7)
         axes.set_axisbelow(True)
     figure.align_ylabels()

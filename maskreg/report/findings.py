@@ -42,12 +42,15 @@ class Against:
         card: what they say about it.
         comparison: the figures.
         verdict: what they amount to.
+        independent: it was made by a run of its own. What a baseline, a combination or the mask itself shares with the
+            mask says nothing of rounding.
     """
 
     name: str
     card: Card
     comparison: Comparison
     verdict: Verdict
+    independent: bool
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ def gather(
     for other in others:
         pair = (mask.artifact, other.artifact)
         found = contrast(pair, source, allow_different=allow_different, progress=progress, jobs=jobs).pairs[0]
-        against.append(Against(other.name, other.card, found, verdict(found.whole)))
+        says = verdict(found.whole, (mask.name, other.name))
+        against.append(Against(other.name, other.card, found, says, _independent(mask.artifact, other.artifact)))
     return Findings(
         mask.name,
         mask.artifact.digest,
@@ -113,3 +117,8 @@ def gather(
         exponents,
         tuple(against),
     )
+
+
+def _independent(mask: Artifact, other: Artifact) -> bool:
+    derived = other.manifest.kind == "baseline" or other.manifest.recipe is not None
+    return not derived and str(other.digest) not in (str(mask.digest), *mask.manifest.parents)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 import maskreg
 from maskreg.analysis.evidence import STRATA
-from maskreg.analysis.verdict import NAMES, RULE
+from maskreg.analysis.verdict import RULE, name_of
 from maskreg.report import words
 from maskreg.report.bars import overlap_bars
 from maskreg.report.curve import curve
@@ -67,7 +67,7 @@ def page(found: Findings) -> str:
         sentence=sentence,
         rule=RULE,
         plots={name: _drawn(plot) for name, plot in plots_of(found).items()},
-        nulls=NAMES,
+        name_of=name_of,
         outside=sorted(found.grid.outside.items(), key=lambda item: -item[1].numel)[:MOST_OUTSIDE],
         strata=STRATA,
         definitions=words.DEFINITIONS,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from maskreg.analysis.definitions import DEFINITIONS as COMPARED
-from maskreg.report.findings import Findings
+from maskreg.analysis.evidence import MATCHED, ROUNDING
+from maskreg.report.findings import Against, Findings
 
 DEFINITIONS = {
     "density": "Coordinates of a group that moved, over its coordinates: nnz / numel.",
@@ -35,19 +36,28 @@ MORE, NOT_MORE, OPEN = "more", "not-more", "open"
 
 def answer(found: Findings) -> tuple[str, str]:
     """The mark, and the headline sentence."""
-    settled = [against.verdict.more for against in found.against if against.verdict.more is not None]
-    if not found.against:
+    asked = [against for against in found.against if against.independent]
+    settled = [against for against in asked if mark_of(against) != OPEN]
+    if not asked:
         return OPEN, (
             "One mask alone cannot tell: any small update moves small weights, because bf16 rounds. Whether the choice "
-            "among weights of one magnitude is more than noise shows against a second run: add --against."
+            "among weights of one magnitude is more than noise shows against a mask of another run: add --against."
         )
     if not settled:
-        return OPEN, "The masks at hand cannot tell."
-    yes = sum(settled)
-    mark = MORE if yes == len(settled) else NOT_MORE if not yes else OPEN
-    if len(settled) == 1:
-        return mark, next(a.verdict.sentence for a in found.against if a.verdict.more is not None)
-    return mark, f"The overlap is more than chance against {yes} of {len(settled)} masks; see each below."
+        return OPEN, asked[0].verdict.sentence
+    if len(asked) == 1:
+        return mark_of(asked[0]), asked[0].verdict.sentence
+    yes = sum(mark_of(against) == MORE for against in settled)
+    mark = MORE if yes == len(asked) else NOT_MORE if not yes and len(settled) == len(asked) else OPEN
+    return mark, f"The overlap is more than rounding against {yes} of {len(asked)} masks of other runs; see each below."
+
+
+def mark_of(against: Against) -> str:
+    """What one comparison settles. More than chance alone settles nothing: rounding is more than chance, too."""
+    nulls, more = against.comparison.whole.nulls, against.verdict.more
+    if more is None or (more and all(nulls[name].expected is None for name in (MATCHED, ROUNDING))):
+        return OPEN
+    return MORE if more else NOT_MORE
 
 
 def percent(share: float | None, digits: int = 1) -> str:
