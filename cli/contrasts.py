@@ -209,11 +209,13 @@ def _letter(number: int) -> str:
 
 
 def _three(value: float | None) -> str:
-    return "-" if value is None else f"{value:#.3g}".rstrip(".")
+    from maskreg.analysis.verdict import three
+
+    return "-" if value is None else three(value)
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:#.3g}".rstrip(".") + " %"
+    return "-" if value is None else f"{_three(100 * value)} %"
 
 
 def _whole(value: float | None) -> str:

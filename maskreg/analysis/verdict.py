@@ -65,8 +65,8 @@ def verdict(figures: Figures, masks: tuple[str, str] = ("A", "B")) -> Verdict:
     # Sums of floats lose a little, also where chance has no spread.
     more = table.both - expected > max(DEVIATIONS * sd, 1e-9 * expected)
     asked = "rounding" if figures.nulls[ROUNDING].expected is not None or null == MATCHED else "chance"
-    size = "-" if found.ratio is None else f"{found.ratio:#.3g}"
-    left = "" if found.headroom is None else f", {100 * found.headroom:#.3g} % of the headroom"
+    size = "-" if found.ratio is None else three(found.ratio)
+    left = "" if found.headroom is None else f", {three(100 * found.headroom)} % of the headroom"
     answer = "Yes" if more else "No"
     than = "more than" if more else "not more than"
     sentence = (
@@ -75,3 +75,8 @@ def verdict(figures: Figures, masks: tuple[str, str] = ("A", "B")) -> Verdict:
     if asked == "chance":
         sentence += " Whether it is more than rounding cannot be said without the source."
     return Verdict(more, null, sentence)
+
+
+def three(value: float) -> str:
+    """A number with three significant digits."""
+    return f"{value:#.3g}".rstrip(".")
