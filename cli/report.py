@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+import maskreg
 from maskreg.errors import NotFoundError
 from maskreg.ref import Card, Ref
 
@@ -76,7 +77,7 @@ def command(
                 return gather(mask, others, checkpoint, allow_different=allow_different, progress=progress)
 
             found = _with_source(output, here, mask, source, download, run)
-        file.write(page(found).encode())
+        file.write(page(found, maskreg.__version__).encode())
     drawn = export(list(plots_of(found).values()), plots) if plots else []
     mark, sentence = answer(found)
     if output.json:

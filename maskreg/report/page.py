@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-import maskreg
 from maskreg.analysis.evidence import STRATA
 from maskreg.analysis.verdict import RULE, name_of
 from maskreg.report import words
@@ -47,8 +46,13 @@ def plots_of(found: Findings) -> dict[str, Plot]:
     return {plot.name: plot for plot in plots}
 
 
-def page(found: Findings) -> str:
-    """The whole page as HTML. Whatever comes from artifacts is escaped."""
+def page(found: Findings, version: str) -> str:
+    """The whole page as HTML. Whatever comes from artifacts is escaped.
+
+    Args:
+        found: what it says.
+        version: of the program that says it.
+    """
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -72,7 +76,7 @@ def page(found: Findings) -> str:
         strata=STRATA,
         definitions=words.DEFINITIONS,
         card=_said(found),
-        version=maskreg.__version__,
+        version=version,
     )
 
 

@@ -17,7 +17,7 @@ GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}
 @pytest.fixture
 def path(found: Findings, tmp_path: Path) -> Path:
     place = tmp_path / "report.html"
-    place.write_text(page(found), encoding="utf-8")
+    place.write_text(page(found, "1.2.3"), encoding="utf-8")
     return place
 
 

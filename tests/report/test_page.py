@@ -50,18 +50,18 @@ class Parsed(HTMLParser):
 
 
 def test_it_needs_nothing_but_itself(found: Findings) -> None:
-    parsed = Parsed(page(found))
+    parsed = Parsed(page(found, "1.2.3"))
     assert not {tag for tag, _ in parsed.tags} & {"script", "iframe", "object", "embed", "img", "base", "form"}
     addresses = [a for name in ("href", "src", "srcset", "xlink:href", "action") for a in parsed.all(name)]
     assert addresses
     assert [a for a in addresses if not a.startswith(("#", "data:"))] == []
-    styles = "".join(parsed.all("style")) + page(found)
+    styles = "".join(parsed.all("style")) + page(found, "1.2.3")
     assert not re.search(r"@import|url\((?!#)", styles)
     assert not [key for _, attributes in parsed.tags for key in attributes if key.startswith("on")]
 
 
 def test_identifiers_are_unique_and_every_link_leads_somewhere(found: Findings) -> None:
-    html = page(found)
+    html = page(found, "1.2.3")
     parsed = Parsed(html)
     ids = parsed.all("id")
     assert len(ids) == len(set(ids))
@@ -73,7 +73,7 @@ def test_identifiers_are_unique_and_every_link_leads_somewhere(found: Findings) 
 
 
 def test_every_figure_has_a_definition(found: Findings) -> None:
-    links = {a for a in Parsed(page(found)).all("href") if a.startswith("#")}
+    links = {a for a in Parsed(page(found, "1.2.3")).all("href") if a.startswith("#")}
     nulls = {f"#{name}" for name in found.against[0].comparison.whole.nulls}
     figures = {"#density", "#rule", "#lift", "#lift_max", "#headroom", "#coverage", "#jaccard", "#phi", "#odds_ratio"}
     more = {"#mantel-haenszel", "#ffn-energy", "#ffn-density", "#ffn-share", "#ffn-lift", "#elsewhere", "#by-exponent"}
@@ -81,7 +81,7 @@ def test_every_figure_has_a_definition(found: Findings) -> None:
 
 
 def test_what_comes_from_artifacts_is_text(found: Findings) -> None:
-    html = page(found)
+    html = page(found, "1.2.3")
     assert "<script" not in html
     texts = "".join(Parsed(html).texts)
     assert f"{EVIL}.weight" in texts  # in the table of what is outside the layers
@@ -89,7 +89,7 @@ def test_what_comes_from_artifacts_is_text(found: Findings) -> None:
 
 
 def test_the_figures_of_the_artifact_are_on_it(found: Findings) -> None:
-    texts = " ".join(" ".join(Parsed(page(found)).texts).split())
+    texts = " ".join(" ".join(Parsed(page(found, "1.2.3")).texts).split())
     assert str(found.digest) in texts
     assert found.manifest.source.root in texts
     assert f"{found.manifest.totals.nnz:,} of {found.manifest.totals.numel:,} coordinates" in texts
@@ -99,14 +99,14 @@ def test_the_figures_of_the_artifact_are_on_it(found: Findings) -> None:
 
 
 def test_the_same_findings_give_the_same_bytes(found: Findings) -> None:
-    assert page(found) == page(found)
-    assert not re.search(r"20\d\d-\d\d-\d\d", page(found))
+    assert page(found, "1.2.3") == page(found, "1.2.3")
+    assert not re.search(r"20\d\d-\d\d-\d\d", page(found, "1.2.3"))
 
 
 def test_without_a_source_it_says_what_is_missing(masks: tuple[Named, Named]) -> None:
     found = gather(masks[0], masks[1:])
     assert set(plots_of(found)) == {"density", "overlap-1"}
-    texts = " ".join(Parsed(page(found)).texts)
+    texts = " ".join(Parsed(page(found, "1.2.3")).texts)
     assert "The source was not at hand" in texts
     assert "undefined: the source checkpoint is not at hand" in texts
 
@@ -114,7 +114,7 @@ def test_without_a_source_it_says_what_is_missing(masks: tuple[Named, Named]) ->
 def test_a_mask_alone(masks: tuple[Named, Named]) -> None:
     found = gather(masks[0])
     assert set(plots_of(found)) == {"density"}
-    assert "One mask alone cannot tell" in " ".join(Parsed(page(found)).texts)
+    assert "One mask alone cannot tell" in " ".join(Parsed(page(found, "1.2.3")).texts)
 
 
 def test_masks_of_nothing_have_no_overlap_to_draw(found: Findings, masks: tuple[Named, Named], tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_masks_of_nothing_have_no_overlap_to_draw(found: Findings, masks: tuple[
     nothing = Named("nothing", Artifact.open(FileStore(tmp_path), digest), Card())
     made = gather(nothing, masks[:1])
     assert "overlap-1" not in plots_of(made)
-    assert "undefined" in page(made)
+    assert "undefined" in page(made, "1.2.3")
     ET.fromstring(svg(plots_of(made)["density"], LIGHT))
 
 
@@ -178,7 +178,7 @@ def test_a_large_model_still_fits(found: Findings) -> None:
     large = dataclasses.replace(found, grid=Grid(layers, modules, cells, outside))
     drawn = ET.fromstring(svg(plots_of(large)["density"], LIGHT))
     assert float(drawn.attrib["height"].removesuffix("pt")) <= 11 * 72
-    html = page(large)
+    html = page(large, "1.2.3")
     assert "70 smaller tensors are left out here" in html
     assert "tensor99" in html
     assert len(html) < 4_000_000
@@ -194,7 +194,7 @@ def test_what_draws_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_plot_says_what_it_shows(found: Findings) -> None:
-    parsed = Parsed(page(found))
+    parsed = Parsed(page(found, "1.2.3"))
     drawn = [attributes for tag, attributes in parsed.tags if tag == "svg"]
     assert len(drawn) == 2 * len(plots_of(found))
     assert all(attributes["role"] == "img" for attributes in drawn)
