@@ -78,7 +78,11 @@ def command(
 
     here = local()
     masks = [here.resolve(ref) for ref in refs]
-    artifacts = [here.artifact(mask.digest) for mask in masks]
+    artifacts = []
+    for mask in masks:
+        output.ref = str(mask.ref)
+        artifacts.append(here.artifact(mask.digest))
+        artifacts[-1].require("mask")
 
     with output.progress() as progress:
 
@@ -105,10 +109,10 @@ def command(
         output.document(described(masks, artifacts, found, kept))
     else:
         output.data(text(masks, artifacts, found, by))
-        for note in notes:
-            output.note(f"note: {note}")
         for measurement in kept:
             output.note(f"recorded {measurement.metric} {measurement.value:.3g} of {measurement.digest.short}")
+    for note in notes:
+        output.note(f"note: {note}")
     if exit_code and not all(pair.verdict.more for pair in found.pairs):
         ctx.exit(1)
 
