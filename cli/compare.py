@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     "--exit-code",
     is_flag=True,
     help="Exit 0 when the masks (every pair) share more than the strongest null at hand expects, by over 5 of its "
-    "standard deviations, and 1 otherwise. The strongest null is the one that expects the largest overlap.",
+    "standard deviations, and 1 otherwise, also when nothing can be told. The strongest null is the one that expects "
+    "the largest overlap; without the source that is random per tensor at best.",
 )
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure, and nothing else.")
 @click.pass_context
@@ -59,11 +60,12 @@ def command(
     exit_code: bool,
     explain: str | None,
 ) -> None:
-    """Say what masks share, beside chance and beside what rounding alone makes of any two updates.
+    """Say what masks share, beside chance and rounding.
 
-    Without --source the checkpoint is looked for where this machine has seen it, then in the hub cache; without
-    any, the figures that need it are left out. --record also keeps the overlap with the mask that the source's
-    rlvr-reference tag points at (name it last), and that of two seeds of one recipe.
+    Any two updates share coordinates, for bf16 rounding lets small weights move first. Without --source the
+    checkpoint is looked for where this machine has seen it, then in the hub cache; without any, the figures that
+    need it are left out. --record also keeps the overlap with the mask that the source's rlvr-reference tag points
+    at (name it last), and that of two seeds of one recipe.
     """
     output = ctx.ensure_object(Output)
     if explain is not None:
@@ -76,7 +78,11 @@ def command(
 
     here = local()
     masks = [here.resolve(ref) for ref in refs]
-    artifacts = [here.artifact(mask.digest) for mask in masks]
+    artifacts = []
+    for mask in masks:
+        output.ref = str(mask.ref)
+        artifacts.append(here.artifact(mask.digest))
+        artifacts[-1].require("mask")
 
     with output.progress() as progress:
 
@@ -103,10 +109,10 @@ def command(
         output.document(described(masks, artifacts, found, kept))
     else:
         output.data(text(masks, artifacts, found, by))
-        for note in notes:
-            output.note(f"note: {note}")
         for measurement in kept:
             output.note(f"recorded {measurement.metric} {measurement.value:.3g} of {measurement.digest.short}")
+    for note in notes:
+        output.note(f"note: {note}")
     if exit_code and not all(pair.verdict.more for pair in found.pairs):
         ctx.exit(1)
 

@@ -88,6 +88,16 @@ DEFINITIONS = {
         "The rounding null with B alone redrawn: the sum over tensors and classes of P_B times the "
         "coordinates that are in A. See rounding-null."
     ),
+    "expected": (
+        "E: the coordinates in both masks that a null expects, given beside it as a number and as the lift "
+        "over uniform random that it amounts to. The nulls are random-global, random-per-tensor, "
+        "exponent-matched, rounding-null, rounding-null-a and rounding-null-b."
+    ),
+    "ratio": (
+        "Observed over expected: i / E, how many times more coordinates are in both masks than a null "
+        "expects. 1 is chance under that null. As lift, it cannot exceed min(|A|, |B|) / E, so a ratio near 1 "
+        "may still leave much of the headroom filled."
+    ),
     "headroom": (
         "(i - E) / (i_max - E): of what the smaller mask leaves open above a null's expectation E, the share "
         "that is filled; i_max = min(|A|, |B|). 0 is chance under that null, 1 is containment, negative is "
@@ -119,13 +129,16 @@ DEFINITIONS = {
 """Every figure by name."""
 
 ALIASES = {
-    "p": "density", "q": "density", "density_a": "density", "density_b": "density", "coverage_a": "coverage",
-    "coverage_b": "coverage", "nnz_a": "nnz", "nnz_b": "nnz", "nnz_both": "nnz", "mh": "mantel-haenszel",
-    "by-tensor": "mantel-haenszel", "by-exponent": "mantel-haenszel", "by-tensor-and-exponent": "mantel-haenszel",
-    "deviations": "sd", "rlvr_overlap": "rlvr-overlap", "seed_overlap": "seed-overlap", "overlap": "lift",
-    "expected": "random-global", "odds": "odds_ratio",
+    "p": "density", "q": "density", "density-a": "density", "density-b": "density", "coverage-a": "coverage",
+    "coverage-b": "coverage", "nnz-a": "nnz", "nnz-b": "nnz", "nnz-both": "nnz", "in-both": "nnz",
+    "mh": "mantel-haenszel", "by-tensor": "mantel-haenszel", "by-exponent": "mantel-haenszel",
+    "by-tensor-and-exponent": "mantel-haenszel", "odds": "odds_ratio", "deviations": "sd", "overlap": "lift",
+    "observed/expected": "ratio", "of-at-most": "lift_max", "uniform-random": "random-global",
+    "per-tensor": "random-per-tensor", "exponent": "exponent-matched", "exponent-matched-random": "exponent-matched",
+    "rounding": "rounding-null", "rounding-alone-in-both": "rounding-null", "rounding-alone-in-a": "rounding-null-a",
+    "rounding-alone-in-b": "rounding-null-b", "ceiling": "seed-overlap",
 }  # fmt: skip
-"""Other names that figures have in tables and documents."""
+"""Other names that figures have in tables and documents; blanks and underscores are hyphens."""
 
 
 def explain(name: str) -> str:
@@ -134,12 +147,16 @@ def explain(name: str) -> str:
     Raises:
         UsageError: there is no such figure.
     """
-    wanted = name.strip().lower()
-    wanted = ALIASES.get(wanted, wanted)
-    if wanted not in DEFINITIONS:
-        near = difflib.get_close_matches(wanted, [*DEFINITIONS, *ALIASES], n=3)
+    wanted = _plain(name)
+    names = {**{_plain(figure): figure for figure in DEFINITIONS}, **ALIASES}
+    if wanted not in names:
+        near = difflib.get_close_matches(wanted, names, n=1)
         raise UsageError(
             f"there is no figure called {name!r}",
             hint=f"maskreg compare --explain {near[0]}" if near else f"one of: {', '.join(DEFINITIONS)}",
         )
-    return f"{wanted}: {DEFINITIONS[wanted]}"
+    return f"{names[wanted]}: {DEFINITIONS[names[wanted]]}"
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "-").replace(" ", "-")

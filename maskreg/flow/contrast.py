@@ -66,7 +66,8 @@ def contrast(
     gathered = Gathered(artifacts, by_class=source is not None)
     agreeing, expected = np.zeros(len(artifacts) + 1, np.int64), np.zeros(len(artifacts) + 1)
     matrices: list[dict[str, Stripes]] = [{} for _ in artifacts] if stripes else []
-    work, sums = Counter(artifacts, source, stripes), None
+    many, sums = len(artifacts) > 2, None
+    work = Counter(artifacts, source, stripes)
     with closing(ordered(work, runs_of(scope, source), jobs=threads)) as results:
         for run, counted in zip(runs_of(scope, source), results, strict=True):
             progress.advance(counted.nbytes)
@@ -74,13 +75,12 @@ def contrast(
             if not run.ends:
                 continue
             gathered.add(run.rows, sums.pairs)
-            if len(artifacts) > 2:
+            if many:
                 agreeing += sums.agreeing
                 expected += independent(run.rows[0].numel, [row.nnz for row in run.rows])
             for matrix, lines in zip(matrices if sums.stripes else (), sums.stripes, strict=True):
                 matrix[run.rows[0].name] = stripes_of(*lines)
             sums = None
-    many = len(artifacts) > 2
     consensus = Consensus(tuple(agreeing.tolist()), tuple(expected.tolist())) if many else None
     return Contrast(gathered.comparisons(notes), consensus, tuple(matrices))
 

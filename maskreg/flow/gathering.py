@@ -41,7 +41,7 @@ class Gathered:
         Raises:
             CorruptError: a mask does not hold as many coordinates as its artifact says.
         """
-        # Every mask is in some pair: the first of it, or else the last mask, which ends the first mask's pairs.
+        # The classes are the source's, whatever the masks: any pair tells how many coordinates each has.
         flips_of = [self._flips(number, row, pairs[0]) for number, row in enumerate(rows)] if self._by_class else []
         for (a, b), cells, sums in zip(combinations(range(len(rows)), 2), pairs, self._pairs, strict=True):
             _, only_a, only_b, both = (int(count) for count in cells.sum(0))
@@ -55,20 +55,20 @@ class Gathered:
 
     def comparisons(self, notes: Sequence[str]) -> tuple[Comparison, ...]:
         """The figures of every pair."""
-        found = []
-        for (one, other), sums in zip(combinations(self._artifacts, 2), self._pairs, strict=True):
-            found.append(
-                Comparison(
-                    (one.digest, other.digest),
-                    (one.manifest.rule, other.manifest.rule),
-                    figures_of(sums.whole),
-                    {name: figures_of(evidence) for name, evidence in sums.roles.items()},
-                    {name: figures_of(evidence) for name, evidence in sums.layers.items()},
-                    sums.tensors,
-                    (*notes, *_missing(figures_of(sums.whole), self._by_class)),
-                )
-            )
-        return tuple(found)
+        both = zip(combinations(self._artifacts, 2), self._pairs, strict=True)
+        return tuple(self._comparison(one, other, sums, notes) for (one, other), sums in both)
+
+    def _comparison(self, one: Artifact, other: Artifact, sums: _Sums, notes: Sequence[str]) -> Comparison:
+        whole = figures_of(sums.whole)
+        return Comparison(
+            (one.digest, other.digest),
+            (one.manifest.rule, other.manifest.rule),
+            whole,
+            {name: figures_of(evidence) for name, evidence in sums.roles.items()},
+            {name: figures_of(evidence) for name, evidence in sums.layers.items()},
+            sums.tensors,
+            (*notes, *(_missing(whole) if self._by_class else ())),
+        )
 
     def _flips(self, number: int, row: Tensor, cells: Cells) -> Floats | str:
         if self._unfit[number]:
@@ -106,8 +106,6 @@ def _check(row: Tensor, counted: int) -> None:
         raise CorruptError(f"tensor {row.name}", f"its mask has {counted} coordinates, and {row.nnz} are recorded")
 
 
-def _missing(whole: Figures, by_class: bool) -> list[str]:
-    if not by_class:
-        return []
+def _missing(whole: Figures) -> list[str]:
     reasons = dict.fromkeys(found.reason for found in whole.nulls.values() if found.reason)
     return [f"the rounding null is undefined where it needs this: {reason}" for reason in reasons]

@@ -133,8 +133,10 @@ def test_masks_are_called_by_their_names() -> None:
 def test_every_figure_has_a_definition() -> None:
     document = answer(Table(100, 40, 30, 20)).to_json()
     shown = {*document, *document["nulls"], *document["odds_ratios"], *document["nulls"][GLOBAL]}
-    for name in shown - {"tensors", "coordinates", "nulls", "odds_ratios", "ratio", "reason"}:
+    for name in shown - {"tensors", "coordinates", "nulls", "odds_ratios", "reason"}:
         assert explain(name).partition(": ")[2]
+    for name in (*map(name_of, NULLS), "by tensor and exponent", "observed/expected", "of at most", "Odds ratio"):
+        assert explain(name)
     assert set(ALIASES.values()) <= set(DEFINITIONS)
     assert explain(" LIFT ").startswith("lift: How many times")
     assert "\n" not in "".join(DEFINITIONS.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,21 @@ def test_usage(run: Run, masks: tuple[str, str, str]) -> None:
     run("compare", "one", status=2)
     run("compare", "one", "nobody", status=66)
     run("compare", "one", "two", "--by", "colour", status=2)
+
+
+def test_the_mask_that_is_not_here_is_named(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    place = Path(os.environ["MASKREG_HOME"]) / "artifacts" / "sha256" / run("show", "one", "--json").json["digest"][7:]
+    shutil.rmtree(place / "data.zarr" / "mask" / "c")
+    (place / "data.zarr" / "mask" / "zarr.json").unlink()
+    assert "next: maskreg pull one --only mask" in run("compare", "one", "two", status=66).err
+
+
+def test_nothing_is_recorded_of_an_empty_mask(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
+    run("extract", tmp_path / "source", tmp_path / "source", "--name", "still", "--mask-only")
+    done = run("compare", "still", "one", "--record", "--json")
+    assert done.json["recorded"] == []
+    assert "note: nothing is recorded of still and one" in done.err
 
 
 def test_masks_that_differ_are_refused_unless_allowed(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:

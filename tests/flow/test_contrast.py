@@ -26,6 +26,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import CorruptError, PairMismatchError, UsageError, WrongCheckpointError
 from maskreg.flow.contrast import contrast
 from maskreg.flow.extract import extract
+from maskreg.mask.rounding import classes_of, fit_scale, flip_chances
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, llama_tensors, make_checkpoint, moved, widened
 from tests.tiny import TINY, needs_tiny
@@ -68,6 +69,15 @@ def dense(artifact: Artifact) -> np.ndarray:
     return np.concatenate([artifact.mask[name].to_bool().reshape(-1) for name in sorted(artifact.mask)])
 
 
+def chance_of_each(kinds: np.ndarray, nnz: int) -> np.ndarray:
+    """Chance of every coordinate to be in a mask of that size which rounding made."""
+    if nnz in (0, kinds.size):
+        return np.full(kinds.size, nnz / kinds.size)
+    flips = flip_chances(fit_scale(np.bincount(kinds, minlength=512), nnz))[kinds]
+    brought: np.ndarray = flips * (nnz / flips.sum())
+    return brought
+
+
 def only(found: Contrast) -> Comparison:
     (pair,) = found.pairs
     return pair
@@ -83,7 +93,7 @@ def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
     assert whole.overlap.phi == pytest.approx(np.corrcoef(a, b)[0, 1])
     assert pair.digests == (one.digest, other.digest)
     assert pair.notes == ()
-    expected = dict.fromkeys((PER_TENSOR, MATCHED), 0.0)
+    expected = dict.fromkeys(NULLS[1:], 0.0)
     tensor_alike = tensor_apart = 0.0
     sums = np.zeros((256, 4))
     for name, tensor in bench.tensors.items():
@@ -95,6 +105,11 @@ def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
         for kind in np.unique(np.stack([codes >> 7 & 0xFF, codes & 0x7F == 0]), axis=1).T:
             here = (codes >> 7 & 0xFF == kind[0]) & ((codes & 0x7F == 0) == kind[1])
             expected[MATCHED] += x[here].sum() * y[here].sum() / here.sum()
+        kinds = classes_of(codes)
+        chances = [chance_of_each(kinds, int(mask.sum())) for mask in (x, y)]
+        expected[ROUNDING] += (chances[0] * chances[1]).sum()
+        expected[ROUNDING_A] += chances[0][y].sum()
+        expected[ROUNDING_B] += chances[1][x].sum()
         for exponent in np.unique(codes >> 7 & 0xFF):
             here = codes >> 7 & 0xFF == exponent
             counts = np.array([(~x & ~y)[here].sum(), (x & ~y)[here].sum(), (~x & y)[here].sum(), (x & y)[here].sum()])
