@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import maskreg
-from maskreg.errors import NotFoundError
+from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 
 from .command import Command
 from .output import Output
 from .targets import whole_file
-from .values import OUT, REF
+from .values import FILE, OUT, REF
 
 if TYPE_CHECKING:
     from maskreg.checkpoint.base import Checkpoint
     from maskreg.registry import Registry
     from maskreg.report.findings import Findings, Named
+    from maskreg.report.geometry import Geometry, Trajectory
 
 
 @click.command(
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 @click.argument("ref", type=REF)
 @click.option("--against", type=REF, multiple=True, metavar="REF", help="Another mask to compare with; repeatable.")
 @click.option("--source", metavar="CKPT", help="The checkpoint that the masks were made from: file, directory, hub id.")
+@click.option("--analysis", type=REF, metavar="REF", help="What analyze found; NAME-analysis, if there is one.")
+@click.option("--trajectory", type=FILE, metavar="FILE", help="What analyze --trajectory --json wrote.")
 @click.option("-o", "--out", type=OUT, required=True, help="The page to write.")
 @click.option("--plots", type=OUT, help="A folder for every plot as SVG and PNG, light and dark.")
 @click.option("--allow-different", is_flag=True, help="Compare masks of different rules or tensors on what they share.")
@@ -45,6 +49,8 @@ def command(
     ref: Ref,
     against: tuple[Ref, ...],
     source: str | None,
+    analysis: Ref | None,
+    trajectory: Path | None,
     out: Path,
     plots: Path | None,
     allow_different: bool,
@@ -53,8 +59,8 @@ def command(
 ) -> None:
     """Write one self-contained page about a mask.
 
-    Where it lies by layer, module and magnitude, beside what rounding alone would move, and what it shares with
-    other masks, beside every null. Without --source the checkpoint is looked for where this machine has seen it, then
+    Where it lies by layer, module and magnitude, beside what rounding alone would move; what it shares with other
+    masks, beside every null; and the geometry of the update, when it was analysed. Without --source the checkpoint is looked for where this machine has seen it, then
     in the hub cache; without any, the page leaves out what needs it.
     """
     from maskreg.report.theme import require_libraries
@@ -69,6 +75,7 @@ def command(
 
     here = local()
     mask, *others = (_named(here, one) for one in (ref, *against))
+    geometry, growth = _geometry(here, mask, ref, analysis), _trajectory(trajectory)
 
     with whole_file(out, force=force) as file:
         with output.progress() as progress:
@@ -76,7 +83,8 @@ def command(
             def run(checkpoint: Checkpoint | None) -> Findings:
                 return gather(mask, others, checkpoint, allow_different=allow_different, progress=progress)
 
-            found = _with_source(output, here, mask, source, download, run)
+            counted = _with_source(output, here, mask, source, download, run)
+        found = replace(counted, geometry=geometry, trajectory=growth)
         file.write(page(found, maskreg.__version__).encode())
     drawn = export(list(plots_of(found).values()), plots) if plots else []
     mark, sentence = answer(found)
@@ -104,6 +112,38 @@ def _named(here: Registry, ref: Ref) -> Named:
     resolved = here.resolve(ref)
     card = resolved.entry.card if resolved.entry else Card()
     return Named(str(ref), here.artifact(resolved.digest), card)
+
+
+def _geometry(here: Registry, mask: Named, ref: Ref, wanted: Ref | None) -> Geometry | None:
+    from maskreg.artifact.analysis import read_analysis
+    from maskreg.report.geometry import geometry_of
+
+    called = wanted or replace(ref, name=f"{ref.name}-analysis", digest=None)
+    try:
+        found = here.artifact(here.resolve(called).digest)
+    except NotFoundError:
+        if wanted is not None:
+            raise
+        return None
+    if found.manifest.parents != (str(mask.artifact.digest),) and wanted is None:
+        # Of what the name pointed at before.
+        return None
+    if found.manifest.parents != (str(mask.artifact.digest),):
+        raise UsageError(f"{called} is no analysis of {ref}", hint=f"maskreg analyze {ref} --source CHECKPOINT")
+    return geometry_of(str(called), read_analysis(found))
+
+
+def _trajectory(file: Path | None) -> Trajectory | None:
+    if file is None:
+        return None
+    from maskreg.document import parse_object
+    from maskreg.limits import LIMITS
+    from maskreg.report.geometry import trajectory_of
+
+    most = LIMITS.small_file_bytes
+    with file.open("rb") as opened:
+        data = opened.read(most + 1)
+    return trajectory_of(parse_object(data, str(file), max_bytes=most, max_depth=LIMITS.json_depth))
 
 
 def _with_source(

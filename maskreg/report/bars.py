@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from maskreg.analysis.evidence import Figures
 from maskreg.analysis.verdict import name_of
-from maskreg.report.theme import Theme
+from maskreg.report.theme import Theme, in_percent
 
 WIDTH = 9.0
 
@@ -44,7 +44,7 @@ def overlap_bars(figures: Figures, theme: Theme) -> Figure:
     axes.set_yticks(places, [label for label, _ in rows])
     axes.set_ylim(len(rows) - 0.45, -1.15)
     axes.set_xlim(0, 1.005)
-    axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.xaxis.set_major_formatter(FuncFormatter(in_percent))
     axes.set_xlabel("of the smaller mask lies in the other one")
     axes.tick_params(axis="y", length=0)
     return figure

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from maskreg.flow.exponents import BIAS, ByExponent
-from maskreg.report.theme import Theme
+from maskreg.report.theme import Theme, in_percent
 
 WIDTH = 9.0
 FEWEST = 1e-4
@@ -50,7 +50,7 @@ def curve(found: ByExponent, theme: Theme) -> Figure:
     ticks = [place for place in range(first - BIAS, last - BIAS + 1) if (place - last + BIAS) % step == 0]
     below.set_xticks(ticks, [_power(place) for place in ticks])
     for axes in panels:
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
+        axes.yaxis.set_major_formatter(FuncFormatter(in_percent))
         axes.grid(axis="y", linewidth=0.7)
         axes.set_axisbelow(True)
     figure.align_ylabels()

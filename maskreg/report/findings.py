@@ -15,6 +15,7 @@ from maskreg.flow.contrast import contrast
 from maskreg.flow.exponents import ByExponent, by_exponent
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
+from maskreg.report.geometry import Geometry, Trajectory
 from maskreg.report.modules import Grid, grid_of
 
 
@@ -65,6 +66,8 @@ class Findings:
         grid: density by layer and module.
         exponents: density by magnitude; None when the source is not at hand.
         against: comparisons, in the order in which they were asked for.
+        geometry: of the update, when it was analysed.
+        trajectory: how the update grew, when that was followed.
     """
 
     name: str
@@ -74,6 +77,8 @@ class Findings:
     grid: Grid
     exponents: ByExponent | None
     against: tuple[Against, ...]
+    geometry: Geometry | None = None
+    trajectory: Trajectory | None = None
 
 
 def gather(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter
 
 from maskreg.report.modules import Grid
-from maskreg.report.theme import Theme
+from maskreg.report.theme import Theme, in_percent
 
 WIDTH = 9.0
 MOST_NUMBERS = 260
@@ -40,7 +40,7 @@ def heat_map(grid: Grid, theme: Theme) -> Figure:
             # The map is dark at its low end whatever the page is.
             ink = "#ffffff" if share < 0.55 * top else "#000000"
             axes.text(column + 0.5, row + 0.5, f"{100 * share:.1f}", ha="center", va="center", fontsize=7.5, color=ink)
-    bar = figure.colorbar(mesh, ax=axes, pad=0.015, aspect=30, format=PercentFormatter(1, decimals=0))
+    bar = figure.colorbar(mesh, ax=axes, pad=0.015, aspect=30, format=FuncFormatter(in_percent))
     bar.outline.set_visible(False)
     bar.set_label("density")
     return figure

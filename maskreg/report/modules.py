@@ -47,10 +47,15 @@ def grid_of(rows: Iterable[Tensor]) -> Grid:
         else:
             outside[row.name] = group
     cells = _folded(cells)
-    layers = sorted({layer for layer, _ in cells}, key=_place)
+    layers = in_order({layer for layer, _ in cells})
     # In the order of first appearance, with what was folded at the end.
     modules = sorted(dict.fromkeys(module for _, module in cells), key=lambda module: module == REST)
-    return Grid(tuple(layers), tuple(modules), cells, outside)
+    return Grid(layers, tuple(modules), cells, outside)
+
+
+def in_order(layers: Iterable[str]) -> tuple[str, ...]:
+    """Labels of layers as the model has them: 2 before 10, other towers after the language model."""
+    return tuple(sorted(layers, key=_place))
 
 
 def module_of(name: str, layer: str) -> str:
@@ -78,5 +83,4 @@ def _sum(groups: Sequence[Group]) -> Group:
 
 
 def _place(label: str) -> tuple[tuple[int, int, str], ...]:
-    """Layer 2 before layer 10, other towers after the language model."""
     return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", label) if p)

@@ -11,12 +11,15 @@ import jinja2
 from markupsafe import Markup
 
 from maskreg.analysis.evidence import STRATA
+from maskreg.analysis.glossary import beginning
 from maskreg.analysis.verdict import RULE, name_of
 from maskreg.report import words
 from maskreg.report.bars import overlap_bars
 from maskreg.report.curve import curve
+from maskreg.report.geometry import STABLE, Beside
 from maskreg.report.heat import heat_map
 from maskreg.report.pictures import Plot, inline
+from maskreg.report.spectra import path, spectra
 from maskreg.report.theme import THEMES
 
 if TYPE_CHECKING:
@@ -43,6 +46,12 @@ def plots_of(found: Findings) -> dict[str, Plot]:
             title = "What the two masks share"
             draw = partial(overlap_bars, against.comparison.whole)
             plots.append(Plot(f"overlap-{number}", title, alt, draw))
+    if found.geometry is not None and found.geometry.energies and found.geometry.layers:
+        alt = "Energy of the update in its largest singular directions, and its stable rank by layer, beside rounding."
+        plots.append(Plot("spectra", "Spectra, the median matrix", alt, partial(spectra, found.geometry)))
+    if found.trajectory is not None and found.trajectory.points:
+        alt = "Density, norm, stable rank and similarity to the final update over the checkpoints of the run."
+        plots.append(Plot("trajectory", "How the update grew", alt, partial(path, found.trajectory)))
     return {plot.name: plot for plot in plots}
 
 
@@ -74,7 +83,10 @@ def page(found: Findings, version: str) -> str:
         name_of=name_of,
         outside=sorted(found.grid.outside.items(), key=lambda item: -item[1].numel)[:MOST_OUTSIDE],
         strata=STRATA,
-        definitions=words.DEFINITIONS,
+        definitions={**words.DEFINITIONS, **(words.GEOMETRY if found.geometry or found.trajectory else {})},
+        anchor=beginning,
+        figures=_figures(found),
+        rank=_rank(found),
         card=_said(found),
         version=version,
     )
@@ -89,3 +101,17 @@ def _drawn(plot: Plot) -> dict[str, Any]:
 def _said(found: Findings) -> dict[str, str]:
     said = {key: value for key, value in asdict(found.card).items() if isinstance(value, str) and value}
     return {**said, **dict(sorted(found.card.meta.items()))}
+
+
+def _figures(found: Findings) -> list[tuple[str, dict[str, Beside]]]:
+    """The figures of geometry that matter most, then the others; what no matrix has is left out."""
+    if found.geometry is None:
+        return []
+    there = {name: beside for name, beside in found.geometry.figures.items() if beside.value is not None}
+    key = {name: there[name] for name in words.KEY if name in there}
+    return [("key", key), ("rest", {name: beside for name, beside in there.items() if name not in key})]
+
+
+def _rank(found: Findings) -> Beside | None:
+    rank = found.geometry.figures.get(STABLE) if found.geometry else None
+    return rank if rank is not None and rank.value is not None and rank.null is not None else None

@@ -68,6 +68,11 @@ def style(theme: Theme, salt: str) -> dict[str, Any]:
     }
 
 
+def in_percent(share: float, _: int = 0) -> str:
+    """The label of a share at an axis, as the text of the page writes it."""
+    return f"{100 * share:.6g} %".replace("-", "−")
+
+
 def require_libraries() -> None:
     """Make sure that what draws and fills the page is installed.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from maskreg.analysis.definitions import DEFINITIONS as COMPARED
 from maskreg.analysis.evidence import MATCHED, ROUNDING
+from maskreg.analysis.glossary import GLOSSARY
 from maskreg.report.findings import Against, Findings
+from maskreg.report.geometry import STABLE, TOP
 
 DEFINITIONS = {
     "density": "Coordinates of a group that moved, over its coordinates: nnz / numel.",
@@ -28,7 +30,22 @@ DEFINITIONS = {
     "it takes; only a second mask shows whether that choice is more than noise.",
     **{name: text for name, text in COMPARED.items() if name not in ("density", "nnz")},
 }
-"""Every figure of the page, by the name of its anchor."""
+"""Figures of masks, by the name of the anchor."""
+
+GEOMETRY = {anchor: f"{found.text}. Source: {found.source}." for anchor, found in GLOSSARY.items()}
+"""Figures of geometry, likewise; only on pages that have some."""
+
+KEY = (
+    STABLE,
+    f"{TOP}1",
+    f"{TOP}16",
+    "effective_rank",
+    "relative_norm",
+    "angle_max_u_16",
+    "nss",
+    "projection_lift_0.10",
+)
+"""Figures of geometry that are shown before anybody asks for all of them."""
 
 MORE, NOT_MORE, OPEN = "more", "not-more", "open"
 """What the page's mark says."""

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from maskreg.report.findings import Findings
-from maskreg.report.page import page, plots_of
+from maskreg.report.page import plots_of
 from tests.browser import CONTRASTS, LAPTOP, Opened
 
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}
 
 
 @pytest.fixture
-def path(found: Findings, tmp_path: Path) -> Path:
+def path(html: str, tmp_path: Path) -> Path:
     place = tmp_path / "report.html"
-    place.write_text(page(found, "1.2.3"), encoding="utf-8")
+    place.write_text(html, encoding="utf-8")
     return place
 
 
