@@ -29,6 +29,7 @@ COMMANDS = {
     "apply": "apply",
     "list": "list",
     "show": "show",
+    "analyze": "analyze",
     "tag": "tag",
     "annotate": "annotate",
     "rm": "rm",
