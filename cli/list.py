@@ -23,10 +23,10 @@ _RANGES = {
     "ffn-density": "The same within the FFN.",
     "ffn-share": "Part of the moved coordinates that lies in the FFN.",
     "ffn-lift": "ffn-share beside the FFN's share of the parameters; 1 is no preference.",
-    "rlvr-overlap": "Recorded overlap with the reference mask.",
+    "rlvr-overlap": "Recorded overlap with the reference mask, as lift.",
 }
-_COLUMNS = ("ref", "digest", "kind", "family", "method", "density", "ffn lift", "size", "created")
-_FIRST_TO_GO = ("digest", "created", "ffn lift", "size", "family", "kind", "method", "density")
+_COLUMNS = ("ref", "digest", "kind", "family", "method", "density", "ffn lift", "rlvr overlap", "size", "created")
+_FIRST_TO_GO = ("digest", "created", "rlvr overlap", "ffn lift", "size", "family", "kind", "method", "density")
 _GAP = 2
 
 
@@ -101,10 +101,10 @@ def _row(item: Found) -> dict[str, object]:
 
 
 def _cells(item: Found) -> tuple[str, ...]:
-    lift = "-" if item.ffn_lift is None else f"{item.ffn_lift:.3f}"
+    lift, overlap = ("-" if value is None else f"{value:.3f}" for value in (item.ffn_lift, item.rlvr_overlap))
     cells = (
         *(_ref(item), item.digest.short, item.kind, item.family or "-", item.method or "-"),
-        *(f"{item.density:.4f}", lift, human_bytes(item.size), f"{item.at:%Y-%m-%d %H:%M}"),
+        *(f"{item.density:.4f}", lift, overlap, human_bytes(item.size), f"{item.at:%Y-%m-%d %H:%M}"),
     )
     return tuple(map(printable, cells))
 
@@ -124,7 +124,7 @@ def _table(found: Sequence[Found]) -> None:
             shown.remove(column)
     table = Table(box=None, pad_edge=False)
     for column in shown:
-        number = column in ("density", "ffn lift", "size")
+        number = column in ("density", "ffn lift", "rlvr overlap", "size")
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         # Text, because a family's name is data and not markup.

@@ -29,6 +29,7 @@ COMMANDS = {
     "apply": "apply",
     "list": "list",
     "show": "show",
+    "compare": "compare",
     "tag": "tag",
     "annotate": "annotate",
     "rm": "rm",

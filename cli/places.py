@@ -12,6 +12,8 @@ from maskreg.errors import MaskregError, UnavailableError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from maskreg.digest import Digest
+    from maskreg.flow.recording import Recorded
     from maskreg.registry import Registry
     from maskreg.settings import Remote, Settings
     from maskreg.store.probe import Probe
@@ -70,6 +72,15 @@ def remember(here: Registry, root: str, path: Path) -> None:
     with suppress(MaskregError):
         if here.catalog is not None:
             here.catalog.saw_source(root, str(path.absolute()))
+
+
+def recorded(there: Registry, digest: Digest) -> Recorded | None:
+    """Overlaps that were recorded of an artifact; None when the catalog cannot be asked."""
+    from maskreg.flow.recording import recorded as ask
+
+    with suppress(MaskregError):
+        return None if there.catalog is None else ask(there.catalog, digest)
+    return None
 
 
 def note_catalog(output: Output, used: Registry) -> None:

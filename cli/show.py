@@ -31,7 +31,7 @@ def command(output: Output, ref: Ref, remote: str | None, with_history: bool, ra
 
     Numbers, identities of source and target, parts and sizes, lineage and card.
     """
-    from .places import registry
+    from .places import recorded, registry
     from .summary import described, history, summary
 
     there = registry(remote)
@@ -49,15 +49,16 @@ def command(output: Output, ref: Ref, remote: str | None, with_history: bool, ra
         return
     card = resolved.entry.card if resolved.entry else None
     present = sorted(artifact.present())
+    measured = recorded(there, resolved.digest)
     past = tuple(there.history(ref)) if with_history else ()
     if output.json:
-        value = described(ref, resolved.digest, artifact.manifest, card, present=present)
+        value = described(ref, resolved.digest, artifact.manifest, card, present=present, measured=measured)
         rows = [
             {"n": e.n, "digest": e.digest, "deleted": e.deleted, "by": e.by, "at": e.at.isoformat(), "origin": e.origin}
             for e in past
         ]
         output.document({**value, "history": rows} if with_history else value)
         return
-    output.data(summary(ref, resolved.digest, artifact.manifest, card, present=present))
+    output.data(summary(ref, resolved.digest, artifact.manifest, card, present=present, measured=measured))
     if with_history:
         output.data("\n" + history(past))

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from maskreg.ref import printable
 
@@ -14,9 +14,13 @@ from .output import human_bytes
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
+    from maskreg.catalog import Measurement
     from maskreg.digest import Digest
+    from maskreg.flow.recording import Recorded
     from maskreg.ref import Card, Ref
     from maskreg.store.reflog import RefEntry
+
+GroupT = TypeVar("GroupT")
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LABEL = 12
@@ -30,6 +34,7 @@ def summary(
     card: Card | None = None,
     *,
     present: Sequence[str] | None = None,
+    measured: Recorded | None = None,
     notes: Sequence[str] = (),
 ) -> str:
     """Everything that matters about one artifact, as lines that fit the terminal.
@@ -40,11 +45,13 @@ def summary(
         manifest: its manifest.
         card: what people say about it.
         present: parts that are here; None when unknown.
+        measured: overlaps with other masks that were recorded.
         notes: remarks that the extraction made.
     """
     lines = [
         *_identity(ref, digest, manifest, card),
         *_numbers(manifest),
+        *_overlaps(measured),
         "",
         *_bars("by role", dict(sorted(manifest.totals.roles.items(), key=lambda r: -r[1].numel))),
         "",
@@ -71,7 +78,7 @@ def history(entries: Sequence[RefEntry]) -> str:
     return "\n".join(["history", *map(printable, rows)])
 
 
-def layers_in_order(layers: Mapping[str, Group]) -> dict[str, Group]:
+def layers_in_order(layers: Mapping[str, GroupT]) -> dict[str, GroupT]:
     """Layers as the model has them: 2 before 10, what belongs to no layer last."""
 
     def place(label: str) -> tuple[object, ...]:
@@ -104,6 +111,18 @@ def _numbers(manifest: Manifest) -> list[str]:
     if totals.differing != totals.nnz:
         rows.append(_row("differing", f"{totals.differing:,} coordinates have other bits"))
     return [*rows, _row("energy", f"{totals.energy:.6g}   sum of squared differences"), *_ffn(totals.ffn, totals)]
+
+
+def _overlaps(measured: Recorded | None) -> list[str]:
+    if measured is None:
+        return []
+    kinds = (("RLVR overlap", measured.rlvr), ("ceiling", measured.seeds))
+    said = {"ceiling": "another seed of the same recipe, "}
+    return [
+        _row(label, f"{found.value:.4f}   lift, with {said.get(label, '')}{found.against}")
+        for label, found in kinds
+        if found is not None
+    ]
 
 
 def _ffn(ffn: FfnRatios, totals: Group) -> list[str]:
@@ -180,6 +199,7 @@ def described(
     card: Card | None = None,
     *,
     present: Sequence[str] | None = None,
+    measured: Recorded | None = None,
 ) -> dict[str, object]:
     """The same for programs: exact numbers, sizes in bytes, and no object table."""
     value: dict[str, object] = {
@@ -190,4 +210,10 @@ def described(
         "card": card.to_json() if card else {},
         "manifest": manifest.model_dump(mode="json", by_alias=True, exclude={"objects"}),
     }
+    if measured is not None:
+        value |= {"rlvr_overlap": _overlap(measured.rlvr), "seed_overlap": _overlap(measured.seeds)}
     return value if present is None else {**value, "present": sorted(present)}
+
+
+def _overlap(found: Measurement | None) -> dict[str, object] | None:
+    return None if found is None else {"lift": found.value, "against": found.against, "at": found.at.isoformat()}

@@ -4,7 +4,8 @@ views:
   codec     bits per parameter and speed of the delta codec and of its peers, beside the entropy limit, on generated
             pairs of checkpoints, on those of --pair and on that of --real
   commands  extract and apply of generated checkpoints: memory, speed and size of what they store
-  all       both; the default, unless --gigabytes alone asks for the commands
+  compare   counting what two generated masks share: speed beside memcpy, and memory
+  all       all of them; the default, unless --gigabytes alone asks for the commands
 
 The limit knows no more of a weight than its exponent in the source; a codec that sees rows, columns and low rank too
 may end below it. Sizes are exact. Speeds are bytes of one checkpoint (GB = 10^9 bytes) a second: with one thread of its
@@ -31,12 +32,13 @@ from typing import Any
 
 import bench_codec
 import bench_commands
+import bench_compare
 import bench_pairs
 
 import maskreg
 from maskreg.errors import MaskregError
 
-VIEWS = ("all", "codec", "commands")
+VIEWS = ("all", "codec", "commands", "compare")
 
 
 def parsed() -> argparse.Namespace:
@@ -63,6 +65,8 @@ def parsed() -> argparse.Namespace:
     commands = parser.add_argument_group("commands")
     commands.add_argument("--gigabytes", type=positive, nargs="+", help="sizes of a checkpoint (default 4)")
     commands.add_argument("--dir", type=Path, help="where to work (default: a temporary folder)")
+    compare = parser.add_argument_group("compare")
+    compare.add_argument("--coordinates", type=count, default=10**9, help="of each mask (default 10^9)")
     options = parser.parse_args()
     options.view = options.view or ("commands" if options.gigabytes else "all")
     return options
@@ -157,6 +161,10 @@ def measure(options: argparse.Namespace) -> None:
         runs = bench_commands.run_all(options.gigabytes or [4.0], options.dir)
         print(bench_commands.table(runs), flush=True)
         out["runs"] = [asdict(run) for run in runs]
+    if options.view in ("all", "compare"):
+        compared = bench_compare.bench(options.coordinates, options.dir)
+        print(bench_compare.table(compared), flush=True)
+        out["compare"] = asdict(compared)
     if options.json:
         options.json.write_text(json.dumps(out, indent=1) + "\n")
 

@@ -16,6 +16,13 @@ RLVR_OVERLAP = "rlvr_overlap"
 """The metric whose latest value over the whole mask becomes a column to search by."""
 
 
+OVERLAP = "overlap"
+"""The lift of one mask over uniform random, against another mask."""
+
+SEED_OVERLAP = "seed_overlap"
+"""The same between two runs of one recipe that differ in their seed: the ceiling of other overlaps."""
+
+
 def _now() -> datetime:
     return datetime.now(UTC)
 

@@ -121,7 +121,7 @@ def test_what_pictures_need_is_asked_for_first(tmp_path: Path) -> None:
 def test_help_names_the_views() -> None:
     done = bench("--help")
     assert done.returncode == 0
-    assert all(word in done.stdout for word in ("codec", "commands", "--pair", "--real", "--gigabytes"))
+    assert all(word in done.stdout for word in ("codec", "commands", "compare", "--pair", "--real", "--gigabytes"))
 
 
 def test_a_small_run(tmp_path: Path) -> None:
@@ -156,3 +156,14 @@ def test_a_full_disk_is_noticed_first(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "--dir" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_comparing_small_masks(tmp_path: Path) -> None:
+    found = figures(tmp_path / "out.json", "compare", "--coordinates", "10000003", "--dir", tmp_path / "work")[
+        "compare"
+    ]
+    assert found["coordinates"] == 10_000_003
+    assert found["of_memcpy"] == pytest.approx(found["count_gb_per_s"] / found["memcpy_gb_per_s"])
+    assert found["compare_seconds"] > 0
+    assert 0 < found["peak_rss"] < 500_000_000
+    assert list((tmp_path / "work").iterdir()) == []

@@ -1,0 +1,147 @@
+"""``maskreg compare``: what masks share, beside chance and rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from maskreg.errors import NotFoundError
+from maskreg.ref import Ref
+
+from .command import Command
+from .output import Output
+from .values import REF
+
+if TYPE_CHECKING:
+    from maskreg.analysis.comparison import Contrast
+    from maskreg.artifact.reader import Artifact
+    from maskreg.catalog import Measurement
+    from maskreg.checkpoint.base import Checkpoint
+    from maskreg.registry import Registry
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg compare qwen3-8b-opd qwen3-8b-rlvr
+    maskreg compare qwen3-8b-opd qwen3-8b-rlvr --source ./Qwen3-8B --by role --record
+    maskreg compare seed-1 seed-2 seed-3 --stripes --json
+    maskreg compare --explain headroom
+    """,
+)
+@click.argument("refs", type=REF, nargs=-1, metavar="A B [C]...")
+@click.option("--source", metavar="CKPT", help="Checkpoint that the masks were made from: file, directory or hub id.")
+@click.option("--download", is_flag=True, help="Fetch that checkpoint from the hub when it is not in the cache.")
+@click.option("--by", type=click.Choice(["role", "layer", "tensor"]), help="Show the figures of each group too.")
+@click.option("--stripes", is_flag=True, help="Count rows and columns of matrices that move together.")
+@click.option("--allow-different", is_flag=True, help="Compare what masks of other rules, tensors or sources share.")
+@click.option("--record", "keep", is_flag=True, help="Keep the lift in the catalog, as a measurement of A.")
+@click.option(
+    "--exit-code",
+    is_flag=True,
+    help="Exit 0 when the masks (every pair) share more than the strongest null at hand expects, by over 5 of its "
+    "standard deviations, and 1 otherwise, also when nothing can be told. The strongest null is the one that expects "
+    "the largest overlap; without the source that is random per tensor at best.",
+)
+@click.option("--explain", metavar="FIGURE", help="Print the definition of a figure, and nothing else.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    refs: tuple[Ref, ...],
+    source: str | None,
+    download: bool,
+    by: str | None,
+    stripes: bool,
+    allow_different: bool,
+    keep: bool,
+    exit_code: bool,
+    explain: str | None,
+) -> None:
+    """Say what masks share, beside chance and rounding.
+
+    Any two updates share coordinates, for bf16 rounding lets small weights move first. Without --source the
+    checkpoint is looked for where this machine has seen it, then in the hub cache; without any, the figures that
+    need it are left out. --record also keeps the overlap with the mask that the source's rlvr-reference tag points
+    at (name it last), and that of two seeds of one recipe.
+    """
+    output = ctx.ensure_object(Output)
+    if explain is not None:
+        _explain(output, explain)
+        return
+    if len(refs) < 2:
+        raise click.UsageError("name at least two masks")
+    from .contrasts import described, text
+    from .places import local, note_catalog
+
+    here = local()
+    masks = [here.resolve(ref) for ref in refs]
+    artifacts = []
+    for mask in masks:
+        output.ref = str(mask.ref)
+        artifacts.append(here.artifact(mask.digest))
+        artifacts[-1].require("mask")
+
+    with output.progress() as progress:
+
+        def run(checkpoint: Checkpoint | None) -> Contrast:
+            from maskreg.flow.contrast import contrast
+
+            return contrast(artifacts, checkpoint, allow_different=allow_different, stripes=stripes, progress=progress)
+
+        if source is not None:
+            from maskreg.checkpoint import open_checkpoint
+
+            with closing(open_checkpoint(source, download=download)) as opened:
+                found = run(opened)
+        else:
+            found = _with_what_is_here(here, artifacts[0], run, download, refs)
+    kept: tuple[Measurement, ...] = ()
+    notes: tuple[str, ...] = ()
+    if keep:
+        from maskreg.flow.recording import record
+
+        kept, notes = record(here, found, [(mask, a.manifest) for mask, a in zip(masks, artifacts, strict=True)])
+    note_catalog(output, here)
+    if output.json:
+        output.document(described(masks, artifacts, found, kept))
+    else:
+        output.data(text(masks, artifacts, found, by))
+        for measurement in kept:
+            output.note(f"recorded {measurement.metric} {measurement.value:.3g} of {measurement.digest.short}")
+    for note in notes:
+        output.note(f"note: {note}")
+    if exit_code and not all(pair.verdict.more for pair in found.pairs):
+        ctx.exit(1)
+
+
+def _explain(output: Output, figure: str) -> None:
+    from maskreg.analysis.definitions import explain
+
+    found = explain(figure)
+    if output.json:
+        name, _, definition = found.partition(": ")
+        output.document({"figure": name, "definition": definition})
+    else:
+        output.data(found)
+
+
+def _with_what_is_here(
+    here: Registry,
+    artifact: Artifact,
+    run: Callable[[Checkpoint | None], Contrast],
+    download: bool,
+    refs: Sequence[Ref],
+) -> Contrast:
+    from .sources import apply_to_first
+
+    again = f"maskreg compare {' '.join(map(str, refs))}"
+    try:
+        return apply_to_first(artifact.manifest.source, here.catalog, run, download=download, again=again)[0]
+    except NotFoundError:
+        # Most figures need no source; but who asks to fetch it wants those that do.
+        if download:
+            raise
+        return run(None)

@@ -1,0 +1,222 @@
+"""A comparison of masks as text for people and as a document for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from maskreg.ref import printable
+
+from .summary import layers_in_order
+
+if TYPE_CHECKING:
+    from maskreg.analysis.comparison import Comparison, Contrast
+    from maskreg.analysis.consensus import Consensus
+    from maskreg.analysis.evidence import Figures
+    from maskreg.analysis.stripes import Stripes
+    from maskreg.artifact.reader import Artifact
+    from maskreg.catalog import Measurement
+    from maskreg.registry.resolved import Resolved
+
+_LABEL = 26
+_WIDTH = 110
+
+Row = tuple[str, ...]
+
+
+def described(
+    masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Contrast, kept: Sequence[Measurement]
+) -> dict[str, object]:
+    """A comparison for programs: exact numbers, undefined ones null."""
+    rows = [
+        {
+            "ref": str(mask.ref),
+            "digest": str(mask.digest),
+            "kind": artifact.manifest.kind,
+            "rule": artifact.manifest.rule,
+            "source": artifact.manifest.source.root,
+        }
+        for mask, artifact in zip(masks, artifacts, strict=True)
+    ]
+    records = [{**dataclasses.asdict(one), "at": one.at.isoformat()} for one in kept]
+    return {"masks": rows, **found.to_json(), "recorded": records}
+
+
+def text(masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Contrast, by: str | None) -> str:
+    """A comparison for people.
+
+    Args:
+        masks: what was compared.
+        artifacts: likewise.
+        found: the comparison.
+        by: ``role``, ``layer`` or ``tensor``: a line for each of these too.
+    """
+    from maskreg.analysis.verdict import verdict
+
+    letters = [_letter(number) for number in range(len(masks))]
+    lines = _table(
+        (letter, str(mask.ref), mask.digest.short, artifact.manifest.kind, f"rule {artifact.manifest.rule}")
+        for letter, mask, artifact in zip(letters, masks, artifacts, strict=True)
+    )
+    named = list(zip(combinations(letters, 2), found.pairs, strict=True))
+    scope = found.pairs[0].scope
+    lines += [f"{scope['tensors']:,} tensors, {scope['coordinates']:,} coordinates", ""]
+    lines += _pair(*named[0]) if len(named) == 1 else _pairs(named)
+    for names, pair in named if by else ():
+        groups = {"role": pair.roles, "layer": pair.layers, "tensor": pair.tensors}[by or "role"]
+        lines += ["", *_groups(f"by {by}" + (f", {' and '.join(names)}" if len(named) > 1 else ""), groups, by)]
+    if found.consensus is not None:
+        lines += ["", *_consensus(found.consensus)]
+    if found.stripes:
+        lines += ["", *_stripes(letters, found.stripes)]
+    notes = dict.fromkeys(note for pair in found.pairs for note in pair.notes)
+    lines += ["", *(line for note in notes for line in textwrap.wrap(f"note: {note}", _WIDTH))] if notes else []
+    for names, pair in named:
+        about = "" if len(named) == 1 else f"{' and '.join(names)}: "
+        sentence = about + verdict(pair.whole, names).sentence
+        lines += ["", *textwrap.wrap(sentence, _WIDTH)]
+    return "\n".join(map(printable, lines))
+
+
+def _pair(names: tuple[str, str], pair: Comparison) -> list[str]:
+    from maskreg.analysis.verdict import name_of
+
+    a, b = names
+    table, seen = pair.whole.table, pair.whole.overlap
+    observed = [
+        ("density", f"{a} {_percent(seen.density_a)}, {b} {_percent(seen.density_b)}"),
+        ("in both", f"{table.both:,} of {table.a:,} and {table.b:,}"),
+        ("coverage", f"{_percent(seen.coverage_a)} of {a}, {_percent(seen.coverage_b)} of {b}"),
+        ("jaccard", f"{_three(seen.jaccard)}, uniform random {_three(seen.jaccard_random)}"),
+        ("lift", f"{_three(seen.lift)} of at most {_three(seen.lift_max)} ({_percent(seen.lift_share)})"),
+        ("phi", f"{_three(seen.phi)} of at most {_three(seen.phi_max)}"),
+    ]
+    rows: list[Row] = [("beside", "lift", "observed/expected", "headroom", "sd")]
+    rows += [
+        (name_of(null), _three(it.lift), _three(it.ratio), _percent(it.headroom), _whole(it.deviations))
+        for null, it in pair.whole.nulls.items()
+        if not it.reason
+    ]
+    ratios = [("odds ratio", _three(seen.odds_ratio))]
+    ratios += [(f"  {name.replace('-', ' ')}", _three(it)) for name, it in pair.whole.odds_ratios.items()]
+    return [
+        *(f"{label:<{_LABEL}}{value}" for label, value in observed),
+        "",
+        *_table(rows, right=1, first=_LABEL),
+        "",
+        *(f"{label:<{_LABEL}}{value}" for label, value in ratios if value != "-" or label == "odds ratio"),
+    ]
+
+
+def _pairs(named: Iterable[tuple[tuple[str, str], Comparison]]) -> list[str]:
+    head = ("pair", "density", "density", "jaccard", "lift", "of at most", *_HEAD)
+    rows = [
+        (
+            f"{a} {b}",
+            _percent(pair.whole.overlap.density_a),
+            _percent(pair.whole.overlap.density_b),
+            _three(pair.whole.overlap.jaccard),
+            _three(pair.whole.overlap.lift),
+            _three(pair.whole.overlap.lift_max),
+            *_left(pair.whole),
+        )
+        for (a, b), pair in named
+    ]
+    return _table([head, *rows], right=1)
+
+
+def _groups(title: str, groups: Mapping[str, Figures], by: str | None) -> list[str]:
+    ordered = layers_in_order(groups) if by == "layer" else groups
+    head = (title, "coordinates", "A", "B", "lift", "of at most", *_HEAD)
+    rows = [
+        (
+            name,
+            f"{it.table.numel:,}",
+            _percent(it.overlap.density_a),
+            _percent(it.overlap.density_b),
+            _three(it.overlap.lift),
+            _three(it.overlap.lift_max),
+            *_left(it),
+        )
+        for name, it in ordered.items()
+    ]
+    return _table([head, *rows], right=1)
+
+
+_HEAD = ("per tensor", "exponent", "rounding", "headroom", "odds ratio")
+
+
+def _left(figures: Figures) -> Row:
+    """Observed over expected under three nulls; headroom and odds ratio under the most that is known."""
+    from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, PER_TENSOR, ROUNDING
+
+    nulls = figures.nulls
+    best = nulls[PER_TENSOR] if nulls[MATCHED].reason else nulls[MATCHED]
+    odds = figures.odds_ratios[BY_TENSOR] if nulls[MATCHED].reason else figures.odds_ratios[BY_BOTH]
+    ratios = (_three(nulls[null].ratio) for null in (PER_TENSOR, MATCHED, ROUNDING))
+    return (*ratios, _percent(best.headroom), _three(odds))
+
+
+def _consensus(found: Consensus) -> list[str]:
+    rows: list[Row] = [("in exactly", "coordinates", "independent", "ratio")]
+    for k, (seen, chance) in enumerate(zip(found.observed, found.expected, strict=True)):
+        rows.append((f"{k} masks", f"{seen:,}", f"{chance:,.0f}", _three(seen / chance if chance else None)))
+    return _table(rows, right=1)
+
+
+def _stripes(letters: Sequence[str], masks: Sequence[Mapping[str, Stripes]]) -> list[str]:
+    head = ("stripes", "rows var/binomial", "full", "empty", "columns var/binomial", "full", "empty")
+    rows = [
+        (
+            f"{letter} {name}",
+            *(
+                cell
+                for lines in (found.rows, found.columns)
+                for cell in (_three(lines.dispersion), _percent(lines.full), _percent(lines.empty))
+            ),
+        )
+        for letter, mask in zip(letters, masks, strict=True)
+        for name, found in mask.items()
+    ]
+    return _table([head, *rows], right=1)
+
+
+def _table(rows: Iterable[Row], *, right: int = 9, first: int = 0) -> list[str]:
+    """Aligned lines.
+
+    Args:
+        rows: all of one length.
+        right: columns from this one on are aligned to the right.
+        first: the first column is at least so wide, the gap after it included.
+    """
+    listed = list(rows)
+    widths = [max(len(row[column]) for row in listed) for column in range(len(listed[0]))]
+    widths[0] = max(widths[0], first - 2)
+    return [
+        "  ".join(
+            cell.rjust(width) if column >= right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in listed
+    ]
+
+
+def _letter(number: int) -> str:
+    return chr(ord("A") + number) if number < 26 else f"M{number + 1}"
+
+
+def _three(value: float | None) -> str:
+    from maskreg.analysis.verdict import three
+
+    return "-" if value is None else three(value)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{_three(100 * value)} %"
+
+
+def _whole(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

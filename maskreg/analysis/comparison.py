@@ -1,0 +1,79 @@
+"""What a comparison of masks says: figures of every pair, consensus, stripes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from maskreg.analysis.consensus import Consensus
+from maskreg.analysis.evidence import Figures
+from maskreg.analysis.stripes import Stripes
+from maskreg.analysis.verdict import Verdict, verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two masks beside each other.
+
+    Attributes:
+        digests: of A and B.
+        rules: of A and B.
+        whole: the figures of everything that was compared.
+        roles, layers, tensors: the same figures by group; what belongs to no layer is in none.
+        notes: what people should know about the figures, one sentence each.
+    """
+
+    digests: tuple[str, str]
+    rules: tuple[str, str]
+    whole: Figures
+    roles: Mapping[str, Figures]
+    layers: Mapping[str, Figures]
+    tensors: Mapping[str, Figures]
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the overlap is more than chance."""
+        return verdict(self.whole)
+
+    @property
+    def scope(self) -> dict[str, int]:
+        """How much was compared: tensors and coordinates."""
+        return {"tensors": self.whole.tensors, "coordinates": self.whole.table.numel}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; undefined figures are null."""
+        groups = {"roles": self.roles, "layers": self.layers, "tensors": self.tensors}
+        return {
+            "digests": list(self.digests),
+            "rules": list(self.rules),
+            "scope": self.scope,
+            "whole": self.whole.to_json(),
+            **{kind: {name: found.to_json() for name, found in group.items()} for kind, group in groups.items()},
+            "verdict": asdict(self.verdict),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two or more masks beside each other.
+
+    Attributes:
+        pairs: every pair, in the order in which the masks were given.
+        consensus: how many coordinates are in how many masks; None for two masks.
+        stripes: for each mask, its matrices by name; empty when they were not asked for.
+    """
+
+    pairs: tuple[Comparison, ...]
+    consensus: Consensus | None
+    stripes: tuple[Mapping[str, Stripes], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; undefined figures are null."""
+        return {
+            "pairs": [pair.to_json() for pair in self.pairs],
+            "consensus": None if self.consensus is None else self.consensus.to_json(),
+            "stripes": [{name: asdict(found) for name, found in mask.items()} for mask in self.stripes],
+        }

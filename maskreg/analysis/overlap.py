@@ -1,0 +1,100 @@
+"""The figures of two masks over the same coordinates, from four counts.
+
+A figure whose denominator is 0 is None: an empty mask has no coverage and no lift, a full one no phi. Published code
+returns 1.0 there ("Dense Supervision, Sparse Updates"), which reads as perfect agreement.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """How many coordinates there are, and how many of them are in A, in B and in both.
+
+    Raises:
+        ValueError: no two masks have such counts.
+    """
+
+    numel: int = 0
+    a: int = 0
+    b: int = 0
+    both: int = 0
+
+    def __post_init__(self) -> None:
+        most = min(self.a, self.b)
+        if not (max(0, self.a + self.b - self.numel) <= self.both <= most and max(self.a, self.b) <= self.numel):
+            raise ValueError(f"no masks of {self.a} and {self.b} of {self.numel} have {self.both} in common")
+
+    def __add__(self, other: Table) -> Table:
+        return Table(self.numel + other.numel, self.a + other.a, self.b + other.b, self.both + other.both)
+
+    @property
+    def swapped(self) -> Table:
+        """The same with A and B exchanged."""
+        return Table(self.numel, self.b, self.a, self.both)
+
+    @property
+    def most(self) -> int:
+        """The largest overlap that masks of these sizes can have."""
+        return min(self.a, self.b)
+
+    @property
+    def neither(self) -> int:
+        """Coordinates outside of both."""
+        return self.numel - self.a - self.b + self.both
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """What four counts say, each figure None where its denominator is 0; ``definitions.py`` says what each means.
+
+    Attributes:
+        density_a, density_b: p = |A| / N and q = |B| / N.
+        coverage_a, coverage_b: share of A that is in B, and share of B that is in A.
+        jaccard, jaccard_random: |A and B| / |A or B|, and pq / (p + q - pq).
+        lift, lift_max, lift_share: i / (pq), 1 / max(p, q), and the one over the other.
+        phi, phi_max: correlation of the two masks, and the largest that their densities allow.
+        odds_ratio: a d / (b c), not stratified.
+    """
+
+    density_a: float | None
+    density_b: float | None
+    coverage_a: float | None
+    coverage_b: float | None
+    jaccard: float | None
+    jaccard_random: float | None
+    lift: float | None
+    lift_max: float | None
+    lift_share: float | None
+    phi: float | None
+    phi_max: float | None
+    odds_ratio: float | None
+
+
+def overlap_of(table: Table) -> Overlap:
+    """All figures of a table. Products are of whole numbers, so what is symmetric is so to the last bit."""
+    n, a, b, both = table.numel, table.a, table.b, table.both
+    apart = (a - both) * (b - both)
+    scale = math.sqrt(a * (n - a) * b * (n - b))
+    return Overlap(
+        density_a=ratio(a, n),
+        density_b=ratio(b, n),
+        coverage_a=ratio(both, a),
+        coverage_b=ratio(both, b),
+        jaccard=ratio(both, a + b - both),
+        jaccard_random=ratio(a * b, n * (a + b) - a * b),
+        lift=ratio(both * n, a * b),
+        lift_max=ratio(n, max(a, b)),
+        lift_share=ratio(both, table.most),
+        phi=ratio(both * n - a * b, scale),
+        phi_max=ratio(table.most * n - a * b, scale),
+        odds_ratio=ratio(both * table.neither, apart),
+    )
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """part / whole; None where ``whole`` is 0."""
+    return part / whole if whole else None

@@ -1,0 +1,161 @@
+"""What ``maskreg compare`` counts with: two generated masks, in memory beside memcpy, and as artifacts on disk.
+
+Every measurement has a process of its own, so that its peak memory is not another's.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TENSOR_NUMEL = 1 << 25
+BLOCK = 1 << 22
+REPEAT = 5
+
+
+@dataclass(frozen=True)
+class Result:
+    """Everything about one size.
+
+    Attributes:
+        coordinates: of each mask.
+        bytes: of both masks.
+        memcpy_gb_per_s: both masks copied, 10^9 bytes a second.
+        count_gb_per_s: both masks and what they share counted in memory, in one thread.
+        of_memcpy: the one over the other.
+        classes_ns: nanoseconds a coordinate with the source's codes, in one thread.
+        compare_seconds: both artifacts opened, hashed, decoded and compared, in all threads.
+        compare_gb_per_s: the same as bytes of both masks a second.
+        peak_rss: largest resident set while comparing the artifacts, in bytes.
+    """
+
+    coordinates: int
+    bytes: int
+    memcpy_gb_per_s: float
+    count_gb_per_s: float
+    of_memcpy: float
+    classes_ns: float
+    compare_seconds: float
+    compare_gb_per_s: float
+    peak_rss: int
+
+
+def bench(coordinates: int, where: Path | None) -> Result:
+    """Generate two masks of so many coordinates, and compare them."""
+    if where:
+        where.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="maskreg-bench-", dir=where) as folder:
+        digests = _apart(_make, Path(folder), coordinates)
+        speed = _apart(_in_memory, coordinates)
+        _apart(_as_artifacts, Path(folder), digests)  # compiles what is not compiled yet
+        seconds, peak = _apart(_as_artifacts, Path(folder), digests)
+    return Result(
+        coordinates, compare_seconds=seconds, compare_gb_per_s=speed["bytes"] / seconds / 1e9, peak_rss=peak, **speed
+    )
+
+
+def table(found: Result) -> str:
+    """The figures for people."""
+    return (
+        f"compare: two masks of {found.coordinates:,} coordinates\n"
+        f"  counted in memory at {found.count_gb_per_s:.1f} GB/s, {found.of_memcpy:.2f} of memcpy "
+        f"({found.memcpy_gb_per_s:.1f} GB/s); with the source's codes {found.classes_ns:.2f} ns a coordinate\n"
+        f"  two artifacts compared in {found.compare_seconds:.2f} s ({found.compare_gb_per_s:.2f} GB/s, every object "
+        f"hashed), peak {found.peak_rss / 1e6:.0f} MB"
+    )
+
+
+def _apart(work: Callable[..., Any], *args: Any) -> Any:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(work, args)
+
+
+def _make(folder: Path, coordinates: int) -> list[str]:
+    import numpy as np
+
+    from maskreg.artifact.manifest import Side
+    from maskreg.artifact.writer import ArtifactWriter
+    from maskreg.checkpoint.base import TensorInfo
+    from maskreg.mask import packed_bytes
+
+    digests = []
+    side = Side(root="sha256:" + 64 * "0", params=coordinates, tensors=1, dtypes={"BF16": coordinates})
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        with ArtifactWriter(folder, {"mask"}) as writer:
+            for number, first in enumerate(range(0, coordinates, TENSOR_NUMEL)):
+                numel = min(TENSOR_NUMEL, coordinates - first)
+                name = f"model.layers.{number}.mlp.up_proj.weight"
+                info = TensorInfo(name, "BF16", (numel,))
+                writer.begin(name, role="ffn", layer=str(number), source=info, target=info)
+                for start in range(0, numel, BLOCK):
+                    n = min(BLOCK, numel - start)
+                    bits = rng.integers(0, 256, packed_bytes(n), np.uint8)
+                    # Whole words: what lies behind the last coordinate has to be 0.
+                    bits[n // 8 :] = 0
+                    nnz = int(np.bitwise_count(bits).sum(dtype=np.int64))
+                    writer.add_block(bits, numel=n, nnz=nnz, differing=nnz, energy=0.0)
+                leaves = np.zeros((-(-numel // (1 << 18)), 16), np.uint8)
+                writer.add_leaves(leaves, leaves)
+                writer.end()
+            digests.append(writer.finish(kind="mask", rule="exact", exact=False, source=side, target=side, codec=""))
+    return [str(digest) for digest in digests]
+
+
+def _in_memory(coordinates: int) -> dict[str, Any]:
+    import numpy as np
+
+    from maskreg.analysis.contingency import count_both, count_classes
+
+    rng = np.random.default_rng(0)
+    size = coordinates // 64 * 8
+    one, other = (rng.integers(0, 256, size, np.uint8) for _ in range(2))
+    out = np.empty_like(one)
+
+    def copy() -> None:
+        np.copyto(out, one)
+        np.copyto(out, other)
+
+    memcpy_s, count_s = _best(copy), _best(lambda: count_both(one, other))
+    codes = (rng.normal(0, 0.02, BLOCK).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    few = [np.resize(side, BLOCK // 8) for side in (one, other)]
+    classes_s = _best(lambda: count_classes(few[0], few[1], codes))
+    return {
+        "bytes": 2 * size,
+        "memcpy_gb_per_s": 2 * size / memcpy_s / 1e9,
+        "count_gb_per_s": 2 * size / count_s / 1e9,
+        "of_memcpy": memcpy_s / count_s,
+        "classes_ns": classes_s / BLOCK * 1e9,
+    }
+
+
+def _as_artifacts(folder: Path, digests: list[str]) -> tuple[float, int]:
+    from maskreg.artifact.reader import Artifact
+    from maskreg.digest import Digest
+    from maskreg.flow.contrast import contrast
+    from maskreg.store.file import FileStore
+
+    begun = time.perf_counter()
+    contrast([Artifact.open(FileStore(folder), Digest(digest)) for digest in digests])
+    seconds = time.perf_counter() - begun
+    # Linux counts kibibytes, macOS bytes.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return seconds, peak
+
+
+def _best(work: Callable[[], object]) -> float:
+    work()
+    taken = []
+    for _ in range(REPEAT):
+        begun = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)

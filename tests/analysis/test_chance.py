@@ -1,0 +1,135 @@
+"""Nulls and odds, against every mask that there is and against loops over dense masks."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskreg.analysis.chance import Chance, beside, flips, matched, odds, one_stratum, rounding, uniform
+from maskreg.analysis.overlap import Table
+
+Cells = np.ndarray
+
+
+@st.composite
+def strata(draw: st.DrawFn) -> Cells:
+    rows = draw(st.lists(st.tuples(*[st.integers(0, 40)] * 4), min_size=1, max_size=6))
+    return np.array(rows, np.int64)
+
+
+@pytest.mark.parametrize(("n", "a", "b"), [(6, 2, 3), (7, 1, 6), (5, 5, 2), (4, 0, 2), (1, 1, 1)])
+def test_uniform_is_the_mean_over_all_masks_of_that_size(n: int, a: int, b: int) -> None:
+    fixed = set(range(b))
+    shared = np.array([len(fixed & set(drawn)) for drawn in combinations(range(n), a)])
+    chance = uniform(Table(n, a, b, max(0, a + b - n)))
+    assert chance.expected == pytest.approx(shared.mean())
+    assert chance.variance == pytest.approx(shared.var())
+
+
+@given(strata())
+def test_matched_is_the_sum_of_uniform_over_strata(cells: Cells) -> None:
+    total = Chance()
+    for neither, only_a, only_b, both in cells.tolist():
+        total += uniform(Table(neither + only_a + only_b + both, only_a + both, only_b + both, both))
+    found = matched(cells)
+    assert found.expected == pytest.approx(total.expected)
+    assert found.variance == pytest.approx(total.variance)
+
+
+@given(strata())
+def test_odds_are_mantel_haenszel(cells: Cells) -> None:
+    alike = apart = 0.0
+    for neither, only_a, only_b, both in cells.tolist():
+        n = neither + only_a + only_b + both
+        if n:
+            alike += both * neither / n
+            apart += only_a * only_b / n
+    assert odds(cells).ratio == (pytest.approx(alike / apart) if apart else None)
+    assert odds(cells[:, [0, 2, 1, 3]]).ratio == pytest.approx(odds(cells).ratio)
+
+
+def test_one_stratum_has_the_plain_odds_ratio() -> None:
+    table = Table(100, 40, 30, 20)
+    assert odds(one_stratum(table)).ratio == pytest.approx(20 * 50 / (20 * 10))
+    assert odds(one_stratum(Table(10, 4, 4, 4))).ratio is None
+
+
+def classes(seed: int = 0, numel: int = 40_000) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(0, 0.02, numel).astype(np.float32)
+    return (values.view(np.uint32) >> 16).astype(np.uint16)
+
+
+@pytest.mark.parametrize("nnz", [0, 1, 777, 19_000, 39_999, 40_000])
+def test_flips_sum_to_what_flipped(nnz: int) -> None:
+    from maskreg.mask.rounding import classes_of
+
+    members = np.bincount(classes_of(classes()), minlength=512)
+    chances = flips(members, nnz)
+    assert float(members @ chances) == pytest.approx(nnz)
+    assert chances.min() >= 0
+    assert chances.max() <= 1
+
+
+def test_rounding_expects_what_independent_noise_shares() -> None:
+    """Two updates that know nothing of the weights, rounded: their overlap is the null's, the others' expect less."""
+    from maskreg.mask.rounding import classes_of
+
+    codes = classes(1, 400_000)
+    weights = (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    rng = np.random.default_rng(2)
+    kinds = classes_of(codes)
+
+    def updated(scale: float) -> np.ndarray:
+        moved = (weights + rng.normal(0, scale, weights.size)).astype(np.float32).view(np.uint32)
+        rounded = ((moved + (0x7FFF + ((moved >> 16) & 1))) >> 16).astype(np.uint16)
+        changed: np.ndarray = rounded != codes
+        return changed
+
+    a, b = updated(3e-5), updated(1.2e-5)
+    cells = np.zeros((512, 4), np.int64)
+    np.add.at(cells, (kinds, a + 2 * b), 1)
+    table = Table(codes.size, int(a.sum()), int(b.sum()), int((a & b).sum()))
+    members = cells.sum(1)
+    flips_a, flips_b = flips(members, table.a), flips(members, table.b)
+    for chance in (
+        rounding(cells, flips_a, flips_b),
+        rounding(cells, flips_a, None),
+        rounding(cells, None, flips_b),
+        matched(cells),
+    ):
+        assert abs(beside(table, chance).deviations or 9) < 4
+    assert (beside(table, uniform(table)).deviations or 0) > 100
+
+
+def test_rounding_keeps_a_mask_that_is_not_redrawn() -> None:
+    cells = np.zeros((512, 4), np.int64)
+    cells[240] = (5, 3, 2, 4)
+    certain, never = np.ones(512), np.zeros(512)
+    assert rounding(cells, certain, None).expected == 6
+    assert rounding(cells, None, certain).expected == 7
+    assert rounding(cells, certain, certain) == Chance(14, 0)
+    assert rounding(cells, never, certain) == Chance(0, 0)
+    with pytest.raises(ValueError, match="neither"):
+        rounding(cells, None, None)
+
+
+def test_beside_a_null() -> None:
+    table = Table(100, 40, 30, 20)
+    found = beside(table, Chance(12.0, 4.0))
+    assert (found.ratio, found.headroom, found.sd, found.deviations) == (20 / 12, 8 / 18, 2, 4)
+    assert found.lift == 1.0
+    undefined = beside(table, Chance(None, reason="why"))
+    assert (undefined.expected, undefined.ratio, undefined.reason) == (None, None, "why")
+    assert beside(table, Chance(30.0, 0.0)).headroom is None
+    assert beside(table, Chance(30.0, 0.0)).deviations is None
+
+
+def test_an_undefined_null_stays_undefined_in_a_sum() -> None:
+    undefined = Chance(None, reason="first")
+    assert Chance(1.0, 1.0) + undefined == undefined + Chance(2.0, 1.0) == undefined
+    assert undefined + Chance(None, reason="second") == undefined

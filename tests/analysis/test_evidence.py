@@ -1,0 +1,173 @@
+"""Sums over tensors, the answer in words, and the definitions of everything that is shown."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskreg.analysis.chance import matched, odds, uniform
+from maskreg.analysis.consensus import independent
+from maskreg.analysis.definitions import ALIASES, DEFINITIONS, explain
+from maskreg.analysis.evidence import (
+    BY_BOTH,
+    BY_EXPONENT,
+    BY_TENSOR,
+    GLOBAL,
+    MATCHED,
+    NO_SOURCE,
+    NULLS,
+    PER_TENSOR,
+    ROUNDING,
+    ROUNDING_A,
+    ROUNDING_B,
+    Evidence,
+    Figures,
+    figures_of,
+    of_classes,
+    of_counts,
+)
+from maskreg.analysis.overlap import Table
+from maskreg.analysis.stripes import stripes_of
+from maskreg.analysis.verdict import name_of, verdict
+from maskreg.errors import UsageError
+
+
+def cells(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    found = np.zeros((512, 4), np.int64)
+    found[rng.choice(512, 20, replace=False)] = rng.integers(0, 50, (20, 4))
+    return found
+
+
+def tensor(seed: int) -> Evidence:
+    return of_classes(cells(seed), np.full(512, 0.3), np.full(512, 0.6))
+
+
+def test_the_whole_is_what_its_strata_say() -> None:
+    several = [cells(seed) for seed in range(4)]
+    found = figures_of(reduce(lambda one, other: one + other, map(tensor, range(4)), Evidence()))
+    together = np.sum(several, axis=0)
+    table = Table(
+        int(together.sum()),
+        int(together[:, [1, 3]].sum()),
+        int(together[:, [2, 3]].sum()),
+        int(together[:, 3].sum()),
+    )
+    assert (found.tensors, found.table) == (4, table)
+    assert found.nulls[GLOBAL].expected == pytest.approx(table.a * table.b / table.numel)
+    by_tensor = np.array([one.sum(0) for one in several])
+    by_exponent = together.reshape(256, 2, 4).sum(1)
+    by_both = np.concatenate([one.reshape(256, 2, 4).sum(1) for one in several])
+    assert found.nulls[PER_TENSOR].expected == pytest.approx(matched(by_tensor).expected)
+    assert found.nulls[MATCHED].expected == pytest.approx(matched(np.concatenate(several)).expected)
+    assert found.nulls[ROUNDING].expected == pytest.approx(0.18 * table.numel)
+    assert found.nulls[ROUNDING_A].expected == pytest.approx(0.3 * table.b)
+    assert found.nulls[ROUNDING_B].expected == pytest.approx(0.6 * table.a)
+    for strata, name in ((by_tensor, BY_TENSOR), (by_exponent, BY_EXPONENT), (by_both, BY_BOTH)):
+        assert found.odds_ratios[name] == pytest.approx(odds(strata).ratio)
+
+
+@given(st.permutations(range(5)))
+def test_the_order_of_tensors_does_not_matter(order: list[int]) -> None:
+    here = figures_of(reduce(lambda one, other: one + other, map(tensor, order), Evidence()))
+    there = figures_of(reduce(lambda one, other: one + other, map(tensor, range(5)), Evidence()))
+    assert (here.table, here.overlap) == (there.table, there.overlap)
+    for null in NULLS:
+        assert here.nulls[null].expected == pytest.approx(there.nulls[null].expected)
+    assert here.odds_ratios == pytest.approx(there.odds_ratios)
+
+
+def test_without_the_source_what_needs_it_says_so() -> None:
+    found = figures_of(Evidence() + of_counts(Table(100, 40, 30, 20)) + of_counts(Table(50, 0, 9, 0)))
+    assert found.nulls[PER_TENSOR].expected == pytest.approx(12)
+    assert {found.nulls[null].reason for null in NULLS[2:]} == {NO_SOURCE}
+    assert (found.odds_ratios[BY_EXPONENT], found.odds_ratios[BY_BOTH]) == (None, None)
+    assert found.odds_ratios[BY_TENSOR] == pytest.approx(5)
+
+
+def test_one_undefined_side_leaves_the_other_defined() -> None:
+    found = figures_of(of_classes(cells(1), "why", np.full(512, 0.5)))
+    assert [found.nulls[null].reason for null in (ROUNDING, ROUNDING_A, ROUNDING_B)] == ["why", "why", ""]
+
+
+def answer(table: Table) -> Figures:
+    return figures_of(of_counts(table))
+
+
+def test_the_answer_is_by_five_deviations_of_the_strongest_null() -> None:
+    table = Table(10_000, 5_000, 5_000, 2_500)
+    sd = uniform(table).variance ** 0.5
+    for more, expected in ((int(5 * sd), False), (int(5 * sd) + 1, True), (-100, False)):
+        found = verdict(answer(dataclasses.replace(table, both=2_500 + more)))
+        assert found.more is expected
+        assert found.sentence.startswith("Yes: " if expected else "No: ")
+        assert "cannot be said without the source" in found.sentence
+
+
+def test_the_strongest_null_decides() -> None:
+    # All that the masks share is in one class, which both like.
+    strata = np.zeros((512, 4), np.int64)
+    strata[200], strata[250] = (0, 0, 0, 1000), (9000, 0, 0, 0)
+    evidence = of_classes(strata, np.full(512, 0.1), np.full(512, 0.1))
+    found = verdict(figures_of(evidence))
+    assert (found.more, found.null) == (False, MATCHED)
+    assert "more than rounding" in found.sentence
+    assert verdict(figures_of(of_counts(Table(10_000, 1000, 1000, 1000)))).more
+
+
+@pytest.mark.parametrize("table", [Table(), Table(10, 0, 4, 0), Table(10, 10, 4, 4)])
+def test_masks_that_can_share_one_number_only_tell_nothing(table: Table) -> None:
+    assert verdict(answer(table)).more is None
+
+
+def test_masks_are_called_by_their_names() -> None:
+    assert name_of(ROUNDING_A, ("X", "Y")) == "rounding alone in X"
+    assert name_of(ROUNDING_B, ("X", "Y")) == "rounding alone in Y"
+
+
+def test_every_figure_has_a_definition() -> None:
+    document = answer(Table(100, 40, 30, 20)).to_json()
+    shown = {*document, *document["nulls"], *document["odds_ratios"], *document["nulls"][GLOBAL]}
+    for name in shown - {"tensors", "coordinates", "nulls", "odds_ratios", "reason"}:
+        assert explain(name).partition(": ")[2]
+    for name in (*map(name_of, NULLS), "by tensor and exponent", "observed/expected", "of at most", "Odds ratio"):
+        assert explain(name)
+    assert set(ALIASES.values()) <= set(DEFINITIONS)
+    assert explain(" LIFT ").startswith("lift: How many times")
+    assert "\n" not in "".join(DEFINITIONS.values())
+    with pytest.raises(UsageError) as raised:
+        explain("jacard")
+    assert raised.value.hint == "maskreg compare --explain jaccard"
+    with pytest.raises(UsageError, match="no figure"):
+        explain("zzz")
+
+
+@given(st.integers(1, 50), st.lists(st.integers(0, 50), min_size=1, max_size=6))
+def test_independent_masks_keep_their_sizes(numel: int, wanted: list[int]) -> None:
+    nnz = [min(count, numel) for count in wanted]
+    found = independent(numel, nnz)
+    assert found.sum() == pytest.approx(numel)
+    assert found @ np.arange(len(nnz) + 1) == pytest.approx(sum(nnz))
+
+
+def test_independent_masks_by_hand() -> None:
+    assert independent(8, [4, 2]) == pytest.approx([3, 4, 1])
+    assert independent(0, [0, 0]).tolist() == [0, 0, 0]
+
+
+def test_stripes_of_a_matrix() -> None:
+    mask = np.zeros((4, 6), bool)
+    mask[1] = True
+    found = stripes_of(mask.sum(1), mask.sum(0))
+    assert (found.rows.count, found.rows.full, found.rows.empty) == (4, 0.25, 0.75)
+    assert found.rows.variance == pytest.approx(3 / 16)
+    assert found.rows.dispersion == pytest.approx(6)
+    assert (found.columns.full, found.columns.empty, found.columns.variance) == (0, 0, 0)
+    still = stripes_of(np.zeros(4, np.int64), np.zeros(6, np.int64))
+    assert (still.rows.dispersion, still.rows.empty) == (None, 1)
+    assert stripes_of(np.zeros(0, np.int64), np.zeros(6, np.int64)).rows.variance is None

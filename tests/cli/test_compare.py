@@ -1,0 +1,154 @@
+"""``maskreg compare``: tables, documents, answers, and what ``show`` and ``list`` tell of recorded overlaps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import make_checkpoint, moved
+from tests.cli.conftest import Run, tensors
+
+
+@pytest.fixture
+def masks(run: Run, tmp_path: Path) -> tuple[str, str, str]:
+    """Two seeds of one recipe and an RLVR reference, from one source."""
+    source = make_checkpoint(tmp_path / "source", tensors())
+    for name, fraction, method, seed in (("one", 0.4, "opd", "1"), ("two", 0.3, "opd", "2"), ("rl", 0.2, "rlvr", "1")):
+        target = {key: moved(tensor, fraction, len(key) + sum(name.encode())) for key, tensor in tensors().items()}
+        made = make_checkpoint(tmp_path / name, target)
+        words = ["--family", "toy", "--method", method, "--meta", f"seed={seed}", "--mask-only"]
+        tag = ":rlvr-reference" if name == "rl" else ""
+        run("extract", source, made, "--name", f"{name}{tag}", *words)
+    return "one", "two", "rl:rlvr-reference"
+
+
+def test_the_table_has_the_overlap_then_the_nulls_then_the_odds_then_the_answer(
+    run: Run, masks: tuple[str, str, str]
+) -> None:
+    told = run("compare", *masks[:2]).out
+    places = [
+        told.index(words)
+        for words in (
+            "A  one",
+            "coverage",
+            "lift ",
+            "uniform random  ",
+            "random per tensor",
+            "exponent-matched random",
+            "rounding alone in both",
+            "odds ratio",
+            "by tensor and exponent",
+            "strongest null",
+        )
+    ]
+    assert places == sorted(places)
+    assert told.rstrip().splitlines()[-1].endswith(".")
+
+
+def test_a_line_for_every_group(run: Run, masks: tuple[str, str, str]) -> None:
+    for by, names in (("role", ["ffn", "attention"]), ("layer", ["0", "1"]), ("tensor", list(tensors()))):
+        lines = run("compare", *masks[:2], "--by", by).out.splitlines()
+        assert all(any(line.startswith(name + " ") for line in lines) for name in names)
+
+
+def test_many_masks(run: Run, masks: tuple[str, str, str]) -> None:
+    told = run("compare", *masks, "--stripes", "--by", "role").out
+    for words in ("A B ", "A C ", "B C ", "3 masks", "by role, B and C", "C model.layers.0.mlp.up_proj.weight"):
+        assert words in told
+    document = run("compare", *masks, "--stripes", "--json").json
+    assert [pair["digests"] for pair in document["pairs"]] == [
+        [document["masks"][a]["digest"], document["masks"][b]["digest"]] for a, b in ((0, 1), (0, 2), (1, 2))
+    ]
+    assert [row["masks"] for row in document["consensus"]] == [0, 1, 2, 3]
+    assert len(document["stripes"]) == 3
+
+
+def test_the_document_is_exact(run: Run, masks: tuple[str, str, str]) -> None:
+    document = run("compare", *masks[:2], "--json").json
+    (pair,) = document["pairs"]
+    whole = pair["whole"]
+    assert whole["lift"] == whole["nnz_both"] * whole["coordinates"] / (whole["nnz_a"] * whole["nnz_b"])
+    assert set(pair["tensors"]) == set(tensors())
+    assert (document["consensus"], document["stripes"], document["recorded"]) == (None, [], [])
+    assert whole["nulls"]["exponent-matched"]["expected"] > 0
+
+
+def test_without_the_source_less_is_told_and_how_to_get_it(
+    run: Run, masks: tuple[str, str, str], tmp_path: Path
+) -> None:
+    kept = (tmp_path / "source").rename(tmp_path / "kept")
+    told = run("compare", *masks[:2]).out
+    assert "note: figures by exponent and the rounding null are left out" in told
+    assert "--source" in told
+    assert "exponent-matched random" not in told
+    assert "exponent-matched random" in run("compare", *masks[:2], "--source", kept).out
+    wrong = run("compare", *masks[:2], "--source", tmp_path / "one", status=65)
+    assert "model.embed_tokens.weight" in wrong.err
+    run("compare", *masks[:2], "--source", tmp_path / "nothing", status=66)
+    run("compare", *masks[:2], "--download", status=66)
+
+
+def test_the_exit_code_is_the_answer(run: Run, masks: tuple[str, str, str]) -> None:
+    run("compare", *masks[:2], status=0)
+    run("compare", *masks[:2], "--exit-code", status=1)
+    run("compare", "one", "one", "--exit-code", status=0)
+    run("compare", "one", "one", "two", "--exit-code", status=1)
+
+
+def test_definitions_are_one_option_away(run: Run) -> None:
+    assert run("compare", "--explain", "lift").out.startswith("lift: ")
+    assert run("compare", "--explain", "mh", "--json").json["figure"] == "mantel-haenszel"
+    assert "--explain headroom" in run("compare", "--explain", "hedroom", status=2).err
+
+
+def test_usage(run: Run, masks: tuple[str, str, str]) -> None:
+    run("compare", status=2)
+    run("compare", "one", status=2)
+    run("compare", "one", "nobody", status=66)
+    run("compare", "one", "two", "--by", "colour", status=2)
+
+
+def test_the_mask_that_is_not_here_is_named(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    place = Path(os.environ["MASKREG_HOME"]) / "artifacts" / "sha256" / run("show", "one", "--json").json["digest"][7:]
+    shutil.rmtree(place / "data.zarr" / "mask" / "c")
+    (place / "data.zarr" / "mask" / "zarr.json").unlink()
+    assert "next: maskreg pull one --only mask" in run("compare", "one", "two", status=66).err
+
+
+def test_nothing_is_recorded_of_an_empty_mask(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
+    run("extract", tmp_path / "source", tmp_path / "source", "--name", "still", "--mask-only")
+    done = run("compare", "still", "one", "--record", "--json")
+    assert done.json["recorded"] == []
+    assert "note: nothing is recorded of still and one" in done.err
+
+
+def test_masks_that_differ_are_refused_unless_allowed(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
+    run("extract", tmp_path / "source", tmp_path / "two", "--name", "coarse", "--rule", "abs:1e-5", "--mask-only")
+    told = run("compare", "one", "coarse", status=65).err
+    assert "different rules" in told
+    assert "--allow-different" in told
+    assert "note: the masks follow different rules" in run("compare", "one", "coarse", "--allow-different").out
+
+
+def test_recorded_overlaps_are_shown_and_listed(run: Run, masks: tuple[str, str, str]) -> None:
+    assert run("show", "one", "--json").json["rlvr_overlap"] is None
+    assert "RLVR overlap" not in run("show", "one").out
+    kept = run("compare", "one", masks[2], "--record", "--json").json
+    assert [row["metric"] for row in kept["recorded"]] == ["overlap", "rlvr_overlap"]
+    lift, reference = kept["pairs"][0]["whole"]["lift"], kept["masks"][1]["digest"]
+    assert "recorded seed_overlap" in run("compare", "one", "two", "--record").err
+    shown = run("show", "one", "--json").json
+    assert (shown["rlvr_overlap"]["lift"], shown["rlvr_overlap"]["against"]) == (lift, reference)
+    lines = {line.split("  ")[0].strip(): line for line in run("show", "one").out.splitlines()}
+    told = run("show", "one").out
+    assert f"RLVR overlap {lift:.4f}   lift, with {reference}" in told
+    assert "another seed of the same recipe" in lines["ceiling"]
+    assert run("list", "--rlvr-overlap", "0..", "-q").out == "one\n"
+    header, *rows = (line.split("\t") for line in run("list").out.splitlines())
+    column = header.index("rlvr overlap")
+    assert {row[0]: row[column] for row in rows}["one"] == f"{lift:.3f}"
+    assert run("list", "one", "--json").json[0]["rlvr_against"] == reference
