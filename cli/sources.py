@@ -1,4 +1,4 @@
-"""Where ``apply`` looks for the checkpoint that an artifact was made from, when nobody names one."""
+"""Where ``apply`` and ``baseline`` look for the checkpoint that an artifact was made from, when nobody names one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from maskreg.digest import Digest
 from maskreg.errors import ConfigError, MaskregError, NotFoundError, WrongCheckpointError
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import Side
     from maskreg.catalog import Catalog
     from maskreg.checkpoint.base import Checkpoint
-    from maskreg.flow.apply import Applied
+
+ResultT = TypeVar("ResultT")
 
 
 def apply_to_first(
-    side: Side, catalog: Catalog | None, run: Callable[[Checkpoint], Applied], *, download: bool, again: str
-) -> tuple[Applied, Path]:
+    side: Side, catalog: Catalog | None, run: Callable[[Checkpoint], ResultT], *, download: bool, again: str
+) -> tuple[ResultT, Path]:
     """Run ``run`` on the first checkpoint that turns out to be ``side``.
 
     Looked at in turn: paths that this machine has seen with that identity, the hub cache at the recorded
@@ -29,7 +30,7 @@ def apply_to_first(
     Args:
         side: identity of the checkpoint that is wanted.
         catalog: index of the local registry; None when it is unusable.
-        run: applies; raises ``WrongCheckpointError`` before anything becomes visible.
+        run: does the work; raises ``WrongCheckpointError`` before anything becomes visible.
         download: also fetch from the hub.
         again: the command line to suggest, without its checkpoint.
 
