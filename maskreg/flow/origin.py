@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def source_leaves(artifact: Artifact, row: Tensor) -> LeafHashes:
     """Leaf hashes of a tensor's source alone, uint8 ``[k, 16]``; not safe to call from several threads."""
-    numel = int(np.prod(row.source_shape or (0,), dtype=np.int64))
+    numel = 0 if row.source_shape is None else math.prod(row.source_shape)
     return artifact.leaves(row)[0][: leaf_count(numel)]
 
 

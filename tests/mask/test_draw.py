@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskreg.mask import unpack
-from maskreg.mask.draw import Quota, Tally
+from maskreg.mask.draw import Draw, Quota, Seen, Tally
 from maskreg.mask.scan import count
 from tests.mask.reference import drawn as by_sorting
 
@@ -29,7 +30,7 @@ def draw(
         found = quota.draw(seed, widened, deviations)
         tally = Tally(quota, found)
         with ThreadPoolExecutor(jobs) as pool:
-            for seen in pool.map(lambda r: found.look(r[0], r[1], r[2].size, r[2]), runs):
+            for seen in pool.map(partial(_look, found), runs):
                 tally.add(seen)
         completed = tally.settle()
         if completed is not None:
@@ -40,6 +41,11 @@ def draw(
         packed = found.packed(t, i, classes.size, completed.get(t, np.empty(0, np.int64)), classes)
         bits[t].append(unpack(packed, classes.size))
     return {t: np.concatenate(parts) for t, parts in bits.items()}, widened
+
+
+def _look(found: Draw, run: tuple[int, int, npt.NDArray[np.uint16]]) -> Seen:
+    tensor, first, classes = run
+    return found.look(tensor, first, classes.size, classes)
 
 
 def counted(tensors: Tensors, classes: int) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +66,7 @@ def test_chances_against_noise(octave: float) -> None:
 
 def test_more_noise_moves_more() -> None:
     chances = [flip_chances(scale) for scale in range(-12 * FINENESS, -4 * FINENESS, 100)]
-    assert all((more >= less).all() for less, more in zip(chances, chances[1:], strict=False))
+    assert all((more >= less).all() for less, more in pairwise(chances))
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 20_000), st.floats(0.001, 0.999))
