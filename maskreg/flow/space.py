@@ -36,7 +36,15 @@ def require_space(root: Path, pairs: Iterable[Pair], *, mask_only: bool, reversi
     Raises:
         NoSpaceError: it does not.
     """
-    needed = estimate(pairs, mask_only=mask_only, reversible=reversible)
+    require_bytes(root, estimate(pairs, mask_only=mask_only, reversible=reversible))
+
+
+def require_bytes(root: Path, needed: int) -> None:
+    """Check that an artifact of ``needed`` bytes fits on the disk of ``root``.
+
+    Raises:
+        NoSpaceError: it does not.
+    """
     available = free_bytes(root)
     if needed > available:
         raise NoSpaceError(

@@ -14,6 +14,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.jit import kernel
+
 CLASSES = 512
 """Classes of codes: twice the exponent field, plus 1 where the mantissa is 0."""
 
@@ -28,9 +30,16 @@ _LAST = 254
 
 def classes_of(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
     """Class of each bf16 code, uint16 ``[n]``, below 512."""
-    exponents = (codes >> np.uint16(6)) & np.uint16(0x1FE)
-    classes: npt.NDArray[np.uint16] = exponents | ((codes & np.uint16(0x7F)) == 0)
+    classes = np.empty(codes.shape, np.uint16)
+    _classify(codes, classes)
     return classes
+
+
+@kernel
+def _classify(codes: npt.NDArray[np.uint16], classes: npt.NDArray[np.uint16]) -> None:
+    for i in range(codes.size):
+        exponent = (codes[i] >> np.uint16(6)) & np.uint16(0x1FE)
+        classes[i] = exponent | np.uint16((codes[i] & np.uint16(0x7F)) == 0)
 
 
 def flip_chances(scale: int) -> npt.NDArray[np.float64]:
