@@ -162,7 +162,7 @@ class Quota:
         Raises:
             ValueError: more are wanted of a group than weigh anything.
         """
-        scale = np.array([self._scale(group) for group in range(self.wanted.size)])[self.groups]
+        scale = self._scales()[self.groups]
         chance = np.minimum(scale * self.weights, 1.0)
         spread, expected = (np.zeros(self.wanted.size) for _ in range(2))
         np.add.at(spread, self.groups, self.members * chance * (1 - chance))
@@ -176,8 +176,12 @@ class Quota:
         high[chance >= 1] = WORDS
         return Draw(seed, low.astype(np.uint32), np.maximum(low, high).astype(np.uint32), self.groups)
 
+    def _scales(self) -> Floats:
+        """By what weights must be multiplied to become chances whose sums are the numbers wanted, by group."""
+        here = np.bincount(self.groups, weights=self.members, minlength=self.wanted.size) + self.wanted
+        return np.array([self._scale(group) if here[group] else 0.0 for group in range(self.wanted.size)])
+
     def _scale(self, group: int) -> float:
-        """By what weights must be multiplied to become chances whose sum is the number wanted."""
         mine = (self.groups == group) & (self.weights > 0)
         members, weights, wanted = self.members[mine], self.weights[mine], int(self.wanted[group])
         if wanted > members.sum():

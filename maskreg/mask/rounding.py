@@ -65,20 +65,23 @@ def fit_scale(members: npt.NDArray[np.int64], nnz: int) -> int:
         raise ValueError(f"{nnz} of {members.sum()} coordinates tell no scale")
     # Noise from far below the smallest distance to far above the largest.
     low, high = -160 * FINENESS, 160 * FINENESS
-    if _expected(members, high) < nnz:
+    wanted = int(nnz) * _WORDS
+    if _expected(members, high) < wanted:
         raise ValueError(f"no noise makes {nnz} of {members.sum()} coordinates flip")
     while high - low > 1:
         middle = (low + high) // 2
-        if _expected(members, middle) >= nnz:
+        if _expected(members, middle) >= wanted:
             high = middle
         else:
             low = middle
     return high
 
 
-def _expected(members: npt.NDArray[np.int64], scale: int) -> float:
-    present = np.flatnonzero(members)
-    return float((members[present] * (_chances(scale, tuple(present.tolist()))[present] / _WORDS)).sum())
+def _expected(members: npt.NDArray[np.int64], scale: int) -> int:
+    """How many are expected to flip, in multiples of 2^-32: exact, so that machines cannot differ."""
+    present = tuple(np.flatnonzero(members).tolist())
+    chances = _chances(scale, present)
+    return sum(int(members[kind]) * int(chances[kind]) for kind in present)
 
 
 def _chances(scale: int, wanted: tuple[int, ...] = tuple(range(CLASSES))) -> npt.NDArray[np.int64]:
