@@ -54,11 +54,13 @@ def command(
     from .places import local, note_catalog
     from .summary import described, summary
 
-    card = Card(description=description).checked()
     here = local()
     assert here.root is not None  # the local registry is a directory
     head = here.head(ref)
-    masks = [here.artifact(here.resolve(one).digest) for one in refs]
+    found = [here.resolve(one) for one in refs]
+    families = {one.entry.card.family if one.entry else "" for one in found}
+    card = Card(families.pop() if len(families) == 1 else "", description=description).checked()
+    masks = [here.artifact(one.digest) for one in found]
     with output.progress() as progress:
         digest = combine(masks, here.root, how=how or "", k=k or 0, allow_different=allow_different, progress=progress)
     if head is not None and head.digest == digest and not description:

@@ -27,6 +27,7 @@ COMMANDS = {
     "pull": "pull",
     "push": "push",
     "apply": "apply",
+    "baseline": "baseline",
     "list": "list",
     "show": "show",
     "compare": "compare",

@@ -58,7 +58,8 @@ def summary(
         *_bars("by layer", layers_in_order(manifest.totals.layers)),
         "",
         *_side("source", manifest.source),
-        *_side("target", manifest.target),
+        # That of a baseline is its source again.
+        *(_side("target", manifest.target) if manifest.kind != "baseline" else []),
         *_parts(manifest, present),
     ]
     if card is not None:
@@ -95,24 +96,38 @@ def _identity(ref: Ref | None, digest: Digest, manifest: Manifest, card: Card | 
         exact = "gives the target's bytes exactly" if manifest.exact else "not exact: the result is not the target"
         kind += f", {exact}"
     lines.append(_row("kind", kind))
+    if manifest.recipe is not None:
+        lines.append(_row("recipe", _recipe(manifest.recipe)))
     if card is not None:
         said = [("family", card.family), ("method", card.method), ("licence", card.licence)]
         lines += [_row(label, text) for label, text in said if text]
-    if manifest.recipe is not None:
-        lines.append(_row("recipe", ", ".join(f"{key} {value}" for key, value in sorted(manifest.recipe.items()))))
     lines += [_row("parent", parent) for parent in manifest.parents]
     return lines
 
 
+def _recipe(recipe: Mapping[str, object]) -> str:
+    rest = [f"{key} {value}" for key, value in recipe.items() if key != "kind"]
+    return ", ".join([str(recipe.get("kind", "")), *rest])
+
+
 def _numbers(manifest: Manifest) -> list[str]:
     totals = manifest.totals
+    verb = "chosen" if manifest.kind == "baseline" else "moved"
     rows = [
         _row("rule", f"{manifest.rule}, on bf16 codes"),
-        _row("density", f"{_ratio(totals.density)}   {totals.nnz:,} of {totals.numel:,} coordinates moved"),
+        _row("density", f"{_ratio(totals.density)}   {totals.nnz:,} of {totals.numel:,} coordinates {verb}"),
     ]
+    # What was derived from masks was compared with no target: it has neither energy nor other bits.
+    derived = manifest.recipe is not None and manifest.kind in ("baseline", "mask")
+    if derived:
+        return [*rows, *_ffn(totals.ffn, totals, energy=False)]
     if totals.differing != totals.nnz:
         rows.append(_row("differing", f"{totals.differing:,} coordinates have other bits"))
-    return [*rows, _row("energy", f"{totals.energy:.6g}   sum of squared differences"), *_ffn(totals.ffn, totals)]
+    return [
+        *rows,
+        _row("energy", f"{totals.energy:.6g}   sum of squared differences"),
+        *_ffn(totals.ffn, totals, energy=True),
+    ]
 
 
 def _overlaps(measured: Recorded | None) -> list[str]:
@@ -127,7 +142,7 @@ def _overlaps(measured: Recorded | None) -> list[str]:
     ]
 
 
-def _ffn(ffn: FfnRatios, totals: Group) -> list[str]:
+def _ffn(ffn: FfnRatios, totals: Group, *, energy: bool) -> list[str]:
     table = (
         ("FFN energy", ffn.energy_share, "of all energy", ffn.energy_lift),
         ("FFN density", ffn.density, f"whole {_ratio(totals.density)}", ffn.density_lift),
@@ -137,6 +152,7 @@ def _ffn(ffn: FfnRatios, totals: Group) -> list[str]:
     return [
         _row(label, f"{_ratio(value)}   {beside:<14} params {share}   lift {_ratio(lift)}")
         for label, value, beside, lift in table
+        if energy or label != "FFN energy"
     ]
 
 

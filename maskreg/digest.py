@@ -84,6 +84,13 @@ def fingerprint(leaves: LeafHashes) -> str:
     return xxhash.xxh3_128_hexdigest(leaves.tobytes())
 
 
+def short_key(text: str) -> int:
+    """64 bits that stand for a text in random draws: the xxh3-64 of its UTF-8 bytes."""
+    import xxhash
+
+    return int(xxhash.xxh3_64_intdigest(text.encode()))
+
+
 def fingerprint_root(tensors: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
     """Identity of a whole checkpoint: sha256 over its tensors, whatever their order or sharding.
 

@@ -67,7 +67,7 @@ def kernel(function: FunctionT) -> FunctionT:
         ConfigError: the environment forbids to compile. Integers of kernels wrap around, those of Python do not.
     """
     if config.DISABLE_JIT:
-        raise ConfigError("NUMBA_DISABLE_JIT is set, and the delta codec must be compiled", hint="unset it")
+        raise ConfigError("NUMBA_DISABLE_JIT is set, and the delta codec and draws must be compiled", hint="unset it")
     compiled = njit(nogil=True)(function)
     # Where no folder can keep compiled code, each process compiles anew; NUMBA_CACHE_DIR names one that can.
     with suppress(RuntimeError):

@@ -1,10 +1,11 @@
-"""Measures maskreg: its delta codec beside others, and its commands beside cp and sha256sum.
+"""Measures maskreg: its delta codec beside others, its commands beside cp and sha256sum, and its baselines.
 
 views:
   codec     bits per parameter and speed of the delta codec and of its peers, beside the entropy limit, on generated
             pairs of checkpoints, on those of --pair and on that of --real
   commands  extract and apply of generated checkpoints: memory, speed and size of what they store
   compare   counting what two generated masks share: speed beside memcpy, and memory
+  baselines coordinates a second that one core draws or ranks, source reading included
   all       all of them; the default, unless --gigabytes alone asks for the commands
 
 The limit knows no more of a weight than its exponent in the source; a codec that sees rows, columns and low rank too
@@ -30,6 +31,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import bench_baselines
 import bench_codec
 import bench_commands
 import bench_compare
@@ -38,7 +40,7 @@ import bench_pairs
 import maskreg
 from maskreg.errors import MaskregError
 
-VIEWS = ("all", "codec", "commands", "compare")
+VIEWS = ("all", "codec", "commands", "compare", "baselines")
 
 
 def parsed() -> argparse.Namespace:
@@ -62,8 +64,10 @@ def parsed() -> argparse.Namespace:
     )
     codec.add_argument("--seed", type=int, default=0, help="of generated pairs (default 0)")
     codec.add_argument("--plots", type=Path, metavar="DIR", help="draw codec-size.svg and codec-speed.svg there")
-    commands = parser.add_argument_group("commands")
-    commands.add_argument("--gigabytes", type=positive, nargs="+", help="sizes of a checkpoint (default 4)")
+    commands = parser.add_argument_group("commands, baselines")
+    commands.add_argument(
+        "--gigabytes", type=positive, nargs="+", help="sizes of a checkpoint (default 4; for baselines 0.5)"
+    )
     commands.add_argument("--dir", type=Path, help="where to work (default: a temporary folder)")
     compare = parser.add_argument_group("compare")
     compare.add_argument("--coordinates", type=count, default=10**9, help="of each mask (default 10^9)")
@@ -165,6 +169,10 @@ def measure(options: argparse.Namespace) -> None:
         compared = bench_compare.bench(options.coordinates, options.dir)
         print(bench_compare.table(compared), flush=True)
         out["compare"] = asdict(compared)
+    if options.view in ("all", "baselines"):
+        rows = bench_baselines.run_all(options.gigabytes or [0.5], options.dir, options.repeat)
+        print(bench_baselines.table(rows), flush=True)
+        out["baselines"] = [asdict(row) for row in rows]
     if options.json:
         options.json.write_text(json.dumps(out, indent=1) + "\n")
 

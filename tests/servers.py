@@ -141,8 +141,11 @@ class Postgres:
         self._dir = Path(tempfile.mkdtemp(prefix="maskreg-pg-"))
         self._numbers = itertools.count(1)
         # PostgreSQL refuses to run as root.
-        self._as_user: list[str] = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
-        if self._as_user:
+        self._as_user: list[str] = []
+        if os.geteuid() == 0:
+            # Not every root has the folder of system programs on its PATH.
+            runuser = find_program("runuser", [Path("/usr/sbin"), Path("/sbin")], "apt-get install -y util-linux")
+            self._as_user = [str(runuser), "-u", "postgres", "--"]
             shutil.chown(self._dir, "postgres")
         try:
             self._run("initdb", "-A", "trust", "-U", "maskreg", "--no-sync", "-E", "UTF8", "--locale=C")

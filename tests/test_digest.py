@@ -12,7 +12,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest, fingerprint, fingerprint_root, leaf_hashes
+from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest, fingerprint, fingerprint_root, leaf_hashes, short_key
 
 EMPTY = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -151,6 +151,12 @@ def test_other_tensors_have_another_root(one: Rows, other: Rows) -> None:
 )
 def test_every_field_counts(changed: tuple[str, str, tuple[int, ...], str]) -> None:
     assert fingerprint_root([("w", "BF16", (2, 3), "f")]) != fingerprint_root([changed])
+
+
+def test_a_text_stands_as_64_bits_in_draws() -> None:
+    """The hash of nothing is in the description of XXH3; other values would draw other baselines."""
+    assert short_key("") == 0x2D06800538D394C2
+    assert short_key("é") == xxhash.xxh3_64_intdigest("é".encode())
 
 
 def test_a_name_cannot_imitate_two_tensors() -> None:

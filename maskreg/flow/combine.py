@@ -56,8 +56,8 @@ def combine(
     """Make a mask of masks: ``and``, ``or``, ``minus``, ``xor``, or the coordinates that at least ``k`` of them hold.
 
     The result is an artifact of kind ``mask`` with the operands as parents, in order, and the operation as recipe.
-    It was compared with no checkpoint of its own, so source and target are both the operands' source, its energy is
-    0, and as many coordinates differ as moved. A tensor that is tied in some operands only becomes two.
+    It was compared with no checkpoint of its own, so source and target are both the operands' source, and it has
+    neither energy nor differing bits. A tensor that is tied in some operands only becomes two.
 
     Args:
         masks: opened artifacts whose mask part is here.
@@ -197,7 +197,7 @@ def _write(writer: ArtifactWriter, first: Artifact, block: _Block, packed: npt.N
         writer.begin(name, role=role_of(name), layer=layer_of(name), source=side, target=side)
     if block.stop:
         nnz = int(np.bitwise_count(packed).sum(dtype=np.int64))
-        writer.add_block(packed, numel=block.stop - block.start, nnz=nnz, differing=nnz, energy=0.0)
+        writer.add_block(packed, numel=block.stop - block.start, nnz=nnz, differing=0, energy=0.0)
     if block.stop == row.numel:
         # A target that is longer than the source has leaves that are not of the source.
         leaves = first.leaves(row)[0][: -(-side.numel // LEAF_NUMEL)]

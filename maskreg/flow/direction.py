@@ -71,7 +71,7 @@ class Direction:
             raise PartAbsentError(
                 f"artifact {artifact.digest.short} is a {artifact.manifest.kind}: it says which coordinates move, "
                 "not to what, so there is nothing to apply",
-                hint="extract without --mask-only keeps the values",
+                hint="" if artifact.manifest.kind == "baseline" else "extract without --mask-only keeps the values",
             )
         artifact.require(self.part)
         self.steps: Mapping[str, Step] = {

@@ -40,7 +40,7 @@ def require_space(root: Path, pairs: Iterable[Pair], *, mask_only: bool, reversi
 
 
 def require_bytes(root: Path, needed: int) -> None:
-    """Check that an artifact of that size fits on the disk of ``root``.
+    """Check that an artifact of ``needed`` bytes fits on the disk of ``root``.
 
     Raises:
         NoSpaceError: it does not.

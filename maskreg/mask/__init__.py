@@ -1,6 +1,6 @@
 """Masks: which coordinates of a tensor moved, as packed bits, and what they amount to."""
 
-from maskreg.mask.packed import Mask, TensorMask, overlap, pack, packed_bytes, unpack
+from maskreg.mask.packed import Mask, TensorMask, flip, overlap, pack, pack_runs, packed_bytes, unpack
 from maskreg.mask.summary import Counts, FfnShares, Summary, ffn_shares, summarise
 
 __all__ = [
@@ -10,8 +10,10 @@ __all__ = [
     "Summary",
     "TensorMask",
     "ffn_shares",
+    "flip",
     "overlap",
     "pack",
+    "pack_runs",
     "packed_bytes",
     "summarise",
     "unpack",

@@ -4,7 +4,7 @@ Every coordinate has a random word of its own (see :mod:`maskreg.mask.philox`), 
 drawn: whatever the order, the threads or the machine, the same ones. Classes of coordinates may weigh differently; then
 it is word / weight that must be small, which draws each with a probability in proportion to its weight.
 
-Where the border lies is known beforehand but for chance: some ten standard deviations around it are a *window*. One
+Where the border lies is known beforehand but for chance: some standard deviations around it are a *window*. One
 pass counts what lies below the window and keeps what lies inside; the smallest of those complete the number. A window
 that turns out too narrow is widened, and changes nothing but time.
 """
@@ -17,18 +17,20 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.jit import kernel
-from maskreg.mask.philox import TILE, tile_words
+from maskreg.mask.packed import pack
+from maskreg.mask.philox import TILE, WORDS
+from maskreg.mask.scan import mark, scan, second_words
 
-WORDS = 1 << 32
-"""How many different words there are."""
+DEVIATIONS = 6.0
+"""Half the width of a window, in standard deviations: one in 10^8 is too narrow."""
 
-_DEVIATIONS = 10.0
 _WIDER = 8.0
+_TINY = 1e-300
 
 Classes = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Borders = npt.NDArray[np.uint32]
 
 
 class Draw(NamedTuple):
@@ -36,150 +38,90 @@ class Draw(NamedTuple):
 
     Attributes:
         seed: 64 bits.
-        low, high: uint64 ``[classes]``: words below ``low`` are drawn; those from there to ``high`` are in the window.
+        low, high: uint32 ``[classes]``: words below ``low`` are drawn; those from there to ``high`` are in the window.
+        groups: int64 ``[classes]``: classes of one group share a number.
     """
 
     seed: int
-    low: npt.NDArray[np.uint64]
-    high: npt.NDArray[np.uint64]
+    low: Borders
+    high: Borders
+    groups: Counts
+
+    def look(self, tensor: int, first: int, numel: int, classes: Classes | None = None) -> Seen:
+        """One pass over coordinates ``[first, first + numel)`` of a tensor.
+
+        Args:
+            tensor: 64 bits that stand for the tensor.
+            first: a multiple of 4,096.
+            numel: how many.
+            classes: uint16 ``[numel]``; None where all are of class 0.
+
+        Raises:
+            ValueError: ``first`` is not such a multiple.
+        """
+        _check_first(first)
+        kinds = np.empty(0, np.uint16) if classes is None else classes
+        below = np.zeros((4, self.low.size), np.int64)
+        several = bool(self.groups.any())
+        room = (numel >> 6) + TILE
+        seed, key = np.uint64(self.seed), np.uint64(tensor)
+        while True:
+            places, words = np.empty(room, np.int64), np.empty(room, np.uint32)
+            below[:] = 0
+            inside = scan(seed, key, first, numel, kinds, self.low, self.high, several, below, places, words)
+            if inside <= room:
+                break
+            room = inside
+        places, words = places[:inside] + first, words[:inside]
+        seconds = np.empty(inside, np.uint32)
+        second_words(seed, key, places, seconds)
+        found = np.zeros(inside, np.uint16) if classes is None else classes[places - first]
+        by_group = np.zeros(int(self.groups.max(initial=0)) + 1, np.int64)
+        np.add.at(by_group, self.groups, below.sum(axis=0))
+        return Seen(tensor, by_group, places, words, seconds, found)
+
+    def packed(
+        self, tensor: int, first: int, numel: int, completed: Counts, classes: Classes | None = None
+    ) -> npt.NDArray[np.uint8]:
+        """Packed bits of the coordinates that are drawn among ``[first, first + numel)`` of a tensor.
+
+        Args:
+            tensor: 64 bits that stand for the tensor.
+            first: a multiple of 4,096.
+            numel: how many.
+            completed: int64, in order: the drawn coordinates of the windows of the whole tensor.
+            classes: uint16 ``[numel]``; None where all are of class 0.
+
+        Raises:
+            ValueError: ``first`` is not such a multiple.
+        """
+        _check_first(first)
+        drawn = np.empty(numel, np.uint8)
+        kinds = np.empty(0, np.uint16) if classes is None else classes
+        mark(np.uint64(self.seed), np.uint64(tensor), first, kinds, self.low, drawn)
+        start, stop = np.searchsorted(completed, [first, first + numel])
+        drawn[completed[start:stop] - first] = 1
+        return pack(drawn.view(np.bool_))
 
 
 class Seen(NamedTuple):
     """What one pass saw in one run of a tensor.
 
     Attributes:
-        drawn: uint8 ``[n]``, 1 where the word lies below its class's window.
-        below: int64 ``[classes]``, how many those are.
-        places: int64 ``[m]``, coordinates inside their windows, counted from the run's first, in order.
+        tensor: 64 bits that stand for it.
+        below: int64 ``[groups]``, how many words lie below their class's window.
+        places: int64 ``[m]``, coordinates inside their windows, in order.
         words: uint32 ``[m]``, their words.
         seconds: uint32 ``[m]``, their second words, which decide between equal ones.
         classes: uint16 ``[m]``, theirs.
     """
 
-    drawn: npt.NDArray[np.uint8]
+    tensor: int
     below: Counts
     places: Counts
     words: npt.NDArray[np.uint32]
     seconds: npt.NDArray[np.uint32]
     classes: Classes
-
-
-@kernel
-def _look(
-    seed: int,
-    tensor: int,
-    first: int,
-    classes: Classes,
-    low: npt.NDArray[np.uint64],
-    high: npt.NDArray[np.uint64],
-    drawn: npt.NDArray[np.uint8],
-    below: Counts,
-    places: Counts,
-    found: npt.NDArray[np.uint32],
-) -> int:
-    """How many coordinates lie inside their windows; as many as fit are kept."""
-    room = np.empty((4, TILE // 4), np.uint32)
-    words = room.reshape(-1)
-    inside = 0
-    for start in range(0, drawn.size, TILE):
-        tile_words(seed, tensor, 0, (first + start) // TILE, room)
-        here, kinds = drawn[start : start + TILE], classes[start : start + TILE]
-        near = 0
-        for i in range(here.size):
-            word = np.uint64(words[i])
-            under = word < low[kinds[i]]
-            here[i] = under
-            below[kinds[i]] += under
-            near += int(word < high[kinds[i]]) - int(under)
-        if near:
-            for i in range(here.size):
-                if not here[i] and np.uint64(words[i]) < high[kinds[i]]:
-                    if inside < places.size:
-                        places[inside], found[inside] = start + i, words[i]
-                    inside += 1
-    return inside
-
-
-@kernel
-def _look_alike(
-    seed: int,
-    tensor: int,
-    first: int,
-    low: int,
-    high: int,
-    drawn: npt.NDArray[np.uint8],
-    places: Counts,
-    found: npt.NDArray[np.uint32],
-) -> int:
-    """The same where all coordinates are of one class."""
-    room = np.empty((4, TILE // 4), np.uint32)
-    words = room.reshape(-1)
-    inside = 0
-    for start in range(0, drawn.size, TILE):
-        tile_words(seed, tensor, 0, (first + start) // TILE, room)
-        here = drawn[start : start + TILE]
-        near = 0
-        for i in range(here.size):
-            under = np.uint64(words[i]) < np.uint64(low)
-            here[i] = under
-            near += int((np.uint64(words[i]) < np.uint64(high)) ^ under)
-        if near:
-            for i in range(here.size):
-                if not here[i] and np.uint64(words[i]) < np.uint64(high):
-                    if inside < places.size:
-                        places[inside], found[inside] = start + i, words[i]
-                    inside += 1
-    return inside
-
-
-@kernel
-def _second_words(seed: int, tensor: int, coordinates: Counts, seconds: npt.NDArray[np.uint32]) -> None:
-    room = np.empty((4, TILE // 4), np.uint32)
-    words = room.reshape(-1)
-    tile = np.int64(-1)
-    for i in range(coordinates.size):
-        if coordinates[i] // TILE != tile:
-            tile = coordinates[i] // TILE
-            tile_words(seed, tensor, 1, tile, room)
-        seconds[i] = words[coordinates[i] % TILE]
-
-
-def look(draw: Draw, tensor: int, first: int, numel: int, classes: Classes | None = None) -> Seen:
-    """One pass over coordinates ``[first, first + numel)`` of a tensor.
-
-    Args:
-        draw: what is drawn.
-        tensor: 64 bits that stand for the tensor.
-        first: a multiple of 4,096.
-        numel: how many.
-        classes: uint16 ``[numel]``; None where all are of class 0.
-
-    Raises:
-        ValueError: ``first`` is not such a multiple.
-    """
-    if first % TILE:
-        raise ValueError(f"coordinate {first} is not at a multiple of {TILE}")
-    drawn = np.empty(numel, np.uint8)
-    below = np.zeros(draw.low.size, np.int64)
-    room = 1 << 12
-    while True:
-        places, words = np.empty(room, np.int64), np.empty(room, np.uint32)
-        if classes is None:
-            low, high = int(draw.low[0]), int(draw.high[0])
-            inside = _look_alike(draw.seed, tensor, first, low, high, drawn, places, words)
-        else:
-            below[:] = 0
-            inside = _look(draw.seed, tensor, first, classes, draw.low, draw.high, drawn, below, places, words)
-        if inside <= room:
-            break
-        room = inside
-    if classes is None:
-        below[0] = np.count_nonzero(drawn)
-    places, words = places[:inside], words[:inside]
-    seconds = np.empty(inside, np.uint32)
-    _second_words(draw.seed, tensor, places + first, seconds)
-    kinds = np.zeros(inside, np.uint16) if classes is None else classes[places]
-    return Seen(drawn, below, places, words, seconds, kinds)
 
 
 @dataclass(frozen=True)
@@ -190,7 +132,7 @@ class Quota:
         members: int64 ``[classes]``, coordinates of each class.
         weights: float64 ``[classes]``, 0 to 1: what a member's chance to be drawn is in proportion to, up to certainty.
         groups: int64 ``[classes]``: classes of one group share a number.
-        wanted: int64 ``[groups]``, how many are drawn of each group.
+        wanted: int64 ``[groups]``, how many are drawn of each group; no more than members that weigh anything.
     """
 
     members: Counts
@@ -209,59 +151,71 @@ class Quota:
         """All classes together have one number."""
         return cls(members, weights, np.zeros(members.size, np.int64), np.array([wanted]))
 
-    def draw(self, seed: int, widened: int = 0) -> Draw:
+    def draw(self, seed: int, widened: int = 0, deviations: float = DEVIATIONS) -> Draw:
         """Windows around where the borders should lie.
 
         Args:
             seed: 64 bits.
             widened: how often they turned out too narrow.
+            deviations: half their width before that, in standard deviations; does not change what is drawn.
+
+        Raises:
+            ValueError: more are wanted of a group than weigh anything.
         """
-        scale = np.array([self._scale(group) for group in range(self.wanted.size)])[self.groups]
+        scale = self._scales()[self.groups]
         chance = np.minimum(scale * self.weights, 1.0)
         spread, expected = (np.zeros(self.wanted.size) for _ in range(2))
         np.add.at(spread, self.groups, self.members * chance * (1 - chance))
         np.add.at(expected, self.groups, self.members * chance * (chance < 1))
-        width = (_DEVIATIONS * np.sqrt(spread) + 20.0 * (spread > 0)) / np.maximum(expected, 1.0)
+        width = (deviations * np.sqrt(spread) + 2 * deviations * (spread > 0)) / np.maximum(expected, 1.0)
         width = (width * _WIDER**widened)[self.groups]
         centre = scale * self.weights * WORDS
-        edges = [np.clip(np.floor(centre * factor), 0, WORDS) for factor in (np.maximum(1 - width, 0.0), 1 + width)]
-        low, high = (edge.astype(np.uint64) for edge in edges)
+        low = np.clip(np.ceil(centre * np.maximum(1 - width, 0.0)), 0, WORDS)
+        high = np.clip(np.ceil(centre * (1 + width)), 0, WORDS)
         # What is wanted whole has no border, and what weighs nothing is never drawn.
         high[chance >= 1] = WORDS
-        return Draw(seed, low, np.maximum(low, high))
+        return Draw(seed, low.astype(np.uint32), np.maximum(low, high).astype(np.uint32), self.groups)
+
+    def _scales(self) -> Floats:
+        """By what weights must be multiplied to become chances whose sums are the numbers wanted, by group."""
+        here = np.bincount(self.groups, weights=self.members, minlength=self.wanted.size) + self.wanted
+        return np.array([self._scale(group) if here[group] else 0.0 for group in range(self.wanted.size)])
 
     def _scale(self, group: int) -> float:
-        """By what weights must be multiplied to become chances whose sum is the number wanted."""
-        mine = self.groups == group
-        members, weights, wanted = self.members[mine], self.weights[mine], float(self.wanted[group])
+        mine = (self.groups == group) & (self.weights > 0)
+        members, weights, wanted = self.members[mine], self.weights[mine], int(self.wanted[group])
+        if wanted > members.sum():
+            raise ValueError(f"{wanted} are wanted of {members.sum()}")
         if wanted == 0:
             return 0.0
-        scale = wanted / max(float((members * weights).sum()), 1e-300)
-        for _ in range(64):
-            certain = scale * weights >= 1
+        if wanted == members.sum():
+            return 2.0 / float(weights.min())
+        certain = np.zeros(members.size, np.bool_)
+        while True:
             rest = float((members * weights)[~certain].sum())
-            if rest <= 0:
-                break
-            better = (wanted - float(members[certain].sum())) / rest
-            if abs(better - scale) <= 1e-12 * scale:
-                break
-            scale = better
-        return scale
+            scale = (wanted - float(members[certain].sum())) / max(rest, _TINY)
+            more = scale * weights >= 1
+            # With each that is certain, less is left to the others, and the scale grows.
+            if not (more & ~certain).any():
+                return scale
+            certain |= more
 
 
 class Tally:
     """Puts together what passes saw, in any order, and says which coordinates of the windows are drawn."""
 
-    def __init__(self, quota: Quota) -> None:
+    def __init__(self, quota: Quota, draw: Draw) -> None:
+        """Start with nothing seen."""
         self._quota = quota
-        self._below = np.zeros(quota.members.size, np.int64)
-        self._parts: list[tuple[int, int, Seen]] = []
+        self._draw = draw
+        self._below = np.zeros(quota.wanted.size, np.int64)
+        self._seen: list[Seen] = []
 
-    def add(self, tensor: int, first: int, seen: Seen) -> None:
-        """Take in what was seen from coordinate ``first`` of a tensor on."""
+    def add(self, seen: Seen) -> None:
+        """Take in what one pass saw."""
         self._below += seen.below
         if seen.places.size:
-            self._parts.append((tensor, first, seen._replace(drawn=seen.drawn[:0])))
+            self._seen.append(seen)
 
     def settle(self) -> dict[int, Counts] | None:
         """The coordinates inside windows that are drawn, int64, in order, by tensor; None when windows are too narrow.
@@ -269,27 +223,45 @@ class Tally:
         Among equal words the second decides, then the tensor's 64 bits, then the place.
         """
         quota = self._quota
-        missing = quota.wanted.copy()
-        np.subtract.at(missing, quota.groups, self._below)
+        missing = quota.wanted - self._below
         tensors, places, words, seconds, classes = self._columns()
         groups = quota.groups[classes]
         if (missing < 0).any() or (missing > np.bincount(groups, minlength=missing.size)).any():
             return None
-        ratios = words / np.maximum(quota.weights[classes], 1e-300)
+        ratios = words / np.maximum(quota.weights[classes], _TINY)
         order = np.lexsort((places, tensors, seconds, ratios, groups))
         starts = np.searchsorted(groups[order], np.arange(missing.size))
-        drawn = order[np.arange(order.size) - starts[groups[order]] < missing[groups[order]]]
-        drawn = drawn[np.lexsort((places[drawn], tensors[drawn]))]
-        names, firsts = np.unique(tensors[drawn], return_index=True)
-        return {int(t): p for t, p in zip(names, np.split(places[drawn], firsts[1:]), strict=True)}
+        drawn = np.arange(order.size) - starts[groups[order]] < missing[groups[order]]
+        if self._passed_over(groups[order], ratios[order], drawn):
+            return None
+        chosen = order[drawn]
+        chosen = chosen[np.lexsort((places[chosen], tensors[chosen]))]
+        names, firsts = np.unique(tensors[chosen], return_index=True)
+        ends = np.append(firsts[1:], chosen.size)[: names.size]
+        return {int(t): places[chosen[i:j]] for t, i, j in zip(names, firsts, ends, strict=True)}
+
+    def _passed_over(self, groups: Counts, ratios: Floats, drawn: npt.NDArray[np.bool_]) -> bool:
+        """Whether a coordinate outside the windows may come before one that is drawn inside, or the reverse."""
+        quota, low, high = self._quota, self._draw.low, self._draw.high
+        weights = np.maximum(quota.weights, _TINY)
+        under, above = np.full(quota.wanted.size, -1.0), np.full(quota.wanted.size, np.inf)
+        some = (low > 0) & (quota.members > 0)
+        np.maximum.at(under, quota.groups[some], (low[some] - 1.0) / weights[some])
+        some = (high < WORDS) & (quota.members > 0) & (quota.weights > 0)
+        np.minimum.at(above, quota.groups[some], high[some] / weights[some])
+        return bool((ratios[drawn] >= above[groups[drawn]]).any() or (ratios[~drawn] <= under[groups[~drawn]]).any())
 
     def _columns(self) -> tuple[npt.NDArray[np.uint64], Counts, Floats, npt.NDArray[np.uint32], Classes]:
-        parts = self._parts
-        sizes = [seen.places.size for _, _, seen in parts]
+        seen = self._seen
         return (
-            np.repeat(np.array([tensor for tensor, _, _ in parts], np.uint64), sizes),
-            np.concatenate([np.empty(0, np.int64), *(seen.places + first for _, first, seen in parts)]),
-            np.concatenate([np.empty(0), *(seen.words.astype(np.float64) for _, _, seen in parts)]),
-            np.concatenate([np.empty(0, np.uint32), *(seen.seconds for _, _, seen in parts)]),
-            np.concatenate([np.empty(0, np.uint16), *(seen.classes for _, _, seen in parts)]),
+            np.repeat(np.array([s.tensor for s in seen], np.uint64), [s.places.size for s in seen]),
+            np.concatenate([np.empty(0, np.int64), *(s.places for s in seen)]),
+            np.concatenate([np.empty(0), *(s.words.astype(np.float64) for s in seen)]),
+            np.concatenate([np.empty(0, np.uint32), *(s.seconds for s in seen)]),
+            np.concatenate([np.empty(0, np.uint16), *(s.classes for s in seen)]),
         )
+
+
+def _check_first(first: int) -> None:
+    if first % TILE:
+        raise ValueError(f"coordinate {first} is not at a multiple of {TILE}")

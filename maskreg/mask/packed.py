@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,29 @@ def unpack(packed: npt.NDArray[np.uint8], numel: int) -> npt.NDArray[np.bool_]:
     if packed.size * 8 < numel:
         raise ValueError(f"{packed.size} bytes hold no {numel} bits")
     return np.unpackbits(packed, count=numel, bitorder="little").view(np.bool_)
+
+
+def pack_runs(runs: Iterable[npt.NDArray[np.bool_]]) -> npt.NDArray[np.uint8]:
+    """The same for the booleans of one tensor in runs of any length, one after another."""
+    parts: list[npt.NDArray[np.uint8]] = []
+    rest = np.empty(0, np.bool_)
+    for run in runs:
+        rest = np.concatenate([rest, run.reshape(-1)])
+        whole = rest.size // PAD_BITS * PAD_BITS
+        parts.append(pack(rest[:whole]))
+        rest = rest[whole:]
+    return np.concatenate([*parts, pack(rest)])
+
+
+def flip(packed: npt.NDArray[np.uint8], numel: int) -> npt.NDArray[np.uint8]:
+    """The complement of a mask of ``numel`` coordinates, its padding zeros again."""
+    flipped = ~packed[: packed_bytes(numel)]
+    whole, rest = divmod(numel, 8)
+    if rest:
+        flipped[whole] &= np.uint8((1 << rest) - 1)
+        whole += 1
+    flipped[whole:] = 0
+    return flipped
 
 
 def overlap(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> int:

@@ -14,6 +14,9 @@ from maskreg.jit import kernel
 TILE = 1 << 12
 """Coordinates whose words are made together: word ``w`` of counter ``j`` is that of coordinate ``1024 w + j``."""
 
+WORDS = 1 << 31
+"""How many different words a coordinate may have: borders from 0 to this fit 32 bits."""
+
 _COLUMNS = TILE // 4
 _LEFT = np.uint64(0xD2511F53)
 _RIGHT = np.uint64(0xCD9E8D57)
@@ -22,10 +25,12 @@ _STEP_HIGH = np.uint32(0xBB67AE85)
 _HALF = np.uint64(32)
 
 Words = npt.NDArray[np.uint32]
+Key = int | np.uint64
+"""64 bits; compiled code wants them as numpy has them."""
 
 
 @kernel
-def philox(key: int, counter: int, high: int, words: Words) -> None:
+def philox(key: Key, counter: Key, high: Key, words: Words) -> None:
     """Blocks of four words for counters that follow each other.
 
     Args:
@@ -49,7 +54,7 @@ def philox(key: int, counter: int, high: int, words: Words) -> None:
 
 
 @kernel
-def tile_words(key: int, tensor: int, second: int, tile: int, words: Words) -> None:
+def tile_words(key: Key, tensor: Key, second: int, tile: int, words: Words) -> None:
     """Words of the coordinates ``[4096 tile, 4096 (tile + 1))`` of a tensor.
 
     Args:
@@ -57,6 +62,9 @@ def tile_words(key: int, tensor: int, second: int, tile: int, words: Words) -> N
         tensor: 64 bits that stand for the tensor.
         second: 1 for other words of the same coordinates, else 0.
         tile: number of the tile.
-        words: uint32 ``[4, 1024]``, filled; in C order it is that of the coordinates.
+        words: uint32 ``[4, 1024]``, filled with the upper 31 bits; in C order it is that of the coordinates.
     """
     philox(key, int(np.uint64(tile) * np.uint64(_COLUMNS) + (np.uint64(second) << np.uint64(63))), tensor, words)
+    flat = words.reshape(-1)
+    for i in range(flat.size):
+        flat[i] = flat[i] >> np.uint32(1)

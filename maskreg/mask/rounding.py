@@ -14,6 +14,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.jit import kernel
+
 CLASSES = 512
 """Classes of codes: twice the exponent field, plus 1 where the mantissa is 0."""
 
@@ -28,9 +30,16 @@ _LAST = 254
 
 def classes_of(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
     """Class of each bf16 code, uint16 ``[n]``, below 512."""
-    exponents = (codes >> np.uint16(6)) & np.uint16(0x1FE)
-    classes: npt.NDArray[np.uint16] = exponents | ((codes & np.uint16(0x7F)) == 0)
+    classes = np.empty(codes.shape, np.uint16)
+    _classify(codes, classes)
     return classes
+
+
+@kernel
+def _classify(codes: npt.NDArray[np.uint16], classes: npt.NDArray[np.uint16]) -> None:
+    for i in range(codes.size):
+        exponent = (codes[i] >> np.uint16(6)) & np.uint16(0x1FE)
+        classes[i] = exponent | np.uint16((codes[i] & np.uint16(0x7F)) == 0)
 
 
 def flip_chances(scale: int) -> npt.NDArray[np.float64]:
@@ -56,20 +65,23 @@ def fit_scale(members: npt.NDArray[np.int64], nnz: int) -> int:
         raise ValueError(f"{nnz} of {members.sum()} coordinates tell no scale")
     # Noise from far below the smallest distance to far above the largest.
     low, high = -160 * FINENESS, 160 * FINENESS
-    if _expected(members, high) < nnz:
+    wanted = int(nnz) * _WORDS
+    if _expected(members, high) < wanted:
         raise ValueError(f"no noise makes {nnz} of {members.sum()} coordinates flip")
     while high - low > 1:
         middle = (low + high) // 2
-        if _expected(members, middle) >= nnz:
+        if _expected(members, middle) >= wanted:
             high = middle
         else:
             low = middle
     return high
 
 
-def _expected(members: npt.NDArray[np.int64], scale: int) -> float:
-    present = np.flatnonzero(members)
-    return float((members[present] * (_chances(scale, tuple(present.tolist()))[present] / _WORDS)).sum())
+def _expected(members: npt.NDArray[np.int64], scale: int) -> int:
+    """How many are expected to flip, in multiples of 2^-32: exact, so that machines cannot differ."""
+    present = tuple(np.flatnonzero(members).tolist())
+    chances = _chances(scale, present)
+    return sum(int(members[kind]) * int(chances[kind]) for kind in present)
 
 
 def _chances(scale: int, wanted: tuple[int, ...] = tuple(range(CLASSES))) -> npt.NDArray[np.int64]:

@@ -38,7 +38,8 @@ def test_a_result_is_an_artifact_like_any_other(run: Run, masks: list[str], tmp_
     assert made["manifest"]["parents"] == masks
     assert made["manifest"]["recipe"] == {"kind": "at-least", "k": 2, "of": 3}
     text = run("show", "team/two-of-three:v1").out
-    assert "recipe       k 2, kind at-least, of 3" in text
+    assert "recipe       at-least, k 2, of 3" in text
+    assert "energy" not in text
     assert all(digest in text for digest in masks)
     assert "team/two-of-three:v1" in run("list", "-q").out
     assert run("verify", "team/two-of-three:v1", "--json").json["ok"]
@@ -75,6 +76,14 @@ def test_the_same_again_keeps_its_card(run: Run, masks: list[str]) -> None:
     run(*words, "--description", "moved by both")
     run("annotate", "both:v1", "--licence", "mit")
     assert run(*words, "--json").json["card"] == {"description": "moved by both", "licence": "mit"}
+
+
+def test_the_family_is_that_of_all(run: Run, masks: list[str]) -> None:
+    run("combine", REF, "two", "--how", "and", "--name", "mixed")
+    assert run("show", "mixed", "--json").json["card"] == {}
+    run("annotate", "two", "--family", "toy")
+    run("combine", REF, "two", "--how", "and", "--name", "both")
+    assert run("show", "both", "--json").json["card"] == {"family": "toy"}
 
 
 def test_what_is_refused(run: Run, masks: list[str], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from maskreg.codec import CODECS, DEFAULT_CODEC
+from maskreg.mask.baseline import KINDS
 from tests.checkpoints import make_pair
 
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "bench_main.py"
@@ -55,6 +56,15 @@ def test_generated_pairs_move_as_much_as_they_should(codec: list[dict[str, Any]]
     densities = {pair["pair"]: pair["density"] for pair in codec}
     wanted = {"generated sft": 0.93, "generated opd": 0.48, "generated rlvr": 0.23, "generated sync": 0.01}
     assert densities == pytest.approx(wanted, rel=0.05)
+
+
+def test_every_baseline_without_matrices_has_a_row(tmp_path: Path) -> None:
+    args = ("baselines", "--gigabytes", "0.01", "--repeat", "1", "--dir", tmp_path / "work")
+    rows = figures(tmp_path / "out.json", *args)["baselines"]
+    assert {row["kind"] for row in rows} == set(KINDS) - {"principal", "safe"}
+    for row in rows:
+        assert row["coordinates"] == pytest.approx(row["coordinates_per_second"] * row["cpu_seconds"])
+    assert list((tmp_path / "work").iterdir()) == []
 
 
 def test_every_codec_and_peer_has_a_row(codec: list[dict[str, Any]]) -> None:

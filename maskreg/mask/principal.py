@@ -1,0 +1,166 @@
+"""The principal mask of a matrix: where its part of low rank is largest.
+
+Source: "Dense Supervision, Sparse Updates" (arXiv 2606.13657), "On the Geometry of OPD" (arXiv 2606.07082, appendix
+C.3) and "The Path Not Taken" (arXiv 2511.08567): with ``W = U S V^T``, a coordinate's score is that of
+``|U_r S_r V_r^T|``, and those with the highest scores are taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.jit import kernel
+
+if TYPE_CHECKING:
+    import torch
+
+Rows = Callable[[int, int], npt.NDArray[np.float32]]
+"""Rows ``[start, stop)`` of a matrix, fp32 ``[stop - start, n]``, as often as asked for."""
+
+_BLOCK = 1 << 22
+_LOW_BITS = 15
+_HIGH_BINS = 1 << 16
+
+
+def default_rank(shape: tuple[int, int]) -> int:
+    """A tenth of the shorter side, at least 1."""
+    return max(1, round(0.1 * min(shape)))
+
+
+def matrices_of(shape: tuple[int, ...]) -> tuple[int, tuple[int, int]]:
+    """How many matrices are stacked in a tensor, and their shape; a vector or a number is a matrix of one row."""
+    if len(shape) < 2:
+        return 1, (1, math.prod(shape))
+    return math.prod(shape[:-2]), (shape[-2], shape[-1])
+
+
+def principal(rows: Rows, shape: tuple[int, int], rank: int, wanted: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """The ``wanted`` coordinates with the highest scores, equal ones in the order of their places.
+
+    Computed in fp64 block by block: the singular vectors of the shorter side are eigenvectors of a square matrix,
+    and what they span of the rest is a product. Scores are compared in fp32. Another machine or number of threads
+    may round differently, so that coordinates whose scores are all but equal may change places.
+
+    Args:
+        rows: of the matrix; what is not finite counts as 0.
+        shape: of the matrix.
+        rank: r; as many as there are when larger.
+        wanted: how many.
+
+    Yields:
+        Booleans of the coordinates, in runs, in order.
+    """
+    count, width = shape
+    if not wanted or wanted == count * width:
+        for start, stop in _blocks(shape):
+            yield np.full((stop - start) * width, bool(wanted))
+        return
+    scores = _scores(rows, shape, min(rank, *shape))
+    border, ties = _largest(scores, shape, wanted)
+    for start, stop in _blocks(shape):
+        ranks = scores(start, stop)
+        taken, equal = ranks > border, np.flatnonzero(ranks == border)[:ties]
+        taken[equal] = True
+        ties -= equal.size
+        yield taken
+
+
+Scores = Callable[[int, int], npt.NDArray[np.uint32]]
+"""Scores of rows ``[start, stop)``, as the bits of fp32 numbers: those of larger ones are larger."""
+
+
+def _scores(rows: Rows, shape: tuple[int, int], rank: int) -> Scores:
+    import torch
+
+    def numbers(start: int, stop: int) -> torch.Tensor:
+        return torch.from_numpy(np.nan_to_num(rows(start, stop), nan=0.0, posinf=0.0, neginf=0.0)).double()
+
+    tall = shape[0] >= shape[1]
+    basis = _leading(_gram_of_columns(numbers, shape) if tall else _gram_of_rows(numbers, shape), rank)
+    if tall:
+
+        def part(start: int, stop: int) -> torch.Tensor:
+            return numbers(start, stop) @ basis @ basis.T
+    else:
+        spanned = torch.zeros(basis.shape[1], shape[1], dtype=torch.float64)
+        for start, stop in _blocks(shape):
+            spanned += basis[start:stop].T @ numbers(start, stop)
+
+        def part(start: int, stop: int) -> torch.Tensor:
+            return basis[start:stop] @ spanned
+
+    def scores(start: int, stop: int) -> npt.NDArray[np.uint32]:
+        return np.asarray(part(start, stop).abs().float().reshape(-1)).view(np.uint32)
+
+    return scores
+
+
+def _gram_of_columns(numbers: Callable[[int, int], torch.Tensor], shape: tuple[int, int]) -> torch.Tensor:
+    import torch
+
+    gram = torch.zeros(shape[1], shape[1], dtype=torch.float64)
+    for start, stop in _blocks(shape):
+        block = numbers(start, stop)
+        gram += block.T @ block
+    return gram
+
+
+def _gram_of_rows(numbers: Callable[[int, int], torch.Tensor], shape: tuple[int, int]) -> torch.Tensor:
+    import torch
+
+    gram = torch.zeros(shape[0], shape[0], dtype=torch.float64)
+    for start, stop in _blocks(shape):
+        block = numbers(start, stop)
+        for left, right in _blocks(shape):
+            if left <= start:
+                product = block @ (block if left == start else numbers(left, right)).T
+                gram[start:stop, left:right] = product
+                gram[left:right, start:stop] = product.T
+    return gram
+
+
+def _leading(gram: torch.Tensor, rank: int) -> torch.Tensor:
+    import torch
+
+    # Eigenvalues come in rising order.
+    _, vectors = torch.linalg.eigh(gram)
+    leading: torch.Tensor = vectors[:, -rank:].contiguous()
+    return leading
+
+
+def _largest(scores: Scores, shape: tuple[int, int], wanted: int) -> tuple[int, int]:
+    """The score above which all are taken, and how many of those equal to it."""
+    high = np.zeros(_HIGH_BINS, np.int64)
+    for start, stop in _blocks(shape):
+        _count(scores(start, stop) >> np.uint32(_LOW_BITS), high)
+    bin_, wanted = _from_above(high, wanted)
+    low = np.zeros(1 << _LOW_BITS, np.int64)
+    for start, stop in _blocks(shape):
+        ranks = scores(start, stop)
+        _count(ranks[ranks >> np.uint32(_LOW_BITS) == bin_] & np.uint32((1 << _LOW_BITS) - 1), low)
+    place, ties = _from_above(low, wanted)
+    return (bin_ << _LOW_BITS) | place, ties
+
+
+def _from_above(counts: npt.NDArray[np.int64], wanted: int) -> tuple[int, int]:
+    """The bin in which the ``wanted``-th from above lies, and which of that bin it is."""
+    upto = np.cumsum(counts[::-1])
+    place = int(np.searchsorted(upto, wanted))
+    return counts.size - 1 - place, wanted - (int(upto[place - 1]) if place else 0)
+
+
+def _blocks(shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    step = max(1, _BLOCK // max(shape[1], 1))
+    for start in range(0, shape[0] if shape[1] else 0, step):
+        yield start, min(start + step, shape[0])
+
+
+@kernel
+def _count(values: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64]) -> None:
+    for i in range(values.size):
+        counts[values[i]] += 1

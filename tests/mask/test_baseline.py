@@ -1,0 +1,76 @@
+"""Recipes: what may be asked for, and what is written down of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskreg.errors import UsageError
+from maskreg.mask import flip, pack, pack_runs, unpack
+from maskreg.mask.baseline import KINDS, Recipe, quota_of_model, quota_of_tensor
+from maskreg.mask.rounding import CLASSES
+
+NEEDED: dict[str, dict[str, Any]] = {"subset": {"density": 0.1}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_says_what_it_is_and_has_a_recipe(kind: str) -> None:
+    recipe = Recipe.of(kind, **NEEDED.get(kind, {}))
+    assert recipe.kind.says
+    fields = recipe.to_json()
+    assert fields.pop("kind") == kind
+    assert ("seed" in fields) == recipe.kind.seeded
+    assert Recipe.of(kind, **fields) == recipe
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "what"),
+    [
+        ("random", {}, "no baseline 'random'"),
+        ("random-global", {"density": 0.5}, "takes no density"),
+        ("low-magnitude", {"seed": 0}, "takes no seed"),
+        ("complement", {"rank": 4}, "takes no rank"),
+        ("principal", {"alpha": 0.5}, "takes no alpha"),
+        ("principal", {"rank": 0}, "rank 0"),
+        ("safe", {"alpha": 1.5}, "alpha 1.5"),
+        ("safe", {"alpha": float("nan")}, "alpha nan"),
+        ("subset", {}, "needs a density"),
+        ("subset", {"density": -0.1}, "density -0.1"),
+        ("random-global", {"seed": -1}, "64 bits"),
+        ("random-global", {"seed": 1 << 64}, "64 bits"),
+    ],
+)
+def test_recipes_that_make_no_sense(kind: str, options: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=what) as caught:
+        Recipe.of(kind, **options)
+    assert caught.value.hint
+
+
+def test_a_subset_is_no_larger_than_its_mask() -> None:
+    quota = quota_of_model(Recipe.of("subset", density=0.25), 1000, 250)
+    assert quota.wanted.tolist() == [0, 250]
+    with pytest.raises(UsageError, match="has 260 coordinates, and the mask 250"):
+        quota_of_model(Recipe.of("subset", density=0.26), 1000, 250)
+
+
+def test_rounding_explains_no_more_than_what_is_finite() -> None:
+    recipe = Recipe.of("rounding-null")
+    members, moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
+    members[200], members[CLASSES - 1] = 10, 10
+    for nnz, defined in ((0, False), (10, True), (11, False), (20, False)):
+        moved[200], moved[CLASSES - 1] = min(nnz, 10), max(nnz - 10, 0)
+        assert (quota_of_tensor(recipe, members, moved) is not None) == defined
+
+
+@given(st.lists(st.booleans(), max_size=300), st.lists(st.integers(0, 150), max_size=6))
+def test_bits_in_runs_and_flipped(bits: list[bool], sizes: list[int]) -> None:
+    moved = np.array(bits, np.bool_)
+    runs = np.split(moved, np.minimum(np.cumsum([0, *sizes]), moved.size))
+    assert np.array_equal(pack_runs(iter(runs)), pack(moved))
+    flipped = flip(pack(moved), moved.size)
+    assert np.array_equal(flipped, pack(~moved))
+    assert np.array_equal(unpack(flipped, moved.size), ~moved)

@@ -1,0 +1,218 @@
+"""Drawing without replacement: the right ones, exactly as many, and each as likely as it should be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maskreg.mask import unpack
+from maskreg.mask.draw import Draw, Quota, Seen, Tally
+from maskreg.mask.scan import count
+from tests.mask.reference import drawn as by_sorting
+
+Tensors = Sequence[tuple[int, npt.NDArray[np.uint16]]]
+
+
+def draw(
+    quota: Quota, tensors: Tensors, seed: int = 1, *, run: int = 4096, deviations: float = 6.0, jobs: int = 1
+) -> tuple[dict[int, npt.NDArray[np.bool_]], int]:
+    """What is drawn of each tensor, and how often windows had to be widened."""
+    runs = [(t, i, c[i : i + run]) for t, c in tensors for i in range(0, c.size, run)]
+    for widened in range(64):
+        found = quota.draw(seed, widened, deviations)
+        tally = Tally(quota, found)
+        with ThreadPoolExecutor(jobs) as pool:
+            for seen in pool.map(partial(_look, found), runs):
+                tally.add(seen)
+        completed = tally.settle()
+        if completed is not None:
+            break
+    assert completed is not None
+    bits: dict[int, list[npt.NDArray[np.bool_]]] = {t: [np.empty(0, np.bool_)] for t, _ in tensors}
+    for t, i, classes in runs:
+        packed = found.packed(t, i, classes.size, completed.get(t, np.empty(0, np.int64)), classes)
+        bits[t].append(unpack(packed, classes.size))
+    return {t: np.concatenate(parts) for t, parts in bits.items()}, widened
+
+
+def _look(found: Draw, run: tuple[int, int, npt.NDArray[np.uint16]]) -> Seen:
+    tensor, first, classes = run
+    return found.look(tensor, first, classes.size, classes)
+
+
+def counted(tensors: Tensors, classes: int) -> npt.NDArray[np.int64]:
+    return sum((np.bincount(c, minlength=classes) for _, c in tensors), np.zeros(classes, np.int64))
+
+
+def as_set(bits: dict[int, npt.NDArray[np.bool_]]) -> set[tuple[int, int]]:
+    return {(t, int(i)) for t, one in bits.items() for i in np.flatnonzero(one)}
+
+
+@st.composite
+def questions(pick: st.DrawFn) -> tuple[Tensors, list[float], int]:
+    """A few small tensors of three classes, how the classes weigh, and how many are wanted."""
+    rng = np.random.default_rng(pick(st.integers(0, 1 << 32)))
+    sizes = pick(st.lists(st.integers(0, 150), min_size=1, max_size=3))
+    tensors = [(int(rng.integers(1 << 63)) * 2 + 1, rng.integers(0, 3, n).astype(np.uint16)) for n in sizes]
+    weights = pick(st.lists(st.sampled_from([0.0, 1e-6, 0.01, 0.3, 1.0]), min_size=3, max_size=3))
+    most = int(counted(tensors, 3)[np.array(weights) > 0].sum())
+    return tensors, weights, pick(st.integers(0, most))
+
+
+@given(questions(), st.integers(0, (1 << 64) - 1), st.sampled_from([1e-3, 0.5, 6.0]))
+@settings(max_examples=40)
+def test_those_with_the_smallest_words_by_weight_are_drawn(
+    question: tuple[Tensors, list[float], int], seed: int, deviations: float
+) -> None:
+    tensors, weights, wanted = question
+    quota = Quota.of_all(counted(tensors, 3), np.array(weights), wanted)
+    bits, _ = draw(quota, tensors, seed, deviations=deviations)
+    assert as_set(bits) == by_sorting(seed, [(t, c.tolist()) for t, c in tensors], weights, wanted)
+
+
+@given(questions(), st.integers(0, (1 << 64) - 1), st.sampled_from([1e-3, 6.0]), st.data())
+@settings(max_examples=40)
+def test_each_class_may_have_its_own_number(
+    question: tuple[Tensors, list[float], int], seed: int, deviations: float, data: st.DataObject
+) -> None:
+    tensors, _, _ = question
+    members = counted(tensors, 3)
+    wanted = np.array([data.draw(st.integers(0, int(n))) for n in members])
+    bits, _ = draw(Quota.by_class(members, wanted), tensors, seed, deviations=deviations)
+    found = as_set(bits)
+    assert len(found) == wanted.sum()
+    for kind in range(3):
+        weights = [float(k == kind) for k in range(3)]
+        expected = by_sorting(seed, [(t, c.tolist()) for t, c in tensors], weights, int(wanted[kind]))
+        assert {(t, i) for t, i in found if dict(tensors)[t][i] == kind} == expected
+
+
+def test_windows_that_are_too_narrow_are_widened_and_change_nothing() -> None:
+    classes = np.random.default_rng(3).integers(0, 5, 60_000).astype(np.uint16)
+    members = np.bincount(classes)
+    quota = Quota.of_all(members, np.array([0.9, 0.3, 0.01, 0.0, 1.0]), 9000)
+    plain, never = draw(quota, [(5, classes)])
+    narrow, often = draw(quota, [(5, classes)], deviations=1e-4)
+    assert never == 0
+    assert often > 0
+    assert np.array_equal(plain[5], narrow[5])
+
+
+def test_beyond_the_first_tile() -> None:
+    classes = np.random.default_rng(6).integers(0, 2, 9500).astype(np.uint16)
+    members = np.bincount(classes)
+    bits, _ = draw(Quota.of_all(members, np.array([0.2, 0.9]), 3000), [(11, classes)], 5)
+    assert as_set(bits) == by_sorting(5, [(11, classes.tolist())], [0.2, 0.9], 3000)
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 4999, 9999, 10_000])
+def test_numbers_are_exact_at_the_ends_too(wanted: int) -> None:
+    classes = np.zeros(10_000, np.uint16)
+    bits, widened = draw(Quota.of_all(np.array([10_000]), np.ones(1), wanted), [(1, classes)])
+    assert (int(bits[1].sum()), widened) == (wanted, 0)
+
+
+def test_threads_runs_and_the_order_of_tensors_do_not_matter() -> None:
+    rng = np.random.default_rng(4)
+    tensors = [(t, rng.integers(0, 4, n).astype(np.uint16)) for t, n in ((9, 70_000), (3, 12_345), (1 << 63, 50))]
+    quota = Quota.by_class(counted(tensors, 4), np.array([5000, 100, 0, 20_000]))
+    one, _ = draw(quota, tensors)
+    other, _ = draw(quota, tensors[::-1], run=16_384, jobs=4)
+    assert all(np.array_equal(one[t], other[t]) for t, _ in tensors)
+
+
+def test_without_classes_all_are_of_the_first() -> None:
+    quota = Quota.of_all(np.array([9000]), np.ones(1), 4000)
+    found = quota.draw(8)
+    plain, same = (found.look(2, 0, 9000, c) for c in (None, np.zeros(9000, np.uint16)))
+    assert np.array_equal(plain.places, same.places)
+    assert plain.below.tolist() == same.below.tolist()
+    none = np.empty(0, np.int64)
+    assert np.array_equal(found.packed(2, 0, 9000, none), found.packed(2, 0, 9000, none, np.zeros(9000, np.uint16)))
+
+
+def test_a_run_with_more_in_windows_than_expected_is_looked_at_again() -> None:
+    quota = Quota.of_all(np.array([20_000]), np.ones(1), 10_000)
+    seen = quota.draw(8, widened=9).look(2, 0, 20_000)
+    assert seen.places.tolist() == list(range(20_000))
+
+
+def test_a_run_must_start_at_a_tile() -> None:
+    found = Quota.of_all(np.array([9000]), np.ones(1), 4000).draw(0)
+    with pytest.raises(ValueError, match="4096"):
+        found.look(1, 64, 10)
+    with pytest.raises(ValueError, match="4096"):
+        found.packed(1, 64, 10, np.empty(0, np.int64))
+
+
+def test_more_than_there_are_cannot_be_drawn() -> None:
+    with pytest.raises(ValueError, match="11 are wanted of 10"):
+        Quota.of_all(np.array([10, 90]), np.array([1.0, 0.0]), 11).draw(0)
+
+
+def test_draws_are_spread_evenly() -> None:
+    """Chi-square over 256 equal runs, and over 64 residues, of 2^20 coordinates; 1 in 10,000 fails by chance."""
+    numel, wanted = 1 << 20, 200_000
+    for seed in range(4):
+        bits, _ = draw(Quota.of_all(np.array([numel]), np.ones(1), wanted), [(77, np.zeros(numel, np.uint16))], seed)
+        for counts in (bits[77].reshape(256, -1).sum(axis=1), bits[77].reshape(-1, 64).sum(axis=0)):
+            cells = counts.size
+            expected = wanted / cells
+            spread = expected * (1 - wanted / numel)
+            chi = float(((counts - expected) ** 2 / spread).sum())
+            # Wilson and Hilferty's approximation of the quantile.
+            bound = (cells - 1) * (1 - 2 / (9 * (cells - 1)) + 3.719 * math.sqrt(2 / (9 * (cells - 1)))) ** 3
+            assert chi < bound
+
+
+def test_two_seeds_and_two_tensors_are_independent() -> None:
+    """Overlaps are hypergeometric: within five standard deviations of what chance gives."""
+    numel, wanted = 1 << 20, 300_000
+    quota = Quota.of_all(np.array([numel]), np.ones(1), wanted)
+    classes = np.zeros(numel, np.uint16)
+    found = [draw(quota, [(tensor, classes)], seed)[0][tensor] for seed, tensor in ((0, 1), (1, 1), (0, 2), (0, 3))]
+    p = wanted / numel
+    spread = math.sqrt(numel * p * p * (1 - p) ** 2)
+    for i, one in enumerate(found):
+        for other in found[:i]:
+            assert abs(np.count_nonzero(one & other) - numel * p * p) < 5 * spread
+
+
+def test_chances_follow_weights() -> None:
+    """Of each class as many as its weight says, within five binomial standard deviations."""
+    numel = 1 << 20
+    classes = np.random.default_rng(0).integers(0, 4, numel).astype(np.uint16)
+    members, weights = np.bincount(classes), np.array([0.05, 0.2, 0.4, 0.8])
+    wanted = int((members * weights).sum())
+    bits, _ = draw(Quota.of_all(members, weights, wanted), [(6, classes)])
+    for kind, weight in enumerate(weights):
+        share = bits[6][classes == kind].mean()
+        assert abs(share - weight) < 5 * math.sqrt(weight * (1 - weight) / members[kind])
+
+
+def test_classes_too_likely_to_miss_are_certain() -> None:
+    classes = np.repeat(np.array([0, 1], np.uint16), [5000, 5000])
+    quota = Quota.of_all(np.array([5000, 5000]), np.array([1.0, 0.001]), 7000)
+    bits, _ = draw(quota, [(1, classes)])
+    # Chances of 1 only say how words compare: at most as many are lost to the other class as are likely to be.
+    assert bits[1].sum() == 7000
+    assert bits[1][:5000].mean() == 1.0
+
+
+@given(st.integers(0, 3000), st.integers(1, 512), st.integers(0, 1 << 32))
+@settings(max_examples=40)
+def test_counting_by_class(numel: int, kinds: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    classes, moved = rng.integers(0, kinds, numel).astype(np.uint16), rng.random(numel) < 0.3
+    members, found = np.full(kinds, 5, np.int64), np.full(kinds, 7, np.int64)
+    count(classes, np.packbits(moved, bitorder="little"), members, found)
+    assert (members - 5).tolist() == np.bincount(classes, minlength=kinds).tolist()
+    assert (found - 7).tolist() == np.bincount(classes[moved], minlength=kinds).tolist()

@@ -1,0 +1,37 @@
+"""The smallest magnitudes, with ties by place."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskreg.mask import unpack
+from maskreg.mask.ranking import MAGNITUDES, count_magnitudes, places_of, smallest
+
+
+@given(st.lists(st.integers(0, (1 << 16) - 1) | st.sampled_from([0, 0x8000, 0x3F80, 0xBF80]), max_size=200), st.data())
+def test_against_a_stable_sort(values: list[int], data: st.DataObject) -> None:
+    codes = np.array(values, np.uint16)
+    wanted = data.draw(st.integers(0, codes.size))
+    counts = np.zeros(MAGNITUDES, np.int64)
+    count_magnitudes(codes, counts)
+    which = smallest(counts, wanted)
+    places = places_of(codes, which.border) if which.ties else np.empty(0, np.int64)
+    which = which._replace(cut=int(places[which.ties - 1]) + 1 if which.ties else 0)
+    expected = np.zeros(codes.size, np.bool_)
+    expected[np.argsort(codes & 0x7FFF, kind="stable")[:wanted]] = True
+    # In one run, and in runs of 64.
+    assert np.array_equal(unpack(which.packed(0, codes), codes.size), expected)
+    for start in range(0, codes.size, 64):
+        run = codes[start : start + 64]
+        assert np.array_equal(unpack(which.packed(start, run), run.size), expected[start : start + 64])
+
+
+@pytest.mark.parametrize("wanted", [0, 4])
+def test_none_and_all(wanted: int) -> None:
+    codes = np.array([0x7F80, 0x0000, 0xFFC1, 0x3F80], np.uint16)
+    counts = np.zeros(MAGNITUDES, np.int64)
+    count_magnitudes(codes, counts)
+    assert unpack(smallest(counts, wanted).packed(0, codes), 4).tolist() == [bool(wanted)] * 4
