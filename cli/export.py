@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
-from maskreg.errors import CannotCreateError, OutputExistsError
 from maskreg.ref import Ref
 
 from .command import Command
 from .output import Output, human_bytes
-from .targets import NO_PLACE, must_be_a_file, occupied
+from .targets import whole_file
 from .values import REF
 
 
@@ -55,7 +49,7 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
         stream.flush()
         return
     path = Path(out)
-    with output.progress() as progress, _whole(path, force) as file:
+    with output.progress() as progress, whole_file(path, force=force) as file:
         done = export_file(here, ref, file, progress=progress)
     if output.json:
         parts = sorted(done.parts)
@@ -65,27 +59,3 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
         return
     output.note(f"{done.ref} ({done.digest.short}), {human_bytes(done.bytes)}")
     output.data(str(path))
-
-
-@contextmanager
-def _whole(path: Path, force: bool) -> Iterator[BinaryIO]:
-    if occupied(path):
-        must_be_a_file(path)
-        if not force:
-            raise OutputExistsError(f"{path} exists already", hint="choose another name, or add --force")
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        if error.filename != str(draft) or error.errno not in NO_PLACE:
-            raise
-        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
-        why = f"there is no directory {path.parent}" if missing else error.strerror
-        raise CannotCreateError(f"{path}: {why}") from error
-    finally:
-        with suppress(OSError):
-            draft.unlink()

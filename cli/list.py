@@ -52,9 +52,9 @@ def _range_options(function: Any) -> Any:
 @click.option(
     "--kind",
     default="",
-    type=click.Choice(["", "mask", "delta", "baseline"]),
+    type=click.Choice(["", "mask", "delta", "baseline", "analysis"]),
     metavar="KIND",
-    help="mask, delta or baseline.",
+    help="mask, delta, baseline or analysis.",
 )
 @_range_options
 @click.option(

@@ -41,7 +41,7 @@ class Record(_Model):
     Attributes:
         ref: the reference that was asked for.
         digest: the artifact.
-        kind: mask, delta or baseline.
+        kind: mask, delta, baseline or analysis.
         size: bytes of all its objects.
         source: the checkpoint that it is applied to.
         path: where the sender's registry keeps it; a label for people, never opened.
@@ -50,7 +50,7 @@ class Record(_Model):
 
     ref: str
     digest: Sha256
-    kind: Literal["mask", "delta", "baseline"]
+    kind: Literal["mask", "delta", "baseline", "analysis"]
     size: Count
     source: SourceRecord
     path: str = ""

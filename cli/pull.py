@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
 @click.option("--remote", "remote_name", help="Remote to ask; the default remote when left out.")
-@click.option("--only", type=click.Choice(["mask", "delta", "reverse"]), help="Bring one part only.")
+@click.option("--only", type=click.Choice(["mask", "delta", "reverse", "analysis"]), help="Bring one part only.")
 @click.pass_obj
 def command(output: Output, refs: tuple[Ref, ...], remote_name: str | None, only: str | None) -> None:
     """Bring artifacts into the local registry, or find them there.

@@ -101,6 +101,8 @@ def _identity(ref: Ref | None, digest: Digest, manifest: Manifest, card: Card | 
     if card is not None:
         said = [("family", card.family), ("method", card.method), ("licence", card.licence)]
         lines += [_row(label, text) for label, text in said if text]
+    if manifest.recipe is not None:
+        lines.append(_row("recipe", ", ".join(f"{key} {value}" for key, value in sorted(manifest.recipe.items()))))
     lines += [_row("parent", parent) for parent in manifest.parents]
     return lines
 

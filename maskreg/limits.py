@@ -16,6 +16,7 @@ class Limits:
         ref_bytes: size of one entry of a ref log.
         object_bytes: size of any one stored object.
         small_file_bytes: size of one config or tokenizer file that travels with an artifact.
+        analysis_bytes: size of ``analysis.json``.
         objects: stored objects of one artifact.
         tensors: tensors of one checkpoint.
         numel: elements of one tensor.
@@ -31,6 +32,7 @@ class Limits:
     ref_bytes: int = 256 << 10
     object_bytes: int = 128 << 20
     small_file_bytes: int = 64 << 20
+    analysis_bytes: int = 128 << 20
     objects: int = 30_000
     tensors: int = 200_000
     numel: int = 1 << 63

@@ -29,6 +29,7 @@ ORDER = [
     {"catalog"},
     {"registry"},
     {"flow"},
+    {"report"},
     {"maskreg"},  # maskreg/__init__.py, the names for people who write Python
     {"cli", "migrations"},
 ]
@@ -44,7 +45,9 @@ HOMES = {
     "fastapi": set[str](),
     "httpx": set[str](),
     "huggingface_hub": {"checkpoint"},
+    "jinja2": {"report"},
     "llvmlite": {"codec"},
+    "matplotlib": {"report"},
     "numba": {"codec", "jit"},
     "numcodecs": {"artifact"},
     "psycopg": {"catalog"},
@@ -64,7 +67,21 @@ PORTABLE = ["mask", "analysis", "compare", "codec", "patch"]
 
 NOT_PORTABLE = {"zarr", "boto3", "sqlalchemy", "pydantic"}
 
-HEAVY = {"torch", "numpy", "zarr", "numba", "boto3", "sqlalchemy", "httpx", "fastapi", "rich", "pydantic", "triton"}
+HEAVY = {
+    "torch",
+    "numpy",
+    "zarr",
+    "numba",
+    "boto3",
+    "sqlalchemy",
+    "httpx",
+    "fastapi",
+    "rich",
+    "pydantic",
+    "triton",
+    "matplotlib",
+    "jinja2",
+}
 """What the command line does not import to say how it is used."""
 
 TOP_LEVEL = {

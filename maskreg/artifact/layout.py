@@ -6,10 +6,13 @@ from maskreg.digest import Digest
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.json"
+ANALYSIS = "analysis.json"
 GROUP = "data.zarr"
 FILES = "files/"
 REVERSE_FILES = "reverse_files/"
 PARTS = ("mask", "delta", "reverse")
+"""Parts that are arrays; besides them there is ``analysis``, which is one document."""
+
 ARTIFACTS = "artifacts/sha256/"
 """Prefix of all artifacts in a store."""
 
@@ -39,7 +42,9 @@ def incoming_prefix(digest: Digest) -> str:
 
 
 def part_of(key: str) -> str:
-    """The part that an object belongs to: ``mask``, ``delta``, ``reverse``, or empty for what is always needed."""
+    """The part that an object belongs to: ``mask``, ``delta``, ``reverse``, ``analysis``; empty for what all need."""
+    if key == ANALYSIS:
+        return "analysis"
     if key.startswith(FILES):
         return "delta"
     if key.startswith(REVERSE_FILES):

@@ -19,7 +19,9 @@ ENCODER = "maskreg-3"
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Fingerprint = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-PartName = Literal["mask", "delta", "reverse"]
+_DOCUMENTS = ("tensors.json", "analysis.json")
+_FOLDERS = ("data.zarr", "files", "reverse_files")
+PartName = Literal["mask", "delta", "reverse", "analysis"]
 
 
 class _Model(BaseModel):
@@ -123,7 +125,7 @@ class Manifest(_Model):
     """What was computed and from what; its canonical bytes are the artifact's identity.
 
     Attributes:
-        kind: ``mask``, ``delta`` (a mask and the values), or ``baseline``.
+        kind: ``mask``, ``delta`` (a mask and the values), ``baseline``, or ``analysis`` (figures about its parent).
         rule: the rule for "moved", as ``maskreg.compare.parse_rule`` reads it.
         exact: applying the delta gives the target's bytes (False under ``abs:TAU`` and for masks).
         source: the checkpoint that it is applied to.
@@ -135,7 +137,7 @@ class Manifest(_Model):
     """
 
     schema_: Literal["maskreg.artifact/1"] = Field(alias="schema")
-    kind: Literal["mask", "delta", "baseline"]
+    kind: Literal["mask", "delta", "baseline", "analysis"]
     encoder: str
     rule: str
     exact: bool
@@ -262,7 +264,8 @@ def check_objects(manifest: Manifest, limits: Limits = LIMITS) -> None:
             raise LimitError(f"manifest.json: {entry.key} has {entry.size} bytes; the limit is {limits.object_bytes}")
         segments = entry.key.split("/")
         clean = all(s not in ("", ".", "..") and s.isprintable() and "\\" not in s for s in segments)
-        if not clean or not (entry.key == "tensors.json" or segments[0] in ("data.zarr", "files", "reverse_files")):
+        known = entry.key in _DOCUMENTS or segments[0] in _FOLDERS
+        if not clean or not known:
             raise FormatError(f"manifest.json: {entry.key!r} is not a key of an artifact")
 
 

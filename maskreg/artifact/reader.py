@@ -185,6 +185,15 @@ class Artifact:
         keys = [o.key for o in self.manifest.objects if o.key.startswith(prefix)]
         return {key.removeprefix(prefix): self._read(key, self._limits.small_file_bytes) for key in keys}
 
+    def document(self, key: str, *, max_bytes: int) -> bytes:
+        """A whole object that is no array, verified.
+
+        Raises:
+            FormatError: the manifest lists no such object.
+            DataError: it is damaged or too large.
+        """
+        return self._read(key, max_bytes)
+
     # Arrays
 
     @cached_property
@@ -279,6 +288,7 @@ def _compared(row: Tensor) -> bool:
 
 
 _HOW_MADE = {
+    "analysis": "maskreg analyze makes one",
     "delta": "it is a mask alone: extract without --mask-only to keep the values",
     "reverse": "only artifacts made by extract --reversible can be undone from the target; "
     "keep the source checkpoint, or extract again with --reversible",

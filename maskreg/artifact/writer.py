@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import socket
-import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -21,32 +15,23 @@ from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.layout import (
     FILES,
     GROUP,
-    MANIFEST,
     PARTS,
     REVERSE_FILES,
     TENSORS,
-    artifact_prefix,
-    incoming_prefix,
-    part_of,
 )
 from maskreg.artifact.manifest import (
     ENCODER,
     SCHEMA,
     Manifest,
-    Object,
-    Part,
     PartName,
     Side,
     Tensor,
-    check_objects,
-    dump_manifest,
     dump_tensors,
 )
+from maskreg.artifact.staging import Staging, part_entry
 from maskreg.artifact.totals import six_digits, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
-from maskreg.disk import sync_folder
 from maskreg.mask import packed_bytes
-from maskreg.store.file import FileStore
 from maskreg.store.zarr_view import ZarrView
 
 if TYPE_CHECKING:
@@ -65,31 +50,6 @@ class TensorLike(Protocol):
         """Empty for a 0-D tensor."""
 
 
-_SYNC_THREADS = 16
-# They wait for the disk, which commits many at once.
-
-
-class StagingStore(FileStore):
-    """A folder that nobody else sees yet: remembers size and digest of every object, and is synced once, at the end."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.written: dict[str, Object] = {}
-
-    def put(self, key: str, data: bytes) -> None:
-        """Write an object and remember it; durable after :meth:`sync`."""
-        path = self.path(key)
-        with self.errors("write", key):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        self.written[key] = Object(key=key, size=len(data), sha256=str(Digest.of(data)))
-
-    def sync(self) -> None:
-        """Make everything durable, files and folders."""
-        with self.errors("write", ""), ThreadPoolExecutor(_SYNC_THREADS) as pool:
-            list(pool.map(_sync, [self.root, *self.root.rglob("*")]))
-
-
 class ArtifactWriter:
     """Writes one artifact into a registry's folder, tensor after tensor, in bounded memory.
 
@@ -103,11 +63,9 @@ class ArtifactWriter:
             root: folder of the registry's file store.
             parts: ``{"mask"}``, with ``delta``, with ``reverse``.
         """
-        nonce = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        self._root = root
         self._parts = frozenset(parts)
-        self._staging = root / "staging" / nonce
-        self._store = StagingStore(self._staging)
+        self._staging = Staging(root)
+        self._store = self._staging.store
         self._group = zarr.open_group(
             ZarrView(self._store, GROUP + "/"), mode="w-", zarr_format=3, attributes={"schema": SCHEMA}
         )
@@ -127,8 +85,7 @@ class ArtifactWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._staging.exists():
-            shutil.rmtree(self._staging)
+        self._staging.discard()
 
     def begin(self, name: str, *, role: str, layer: str, source: TensorLike | None, target: TensorLike | None) -> None:
         """Start a tensor; ``target`` has the dtype of the values that the artifact holds."""
@@ -274,43 +231,10 @@ class ArtifactWriter:
             parents=tuple(str(p) for p in parents),
             recipe=None if recipe is None else dict(recipe),
             totals=totals_of(self.tensors),
-            parts={p: _part(p, objects, "bits" if p == "mask" else codec) for p in PARTS if p in self._parts},
+            parts={p: part_entry(p, objects, "bits" if p == "mask" else codec) for p in PARTS if p in self._parts},
             objects=objects,
         )
-        check_objects(manifest)
-        data = dump_manifest(manifest)
-        digest = Digest.of(data)
-        self._store.put(MANIFEST, data)
-        self._publish(digest, objects)
-        return digest
-
-    def _publish(self, digest: Digest, objects: tuple[Object, ...]) -> None:
-        place = self._root / artifact_prefix(digest)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        self._store.sync()
-        try:
-            self._staging.rename(place)
-        except OSError:
-            if not place.is_dir():
-                raise
-            self._heal(digest, place, objects)
-        sync_folder(place.parent)
-
-    def _heal(self, digest: Digest, place: Path, objects: tuple[Object, ...]) -> None:
-        # From a place where readers look for what is about to be moved: a kill in between leaves no broken part.
-        waiting = self._root / incoming_prefix(digest) / self._staging.name
-        waiting.parent.mkdir(parents=True, exist_ok=True)
-        self._staging.rename(waiting)
-        try:
-            for key in [*(o.key for o in objects), MANIFEST]:
-                fresh, there = waiting / key, place / key
-                if not there.is_file() or there.read_bytes() != fresh.read_bytes():
-                    there.parent.mkdir(parents=True, exist_ok=True)
-                    fresh.replace(there)
-        finally:
-            shutil.rmtree(waiting)
-            with contextlib.suppress(OSError):  # somebody else's objects wait there too
-                waiting.parent.rmdir()
+        return self._staging.publish(manifest)
 
     def _append_whole(self, name: str, data: bytes) -> int:
         if name not in self._whole:
@@ -341,18 +265,5 @@ class _OpenTensor:
         self.target_leaves: list[LeafHashes] = []
 
 
-def _sync(path: Path) -> None:
-    if path.is_dir():
-        sync_folder(path)
-        return
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
 def _stack(leaves: list[LeafHashes]) -> LeafHashes:
     return np.concatenate(leaves) if leaves else np.empty((0, FINGERPRINT_BYTES), np.uint8)
-
-
-def _part(part: PartName, objects: tuple[Object, ...], codec: str) -> Part:
-    mine = [o.size for o in objects if part_of(o.key) == part]
-    return Part(codec=codec, objects=len(mine), size=sum(mine))

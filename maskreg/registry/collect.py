@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _BATCH = 256
 _DELETE_AT_ONCE = 1000
 _INCOMING = INCOMING.rstrip("/")
-_DEBRIS = ("staging", TEMPORARY, _INCOMING)
+_DEBRIS = ("staging", TEMPORARY, _INCOMING, "analysis")
 _FOREIGN_LIFE = timedelta(days=1)
 # Nobody can see from here whether a process on another machine still works: its files are its sign of life.
 

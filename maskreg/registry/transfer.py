@@ -32,8 +32,8 @@ from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore, Store
 from maskreg.store.reflog import RefEntry
 
-DEFAULT_PARTS = ("mask", "delta")
-"""What ``pull`` brings: all that ``apply`` needs."""
+DEFAULT_PARTS = ("mask", "delta", "analysis")
+"""What ``pull`` brings: all that ``apply`` needs, and figures."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def pull(
         local: where it goes; a registry in a directory.
         remote: where it comes from; None to use what is here.
         ref: what to bring.
-        parts: which parts; by default mask and delta, or of them what the artifact has.
+        parts: which parts; by default mask, delta and analysis, or of them what the artifact has.
         progress: hears of the bytes that are read.
         jobs: objects that travel at the same time; as many are in memory.
 

@@ -171,11 +171,13 @@ def test_what_interrupted_work_left_goes(local: Registry, digest: Digest) -> Non
         debris(root, "staging/elsewhere-1-abc", days=8),
         debris(root, f"incoming/{digest.hex}/pull", days=8),
         debris(root, f"incoming/{digest.hex}/{dead}", days=8),
+        debris(root, "analysis/" + "0" * 32, days=8),
     ]
     young = [
         debris(root, f"staging/{dead}2", days=6),
         debris(root, f"staging/{host}-{os.getpid()}-abc", days=8),
         debris(root, "incoming/" + "0" * 64 + "/pull", days=6),
+        debris(root, "analysis/" + "1" * 32, days=6),
     ]
     lost = root / ".tmp" / f"{host}-{2**22 + 1}-abc"
     lost.write_bytes(b"123")

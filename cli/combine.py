@@ -1,0 +1,77 @@
+"""``maskreg combine``: a new mask of several masks."""
+
+from __future__ import annotations
+
+import click
+
+from maskreg.errors import ConflictError
+from maskreg.ref import Card, Ref
+
+from .command import Command
+from .output import Output
+from .values import REF
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg combine qwen3-8b-opd qwen3-8b-rlvr --how and --name qwen3-8b-shared
+    maskreg combine qwen3-8b-opd qwen3-8b-rlvr --how minus --name qwen3-8b-opd-only
+    maskreg combine seed-1 seed-2 seed-3 --at-least 2 --name consensus:v1
+    """,
+)
+@click.argument("refs", type=REF, nargs=-1, required=True, metavar="REF REF...")
+@click.option(
+    "--how",
+    type=click.Choice(["and", "or", "minus", "xor"]),
+    help="Coordinates in all; in any; in the first alone; in one of the two.",
+)
+@click.option("--at-least", "k", type=click.IntRange(min=1), metavar="K", help="Coordinates in K or more of the masks.")
+@click.option("--name", "ref", type=REF, required=True, metavar="NAME[:TAG]", help="What to call the result.")
+@click.option("--description", default="", help="One paragraph for people.")
+@click.option("--allow-different", is_flag=True, help="Combine masks of different rules for moved, too.")
+@click.pass_obj
+def command(
+    output: Output,
+    refs: tuple[Ref, ...],
+    how: str | None,
+    k: int | None,
+    ref: Ref,
+    description: str,
+    allow_different: bool,
+) -> None:
+    """Combine masks of one source into a new mask.
+
+    The masks must be in the local registry; the result goes there under NAME, says which masks it was made of, and
+    can be shared and compared like any other.
+    """
+    if (how is None) == (k is None):
+        raise click.UsageError("say what to do with the masks: --how and|or|minus|xor, or --at-least K")
+    if ref.digest is not None:
+        raise click.BadParameter("a new artifact has no digest yet; leave @sha256:... out", param_hint="--name")
+    from maskreg.flow.combine import combine
+
+    from .places import local, note_catalog
+    from .summary import described, summary
+
+    card = Card(description=description).checked()
+    here = local()
+    assert here.root is not None  # the local registry is a directory
+    head = here.head(ref)
+    masks = [here.artifact(here.resolve(one).digest) for one in refs]
+    with output.progress() as progress:
+        digest = combine(masks, here.root, how=how or "", k=k or 0, allow_different=allow_different, progress=progress)
+    if head is not None and head.digest == digest and not description:
+        card = head.card
+    try:
+        here.publish(ref, digest, card=card, after=head.n if head else 0)
+    except ConflictError as error:
+        # The work is done and kept; only the name was taken meanwhile.
+        kept = Ref(ref.project, ref.name, digest=digest)
+        raise ConflictError(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
+    manifest = here.artifact(digest).manifest
+    note_catalog(output, here)
+    if output.json:
+        output.document(described(ref, digest, manifest, card))
+    else:
+        output.data(summary(ref, digest, manifest, card))

@@ -1,0 +1,144 @@
+"""The figures of an analysis and of a trajectory as tables for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from maskreg.ref import printable
+
+_COLUMNS = ("mean", "median", "max", "weighted")
+_HEADLINES = (
+    ("stable rank", "stable_rank"),
+    ("top 16", "energy_top_16"),
+    ("angle 16", "angle_max_u_16"),
+    ("NSS", "nss"),
+    ("proj. lift .10", "projection_lift_0.10"),
+    ("low", "low_dssu_0.10@exact"),
+    ("low", "low_geo_0.30@rel:0.001"),
+    ("low", "low_small_0.30@exact"),
+    ("principal", "principal_dssu_0.10@exact"),
+    ("principal", "principal_geo_0.30@rel:0.001"),
+    ("principal", "principal_small_0.30@exact"),
+)
+_GROUPS = {"role": "roles", "layer": "layers"}
+_POINT = (
+    ("density", "density"),
+    ("step", "step_density"),
+    ("norm", "update_norm"),
+    ("step norm", "step_norm"),
+    ("rel. norm", "relative_norm"),
+    ("stable rank", "stable_rank"),
+    ("similarity", "similarity_to_final"),
+)
+
+Row = tuple[str, ...]
+
+
+def geometry(name: str, digest: str, document: Mapping[str, Any], by: str) -> str:
+    """An analysis: pooled numbers, every figure over all matrices, then one line for each role, layer or tensor.
+
+    Args:
+        name: what the artifact of the analysis is called.
+        digest: of that artifact.
+        document: what it holds.
+        by: ``role``, ``layer`` or ``tensor``.
+    """
+    total = document["total"]
+    groups = _by_tensor(document) if by == "tensor" else document[_GROUPS[by]]
+    lines = [
+        f"{'name':<12} {name}",
+        f"{'digest':<12} {digest}",
+        f"{'of':<12} {document['of']}",
+        f"{'tensors':<12} {total['tensors']:,}, {total['numel']:,} coordinates",
+        "",
+        *_pooled(total),
+        "",
+        *_figures(total["figures"]),
+        "",
+        f"by {by}: mean (null)",
+        *_by_group(groups),
+        "",
+        *(f"note: {note}" for note in document["notes"]),
+    ]
+    return "\n".join(map(printable, lines))
+
+
+def steps(document: Mapping[str, Any]) -> str:
+    """A trajectory: one line for each checkpoint."""
+    rows: list[Row] = [("checkpoint", *(title for title, _ in _POINT))]
+    rows += [(point["checkpoint"], *(_number(point[key]) for _, key in _POINT)) for point in document["checkpoints"]]
+    chance = _number(document["similarity_by_chance"])
+    words = f"similarity: top {document['k']} right directions beside the final update's; by chance {chance}"
+    return "\n".join(map(printable, [*_table(rows), "", words]))
+
+
+def _pooled(total: Mapping[str, Any]) -> list[str]:
+    rows: list[Row] = [("pooled", "value", "null")]
+    for rule, sparsity in sorted(total["sparsity"].items(), key=lambda item: item[0] != "exact"):
+        rows.append((f"sparsity {rule}", _number(sparsity["value"]), _number(sparsity["null"])))
+    norm = total["relative_norm"]
+    return _table([*rows, ("relative_norm", _number(norm["value"]), _number(norm["null"]))])
+
+
+def _figures(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    rows: list[Row] = [("figure: value (null)", *_COLUMNS, "chance")]
+    nowhere = []
+    for name in sorted(figures, key=_place):
+        figure = figures[name]
+        if figure["matrices"]:
+            cells = [_beside(figure, key, f"null_{key}") if key in figure else "-" for key in _COLUMNS]
+            rows.append((name, *cells, _number(figure["chance"])))
+        else:
+            nowhere.append(name)
+    told = [f"in no matrix here: {', '.join(nowhere)}"] if nowhere else []
+    return [*_table(rows), *told]
+
+
+def _by_group(groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    there = {name for group in groups.values() for name in group["figures"]}
+    # The first of a title that there is stands for it.
+    chosen = {title: name for title, name in reversed(_HEADLINES) if name in there}
+    titles = [title for title in dict(_HEADLINES) if title in chosen]
+    rows: list[Row] = [("", "numel", "sparsity", "rel. norm", *titles)]
+    for label in sorted(groups, key=_natural):
+        group = groups[label]
+        cells = [_beside(group["figures"].get(chosen[title], {}), "mean", "null_mean") for title in titles]
+        norm = _beside(group["relative_norm"], "value", "null")
+        sparsity = _beside(group["sparsity"]["exact"], "value", "null")
+        rows.append((label or "-", f"{group['numel']:,}", sparsity, norm, *cells))
+    told = [f"{title}: {chosen[title]}" for title in ("low", "principal") if title in chosen]
+    return [*_table(rows), *told]
+
+
+def _by_tensor(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    from maskreg.analysis.aggregate import TensorRow, grouped
+
+    return grouped([TensorRow.from_json(row) for row in document["tensors"]], "name")
+
+
+def _place(name: str) -> tuple[object, ...]:
+    # As the glossary has them, numbers by size.
+    from maskreg.analysis.glossary import GLOSSARY, beginning
+
+    return (list(GLOSSARY).index(beginning(name)), *_natural(name))
+
+
+def _natural(label: str) -> tuple[object, ...]:
+    # Numbers by size; what has no label comes last.
+    pieces = re.split(r"(\d+)", label)
+    return (label == "", *((0, int(p), "") if p.isdigit() else (1, 0, p) for p in pieces if p))
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+
+
+def _beside(figure: Mapping[str, Any], value: str, null: str) -> str:
+    return f"{_number(figure.get(value))} ({_number(figure.get(null))})"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

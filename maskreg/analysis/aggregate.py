@@ -1,0 +1,166 @@
+"""Figures of many matrices put together: for all, by role, by layer."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+Figures = Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class MatrixRow:
+    """Figures of one matrix.
+
+    Attributes:
+        figures: of the update.
+        null: of the rounding null; empty where there is none.
+        chance: of an update that knows nothing.
+        moved: coordinates that moved, by rule.
+    """
+
+    figures: Figures
+    null: Figures
+    chance: Figures
+    moved: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TensorRow:
+    """What was found of one tensor, vectors included.
+
+    Attributes:
+        name, role, layer, shape: the tensor.
+        numel: its coordinates.
+        moved: of them moved, by rule.
+        null_moved: likewise under the rounding null; None where there is none.
+        energies: sums of squares of source, update and null update (None where there is no null).
+        scale: the null's noise is ``2^(scale / 256)``; None where there is none.
+        merged: of its matrices, those in which a merged adapter is suspected.
+        matrices: one for a matrix, one for each expert of a stack, none for a vector.
+        notes: what people should know.
+    """
+
+    name: str
+    role: str
+    layer: str
+    shape: tuple[int, ...]
+    numel: int
+    moved: Mapping[str, int]
+    null_moved: Mapping[str, int] | None
+    energies: tuple[float, float, float | None]
+    scale: int | None
+    merged: int = 0
+    matrices: tuple[MatrixRow, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is stored."""
+        rows = [{"figures": m.figures, "null": m.null, "chance": m.chance, "moved": m.moved} for m in self.matrices]
+        return {
+            "name": self.name,
+            "role": self.role,
+            "layer": self.layer,
+            "shape": list(self.shape),
+            "numel": self.numel,
+            "moved": self.moved,
+            "null_moved": self.null_moved,
+            "energies": list(self.energies),
+            "scale": self.scale,
+            "merged": self.merged,
+            "matrices": rows,
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TensorRow:
+        """What :meth:`to_json` wrote."""
+        source, update, null = value["energies"]
+        return cls(
+            **{key: value[key] for key in ("name", "role", "layer", "numel", "moved", "null_moved", "scale", "merged")},
+            shape=tuple(value["shape"]),
+            energies=(source, update, null),
+            matrices=tuple(MatrixRow(**row) for row in value["matrices"]),
+            notes=tuple(value["notes"]),
+        )
+
+
+def summarised(rows: Sequence[TensorRow]) -> dict[str, Any]:
+    """Pooled numbers of all tensors, and for every figure what its matrices come to."""
+    return {"tensors": len(rows), **pooled(rows), "figures": _figures([m for row in rows for m in row.matrices])}
+
+
+def grouped(rows: Iterable[TensorRow], key: str) -> dict[str, dict[str, Any]]:
+    """:func:`summarised` by ``role``, ``layer`` or ``name``."""
+    groups: dict[str, list[TensorRow]] = defaultdict(list)
+    for row in rows:
+        groups[getattr(row, key)].append(row)
+    return {label: summarised(members) for label, members in groups.items()}
+
+
+def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
+    """Sparsity and relative norm over all coordinates, vectors included, each beside that of the rounding null.
+
+    The null counts where there is one; where there is none because nothing moved, or all did, it is the update.
+    """
+    numel = sum(row.numel for row in rows)
+    rules = rows[0].moved if rows else {}
+    sparsity = {}
+    for rule in rules:
+        real = sum(row.moved[rule] for row in rows)
+        null = sum((row.moved if row.null_moved is None else row.null_moved)[rule] for row in rows)
+        sparsity[rule] = {"value": _of(numel - real, numel), "null": _of(numel - null, numel)}
+    weights = sum(row.energies[0] for row in rows)
+    update = sum(row.energies[1] for row in rows)
+    null_update = sum(row.energies[1] if row.energies[2] is None else row.energies[2] for row in rows)
+    return {
+        "numel": numel,
+        "moved": {rule: sum(row.moved[rule] for row in rows) for rule in rules},
+        "sparsity": sparsity,
+        "relative_norm": {
+            "value": math.sqrt(update / weights) if weights > 0 else None,
+            "null": math.sqrt(null_update / weights) if weights > 0 else None,
+        },
+    }
+
+
+def _figures(matrices: Sequence[MatrixRow]) -> dict[str, dict[str, float | int | None]]:
+    names = list(dict.fromkeys(name for m in matrices for name in m.figures))
+    return {name: _one(name, matrices) for name in names}
+
+
+def _one(name: str, matrices: Sequence[MatrixRow]) -> dict[str, float | int | None]:
+    # Where only one of the two exists, the pair would compare different matrices: chance and null follow the figure.
+    there = [m for m in matrices if m.figures.get(name) is not None]
+    values = [m.figures[name] or 0.0 for m in there]
+    null = [m.null[name] or 0.0 for m in there if m.null.get(name) is not None]
+    chance = [m.chance[name] or 0.0 for m in there if m.chance.get(name) is not None]
+    found: dict[str, float | int | None] = {
+        "matrices": len(values),
+        "mean": fmean(values) if values else None,
+        "median": median(values) if values else None,
+        "max": max(values, default=None),
+        "null_matrices": len(null),
+        "null_mean": fmean(null) if null else None,
+        "null_median": median(null) if null else None,
+        "null_max": max(null, default=None),
+        "chance": fmean(chance) if chance else None,
+    }
+    _, at, rule = name.rpartition("@")
+    if at:
+        weights = [m.moved[rule] for m in there]
+        found["weighted"] = _weighted(values, weights)
+        found["null_weighted"] = _weighted(null, [m.moved[rule] for m in there if m.null.get(name) is not None])
+    return found
+
+
+def _weighted(values: Sequence[float], weights: Sequence[int]) -> float | None:
+    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights) if sum(weights) else None
+
+
+def _of(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,74 @@
+"""An analysis at rest: figures about another artifact, stored as an artifact that refers to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from maskreg.artifact.layout import ANALYSIS, TENSORS
+from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, dump_tensors
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.staging import Staging, part_entry
+from maskreg.digest import Digest
+from maskreg.document import canonical, parse_object
+from maskreg.errors import FormatError
+from maskreg.limits import LIMITS, Limits
+
+ANALYSIS_SCHEMA = "maskreg.analysis/1"
+
+
+def write_analysis(root: Path, of: Artifact, document: Mapping[str, Any], recipe: Mapping[str, Any]) -> Digest:
+    """Store figures about an artifact in a registry's folder; it has no name there yet.
+
+    The new artifact has the source, target, rule, totals and tensor table of the one it speaks of, and neither mask
+    nor values.
+
+    Args:
+        root: folder of the registry's file store.
+        of: the artifact that was analysed.
+        document: the figures; of JSON values.
+        recipe: everything that decided them, with ``kind``.
+    """
+    staging = Staging(root)
+    try:
+        staging.store.put(TENSORS, dump_tensors(of.tensors))
+        staging.store.put(ANALYSIS, canonical({**document, "schema": ANALYSIS_SCHEMA}))
+        objects = staging.objects
+        about = of.manifest
+        return staging.publish(
+            Manifest(
+                schema=SCHEMA,
+                kind="analysis",
+                encoder=ENCODER,
+                rule=about.rule,
+                exact=False,
+                source=about.source,
+                target=about.target,
+                parents=(str(of.digest),),
+                recipe=dict(recipe),
+                totals=about.totals,
+                parts={"analysis": part_entry("analysis", objects, "json")},
+                objects=objects,
+            )
+        )
+    finally:
+        staging.discard()
+
+
+def read_analysis(artifact: Artifact, limits: Limits = LIMITS) -> dict[str, Any]:
+    """The figures that an artifact of kind ``analysis`` holds.
+
+    Raises:
+        PartAbsentError: the artifact holds none, or they are not here.
+        DataError: they are damaged, too large or of an unknown schema.
+    """
+    artifact.require("analysis")
+    data = artifact.document(ANALYSIS, max_bytes=limits.analysis_bytes)
+    document = parse_object(data, ANALYSIS, max_bytes=limits.analysis_bytes, max_depth=limits.json_depth)
+    if document.get("schema") != ANALYSIS_SCHEMA:
+        raise FormatError(
+            f"{ANALYSIS}: schema {document.get('schema')!r} is not {ANALYSIS_SCHEMA}",
+            hint="pip install --upgrade maskreg",
+        )
+    return document

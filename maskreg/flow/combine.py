@@ -1,0 +1,205 @@
+"""Mask algebra on artifacts: a new mask of one source from several masks of it, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.manifest import Tensor
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.writer import ArtifactWriter
+from maskreg.checkpoint import layer_of, role_of
+from maskreg.checkpoint.base import TensorInfo
+from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest
+from maskreg.errors import PairMismatchError, UsageError
+from maskreg.flow.pairing import blocks_of
+from maskreg.flow.pipeline import ordered, worker_count
+from maskreg.flow.space import require_bytes
+from maskreg.mask import packed_bytes
+from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
+from maskreg.progress import SILENT, Progress
+
+NAMED_AT_MOST = 3
+"""Tensors that a message lists by name."""
+
+
+class _Group(NamedTuple):
+    """One tensor of the result: names that are one tensor in every operand, and its row in each."""
+
+    names: tuple[str, ...]
+    rows: tuple[Tensor, ...]
+
+
+class _Block(NamedTuple):
+    group: _Group
+    start: int
+    stop: int
+    bits: Sequence[npt.NDArray[np.uint8]]
+
+
+def combine(
+    masks: Sequence[Artifact],
+    root: Path,
+    *,
+    how: str = "",
+    k: int = 0,
+    allow_different: bool = False,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
+) -> Digest:
+    """Make a mask of masks: ``and``, ``or``, ``minus``, ``xor``, or the coordinates that at least ``k`` of them hold.
+
+    The result is an artifact of kind ``mask`` with the operands as parents, in order, and the operation as recipe.
+    It was compared with no checkpoint of its own, so source and target are both the operands' source, its energy is
+    0, and as many coordinates differ as moved. A tensor that is tied in some operands only becomes two.
+
+    Args:
+        masks: opened artifacts whose mask part is here.
+        root: folder of the registry's file store.
+        how: one of :data:`maskreg.mask.algebra.OPERATIONS`; or empty, and ``k`` is given.
+        k: how many of the masks a coordinate must be in.
+        allow_different: combine masks of different rules; the recipe then lists them, and the result has the first's.
+        progress: told about bytes of masks.
+        jobs: threads; by default what the machine has.
+
+    Raises:
+        UsageError: an operation that is unknown, or not of so many masks.
+        PairMismatchError: the masks are of different sources, tensors or rules.
+        PartAbsentError: a mask is not here.
+        NoSpaceError: the disk would fill up.
+    """
+    operation = partial(at_least, k) if k else OPERATIONS[_checked(how, len(masks))]
+    if k and (how or not 1 <= k <= len(masks)):
+        raise UsageError(f"at least {k} of {len(masks)} masks: nothing to count", hint=f"choose 1 to {len(masks)}")
+    _refuse_different(masks, allow_different)
+    groups = _groups(masks)
+    size = sum(packed_bytes(group.rows[0].numel) for group in groups)
+    leaves = sum(group.rows[0].leaves for group in groups) * 2 * FINGERPRINT_BYTES
+    require_bytes(root, size + leaves)
+
+    def run(block: _Block) -> tuple[_Block, npt.NDArray[np.uint8]]:
+        return block, operation(block.bits)
+
+    progress.start("combine", size * len(masks))
+    threads = worker_count(jobs)
+    with (
+        ArtifactWriter(root, ["mask"]) as writer,
+        closing(ordered(run, _blocks(masks, groups), jobs=threads)) as results,
+    ):
+        for block, packed in results:
+            _write(writer, masks[0], block, packed)
+            progress.advance(packed.size * len(masks))
+        first = masks[0].manifest
+        return writer.finish(
+            kind="mask",
+            rule=first.rule,
+            exact=False,
+            source=first.source,
+            target=first.source,
+            codec="",
+            parents=[artifact.digest for artifact in masks],
+            recipe=_recipe(masks, how, k),
+        )
+
+
+def _checked(how: str, count: int) -> str:
+    if how not in OPERATIONS:
+        raise UsageError(f"{how!r} is no operation on masks", hint=f"choose {', '.join(OPERATIONS)}, or a count")
+    if count < 2:
+        raise UsageError(f"{how} takes two masks, not {count}", hint="name another one")
+    if how in PAIRWISE and count != 2:
+        raise UsageError(f"{how} takes exactly two masks, not {count}", hint="combine two, and the result with a third")
+    return how
+
+
+def _recipe(masks: Sequence[Artifact], how: str, k: int) -> dict[str, Any]:
+    recipe: dict[str, Any] = {"kind": "at-least", "k": k, "of": len(masks)} if k else {"kind": how}
+    rules = [artifact.manifest.rule for artifact in masks]
+    return recipe if len(set(rules)) == 1 else {**recipe, "rules": rules}
+
+
+def _refuse_different(masks: Sequence[Artifact], allow_different: bool) -> None:
+    first = masks[0]
+    compared = set(first.mask)
+    for other in masks[1:]:
+        if other.manifest.source.root != first.manifest.source.root:
+            raise PairMismatchError(
+                f"{first.digest.short} and {other.digest.short} are masks of different sources: "
+                + _difference(first, other),
+                hint="combine masks that were extracted from one source checkpoint",
+            )
+        alone = tuple(sorted(compared ^ set(other.mask)))
+        if alone:
+            raise PairMismatchError(
+                f"{first.digest.short} and {other.digest.short} are masks of different tensors: only one has "
+                f"{_listed(alone)}",
+                alone,
+                hint="extract both from checkpoints with the same tensors",
+            )
+        if other.manifest.rule != first.manifest.rule and not allow_different:
+            raise PairMismatchError(
+                f"{first.digest.short} has rule {first.manifest.rule} and {other.digest.short} has "
+                f"{other.manifest.rule}: they mean different things by moved",
+                hint="extract both under one rule, or add --allow-different",
+            )
+
+
+def _difference(one: Artifact, other: Artifact) -> str:
+    sides = [{n: t for n, t in m.by_name.items() if t.source_shape is not None} for m in (one, other)]
+    alone = tuple(sorted(sides[0].keys() ^ sides[1].keys()))
+    if alone:
+        return f"only one has {_listed(alone)}"
+    for name, row in sides[0].items():
+        there = sides[1][name]
+        if (row.source_dtype, row.source_shape) != (there.source_dtype, there.source_shape):
+            forms = [f"{t.source_dtype} {list(t.source_shape or ())}" for t in (row, there)]
+            return f"{name} is {forms[0]} in one and {forms[1]} in the other"
+    differing = tuple(n for n, t in sides[0].items() if t.source_fingerprint != sides[1][n].source_fingerprint)
+    return f"{len(differing)} tensors have other values, {_listed(differing)}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    rest = len(names) - NAMED_AT_MOST
+    return ", ".join(names[:NAMED_AT_MOST]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _groups(masks: Sequence[Artifact]) -> list[_Group]:
+    """Tensors of the source in the order of the first operand; names stay together that are one tensor everywhere."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for row in masks[0].tensors:
+        if row.source_shape is not None:
+            for name in (row.name, *row.aliases):
+                found.setdefault(tuple(m.by_name[name].name for m in masks), []).append(name)
+    return [
+        _Group(tuple(names), tuple(m.by_name[name] for m, name in zip(masks, key, strict=True)))
+        for key, names in found.items()
+    ]
+
+
+def _blocks(masks: Sequence[Artifact], groups: Sequence[_Group]) -> Iterator[_Block]:
+    for group in groups:
+        # A tensor without compared coordinates has one empty block, which carries its leaves.
+        for start, stop in list(blocks_of(group.rows[0].numel)) or [(0, 0)]:
+            pairs = zip(masks, group.rows, strict=True)
+            yield _Block(group, start, stop, [mask.mask_bits(row, start, stop) for mask, row in pairs])
+
+
+def _write(writer: ArtifactWriter, first: Artifact, block: _Block, packed: npt.NDArray[np.uint8]) -> None:
+    (name, *aliases), row = block.group.names, block.group.rows[0]
+    side = TensorInfo(name, row.source_dtype, row.source_shape or ())
+    if block.start == 0:
+        writer.begin(name, role=role_of(name), layer=layer_of(name), source=side, target=side)
+    if block.stop:
+        nnz = int(np.bitwise_count(packed).sum(dtype=np.int64))
+        writer.add_block(packed, numel=block.stop - block.start, nnz=nnz, differing=nnz, energy=0.0)
+    if block.stop == row.numel:
+        # A target that is longer than the source has leaves that are not of the source.
+        leaves = first.leaves(row)[0][: -(-side.numel // LEAF_NUMEL)]
+        writer.add_leaves(leaves, leaves)
+        writer.end(aliases)

@@ -1,0 +1,88 @@
+"""How plots look, by day and by night: colours that colour-blind people can tell, on the page's own background."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from maskreg.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of the plots on one background.
+
+    Attributes:
+        name: ``light`` or ``dark``; part of the names of exported files.
+        ground: what the plots lie on.
+        ink, faint: of text and of grids.
+        observed, null, other, limit: series, after Okabe and Ito; form and place tell them apart too.
+        heat: name of a sequential colour map of even lightness.
+    """
+
+    name: str
+    ground: str
+    ink: str
+    faint: str
+    observed: str
+    null: str
+    other: str
+    limit: str
+    heat: str
+
+
+LIGHT = Theme("light", "#ffffff", "#1f2328", "#d8dde3", "#0072b2", "#d55e00", "#8c959f", "#1f2328", "cividis")
+DARK = Theme("dark", "#14181d", "#e6e9ed", "#39414b", "#56b4e9", "#e69f00", "#7d8794", "#e6e9ed", "cividis")
+THEMES = (LIGHT, DARK)
+
+FONTS = ["DejaVu Sans", "Verdana", "Arial", "Helvetica", "sans-serif"]
+
+
+def style(theme: Theme, salt: str) -> dict[str, Any]:
+    """Settings for matplotlib.
+
+    Args:
+        theme: the colours.
+        salt: makes identifiers within the picture; the same picture gets the same ones every time.
+    """
+    return {
+        "svg.hashsalt": salt,
+        "svg.fonttype": "none",
+        # Names of tensors may hold dollar signs, which would otherwise begin a formula.
+        "text.parse_math": False,
+        "font.family": "sans-serif",
+        "font.sans-serif": FONTS[:-1],
+        "font.size": 9,
+        "figure.facecolor": theme.ground,
+        "axes.facecolor": theme.ground,
+        "savefig.facecolor": theme.ground,
+        "text.color": theme.ink,
+        "axes.labelcolor": theme.ink,
+        "axes.edgecolor": theme.other,
+        "xtick.color": theme.ink,
+        "ytick.color": theme.ink,
+        "grid.color": theme.faint,
+        "legend.frameon": False,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+    }
+
+
+def in_percent(share: float, _: int = 0) -> str:
+    """The label of a share at an axis, as the text of the page writes it."""
+    return f"{100 * share:.6g} %".replace("-", "−")
+
+
+def require_libraries() -> None:
+    """Make sure that what draws and fills the page is installed.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"reports need the package {error.name}, which is not installed", hint='pip install "maskreg[report]"'
+        ) from error

@@ -1,0 +1,79 @@
+"""Many matrices put together, and the words about what their figures mean."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from maskreg.analysis.aggregate import MatrixRow, TensorRow, grouped, summarised
+from maskreg.analysis.glossary import GLOSSARY, beginning, explain
+from maskreg.errors import UsageError
+
+
+def row(name: str, role: str, numel: int, moved: int, *values: float | None, **changes: Any) -> TensorRow:
+    matrices = tuple(
+        MatrixRow({"nss": v, "low_x_0.10@exact": v}, {"nss": 1.0, "low_x_0.10@exact": 0.5}, {}, {"exact": moved})
+        for v in values
+    )
+    given: dict[str, Any] = {
+        "null_moved": {"exact": moved // 2},
+        "energies": (4.0 * numel, 1.0 * moved, 2.0 * moved),
+        "scale": 3,
+        "matrices": matrices,
+    }
+    return TensorRow(name, role, "0", (numel,), numel, {"exact": moved}, **{**given, **changes})
+
+
+def test_means_medians_and_weights() -> None:
+    found = summarised([row("a", "ffn", 100, 10, 0.2), row("b", "ffn", 300, 30, 0.4), row("c", "norm", 100, 0)])
+    low = found["figures"]["low_x_0.10@exact"]
+    assert low["mean"] == pytest.approx(0.3)
+    assert low["max"] == 0.4
+    assert low["weighted"] == pytest.approx((0.2 * 10 + 0.4 * 30) / 40)
+    assert low["null_weighted"] == pytest.approx(0.5)
+    assert (low["matrices"], low["null_matrices"]) == (2, 2)
+    assert "weighted" not in found["figures"]["nss"]
+    assert found["sparsity"]["exact"] == {"value": 1 - 40 / 500, "null": 1 - 20 / 500}
+    assert found["relative_norm"]["value"] == pytest.approx((40 / 2000) ** 0.5)
+    assert found["relative_norm"]["null"] == pytest.approx((80 / 2000) ** 0.5)
+
+
+def test_a_matrix_without_the_figure_counts_on_neither_side() -> None:
+    found = summarised([row("a", "ffn", 100, 10, 0.2, None)])["figures"]["nss"]
+    assert (found["matrices"], found["mean"], found["null_matrices"]) == (1, 0.2, 1)
+
+
+def test_where_there_is_no_null_the_pooled_null_is_the_update() -> None:
+    still = row("n", "norm", 100, 0, null_moved=None, energies=(400.0, 0.0, None), scale=None)
+    assert summarised([still])["sparsity"]["exact"] == {"value": 1.0, "null": 1.0}
+
+
+def test_groups_hold_their_own() -> None:
+    groups = grouped([row("a", "ffn", 100, 10, 0.2), row("b", "attention", 300, 30, 0.4)], "role")
+    assert set(groups) == {"ffn", "attention"}
+    assert groups["ffn"]["figures"]["nss"]["mean"] == 0.2
+
+
+def test_the_order_of_tensors_does_not_matter() -> None:
+    rows = [row("a", "ffn", 100, 10, 0.2), row("b", "ffn", 300, 30, 0.4), row("c", "ffn", 50, 3, 0.9)]
+    assert summarised(rows) == summarised(rows[::-1])
+
+
+def test_a_row_survives_json() -> None:
+    one = row("a", "ffn", 100, 10, 0.2, None, notes=("x",), merged=1)
+    assert TensorRow.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+def test_the_longest_beginning_explains_a_figure() -> None:
+    assert beginning("principal_not_low_dssu_0.10@exact") == "principal_not_low"
+    assert beginning("projection_lift_0.10") == "projection_lift"
+    assert beginning("nss_of_norm") == "nss_of_norm"
+    assert explain("energy_top_16") == GLOSSARY["energy_top"]
+
+
+def test_an_unknown_figure_gives_a_near_one() -> None:
+    with pytest.raises(UsageError) as caught:
+        explain("stable_rang")
+    assert "stable_rank" in caught.value.hint

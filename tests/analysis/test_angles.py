@@ -1,0 +1,131 @@
+"""Angles of known rotations, spectra and projections against dense definitions, and similarity of subspaces."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskreg.analysis.angles import (
+    angle_figures,
+    principal_angles,
+    projection_figures,
+    projection_ratio,
+    spectral_shift,
+    subspace_similarity,
+)
+from maskreg.analysis.factors import Method, decompose, singular_values
+
+
+def orthonormal(rows: int, columns: int, seed: int) -> torch.Tensor:
+    dense = np.random.default_rng(seed).normal(size=(rows, columns))
+    return torch.from_numpy(np.linalg.qr(dense)[0])
+
+
+def turned(size: int, k: int, angles: list[float], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two k-dimensional subspaces with these principal angles."""
+    basis = orthonormal(size, 2 * k, seed)
+    cosines, sines = (torch.tensor([f(a) for a in angles], dtype=torch.float64) for f in (math.cos, math.sin))
+    mixed = orthonormal(k, k, seed + 1)
+    return basis[:, :k], (basis[:, :k] * cosines + basis[:, k:] * sines) @ mixed
+
+
+@pytest.mark.parametrize("smallest", [1e-8, 1e-6, 1e-3, 0.1])
+def test_known_rotations_come_out(smallest: float) -> None:
+    wanted = [smallest, 2 * smallest, math.pi / 5, math.pi / 2 - 1e-3]
+    found = principal_angles(*turned(40, 4, wanted, 0))
+    assert found == pytest.approx(sorted(wanted), rel=1e-6, abs=1e-14)
+
+
+def test_the_arccosine_alone_would_lose_such_an_angle() -> None:
+    before, after = turned(40, 2, [1e-8, 1e-8], 3)
+    cosine = torch.linalg.svdvals(before.mT @ after).clamp(max=1)
+    assert np.arccos(cosine.numpy()) != pytest.approx([1e-8, 1e-8], rel=0.1)
+    assert principal_angles(before, after) == pytest.approx([1e-8, 1e-8], rel=1e-6)
+
+
+@given(st.integers(1, 6), st.integers(0, 500))
+def test_angles_are_those_of_the_definition(k: int, seed: int) -> None:
+    before, after = orthonormal(20, k, seed), orthonormal(20, k, seed + 1000)
+    cosines = np.linalg.svd((before.T @ after).numpy(), compute_uv=False)
+    assert principal_angles(before, after) == pytest.approx(np.arccos(cosines.clip(max=1)), abs=1e-7)
+    assert principal_angles(after, before) == pytest.approx(principal_angles(before, after), abs=1e-9)
+
+
+def test_figures_of_a_matrix_that_did_not_move_are_zero() -> None:
+    dense = torch.from_numpy(np.random.default_rng(0).normal(size=(30, 20)))
+    found = angle_figures(decompose(dense, Method()), decompose(dense.clone(), Method()), 5, 20)
+    assert len(found) == 5
+    assert all(value == pytest.approx(0, abs=1e-10) for value in found.values())
+
+
+@pytest.mark.parametrize("rank", [20, 21])
+def test_no_angle_where_the_subspace_is_everything(rank: int) -> None:
+    dense = torch.from_numpy(np.random.default_rng(0).normal(size=(30, 20)))
+    factors = decompose(dense, Method())
+    assert set(angle_figures(factors, factors, rank, 20).values()) == {None}
+
+
+@given(st.integers(2, 20), st.integers(2, 20), st.integers(0, 500))
+def test_shift_and_projection_are_those_of_the_definitions(rows: int, columns: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    before = rng.normal(size=(rows, columns))
+    update = 1e-3 * rng.normal(size=(rows, columns))
+    u, s, vh = np.linalg.svd(before, full_matrices=False)
+    after = np.linalg.svd(before + update, compute_uv=False)
+    shift = spectral_shift(s.astype(np.float64), after.astype(np.float64))
+    assert shift == pytest.approx(np.sqrt(((after - s) ** 2).sum()) / np.sqrt((s**2).sum()))
+    factors = decompose(torch.from_numpy(before), Method())
+    found = projection_figures(factors, torch.from_numpy(update))
+    for share in (0.01, 0.05, 0.10, 0.20):
+        k = max(1, int(share * min(rows, columns)))
+        projected = u[:, :k] @ u[:, :k].T @ update @ vh[:k].T @ vh[:k]
+        ratio = (projected**2).sum() / (update**2).sum()
+        assert found[f"projection_{share:.2f}"] == pytest.approx(ratio)
+        assert found[f"projection_lift_{share:.2f}"] == pytest.approx(ratio / (k * k / (rows * columns)))
+
+
+def test_a_shift_of_1e_10_survives() -> None:
+    s = np.linspace(2, 1, 50)
+    dense = orthonormal(60, 50, 0) * torch.from_numpy(s) @ orthonormal(50, 50, 1).mT
+    shift = spectral_shift(singular_values(dense, Method()), singular_values(dense * (1 + 1e-10), Method()))
+    assert shift == pytest.approx(1e-10, rel=1e-3)
+
+
+def test_nothing_has_no_ratio() -> None:
+    dense = torch.ones(3, 3, dtype=torch.float64)
+    assert projection_ratio(decompose(dense, Method()), torch.zeros_like(dense), 1) is None
+    assert spectral_shift(np.zeros(3), np.ones(3)) is None
+
+
+def test_similarity_is_one_for_the_same_space_and_zero_for_orthogonal_ones() -> None:
+    basis = orthonormal(64, 32, 0)
+    same = basis[:, :16] @ orthonormal(16, 16, 5)
+    assert subspace_similarity(basis[:, :16], same) == pytest.approx(1)
+    assert subspace_similarity(basis[:, :16], basis[:, 16:]) == pytest.approx(0, abs=1e-20)
+
+
+def test_similarity_of_random_spaces_is_k_over_n() -> None:
+    found = [subspace_similarity(orthonormal(128, 16, s), orthonormal(128, 16, s + 500)) for s in range(40)]
+    assert np.mean(found) == pytest.approx(16 / 128, rel=0.05)
+
+
+def test_random_range_finding_agrees_with_the_exact_decomposition() -> None:
+    values = np.geomspace(10, 1e-3, 96)
+    dense = orthonormal(160, 96, 0) * torch.from_numpy(values) @ orthonormal(96, 96, 1).mT
+    exact, near = decompose(dense, Method()), decompose(dense, Method(exact_up_to=64, q=32, niter=4))
+    assert near.s.numel() == 32
+    assert near.values == pytest.approx(exact.values[:32], rel=1e-6)
+    assert singular_values(dense, Method(exact_up_to=64, q=32, niter=4)) == pytest.approx(near.values, rel=1e-12)
+    for one, other in ((exact.u, near.u), (exact.v, near.v)):
+        assert principal_angles(one[:, :8], other[:, :8]).max() < 1e-6
+
+
+def test_random_range_finding_is_the_same_every_time() -> None:
+    dense = orthonormal(100, 80, 2)
+    method = Method(exact_up_to=10, q=8, seed=3)
+    assert torch.equal(decompose(dense, method).u, decompose(dense, method).u)

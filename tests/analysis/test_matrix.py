@@ -1,0 +1,64 @@
+"""One matrix: what chance gives, and choices that make no sense."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from maskreg.analysis.factors import Method
+from maskreg.analysis.matrix import METRICS, Matrix, Question
+from maskreg.analysis.noise import rounded
+from maskreg.analysis.presets import PRESETS
+
+
+def ask(*presets: str, exact_up_to: int = 4096) -> Question:
+    method = Method(exact_up_to=exact_up_to, q=8)
+    return Question(frozenset(METRICS), (4,), tuple(PRESETS[name] for name in presets), method, 0)
+
+
+def matrix(rows: int, columns: int, question: Question, role: str = "ffn") -> Matrix:
+    values = np.random.default_rng(0).normal(0, 0.02, (rows, columns)).astype(np.float32)
+    codes = rounded(values)
+    numbers = (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return Matrix(role, codes, torch.from_numpy(numbers), question)
+
+
+def test_chance_is_the_share_of_the_mask_and_k_squared_over_mn() -> None:
+    chance = matrix(100, 40, ask("dssu")).chance()
+    assert chance["low_dssu_0.05@exact"] == chance["principal_dssu_0.05@abs:1e-05"] == 0.05
+    assert chance["projection_0.10"] == 16 / 4000
+    assert chance["projection_lift_0.10"] == 1
+    not_low = chance["principal_not_low_dssu_0.20@exact"]
+    assert not_low is not None
+    assert 0.1 < not_low < 0.2
+
+
+def test_a_random_update_projects_by_chance() -> None:
+    of = matrix(200, 120, ask())
+    rng = np.random.default_rng(1)
+    found = [of.figures(of.values + torch.from_numpy(rng.normal(size=(200, 120))), {}) for _ in range(10)]
+    lifts = [one["projection_lift_0.20"] or 0.0 for one in found]
+    assert np.mean(lifts) == pytest.approx(1, abs=0.1)
+
+
+def test_no_principal_mask_from_every_direction_or_from_more_than_are_known() -> None:
+    assert {name.split("_")[0] for name in matrix(16, 20, ask("small")).choices} == {"low"}
+    assert {name.split("_")[0] for name in matrix(17, 20, ask("small")).choices} == {"low", "principal"}
+    # Eight directions were kept of a large matrix, and sixteen are wanted.
+    assert {name.split("_")[0] for name in matrix(64, 80, ask("small", exact_up_to=32)).choices} == {"low"}
+
+
+def test_a_preset_looks_at_its_roles_alone() -> None:
+    assert matrix(100, 80, ask("geo"), "embedding").choices == {}
+    assert len(matrix(100, 80, ask("geo"), "attention").choices) == 6
+
+
+def test_a_question_is_the_same_once_stored() -> None:
+    question = ask("dssu", "geo")
+    assert json.loads(json.dumps(question.to_json())) == question.to_json()
+    assert question.thresholds == {"exact", "abs:1e-05", "rel:0.001"}
+    without = Question(frozenset({"rank"}), (), question.presets, question.method, 0)
+    assert without.thresholds == frozenset()

@@ -1,0 +1,111 @@
+"""The page, from names to a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from maskreg.digest import Digest
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.settings import Settings
+from tests.checkpoints import make_checkpoint, moved
+from tests.cli.conftest import Run, tensors
+from tests.tiny import TINY, needs_tiny
+
+REF = "toy-opd:v1"
+EVIL = "<img src=x onerror=alert(1)>\x1b[2J"
+
+
+@pytest.fixture
+def other(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> str:
+    """A second mask of the same source."""
+    target = {n: moved(t, 0.5, 50 + i) for i, (n, t) in enumerate(tensors().items())}
+    run("extract", pair[0], make_checkpoint(tmp_path / "other", target), "--name", "other", "--mask-only")
+    return "other"
+
+
+def test_from_two_names_to_a_page(run: Run, other: str, tmp_path: Path) -> None:
+    page, plots = tmp_path / "report.html", tmp_path / "plots"
+    done = run("report", REF, "--against", other, "-o", page, "--plots", plots, "--json").json
+    assert done["path"] == str(page)
+    assert (done["ref"], done["answer"]) == (REF, "not-more")
+    assert done["against"][0]["ref"] == other
+    assert sorted(done["plots"]) == sorted(str(path) for path in plots.iterdir())
+    assert len(done["plots"]) == 12
+    text = page.read_text()
+    # The source was found where extract had seen it.
+    assert "rounding alone in A" in text
+    assert "was not at hand" not in text
+    said = run("report", REF, "-o", tmp_path / "alone.html")
+    assert said.out == f"{tmp_path / 'alone.html'}\n"
+    assert "One mask alone cannot tell" in said.err
+
+
+def test_a_page_that_exists_stays_unless_forced(run: Run, artifact: str, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    page.write_text("mine")
+    assert "--force" in run("report", REF, "-o", page, status=73).err
+    assert page.read_text() == "mine"
+    run("report", REF, "-o", page, "--force")
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_without_the_source_it_says_so(run: Run, other: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    pair[0].rename(tmp_path / "moved")
+    page = tmp_path / "report.html"
+    told = run("report", REF, "--against", other, "-o", page)
+    assert "was not found" in told.err
+    assert "was not at hand" in page.read_text()
+    run("report", REF, "--source", tmp_path / "moved", "-o", page, "--force")
+    assert "was not at hand" not in page.read_text()
+
+
+def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    page = folder / "report.html"
+    assert "not those" in run("report", REF, "--source", pair[1], "-o", page, status=65).err
+    run("report", "nothing", "-o", page, status=66)
+    run("report", REF, "--against", "nothing", "-o", page, status=66)
+    run("report", REF, "-o", tmp_path / "no" / "where.html", status=73)
+    assert list(folder.iterdir()) == []
+
+
+def test_masks_of_two_rules(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    run("extract", *pair, "--name", "loose", "--rule", "abs:1e-5", "--mask-only")
+    words = ("report", REF, "--against", "loose", "-o", tmp_path / "report.html")
+    assert "--allow-different" in run(*words, status=65).err
+    run(*words, "--allow-different")
+    assert "different rules" in (tmp_path / "report.html").read_text()
+
+
+def test_words_from_elsewhere_are_words(run: Run, artifact: str, tmp_path: Path) -> None:
+    with Registry.local(Settings.load()) as here:
+        here.publish(Ref.parse(REF), Digest(artifact), card=Card(EVIL, EVIL, EVIL, EVIL, {EVIL: EVIL}))
+    run("report", REF, "-o", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert "<img" not in text
+    assert text.count("&lt;img src=x onerror=alert(1)&gt;") == 6
+
+
+def test_without_the_libraries_it_names_the_extra(
+    run: Run, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    told = run("report", REF, "-o", tmp_path / "report.html", status=78).err
+    assert "matplotlib" in told
+    assert 'next: pip install "maskreg[report]"' in told
+
+
+@needs_tiny
+def test_trained_models_share_more_than_rounding(run: Run, tmp_path: Path) -> None:
+    for name in ("opd", "rlvr"):
+        run("extract", TINY / "source", TINY / name, "--name", name, "--mask-only")
+    done = run("report", "opd", "--against", "rlvr", "-o", tmp_path / "report.html", "--json").json
+    assert done["answer"] == "more"
+    text = (tmp_path / "report.html").read_text()
+    assert "97.9 % of the mask lies where rounding alone would put it" in " ".join(text.split())
+    assert "2,456,176 of 5,246,976 coordinates" in text

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskreg.mask import pack, unpack
+from maskreg.mask.algebra import OPERATIONS, at_least, both, either, minus, odd
+
+Dense = npt.NDArray[np.bool_]
+
+
+@st.composite
+def several(draw: st.DrawFn, fewest: int = 2, most: int = 9) -> list[Dense]:
+    """Masks of one tensor, of sizes on both sides of a word, of any density."""
+    numel = draw(st.sampled_from([0, 1, 63, 64, 65, 130, 1000]))
+    count = draw(st.integers(fewest, most))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    return [rng.random(numel) < draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])) for _ in range(count)]
+
+
+def packed(masks: list[Dense]) -> list[npt.NDArray[np.uint8]]:
+    return [pack(mask) for mask in masks]
+
+
+@given(several())
+def test_every_operation_is_that_of_booleans(masks: list[Dense]) -> None:
+    dense = np.array(masks)
+    expected = {
+        "and": dense.all(axis=0),
+        "or": dense.any(axis=0),
+        "minus": dense[0] & ~dense[1:].any(axis=0),
+        "xor": dense.sum(axis=0) % 2 == 1,
+    }
+    assert expected.keys() == OPERATIONS.keys()
+    for how, operation in OPERATIONS.items():
+        # Packed again, so that padding is seen to stay zero.
+        np.testing.assert_array_equal(operation(packed(masks)), pack(expected[how]), err_msg=how)
+
+
+@given(several(fewest=1, most=17), st.data())
+def test_at_least_k_is_a_count(masks: list[Dense], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(masks)))
+    np.testing.assert_array_equal(at_least(k, packed(masks)), pack(np.sum(masks, axis=0) >= k))
+
+
+@given(several())
+def test_the_ends_of_a_count_are_and_and_or(masks: list[Dense]) -> None:
+    np.testing.assert_array_equal(at_least(len(masks), packed(masks)), both(packed(masks)))
+    np.testing.assert_array_equal(at_least(1, packed(masks)), either(packed(masks)))
+
+
+@given(several(fewest=2, most=2))
+def test_de_morgan(masks: list[Dense]) -> None:
+    numel = masks[0].size
+    everything = pack(np.ones(numel, np.bool_))
+    one, other = packed(masks)
+    not_both = minus([everything, both([one, other])])
+    np.testing.assert_array_equal(not_both, either([minus([everything, one]), minus([everything, other])]))
+    not_either = minus([everything, either([one, other])])
+    np.testing.assert_array_equal(not_either, both([minus([everything, one]), minus([everything, other])]))
+    np.testing.assert_array_equal(odd([one, other]), either([minus([one, other]), minus([other, one])]))
+
+
+def test_operands_stay_as_they_are() -> None:
+    masks = packed([np.random.default_rng(seed).random(200) < 0.5 for seed in range(3)])
+    before = [mask.copy() for mask in masks]
+    for operation in OPERATIONS.values():
+        result = operation(masks)
+        result[:] = 0
+    at_least(2, masks)[:] = 0
+    for mask, kept in zip(masks, before, strict=True):
+        np.testing.assert_array_equal(mask, kept)
+    assert unpack(masks[0], 200).any()
+
+
+@pytest.mark.parametrize("k", [0, 3, -1])
+def test_a_count_of_none_or_of_more_than_there_are_is_refused(k: int) -> None:
+    with pytest.raises(ValueError, match="of 2 masks"):
+        at_least(k, packed([np.ones(5, np.bool_)] * 2))
+
+
+def test_masks_of_two_tensors_are_refused() -> None:
+    with pytest.raises(ValueError, match="one tensor"):
+        both(packed([np.ones(5, np.bool_), np.ones(100, np.bool_)]))
+    with pytest.raises(ValueError, match="one tensor"):
+        both([np.ones(5, np.uint8)] * 2)

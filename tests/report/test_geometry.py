@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from maskreg.errors import FormatError
+from maskreg.report.geometry import Beside, geometry_of, trajectory_of
+from tests.report.conftest import analysis, figure, run_of
+
+
+def test_figures_of_an_analysis() -> None:
+    found = geometry_of("a", analysis())
+    assert found.figures["stable_rank"] == Beside(5.3, 65.3, None)
+    assert found.figures["low_dssu_0.10@exact"].chance == 0.1
+    # By number of directions, whatever their order in the document; shares of ranks are another matter.
+    assert list(found.energies) == [1, 2, 4, 16, 64]
+    assert list(found.layers) == ["2", "10"]
+
+
+def test_figures_that_were_not_asked_for_are_not_there() -> None:
+    document = analysis()
+    document["total"]["figures"] = {"nss": figure(None)}
+    document["layers"] = {"1": {"figures": {}}, "2": {"figures": {"stable_rank": figure(None)}}}
+    found = geometry_of("a", document)
+    assert (found.energies, found.layers) == ({}, {})
+
+
+def test_points_of_a_trajectory() -> None:
+    found = trajectory_of(run_of("a", "b"))
+    assert [point.name for point in found.points] == ["a", "b"]
+    assert found.points[0].stable_rank is None
+    assert (found.k, found.similarity_by_chance) == (16, 0.05)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"total": {}},
+        {"total": []},
+        {"layers": None},
+        {"notes": 3},
+        {"total": {"figures": {"nss": {"median": "1", "null_median": None, "chance": None}}}},
+        {"total": {"figures": {"nss": {"median": float("nan"), "null_median": None, "chance": None}}}},
+        {"total": {"figures": {"nss": 3}}},
+    ],
+)
+def test_what_is_no_analysis(change: dict[str, Any]) -> None:
+    with pytest.raises(FormatError, match="is no analysis"):
+        geometry_of("a", {**analysis(), **change})
+
+
+@pytest.mark.parametrize(
+    "change", [{"k": None}, {"checkpoints": [{}]}, {"checkpoints": 1}, {"similarity_by_chance": True}]
+)
+def test_what_is_no_trajectory(change: dict[str, Any]) -> None:
+    with pytest.raises(FormatError, match="is no trajectory") as raised:
+        trajectory_of({**run_of("a"), **change})
+    assert "--trajectory" in raised.value.hint

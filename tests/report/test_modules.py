@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import pytest
+
+from maskreg.artifact.manifest import Group, Tensor
+from maskreg.checkpoint import layer_of
+from maskreg.report.modules import MOST_MODULES, REST, grid_of, module_of
+
+
+def row(name: str, numel: int = 10, nnz: int = 4) -> Tensor:
+    return Tensor(name=name, role="other", layer=layer_of(name), numel=numel, nnz=nnz)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("model.layers.3.mlp.down_proj.weight", "mlp.down_proj"),
+        ("model.layers.13.self_attn.q_proj.bias", "self_attn.q_proj.bias"),
+        ("model.layers.1.mlp.experts.11.up_proj.weight", "mlp.experts.*.up_proj"),
+        ("model.layers.1.mlp.experts.1.up_proj.weight", "mlp.experts.*.up_proj"),
+        ("visual.blocks.0.attn.qkv.weight", "attn.qkv"),
+        ("model.layers.7.weight", "weight"),
+        ("model.layers.7", "model.layers.7"),
+    ],
+)
+def test_what_a_tensor_is_called_within_its_layer(name: str, module: str) -> None:
+    assert module_of(name, layer_of(name)) == module
+
+
+def test_experts_are_added_up_and_layers_are_in_order() -> None:
+    rows = [row(f"model.layers.{layer}.mlp.experts.{e}.up_proj.weight", 10, e) for layer in (10, 2) for e in range(4)]
+    found = grid_of([*rows, row("visual.blocks.1.attn.qkv.weight"), row("lm_head.weight", 7, 1), row("none", 0, 0)])
+    assert found.layers == ("2", "10", "visual.1")
+    assert found.modules == ("mlp.experts.*.up_proj", "attn.qkv")
+    assert found.cells["10", "mlp.experts.*.up_proj"] == Group(numel=40, nnz=6)
+    assert ("2", "attn.qkv") not in found.cells
+    assert found.outside == {"lm_head.weight": Group(numel=7, nnz=1)}
+
+
+def test_the_smallest_of_many_modules_share_a_column() -> None:
+    rows = [row(f"model.layers.{n % 2}.part{n:02}.weight", 100 - n, 1) for n in range(40)]
+    found = grid_of(rows)
+    assert len(found.modules) == MOST_MODULES
+    assert found.modules[-1] == REST
+    assert sum(group.numel for group in found.cells.values()) == sum(r.numel for r in rows)
+    assert "part00" in found.modules
+    assert "part39" not in found.modules
+
+
+def test_no_module_of_a_model_without_layers() -> None:
+    found = grid_of([row("weight")])
+    assert (found.layers, found.modules, found.cells) == ((), (), {})

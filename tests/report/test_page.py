@@ -1,0 +1,210 @@
+"""The page as text: nothing but itself, everything escaped, every figure explained."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from maskreg.errors import ConfigError
+from maskreg.report.findings import Findings, Named, gather
+from maskreg.report.page import page, plots_of
+from maskreg.report.pictures import Plot, export, inline, png, svg
+from maskreg.report.theme import DARK, LIGHT, THEMES, require_libraries
+from tests.report.conftest import EVIL
+
+VOID = {"meta", "link", "br"}
+
+
+SAID = {
+    "density": "self_attn.q_proj",
+    "exponents": "rounding alone",
+    "overlap-1": "observed",
+    "spectra": "stable rank",
+    "trajectory": "step-30",
+}
+"""Words that the plots have in them."""
+
+
+class Parsed(HTMLParser):
+    """Tags, attributes and text of a page; fails on tags that do not nest."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(html)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {key: value or "" for key, value in attrs}))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {key: value or "" for key, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def all(self, attribute: str) -> list[str]:
+        return [attributes[attribute] for _, attributes in self.tags if attribute in attributes]
+
+
+def test_it_needs_nothing_but_itself(html: str) -> None:
+    parsed = Parsed(html)
+    assert not {tag for tag, _ in parsed.tags} & {"script", "iframe", "object", "embed", "img", "base", "form"}
+    addresses = [a for name in ("href", "src", "srcset", "xlink:href", "action") for a in parsed.all(name)]
+    assert addresses
+    assert [a for a in addresses if not a.startswith(("#", "data:"))] == []
+    styles = "".join(parsed.all("style")) + html
+    assert not re.search(r"@import|url\((?!#)", styles)
+    assert not [key for _, attributes in parsed.tags for key in attributes if key.startswith("on")]
+
+
+def test_identifiers_are_unique_and_every_link_leads_somewhere(html: str) -> None:
+    parsed = Parsed(html)
+    ids = parsed.all("id")
+    assert len(ids) == len(set(ids))
+    links = [a[1:] for name in ("href", "xlink:href") for a in parsed.all(name) if a.startswith("#")]
+    labels = [part for text in parsed.all("aria-labelledby") for part in text.split()]
+    clips = re.findall(r"url\(#([^)]*)\)", html)
+    assert set(links) | set(labels) | set(clips) <= set(ids)
+    assert clips
+
+
+def test_every_figure_has_a_definition(found: Findings, html: str) -> None:
+    links = {a for a in Parsed(html).all("href") if a.startswith("#")}
+    nulls = {f"#{name}" for name in found.against[0].comparison.whole.nulls}
+    figures = {"#density", "#rule", "#lift", "#lift_max", "#headroom", "#coverage", "#jaccard", "#phi", "#odds_ratio"}
+    more = {"#mantel-haenszel", "#ffn-energy", "#ffn-density", "#ffn-share", "#ffn-lift", "#elsewhere", "#by-exponent"}
+    geometry = {"#stable_rank", "#energy_top", "#projection_lift", "#low", "#null", "#chance"}
+    assert nulls | figures | more | geometry <= links
+
+
+def test_what_comes_from_artifacts_is_text(html: str) -> None:
+    assert "<script" not in html
+    texts = "".join(Parsed(html).texts)
+    assert f"{EVIL}.weight" in texts  # in the table of what is outside the layers
+    assert texts.count(EVIL) >= 3  # in the card and in a note, too
+    assert "somebody" not in texts
+
+
+def test_the_figures_of_the_artifact_are_on_it(found: Findings, html: str) -> None:
+    texts = " ".join(" ".join(Parsed(html).texts).split())
+    assert str(found.digest) in texts
+    assert found.manifest.source.root in texts
+    assert f"{found.manifest.totals.nnz:,} of {found.manifest.totals.numel:,} coordinates" in texts
+    overlap = found.against[0].comparison.whole.overlap
+    assert f"{overlap.lift:.4g}" in texts
+    assert found.against[0].verdict.sentence in texts
+    assert "stable rank of 5.3, where rounding alone makes 65" in texts
+
+
+def test_the_same_findings_give_the_same_bytes(found: Findings, html: str) -> None:
+    assert page(found, "1.2.3") == html
+    assert not re.search(r"20\d\d-\d\d-\d\d", html)
+
+
+def test_without_a_source_it_says_what_is_missing(masks: tuple[Named, Named]) -> None:
+    found = gather(masks[0], masks[1:])
+    assert set(plots_of(found)) == {"density", "overlap-1"}
+    texts = " ".join(Parsed(page(found, "1.2.3")).texts)
+    assert "The source was not at hand" in texts
+    assert "undefined: the source checkpoint is not at hand" in texts
+
+
+def test_a_mask_alone(masks: tuple[Named, Named]) -> None:
+    found = gather(masks[0])
+    assert set(plots_of(found)) == {"density"}
+    assert "One mask alone cannot tell" in " ".join(Parsed(page(found, "1.2.3")).texts)
+
+
+def test_masks_of_nothing_have_no_overlap_to_draw(found: Findings, masks: tuple[Named, Named], tmp_path: Path) -> None:
+    from maskreg.artifact.reader import Artifact
+    from maskreg.flow.combine import combine
+    from maskreg.ref import Card
+    from maskreg.store.file import FileStore
+
+    digest = combine([masks[0].artifact] * 2, tmp_path, how="xor")
+    nothing = Named("nothing", Artifact.open(FileStore(tmp_path), digest), Card())
+    made = gather(nothing, masks[:1])
+    assert "overlap-1" not in plots_of(made)
+    assert "undefined" in page(made, "1.2.3")
+    ET.fromstring(svg(plots_of(made)["density"], LIGHT))
+
+
+def test_pictures_are_svg_whose_words_are_words(found: Findings) -> None:
+    for plot in plots_of(found).values():
+        for theme in THEMES:
+            drawn = svg(plot, theme)
+            root = ET.fromstring(drawn)
+            assert root.tag.endswith("svg")
+            assert not re.search(r"20\d\d-\d\d-\d\d", drawn)
+            words = "".join(root.itertext())
+            assert SAID[plot.name] in words
+    names = "".join(ET.fromstring(svg(plots_of(found)["density"], LIGHT)).itertext())
+    assert "$\\frac{1}{2}$" in names
+
+
+def test_colours_follow_the_theme(found: Findings) -> None:
+    for plot in plots_of(found).values():
+        light, dark = svg(plot, LIGHT), svg(plot, DARK)
+        assert svg(plot, LIGHT) == light
+        assert LIGHT.ground in light
+        assert DARK.ground in dark
+        assert LIGHT.ground not in dark or plot.name == "density"  # where numbers lie on dark cells
+        ids = [set(re.findall(r'\bid="([^"]*)"', inline(plot, theme))) for theme in THEMES]
+        assert not ids[0] & ids[1]
+
+
+def test_export(found: Findings, tmp_path: Path) -> None:
+    plots = list(plots_of(found).values())
+    written = export(plots, tmp_path / "a" / "b")
+    assert len(written) == 4 * len(plots)
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == sorted(path.name for path in written)
+    for path in written:
+        data = path.read_bytes()
+        assert data.startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
+    assert png(plots[0], DARK) == (tmp_path / "a" / "b" / f"{plots[0].name}-dark.png").read_bytes()
+
+
+def test_a_large_model_still_fits(found: Findings) -> None:
+    from maskreg.artifact.manifest import Group
+    from maskreg.report.modules import Grid
+
+    layers, modules = tuple(map(str, range(94))), tuple(f"mlp.experts.*.module_{n}" for n in range(24))
+    cells = {(layer, module): Group(numel=100, nnz=n % 100) for n, layer in enumerate(layers) for module in modules}
+    outside = {f"tensor{n}": Group(numel=n + 1, nnz=n) for n in range(100)}
+    large = dataclasses.replace(found, grid=Grid(layers, modules, cells, outside))
+    drawn = ET.fromstring(svg(plots_of(large)["density"], LIGHT))
+    assert float(drawn.attrib["height"].removesuffix("pt")) <= 11 * 72
+    html = page(large, "1.2.3")
+    assert "70 smaller tensors are left out here" in html
+    assert "tensor99" in html
+    assert len(html) < 4_000_000
+
+
+def test_what_draws_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_libraries()
+    for name in ("matplotlib", "jinja2"):
+        with monkeypatch.context() as patch, pytest.raises(ConfigError, match=name) as raised:
+            patch.setitem(__import__("sys").modules, name, None)
+            require_libraries()
+        assert raised.value.hint == 'pip install "maskreg[report]"'
+
+
+def test_a_plot_says_what_it_shows(found: Findings, html: str) -> None:
+    parsed = Parsed(html)
+    drawn = [attributes for tag, attributes in parsed.tags if tag == "svg"]
+    assert len(drawn) == 2 * len(plots_of(found))
+    assert all(attributes["role"] == "img" for attributes in drawn)
+    assert all(isinstance(plot, Plot) and plot.alt for plot in plots_of(found).values())

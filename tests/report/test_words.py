@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from maskreg.analysis.comparison import Comparison
+from maskreg.analysis.evidence import Figures, figures_of, of_classes, of_counts
+from maskreg.analysis.overlap import Table
+from maskreg.flow.combine import combine
+from maskreg.ref import Card
+from maskreg.report import words
+from maskreg.report.findings import Findings, Named, gather
+from maskreg.report.words import MORE, NOT_MORE, OPEN, answer
+
+
+def against(found: Findings, *all_figures: Figures, independent: bool = True) -> Findings:
+    """The findings with other figures in place of the comparisons'."""
+    one = found.against[0]
+    made = []
+    for figures in all_figures:
+        comparison = dataclasses.replace(one.comparison, whole=figures)
+        assert isinstance(comparison, Comparison)
+        made.append(
+            dataclasses.replace(one, comparison=comparison, verdict=comparison.verdict, independent=independent)
+        )
+    return dataclasses.replace(found, against=tuple(made))
+
+
+def classes(both: int) -> Figures:
+    """Masks of 4,000 of 10,000 coordinates of one class; 1,600 are expected in both."""
+    import numpy as np
+
+    cells = np.zeros((512, 4), np.int64)
+    cells[240] = (2000 + both, 4000 - both, 4000 - both, both)
+    return figures_of(of_classes(cells, np.full(512, 0.4), np.full(512, 0.4)))
+
+
+def test_one_other_mask_settles_it(found: Findings) -> None:
+    assert answer(against(found, classes(2500)))[0] == MORE
+    assert answer(against(found, classes(2500)))[1].startswith("Yes: the overlap is more than rounding")
+    assert answer(against(found, classes(1600)))[0] == NOT_MORE
+    assert answer(against(found, classes(1600)))[1].startswith("No:")
+
+
+def test_several_masks_are_counted(found: Findings) -> None:
+    mark, sentence = answer(against(found, classes(2500), classes(2600)))
+    assert (mark, "2 of 2" in sentence) == (MORE, True)
+    mark, sentence = answer(against(found, classes(2500), classes(1600)))
+    assert (mark, "1 of 2" in sentence) == (OPEN, True)
+    assert answer(against(found, classes(1600), classes(1500)))[0] == NOT_MORE
+
+
+def test_more_than_chance_is_not_more_than_rounding(found: Findings) -> None:
+    without_source = figures_of(of_counts(Table(10_000, 4_000, 4_000, 3_900)))
+    mark, sentence = answer(against(found, without_source))
+    assert mark == OPEN
+    assert "cannot be said without the source" in sentence
+    assert answer(against(found, figures_of(of_counts(Table(10_000, 4_000, 4_000, 1_600)))))[0] == NOT_MORE
+
+
+def test_one_mask_alone_settles_nothing(found: Findings) -> None:
+    mark, sentence = answer(dataclasses.replace(found, against=()))
+    assert (mark, "--against" in sentence) == (OPEN, True)
+
+
+def test_what_was_derived_settles_nothing(masks: tuple[Named, Named], tmp_path: Path) -> None:
+    from maskreg.artifact.reader import Artifact
+    from maskreg.store.file import FileStore
+
+    first, second = masks
+    digest = combine([first.artifact, second.artifact], tmp_path, how="or")
+    both = Named("both", Artifact.open(FileStore(tmp_path), digest), Card())
+    found = gather(first, [both, first, second])
+    assert [other.independent for other in found.against] == [False, False, True]
+    # Neither does a part of which the mask itself was made.
+    assert [other.independent for other in gather(both, [first]).against] == [False]
+    assert answer(gather(first, [both]))[0] == OPEN
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "undefined"), (1234567, "1,234,567"), (0.46371, "0.4637"), (12.65432, "12.65"), (0.0, "0")],
+)
+def test_numbers(value: float | None, text: str) -> None:
+    assert words.number(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "undefined"), (0.4681, "46.8 %"), (0.0, "0.0 %")])
+def test_shares(value: float | None, text: str) -> None:
+    assert words.percent(value) == text
