@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
 
-from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 
 from .command import Command
@@ -17,10 +14,8 @@ from .values import REF
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import Contrast
-    from maskreg.artifact.reader import Artifact
     from maskreg.catalog import Measurement
     from maskreg.checkpoint.base import Checkpoint
-    from maskreg.registry import Registry
 
 
 @click.command(
@@ -75,6 +70,7 @@ def command(
         raise click.UsageError("name at least two masks")
     from .contrasts import described, text
     from .places import local, note_catalog
+    from .sources import run_with_source
 
     here = local()
     masks = [here.resolve(ref) for ref in refs]
@@ -91,13 +87,15 @@ def command(
 
             return contrast(artifacts, checkpoint, allow_different=allow_different, stripes=stripes, progress=progress)
 
-        if source is not None:
-            from maskreg.checkpoint import open_checkpoint
-
-            with closing(open_checkpoint(source, download=download)) as opened:
-                found = run(opened)
-        else:
-            found = _with_what_is_here(here, artifacts[0], run, download, refs)
+        found = run_with_source(
+            artifacts[0].manifest.source,
+            here.catalog,
+            run,
+            source=source,
+            download=download,
+            again=f"maskreg compare {' '.join(map(str, refs))}",
+            note=lambda _: None,  # the comparison says itself what it lacks
+        )
     kept: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
     if keep:
@@ -126,22 +124,3 @@ def _explain(output: Output, figure: str) -> None:
         output.document({"figure": name, "definition": definition})
     else:
         output.data(found)
-
-
-def _with_what_is_here(
-    here: Registry,
-    artifact: Artifact,
-    run: Callable[[Checkpoint | None], Contrast],
-    download: bool,
-    refs: Sequence[Ref],
-) -> Contrast:
-    from .sources import apply_to_first
-
-    again = f"maskreg compare {' '.join(map(str, refs))}"
-    try:
-        return apply_to_first(artifact.manifest.source, here.catalog, run, download=download, again=again)[0]
-    except NotFoundError:
-        # Most figures need no source; but who asks to fetch it wants those that do.
-        if download:
-            raise
-        return run(None)

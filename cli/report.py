@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,6 +70,7 @@ def command(
     from maskreg.report.words import answer
 
     from .places import local
+    from .sources import run_with_source
 
     here = local()
     mask, *others = (_named(here, one) for one in (ref, *against))
@@ -83,7 +82,15 @@ def command(
             def run(checkpoint: Checkpoint | None) -> Findings:
                 return gather(mask, others, checkpoint, allow_different=allow_different, progress=progress)
 
-            counted = _with_source(output, here, mask, source, download, run)
+            counted = run_with_source(
+                mask.artifact.manifest.source,
+                here.catalog,
+                run,
+                source=source,
+                download=download,
+                again=f"maskreg report {ref}",
+                note=lambda why: output.note(f"note: {why}; the page says nothing of rounding"),
+            )
         found = replace(counted, geometry=geometry, trajectory=growth)
         file.write(page(found, maskreg.__version__).encode())
     drawn = export(list(plots_of(found).values()), plots) if plots else []
@@ -144,29 +151,3 @@ def _trajectory(file: Path | None) -> Trajectory | None:
     with file.open("rb") as opened:
         data = opened.read(most + 1)
     return trajectory_of(parse_object(data, str(file), max_bytes=most, max_depth=LIMITS.json_depth))
-
-
-def _with_source(
-    output: Output,
-    here: Registry,
-    mask: Named,
-    source: str | None,
-    download: bool,
-    run: Callable[[Checkpoint | None], Findings],
-) -> Findings:
-    from .sources import apply_to_first
-
-    if source is not None:
-        from maskreg.checkpoint import open_checkpoint
-
-        with closing(open_checkpoint(source, download=download)) as opened:
-            return run(opened)
-    side, again = mask.artifact.manifest.source, f"maskreg report {mask.name}"
-    try:
-        return apply_to_first(side, here.catalog, run, download=download, again=again)[0]
-    except NotFoundError as error:
-        # Half of the page needs no source; but who asks to fetch it wants the other half.
-        if download:
-            raise
-        output.note(f"note: {error.message}; the page says nothing of rounding")
-        return run(None)

@@ -61,6 +61,44 @@ def apply_to_first(
     )
 
 
+def run_with_source(
+    side: Side,
+    catalog: Catalog | None,
+    run: Callable[[Checkpoint | None], ResultT],
+    *,
+    source: str | None,
+    download: bool,
+    again: str,
+    note: Callable[[str], None],
+) -> ResultT:
+    """Run ``run`` on the checkpoint that was named, else on the first that turns out to be ``side``, else without one.
+
+    Args:
+        side: identity of the checkpoint that is wanted.
+        catalog: index of the local registry; None when it is unusable.
+        run: does the work, or the part of it that needs no checkpoint.
+        source: the checkpoint that was named; None to look for one.
+        download: also fetch from the hub; then it must be found.
+        again: the command line to suggest, without its checkpoint.
+        note: told why there is none.
+
+    Raises:
+        NotFoundError: it was to be fetched and is nowhere.
+    """
+    if source is not None:
+        from maskreg.checkpoint import open_checkpoint
+
+        with closing(open_checkpoint(source, download=download)) as opened:
+            return run(opened)
+    try:
+        return apply_to_first(side, catalog, run, download=download, again=again)[0]
+    except NotFoundError as error:
+        if download:
+            raise
+        note(error.message)
+    return run(None)
+
+
 def _candidates(side: Side, catalog: Catalog | None, download: bool) -> Iterator[tuple[str, bool]]:
     if catalog is not None:
         with suppress(MaskregError):
