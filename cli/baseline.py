@@ -39,7 +39,13 @@ if TYPE_CHECKING:
 @click.option("--density", type=float, help="For subset: share of all coordinates that are left.")
 @click.option("--rank", type=int, help="For principal, safe: rank; a tenth of a matrix's shorter side when left out.")
 @click.option("--alpha", type=float, help="For safe: share of each matrix that is principal, and that is small; 0.5.")
-@click.option("--name", "new", type=REF, metavar="NAME[:TAG]", help="Its name; <name>-<kind>-s<seed> when left out.")
+@click.option(
+    "--name",
+    "new",
+    type=REF,
+    metavar="NAME[:TAG]",
+    help="Its name; <name>-<kind>, then the parameters and -s<seed>, when left out.",
+)
 @click.option("--download", is_flag=True, help="Fetch the source from the hub when it is not in the cache.")
 @click.pass_obj
 def command(
@@ -103,7 +109,8 @@ def command(
 
 
 def _default_name(ref: Ref, recipe: Recipe) -> Ref:
-    ending = "" if recipe.seed is None else f"-s{recipe.seed}"
+    given = {"d": recipe.density, "r": recipe.rank, "a": recipe.alpha, "s": recipe.seed}
+    ending = "".join(f"-{letter}{value}" for letter, value in given.items() if value is not None)
     return Ref.parse(f"{ref.project}/{ref.name}-{recipe.kind.name}{ending}:{ref.tag}")
 
 

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 @click.option(
     "--exit-code",
     is_flag=True,
-    help="Exit 0 when the masks (every pair) share more than the strongest null at hand expects, by over 5 of its "
-    "standard deviations, and 1 otherwise, also when nothing can be told. The strongest null is the one that expects "
-    "the largest overlap; without the source that is random per tensor at best.",
+    help="Exit 0 when the masks (every pair) share more than random masks with as many coordinates of every tensor and "
+    "exponent (without the source: of every tensor), by over 5 standard deviations, and 1 otherwise, also when nothing "
+    "can be told.",
 )
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure, and nothing else.")
 @click.pass_context
@@ -79,6 +79,8 @@ def command(
         output.ref = str(mask.ref)
         artifacts.append(here.artifact(mask.digest))
         artifacts[-1].require("mask")
+    # Whatever turns out to be damaged from here on, this brings it again.
+    output.ref = " ".join(str(mask.ref) for mask in masks)
 
     with output.progress() as progress:
 
@@ -94,19 +96,23 @@ def command(
             source=source,
             download=download,
             again=f"maskreg compare {' '.join(map(str, refs))}",
-            note=lambda _: None,  # the comparison says itself what it lacks
+            note=lambda why: output.note(f"note: {why}"),
         )
     kept: tuple[Measurement, ...] = ()
     notes: tuple[str, ...] = ()
-    if keep:
-        from maskreg.flow.recording import record
+    try:
+        if keep:
+            from maskreg.flow.recording import record
 
-        kept, notes = record(here, found, [(mask, a.manifest) for mask, a in zip(masks, artifacts, strict=True)])
-    note_catalog(output, here)
-    if output.json:
-        output.document(described(masks, artifacts, found, kept))
-    else:
-        output.data(text(masks, artifacts, found, by))
+            kept, notes = record(here, found, [(mask, a.manifest) for mask, a in zip(masks, artifacts, strict=True)])
+    finally:
+        # What was measured is not lost when it cannot be recorded.
+        note_catalog(output, here)
+        if output.json:
+            output.document(described(masks, artifacts, found, kept))
+        else:
+            output.data(text(masks, artifacts, found, by))
+    if not output.json:
         for measurement in kept:
             output.note(f"recorded {measurement.metric} {measurement.value:.3g} of {measurement.digest.short}")
     for note in notes:

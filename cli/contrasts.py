@@ -67,7 +67,8 @@ def text(masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Contra
     lines += _pair(*named[0]) if len(named) == 1 else _pairs(named)
     for names, pair in named if by else ():
         groups = {"role": pair.roles, "layer": pair.layers, "tensor": pair.tensors}[by or "role"]
-        lines += ["", *_groups(f"by {by}" + (f", {' and '.join(names)}" if len(named) > 1 else ""), groups, by)]
+        title = f"by {by}" + (f", {' and '.join(names)}" if len(named) > 1 else "")
+        lines += ["", *_groups(title, names, groups, by)]
     if found.consensus is not None:
         lines += ["", *_consensus(found.consensus)]
     if found.stripes:
@@ -94,7 +95,7 @@ def _pair(names: tuple[str, str], pair: Comparison) -> list[str]:
         ("lift", f"{_three(seen.lift)} of at most {_three(seen.lift_max)} ({_percent(seen.lift_share)})"),
         ("phi", f"{_three(seen.phi)} of at most {_three(seen.phi_max)}"),
     ]
-    rows: list[Row] = [("beside", "lift", "observed/expected", "headroom", "sd")]
+    rows: list[Row] = [("beside", "lift", "observed/expected", "headroom", "deviations")]
     rows += [
         (name_of(null), _three(it.lift), _three(it.ratio), _percent(it.headroom), _whole(it.deviations))
         for null, it in pair.whole.nulls.items()
@@ -128,9 +129,9 @@ def _pairs(named: Iterable[tuple[tuple[str, str], Comparison]]) -> list[str]:
     return _table([head, *rows], right=1)
 
 
-def _groups(title: str, groups: Mapping[str, Figures], by: str | None) -> list[str]:
+def _groups(title: str, names: tuple[str, str], groups: Mapping[str, Figures], by: str | None) -> list[str]:
     ordered = layers_in_order(groups) if by == "layer" else groups
-    head = (title, "coordinates", "A", "B", "lift", "of at most", *_HEAD)
+    head = (title, "coordinates", *names, "lift", "of at most", *_HEAD)
     rows = [
         (
             name,

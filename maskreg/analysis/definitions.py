@@ -109,6 +109,15 @@ DEFINITIONS = {
         "P (1 - P), a little more than with a fixed number. Billions of coordinates make it tiny, so that "
         "almost any difference is many of them: read headroom and odds ratios for size."
     ),
+    "deviations": (
+        "(observed - expected) / sd: how many standard deviations of a null the overlap lies above what it expects; "
+        "below 0 when less is shared. It grows with the number of coordinates: read headroom and odds ratios for size."
+    ),
+    "verdict": (
+        "More than rounding: the overlap exceeds, by over 5 standard deviations, what random masks share that have as "
+        "many coordinates of every tensor and exponent. Without the source: more than chance, by the same rule with "
+        "random masks that have as many coordinates of every tensor."
+    ),
     "consensus": (
         "How many coordinates are in exactly k of the masks, beside what independent masks of these densities "
         "would show tensor by tensor (Poisson binomial, summed over tensors). The mean over masks of the 0/1 "
@@ -132,7 +141,7 @@ ALIASES = {
     "p": "density", "q": "density", "density-a": "density", "density-b": "density", "coverage-a": "coverage",
     "coverage-b": "coverage", "nnz-a": "nnz", "nnz-b": "nnz", "nnz-both": "nnz", "in-both": "nnz",
     "mh": "mantel-haenszel", "by-tensor": "mantel-haenszel", "by-exponent": "mantel-haenszel",
-    "by-tensor-and-exponent": "mantel-haenszel", "odds": "odds_ratio", "deviations": "sd", "overlap": "lift",
+    "by-tensor-and-exponent": "mantel-haenszel", "odds": "odds_ratio", "overlap": "lift",
     "observed/expected": "ratio", "of-at-most": "lift_max", "uniform-random": "random-global",
     "per-tensor": "random-per-tensor", "exponent": "exponent-matched", "exponent-matched-random": "exponent-matched",
     "rounding": "rounding-null", "rounding-alone-in-both": "rounding-null", "rounding-alone-in-a": "rounding-null-a",

@@ -1,4 +1,10 @@
-"""The answer in words: is the overlap of two masks more than rounding makes of any two updates?"""
+"""The answer in words: is the overlap of two masks more than rounding makes of any two updates?
+
+Updates that know nothing of the weights, and of each other, flip the coordinates of one exponent alike. So whatever
+their sizes, their masks share what masks do that are drawn at random within each exponent of each tensor: that is what
+the answer goes by. A rounding null says what noise of one size would do; where a mask has other numbers by exponent
+than that noise gives, it describes another mask, and stands beside the answer without deciding it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +16,8 @@ DEVIATIONS = 5.0
 """Standard deviations of the null by which an overlap must exceed it to count as more."""
 
 RULE = (
-    f"more means: by over {DEVIATIONS:g} standard deviations of the strongest null at hand, the one that expects "
-    "the largest overlap"
+    f"more means: by over {DEVIATIONS:g} standard deviations of random masks with as many coordinates of every tensor "
+    "and exponent; without the source, of every tensor"
 )
 """The rule behind every answer."""
 
@@ -31,8 +37,8 @@ class Verdict:
     """Whether an overlap is more than chance.
 
     Attributes:
-        more: it exceeds the strongest null at hand; None when there is nothing to tell it by.
-        null: that null; empty when none is defined.
+        more: it exceeds the finest random null at hand; None when there is nothing to tell it by.
+        null: that null; empty when there is nothing to tell.
         sentence: for people.
     """
 
@@ -58,13 +64,12 @@ def verdict(figures: Figures, masks: tuple[str, str] = ("A", "B")) -> Verdict:
         return Verdict(
             None, "", "There is nothing to tell: masks of these sizes can share one number of coordinates only."
         )
-    defined = {null: found.expected for null, found in figures.nulls.items() if found.expected is not None}
-    null = max(defined, key=lambda name: defined[name])
+    null = next(name for name in (MATCHED, PER_TENSOR, GLOBAL) if figures.nulls[name].expected is not None)
     found = figures.nulls[null]
-    expected, sd = defined[null], found.sd or 0.0
+    expected, sd = found.expected or 0.0, found.sd or 0.0
     # Sums of floats lose a little, also where chance has no spread.
     more = table.both - expected > max(DEVIATIONS * sd, 1e-9 * expected)
-    asked = "rounding" if figures.nulls[ROUNDING].expected is not None or null == MATCHED else "chance"
+    asked = "rounding" if null == MATCHED else "chance"
     size = "-" if found.ratio is None else three(found.ratio)
     left = "" if found.headroom is None else f", {three(100 * found.headroom)} % of the headroom"
     answer = "Yes" if more else "No"

@@ -99,7 +99,7 @@ def answer(table: Table) -> Figures:
     return figures_of(of_counts(table))
 
 
-def test_the_answer_is_by_five_deviations_of_the_strongest_null() -> None:
+def test_the_answer_is_by_five_deviations_of_the_finest_random_null() -> None:
     table = Table(10_000, 5_000, 5_000, 2_500)
     sd = uniform(table).variance ** 0.5
     for more, expected in ((int(5 * sd), False), (int(5 * sd) + 1, True), (-100, False)):
@@ -109,7 +109,7 @@ def test_the_answer_is_by_five_deviations_of_the_strongest_null() -> None:
         assert "cannot be said without the source" in found.sentence
 
 
-def test_the_strongest_null_decides() -> None:
+def test_random_within_exponents_decides() -> None:
     # All that the masks share is in one class, which both like.
     strata = np.zeros((512, 4), np.int64)
     strata[200], strata[250] = (0, 0, 0, 1000), (9000, 0, 0, 0)
@@ -118,6 +118,17 @@ def test_the_strongest_null_decides() -> None:
     assert (found.more, found.null) == (False, MATCHED)
     assert "more than rounding" in found.sentence
     assert verdict(figures_of(of_counts(Table(10_000, 1000, 1000, 1000)))).more
+
+
+def test_noise_that_gives_other_numbers_by_exponent_does_not_decide() -> None:
+    # Half as many in either class as noise gives in one: it expects more than both masks could share there.
+    strata = np.zeros((512, 4), np.int64)
+    strata[200], strata[250] = (700, 100, 100, 100), (700, 100, 100, 100)
+    chances = np.zeros(512)
+    chances[200] = 0.5
+    figures = figures_of(of_classes(strata, chances, chances))
+    assert (figures.nulls[ROUNDING].expected or 0) > figures.table.both
+    assert verdict(figures).more
 
 
 @pytest.mark.parametrize("table", [Table(), Table(10, 0, 4, 0), Table(10, 10, 4, 4)])

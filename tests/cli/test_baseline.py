@@ -22,12 +22,13 @@ from tests.cli.conftest import Run
 REF = "toy-opd:v1"
 TINY = Path("/work/shared/data/tiny")
 OPTIONS: dict[str, list[str]] = {"subset": ["--density", "0.1"]}
+PARAMETERS = {"subset": "-d0.1", "safe": "-a0.5"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind(kind: str, run: Run, artifact: str) -> None:
     made = run("baseline", REF, "--kind", kind, *OPTIONS.get(kind, []), "--json").json
-    assert made["ref"] == f"toy-opd-{kind}{'-s0' if KINDS[kind].seeded else ''}:v1"
+    assert made["ref"] == f"toy-opd-{kind}{PARAMETERS.get(kind, '')}{'-s0' if KINDS[kind].seeded else ''}:v1"
     assert made["manifest"]["kind"] == "baseline"
     assert made["manifest"]["recipe"]["kind"] == kind
     assert made["manifest"]["parents"] == [artifact]

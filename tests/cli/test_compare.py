@@ -41,7 +41,7 @@ def test_the_table_has_the_overlap_then_the_nulls_then_the_odds_then_the_answer(
             "rounding alone in both",
             "odds ratio",
             "by tensor and exponent",
-            "strongest null",
+            "random masks",
         )
     ]
     assert places == sorted(places)
