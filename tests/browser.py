@@ -23,7 +23,8 @@ QUIET = (
 LAPTOP = {"width": 1366, "height": 768}
 
 
-@pytest.fixture(scope="session")
+# Playwright keeps an event loop running for as long as it lives, and other tests have loops of their own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A running browser."""
     from playwright.sync_api import sync_playwright

@@ -130,8 +130,9 @@ def odds(cells: Cells) -> Odds:
 def flips(members: Cells, nnz: int) -> Floats:
     """Chance of each class to be in a mask that rounding alone made of one tensor.
 
-    Noise of one scale for the whole tensor, see :mod:`maskreg.mask.rounding`; its chances are brought to sum to
-    exactly ``nnz``. A mask of none or all of a tensor says nothing of a scale, and is what it is.
+    Noise of one scale for the whole tensor, see :mod:`maskreg.mask.rounding`; between the two scales whose chances sum
+    to less than ``nnz`` and to no less, on a line. A mask of none or all of a tensor says nothing of a scale, and is
+    what it is.
 
     Args:
         members: int64 ``[512]``, coordinates of the tensor by class.
@@ -145,9 +146,11 @@ def flips(members: Cells, nnz: int) -> Floats:
     """
     if nnz in (0, int(members.sum())):
         return np.full(members.size, float(nnz > 0))
-    chances = flip_chances(fit_scale(members, nnz))
-    brought: Floats = chances * (nnz / float(members @ chances))
-    return brought
+    scale = fit_scale(members, nnz)
+    below, above = flip_chances(scale - 1), flip_chances(scale)
+    fewer, more = float(members @ below), float(members @ above)
+    chances: Floats = below + (above - below) * ((nnz - fewer) / (more - fewer))
+    return chances
 
 
 def rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Chance:

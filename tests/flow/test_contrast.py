@@ -73,9 +73,12 @@ def chance_of_each(kinds: np.ndarray, nnz: int) -> np.ndarray:
     """Chance of every coordinate to be in a mask of that size which rounding made."""
     if nnz in (0, kinds.size):
         return np.full(kinds.size, nnz / kinds.size)
-    flips = flip_chances(fit_scale(np.bincount(kinds, minlength=512), nnz))[kinds]
-    brought: np.ndarray = flips * (nnz / flips.sum())
-    return brought
+    scale = fit_scale(np.bincount(kinds, minlength=512), nnz)
+    fewer, more = (flip_chances(one)[kinds] for one in (scale - 1, scale))
+    there = (nnz - fewer.sum()) / (more.sum() - fewer.sum())
+    chances: np.ndarray = (1 - there) * fewer + there * more
+    assert chances.sum() == pytest.approx(nnz)
+    return chances
 
 
 def only(found: Contrast) -> Comparison:
