@@ -112,6 +112,8 @@ def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
         return UnavailableError(
             f"{url}: {operation}: the service's certificate was not accepted", hint="set the remote's ca_bundle"
         )
-    if kinds & _NOT_USABLE and "HTTPClientError" not in kinds:
+    # A service that redirects to itself for ever: what the recursion meets first decides which error it surfaces in.
+    endless = isinstance(getattr(error, "kwargs", {}).get("error"), RecursionError)
+    if endless or (kinds & _NOT_USABLE and "HTTPClientError" not in kinds):
         return ConfigError(f"{url}: the S3 settings are not usable ({name})", hint="maskreg config show --origin")
     return UnavailableError(f"{url}: {operation}: the service does not answer ({name})", hint="check the endpoint")

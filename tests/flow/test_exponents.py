@@ -61,8 +61,9 @@ def test_the_null_is_that_of_each_tensor_added_up(tmp_path: Path) -> None:
         members, inside = (np.bincount(c, minlength=512) for c in (classes, classes[mask]))
         here = inside.astype(float)
         if 0 < mask.sum() < mask.size:
-            here = members * flip_chances(fit_scale(members, int(mask.sum())))
-            here *= mask.sum() / here.sum()
+            scale = fit_scale(members, int(mask.sum()))
+            below, above = members * flip_chances(scale - 1), members * flip_chances(scale)
+            here = below + (above - below) * (mask.sum() - below.sum()) / (above.sum() - below.sum())
         apart += np.abs(inside - here).sum()
         np.add.at(expected, np.arange(512) >> 1, here)
     assert found.expected is not None
