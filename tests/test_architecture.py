@@ -24,12 +24,13 @@ ORDER = [
     {"digest"},
     {"ref", "settings", "checkpoint"},
     {"mask"},
-    {"analysis", "compare", "codec", "store", "patch"},
+    {"live"},
+    {"analysis", "compare", "codec", "optim", "store", "patch"},
     {"artifact"},
     {"catalog"},
     {"registry"},
     {"flow"},
-    {"report"},
+    {"report", "retrain"},
     {"maskreg"},  # maskreg/__init__.py, the names for people who write Python
     {"cli", "migrations"},
 ]
@@ -56,13 +57,13 @@ HOMES = {
     "safetensors": set[str](),
     "sqlalchemy": {"catalog", "migrations"},
     "tomlkit": {"settings"},
-    "transformers": set[str](),
-    "triton": {"codec"},
+    "transformers": {"live", "retrain"},
+    "triton": {"codec", "optim"},
     "zarr": {"artifact", "store"},
 }
 """The only rooms that may import these; whatever is not here may be imported anywhere."""
 
-PORTABLE = ["mask", "analysis", "compare", "codec", "patch"]
+PORTABLE = ["mask", "live", "analysis", "compare", "codec", "optim", "patch"]
 """Rooms that run wherever numpy and torch are."""
 
 NOT_PORTABLE = {"zarr", "boto3", "sqlalchemy", "pydantic"}

@@ -106,6 +106,7 @@ def test_agrees_with_the_formats_own_library(tmp_path: Path) -> None:
 
 def test_handles_are_released(tmp_path: Path) -> None:
     source, _ = make_pair(tmp_path, shards=4)
+    gc.collect()
     before = open_handles()
     checkpoint = open_checkpoint(source)
     assert open_handles() == before + 4

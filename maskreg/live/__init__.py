@@ -1,0 +1,1 @@
+"""A model in memory: which of its parameters a checkpoint's tensors are, and which part of them is here."""

@@ -1,0 +1,101 @@
+"""What a step of an optimizer works on, and what carries it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from maskreg.optim.bits import Bits
+
+
+@dataclass(frozen=True)
+class Adam:
+    """One step of AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2), as torch.optim.AdamW takes it.
+
+    Attributes:
+        lr: learning rate.
+        beta1: decay of the first moment.
+        beta2: decay of the second moment.
+        eps: added to the root of the second moment.
+        weight_decay: decoupled.
+        step: which step this is, from 1.
+        scale: the gradient is multiplied by it first, which is how gradients are clipped.
+    """
+
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+    weight_decay: float
+    step: int
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """One step of SGD, as torch.optim.SGD takes it.
+
+    Attributes:
+        lr: learning rate.
+        momentum: decay of the velocity; 0 keeps none.
+        weight_decay: times the weights, added to the gradient.
+        nesterov: whether the gradient is added once more.
+        step: which step this is, from 1.
+        scale: the gradient is multiplied by it first.
+    """
+
+    lr: float
+    momentum: float
+    weight_decay: float
+    nesterov: bool
+    step: int
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """The gradient of one tensor.
+
+    Attributes:
+        values: flat; dense ``[numel]`` in any floating dtype, or packed fp32 ``[nnz]``.
+        packed: which of the two.
+    """
+
+    values: torch.Tensor
+    packed: bool
+
+
+class Backend(Protocol):
+    """Carries out steps on one tensor. All touch masked coordinates of ``weights`` only.
+
+    ``weights`` is flat and contiguous. State is fp32 ``[nnz]``, in the order of coordinates; ``master`` is None where
+    the weights themselves are fp32.
+    """
+
+    def accumulate(self, into: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
+        """Add the masked entries of a dense flat gradient to fp32 ``[nnz]``."""
+
+    def adamw(
+        self,
+        weights: torch.Tensor,
+        gradient: Gradient,
+        bits: Bits,
+        exp_avg: torch.Tensor,
+        exp_avg_sq: torch.Tensor,
+        master: torch.Tensor | None,
+        now: Adam,
+    ) -> None:
+        """Take one step of AdamW."""
+
+    def sgd(
+        self,
+        weights: torch.Tensor,
+        gradient: Gradient,
+        bits: Bits,
+        velocity: torch.Tensor | None,
+        master: torch.Tensor | None,
+        now: Sgd,
+    ) -> None:
+        """Take one step of SGD."""
