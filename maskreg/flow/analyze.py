@@ -32,6 +32,7 @@ from maskreg.limits import LIMITS
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry import Registry
+from maskreg.words import counted
 
 WORK = "analysis"
 """Folder of a local registry that holds the finished tensors of analyses under way."""
@@ -250,19 +251,19 @@ def _notes(rows: Sequence[TensorRow], left_out: Sequence[str], recipe: Mapping[s
     suspected = sum(row.merged for row in rows)
     if matrices and 2 * suspected >= matrices:
         yield (
-            f"merged LoRA suspected: in {suspected} of {matrices} matrices the spectrum has a step at least 1.6 high, "
-            "above which lies most of the energy"
+            f"merged LoRA suspected: in {suspected} of {counted(matrices, 'matrix')} the spectrum has a step at "
+            "least 1.6 high, above which lies most of the energy"
         )
     no_null = [row.name for row in rows if row.scale is None]
     if no_null:
         yield (
-            f"no rounding null for {len(no_null)} of {len(rows)} tensors, such as {no_null[0]}: nothing moved, or all, "
-            "or the source is not stored in bf16"
+            f"no rounding null for {len(no_null)} of {counted(len(rows), 'tensor')}, such as {no_null[0]}: nothing "
+            "moved, or all, or more than are finite numbers, or the source is not stored in bf16"
         )
     if not matrices:
         yield "there is no matrix among the compared tensors"
     if left_out:
-        yield f"{len(left_out)} tensors are not compared and left out, such as {left_out[0]}"
+        yield f"{counted(len(left_out), 'tensor', 'is')} not compared and left out, such as {left_out[0]}"
 
 
 def _has_masters(recipe: Mapping[str, Any]) -> bool:

@@ -117,6 +117,7 @@ class Baseline:
             with closing(self._sweeper.chosen(batch, choices)) as results:
                 for run, packed in results:
                     yield Block(run.row, run.start, run.stop, packed)
+        self._chooser.end()
 
 
 def make_baseline(
