@@ -24,6 +24,7 @@ from maskreg.flow.space import require_bytes
 from maskreg.mask import packed_bytes
 from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
 from maskreg.progress import SILENT, Progress
+from maskreg.settings import Settings
 from maskreg.words import counted, listed
 
 
@@ -36,7 +37,7 @@ class _Block(NamedTuple):
 
 def combine(
     masks: Sequence[Artifact],
-    root: Path,
+    root: str | Path | None = None,
     *,
     how: str = "",
     k: int = 0,
@@ -52,7 +53,7 @@ def combine(
 
     Args:
         masks: opened artifacts whose mask part is here.
-        root: folder of the registry's file store.
+        root: folder of the registry's file store; the local registry of the settings when left out.
         how: one of :data:`maskreg.mask.algebra.OPERATIONS`; or empty, and ``k`` is given.
         k: how many of the masks a coordinate must be in.
         allow_different: combine masks of different rules; the recipe then lists them, and the result has the first's.
@@ -65,6 +66,7 @@ def combine(
         PartAbsentError: a mask is not here.
         NoSpaceError: the disk would fill up.
     """
+    root = Settings.load().home if root is None else Path(root)
     operation = partial(at_least, k) if k else OPERATIONS[_checked(how, len(masks))]
     if k and (how or not 1 <= k <= len(masks)):
         raise UsageError(f"at least {k} of {len(masks)}: nothing to count", hint=f"choose 1 to {len(masks)}")
