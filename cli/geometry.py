@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from maskreg.ref import printable
 from maskreg.words import counted
 
-from .table import Row, table
+from .table import Row, natural, table
 
 _COLUMNS = ("mean", "median", "max", "weighted")
 _HEADLINES = (
@@ -103,7 +102,7 @@ def _by_group(groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
     chosen = {title: name for title, name in reversed(_HEADLINES) if name in there}
     titles = [title for title in dict(_HEADLINES) if title in chosen]
     rows: list[Row] = [("", "numel", "sparsity", "rel. norm", *titles)]
-    for label in sorted(groups, key=_natural):
+    for label in sorted(groups, key=natural):
         group = groups[label]
         cells = [_beside(group["figures"].get(chosen[title], {}), "mean", "null_mean") for title in titles]
         norm = _beside(group["relative_norm"], "value", "null")
@@ -123,13 +122,7 @@ def _place(name: str) -> tuple[object, ...]:
     # As the glossary has them, numbers by size.
     from maskreg.analysis.glossary import GLOSSARY, beginning
 
-    return (list(GLOSSARY).index(beginning(name)), *_natural(name))
-
-
-def _natural(label: str) -> tuple[object, ...]:
-    # Numbers by size; what has no label comes last.
-    pieces = re.split(r"(\d+)", label)
-    return (label == "", *((0, int(p), "") if p.isdigit() else (1, 0, p) for p in pieces if p))
+    return (list(GLOSSARY).index(beginning(name)), *natural(name))
 
 
 def _beside(figure: Mapping[str, Any], value: str, null: str) -> str:

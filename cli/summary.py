@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from maskreg.ref import printable
 from maskreg.words import counted
 
 from .output import human_bytes
+from .table import natural
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
@@ -82,11 +82,7 @@ def history(entries: Sequence[RefEntry]) -> str:
 
 def layers_in_order(layers: Mapping[str, GroupT]) -> dict[str, GroupT]:
     """Layers as the model has them: 2 before 10, what belongs to no layer last."""
-
-    def place(label: str) -> tuple[object, ...]:
-        return (label == "", *((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", label) if p))
-
-    return {label: layers[label] for label in sorted(layers, key=place)}
+    return {label: layers[label] for label in sorted(layers, key=natural)}
 
 
 def _identity(ref: Ref | None, digest: Digest, manifest: Manifest, card: Card | None) -> list[str]:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from maskreg.ref import printable
 
 Row = tuple[str, ...]
+
+
+def natural(label: str) -> tuple[object, ...]:
+    """A key to sort labels by: numbers by size, so 2 before 10; what has no label comes last."""
+    pieces = re.split(r"(\d+)", label)
+    return (label == "", *((0, int(p), "") if p.isdigit() else (1, 0, p) for p in pieces if p))
 
 
 def table(rows: Iterable[Row], *, right: int = 1, first: int = 0) -> list[str]:

@@ -57,26 +57,21 @@ def contrast(
         raise UsageError(f"2 to {MAX_MASKS} masks can be compared, not {len(artifacts)}")
     threads = worker_count(jobs)
     scope = scope_of(artifacts, allow_different=allow_different)
-    notes = list(scope.notes)
-    if source is None or not scope.one_source:
-        why = f"{NO_SOURCE}: name it with --source" if scope.one_source else "there is no one source"
-        if require_source:
-            raise NotFoundError(f"figures by exponent need the source, and {why}")
-        notes.append(f"figures by exponent and the rounding null are left out, for {why}")
-        source = None
-    else:
-        _check_source(scope, source)
+    usable, missing = _usable(scope, source)
+    if missing and require_source:
+        raise NotFoundError(missing)
+    notes = [*scope.notes, *([missing] if missing else [])]
     for artifact, row in zip(artifacts, scope.rows[0], strict=True):
         artifact.require("mask")
         artifact.mask_bits(row, 0, 0)  # opened here once, before threads ask for it
-    progress.start("compare", sum(nbytes(run, len(artifacts), source) for run in runs_of(scope, source)))
-    gathered = Gathered(artifacts, names or _short(artifacts), by_class=source is not None)
+    progress.start("compare", sum(nbytes(run, len(artifacts), usable) for run in runs_of(scope, usable)))
+    gathered = Gathered(artifacts, names or _short(artifacts), by_class=usable is not None)
     agreeing, expected = np.zeros(len(artifacts) + 1, np.int64), np.zeros(len(artifacts) + 1)
     matrices: list[dict[str, Stripes]] = [{} for _ in artifacts] if stripes else []
     many, sums = len(artifacts) > 2, None
-    work = Counter(artifacts, source, stripes)
-    with closing(ordered(work, runs_of(scope, source), jobs=threads)) as results:
-        for run, counted in zip(runs_of(scope, source), results, strict=True):
+    work = Counter(artifacts, usable, stripes)
+    with closing(ordered(work, runs_of(scope, usable), jobs=threads)) as results:
+        for run, counted in zip(runs_of(scope, usable), results, strict=True):
             progress.advance(counted.nbytes)
             sums = _more(sums, counted)
             if not run.ends:
@@ -98,6 +93,15 @@ def _short(artifacts: Sequence[Artifact]) -> list[str]:
 
 def _more(sums: Counted | None, counted: Counted) -> Counted:
     return counted if sums is None else sums + counted
+
+
+def _usable(scope: Scope, source: Checkpoint | None) -> tuple[Checkpoint | None, str]:
+    """The source, when it is that of all masks; else why there is none."""
+    if source is not None and scope.one_source:
+        _check_source(scope, source)
+        return source, ""
+    why = f"{NO_SOURCE}: name it with --source" if scope.one_source else "there is no one source"
+    return None, f"figures by exponent and the rounding null are left out, for {why}"
 
 
 def _check_source(scope: Scope, source: Checkpoint) -> None:

@@ -169,23 +169,27 @@ class Recipe:
         if "alpha" in found.options and alpha is None:
             alpha = DEFAULT_ALPHA
         seed = (seed or 0) if found.seeded else None
-        if seed is not None and not 0 <= seed <= MAX_SEED:
-            raise UsageError(f"seed {seed} is not a number of 64 bits", hint="a number from 0 to 2^64 - 1")
-        for name, share in (("density", density), ("alpha", alpha)):
-            if share is not None and not 0 <= share <= 1:
-                raise UsageError(f"{name} {share} is no share of a whole", hint="a number from 0 to 1")
-        if density == 0:
-            raise UsageError("a subset of density 0 is empty", hint="a density above 0")
-        if alpha in (0, 1):
-            raise UsageError(f"at alpha {alpha:g} every coordinate is safe", hint="an alpha above 0 and below 1")
-        if rank is not None and rank < 1:
-            raise UsageError(f"rank {rank} leaves nothing", hint="a rank of at least 1")
+        _check_numbers(seed, density, rank, alpha)
         return cls(found, seed, density, rank, alpha)
 
     def to_json(self) -> dict[str, Any]:
         """What a manifest says of it; parameters that do not apply are left out."""
         fields = {"seed": self.seed, "density": self.density, "rank": self.rank, "alpha": self.alpha}
         return {"kind": self.kind.name, **{name: value for name, value in fields.items() if value is not None}}
+
+
+def _check_numbers(seed: int | None, density: float | None, rank: int | None, alpha: float | None) -> None:
+    if seed is not None and not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"seed {seed} is not a number of 64 bits", hint="a number from 0 to 2^64 - 1")
+    for name, share in (("density", density), ("alpha", alpha)):
+        if share is not None and not 0 <= share <= 1:
+            raise UsageError(f"{name} {share} is no share of a whole", hint="a number from 0 to 1")
+    if density == 0:
+        raise UsageError("a subset of density 0 is empty", hint="a density above 0")
+    if alpha in (0, 1):
+        raise UsageError(f"at alpha {alpha:g} every coordinate is safe", hint="an alpha above 0 and below 1")
+    if rank is not None and rank < 1:
+        raise UsageError(f"rank {rank} leaves nothing", hint="a rank of at least 1")
 
 
 class Choice(Protocol):

@@ -173,9 +173,9 @@ def test_the_source_may_be_required(run: Run, masks: tuple[str, str, str], tmp_p
     other = {name: moved(tensor, 0.3, 77) for name, tensor in tensors().items()}
     pair = make_checkpoint(tmp_path / "other", other), make_checkpoint(tmp_path / "after", tensors())
     run("extract", *pair, "--name", "foreign", "--mask-only")
-    words = ("compare", "one", "foreign", "--allow-different", "--source", str(kept))
-    assert "there is no one source" in run(*words).out
-    assert "there is no one source" in run(*words, "--require-source", status=66).err
+    apart = ("compare", "one", "foreign", "--allow-different", "--source", kept)
+    assert "there is no one source" in run(*apart).out
+    assert "there is no one source" in run(*apart, "--require-source", status=66).err
 
 
 def test_usage(run: Run, masks: tuple[str, str, str]) -> None:

@@ -315,7 +315,7 @@ def test_masks_of_nothing_and_of_everything(full: bool, tmp_path: Path) -> None:
     source, target = opened(tmp_path, weights, other if full else weights)
     artifact = extracted(tmp_path / "registry", source, target)
     for kind in KINDS:
-        recipe = Recipe.of(kind, **({"density": 0.1} if kind == "subset" else {}))
+        recipe = Recipe.of(kind, density=0.1 if kind == "subset" else None)
         if kind == "rounding-null":
             with pytest.raises(UsageError, match="everything moved" if full else "nothing moved"):
                 make_baseline(artifact, recipe, tmp_path / "registry", source)
