@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     {"errors", "limits"},
-    {"disk", "document", "jit", "progress"},
+    {"disk", "document", "jit", "progress", "words"},
     {"digest"},
     {"ref", "settings", "checkpoint"},
     {"mask"},
