@@ -227,7 +227,7 @@ def gradients_in_another_layout(folder: Path) -> None:
     one, two = make(net), make(other)
     put_gradients(net, 5)
     for p, q in zip(net.parameters(), other.parameters(), strict=True):
-        q.grad = p.grad.redistribute(placements=[Replicate()])
+        q.grad = p.grad.redistribute(placements=[Replicate()])  # type: ignore[union-attr]
     one.step()
     two.step()
     same(weights(other), weights(net))
