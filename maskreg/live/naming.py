@@ -27,7 +27,7 @@ _RENAMED = [
 """Names of models for text and images, as checkpoints have them and as models have them since transformers 4.52."""
 
 _EXPERT = re.compile(
-    r"(?P<layer>.*\.)(?:block_sparse_moe|(?P<block>\w+))\.experts\.\d+\.(?P<which>gate_proj|w1|up_proj|w3|down_proj|w2)"
+    r"(?P<layer>(?:.*\.)?)(?:block_sparse_moe|(?P<block>\w+))\.experts\.\d+\.(?P<which>gate_proj|w1|up_proj|w3|down_proj|w2)"
     r"\.weight"
 )
 
