@@ -234,6 +234,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         scale = self._scale(bindings)
         for item in bindings:
             self._update(item, scale)
+            item.packed = None  # loops may forget gradients by the model, which does not know of these
         return loss
 
     def _update(self, item: Bound, scale: float) -> None:
@@ -241,6 +242,11 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if gradient is None or not item.bits.nnz:
             return
         weights = item.weights
+        if weights.numel() != item.bits.numel:
+            raise UsageError(
+                f"{item.name} has another size than when its mask was found",
+                hint="resize embeddings before the optimizer is made",
+            )
         state = self._state(item)
         flat = weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
         if weights.dtype != torch.float32 and "master" not in state:

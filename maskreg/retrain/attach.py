@@ -60,10 +60,10 @@ class Attachment:
         for one in self._frozen:
             now = here.get(one.name)
             sharded = hasattr(now, "to_local") or hasattr(one.parameter, "to_local")
-            if now is None or now.shape != one.parameter.shape or (now is not one.parameter and not sharded):
+            if now is None or tuple(now.shape) != one.shape or (now is not one.parameter and not sharded):
                 what = "is gone" if now is None else f"is another now, {list(now.shape)}"
                 raise UsageError(
-                    f"{one.name}, {list(one.parameter.shape)} when the mask was attached, {what}",
+                    f"{one.name}, {list(one.shape)} when the mask was attached, {what}",
                     hint="resize embeddings before the optimizer is made and the mask attached",
                 )
         known = {id(one.parameter) for one in self._frozen}
