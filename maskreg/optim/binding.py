@@ -10,7 +10,8 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from maskreg.errors import UsageError
-from maskreg.live.naming import bare, masks_of
+from maskreg.live.masks import masks_of
+from maskreg.live.wrappers import bare
 from maskreg.mask.packed import Mask
 from maskreg.optim.bound import Bound, refuse, refuse_fewer
 
@@ -45,19 +46,22 @@ def own_names(groups: Groups) -> dict[str, torch.Tensor]:
     return named
 
 
-def bound_to(groups: Groups, named: Mapping[str, torch.Tensor], mask: Mask) -> list[Bound]:
+def bound_to(
+    groups: Groups, named: Mapping[str, torch.Tensor], mask: Mask, model: torch.nn.Module | None
+) -> list[Bound]:
     """Every parameter of an optimizer with its mask.
 
-    A parameter that the model no longer has, as when it was sharded since, gives way to the one that the model has
-    under its name.
+    A parameter that the model no longer has, because it was sharded since, gives way to the shards under its name.
 
     Args:
         groups: of the optimizer.
         named: parameters by the names that the model gives them.
         mask: by the names in the checkpoint.
+        model: that has them, where it is known.
 
     Raises:
-        UsageError: a parameter has no name, no mask, one of another shape, or is of a kind that masks are not for.
+        UsageError: a parameter has no name or no mask, or is of a kind that masks are not for.
+        WrongCheckpointError: the mask is of another model.
     """
     names = {id(parameter): name for name, parameter in named.items()}
     _renew(groups, named, names)
@@ -69,21 +73,21 @@ def bound_to(groups: Groups, named: Mapping[str, torch.Tensor], mask: Mask) -> l
                 "the optimizer trains parameters that the model does not have",
                 hint="give it the parameters of this model, after it was sharded",
             )
-    masks = masks_of({names[id(p)]: tuple(p.shape) for _, p in places}, mask)
-    return [Bound.of(names[id(p)], p, group, masks[names[id(p)]]) for group, p in places]
+    masks = masks_of({names[id(p)]: p for _, p in places}, mask, model)
+    return [Bound.of(name, p, group, one) for (group, p), (name, one) in zip(places, masks, strict=True)]
 
 
 def _renew(groups: Groups, named: Mapping[str, torch.Tensor], names: Mapping[int, str]) -> None:
-    plain = bare(named)
-    by_name = {plain[name]: parameter for name, parameter in named.items()}
+    by_name = {bare(name): parameter for name, parameter in named.items()}
     for group in groups:
         given = group.get("param_names")
         if given is None or len(given) != len(group["params"]):
             continue
-        known = bare(given)
         for number, (name, old) in enumerate(zip(given, group["params"], strict=True)):
-            new = by_name.get(known[name])
-            if id(old) not in names and new is not None and new.shape == old.shape:
+            new = by_name.get(bare(name))
+            if new is None or id(old) in names or new.shape != old.shape:
+                continue
+            if hasattr(new, "to_local") and not hasattr(old, "to_local"):
                 group["params"][number] = new
 
 
@@ -99,10 +103,9 @@ def await_forward(optimizer: MaskedOptimizer) -> None:
         waiting = reference()
         if waiting is None:
             return
-        named = dict(module.named_parameters())
-        ids = {id(parameter) for parameter in named.values()}
+        ids = {id(parameter) for parameter in module.parameters()}
         if waiting.awaits_model() and all(id(p) in ids for _, p in in_order(waiting.param_groups)):
-            waiting.met(module, named)
+            waiting.met(module)
             handle.remove()
 
     handle = register_module_forward_pre_hook(see)

@@ -90,7 +90,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
 
     # -- which coordinates
 
-    def bind(self, named: Mapping[str, torch.Tensor] | torch.nn.Module, mask: Mask | None = None) -> None:
+    def bind(self, named: Mapping[str, torch.Tensor] | torch.nn.Module, mask: Mask | None = None) -> list[Bound]:
         """Find the mask of every parameter now, by the names that a model gives them.
 
         Parameters that were sharded since the optimizer was made are replaced, where it knows their names. State stays.
@@ -99,10 +99,15 @@ class MaskedOptimizer(torch.optim.Optimizer):
             named: the model, or its parameters by name.
             mask: in place of the one given when the optimizer was made.
 
+        Returns:
+            Each parameter with its mask.
+
         Raises:
-            UsageError: a parameter has no name, no mask, one of another shape, or is of a kind that masks are not for.
+            UsageError: a parameter has no name or no mask, or is of a kind that masks are not for.
+            WrongCheckpointError: the mask is of another model.
             DataError: there is state already, and it is of another mask.
         """
+        model = named if isinstance(named, torch.nn.Module) else None
         if isinstance(named, torch.nn.Module):
             named = dict(named.named_parameters())
         mask = self._mask if mask is None else mask
@@ -110,21 +115,18 @@ class MaskedOptimizer(torch.optim.Optimizer):
             raise UsageError("there is no mask to train", hint="give the optimizer mask=..., or attach one")
         refuse_fewer(self._given, len(in_order(self.param_groups)))
         kept = self._kept()
-        bound = bound_to(self.param_groups, named, mask)
+        bound = bound_to(self.param_groups, named, mask, model)
         self._take(bound, kept)
         self._bound, self._mask = bound, mask
         self._watch()
+        return bound
 
     def awaits_model(self) -> bool:
         """Whether there is a mask to look for."""
         return self._mask is not None
 
-    def met(self, model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> None:
-        """Take note of a model that has the parameters and is about to run.
-
-        Args:
-            model: the outermost that has them.
-            named: its parameters by name.
+    def met(self, model: torch.nn.Module) -> None:
+        """Take note of the outermost model that has the parameters and is about to run.
 
         Raises:
             UsageError: see :meth:`bind`; and a model whose gradients must not be taken as soon as they are there.
@@ -132,7 +134,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if self._gradients != "dense":
             refuse_replicas(model, self._gradients)
         if self._bound is None:
-            self.bind(named)
+            self.bind(model)
 
     def _bindings(self) -> list[Bound]:
         places = in_order(self.param_groups)
@@ -249,6 +251,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
             if not item.stepped:
                 self._update(item, scale)
             item.stepped = False
+            item.packed = None  # loops may forget gradients by the model, which does not know of these
         return loss
 
     def _update(self, item: Bound, scale: float) -> None:
@@ -256,6 +259,11 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if gradient is None:
             return
         weights = item.weights
+        if weights.numel() != item.bits.numel:
+            raise UsageError(
+                f"{item.name} has another size than when its mask was found",
+                hint="resize embeddings before the optimizer is made",
+            )
         state = self._state(item)
         flat = weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
         if weights.dtype != torch.float32 and "master" not in state:
