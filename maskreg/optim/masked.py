@@ -15,7 +15,7 @@ from maskreg.live.shards import local_of
 from maskreg.mask.packed import Mask
 from maskreg.optim.bits import Bits
 from maskreg.optim.bound import Bound
-from maskreg.optim.plain import Plain
+from maskreg.optim.fastest import Fastest
 from maskreg.optim.step import Adam, Backend, Gradient, Sgd
 
 Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, torch.Tensor]]
@@ -40,7 +40,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         clip: whether the norm is that of the masked entries, which are what is trained, or of dense gradients.
         gradients: ``dense`` leaves them as autograd makes them; ``packed`` adds the masked entries into fp32 ``[nnz]``
             as soon as a parameter's gradient is there, and frees it; ``in-backward`` takes the step right then.
-        backend: carries out steps; by default the fastest there is for each device.
+        backend: carries out steps; by default the fastest there is for each tensor.
 
     Raises:
         UsageError: options that exclude each other.
@@ -71,7 +71,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._max_grad_norm = max_grad_norm
         self._clip = clip
         self._gradients = gradients
-        self._backend: Backend = backend or Plain()
+        self._backend: Backend = backend or Fastest()
         self._bound: list[Bound] | None = None
         self._hooks: list[Any] = []
         self.grad_norm: torch.Tensor | None = None
@@ -180,13 +180,11 @@ class MaskedOptimizer(torch.optim.Optimizer):
         total = torch.zeros((), dtype=torch.float64)
         for item in bindings:
             gradient = self._gradient(item)
-            if gradient is None:
-                continue
-            values = gradient.values
-            if self._clip == "masked" and not gradient.packed:
-                values = torch.zeros(item.bits.nnz, dtype=torch.float32, device=values.device)
-                self._backend.accumulate(values, gradient.values, item.bits)
-            total += torch.linalg.vector_norm(values, dtype=torch.float32).double().cpu() ** 2
+            if gradient is not None:
+                whole = gradient.packed or self._clip == "dense"
+                total = total.to(gradient.values.device)
+                total += self._backend.square_sum(gradient.values, None if whole else item.bits)
+        total = total.cpu()
         self.grad_norm = total.sqrt()
         return min(1.0, self._max_grad_norm / (float(self.grad_norm) + 1e-6))
 
