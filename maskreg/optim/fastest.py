@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import cache
+
 import torch
 
 from maskreg.optim.bits import Bits
@@ -13,10 +16,30 @@ _CPU, _PLAIN = Cpu(), Plain()
 
 
 def backend_of(*tensors: torch.Tensor) -> Backend:
-    """The fastest backend that can work on these: a step's weights and gradient, or either."""
+    """The fastest backend that can work on these: a step's weights and gradient, or either.
+
+    A GPU without Triton is served by PyTorch's operations, and is warned of once.
+    """
     if any(tensor.dtype not in DTYPES or not tensor.is_contiguous() for tensor in tensors):
         return _PLAIN
-    return _CPU if all(tensor.device.type == "cpu" for tensor in tensors) else _PLAIN
+    kinds = {tensor.device.type for tensor in tensors}
+    if kinds == {"cpu"}:
+        return _CPU
+    return _on_gpu() or _PLAIN if kinds == {"cuda"} else _PLAIN
+
+
+@cache
+def _on_gpu() -> Backend | None:
+    try:
+        from maskreg.optim.triton_step import Triton
+    except ImportError as error:
+        warnings.warn(
+            f"masked steps on the GPU are taken one operation after another, because Triton is not here ({error}); "
+            "to take them in one: pip install maskreg[gpu]",
+            stacklevel=4,
+        )
+        return None
+    return Triton()
 
 
 class Fastest:
