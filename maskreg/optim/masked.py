@@ -15,8 +15,8 @@ from maskreg.live.shards import Layout
 from maskreg.mask.packed import Mask
 from maskreg.optim.binding import await_forward, bound_to, in_order, own_names, refuse_replicas
 from maskreg.optim.bound import Bound, refuse_fewer
+from maskreg.optim.fastest import Fastest
 from maskreg.optim.norm import norm
-from maskreg.optim.plain import Plain
 from maskreg.optim.state import begun, restored, saved
 from maskreg.optim.step import Backend, Gradient
 
@@ -44,7 +44,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
             clips before the step, as Accelerate's and verl's loops do, clips by dense gradients.
         gradients: ``dense`` leaves them as autograd makes them; ``packed`` adds the masked entries into fp32 ``[nnz]``
             as soon as a parameter's gradient is there, and frees it; ``in-backward`` takes the step right then.
-        backend: carries out steps; by default the fastest there is for each device.
+        backend: carries out steps; by default the fastest there is for each tensor.
         foreach: taken and ignored, as frameworks pass it; how steps are carried out is the backend's choice.
         fused: likewise.
 
@@ -79,7 +79,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._max_grad_norm = max_grad_norm
         self._clip = clip
         self._gradients = gradients
-        self._backend: Backend = backend or Plain()
+        self._backend: Backend = backend or Fastest()
         self._bound: list[Bound] | None = None
         self._loaded: dict[int, dict[str, Any]] = {}
         self._hooks: list[Any] = []
@@ -211,11 +211,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
         gradient = self._gradient(item)
         if gradient is None:
             return item.layout, None
-        if gradient.packed or self._clip == "dense":
-            return item.layout, gradient.values
-        values = torch.zeros(item.bits.nnz, dtype=torch.float32, device=gradient.values.device)
-        self._backend.accumulate(values, gradient.values, item.bits)
-        return item.layout, values
+        whole = gradient.packed or self._clip == "dense"
+        return item.layout, self._backend.square_sum(gradient.values, None if whole else item.bits)
 
     # -- steps
 
