@@ -46,23 +46,23 @@ def own_names(groups: Groups) -> dict[str, torch.Tensor]:
     return named
 
 
-def bound_to(
-    groups: Groups, named: Mapping[str, torch.Tensor], mask: Mask, model: torch.nn.Module | None
-) -> list[Bound]:
+def bound_to(groups: Groups, named: Mapping[str, torch.Tensor] | torch.nn.Module, mask: Mask) -> list[Bound]:
     """Every parameter of an optimizer with its mask.
 
     A parameter that the model no longer has, because it was sharded since, gives way to the shards under its name.
 
     Args:
         groups: of the optimizer.
-        named: parameters by the names that the model gives them.
+        named: the model, or its parameters by name.
         mask: by the names in the checkpoint.
-        model: that has them, where it is known.
 
     Raises:
         UsageError: a parameter has no name or no mask, or is of a kind that masks are not for.
         WrongCheckpointError: the mask is of another model.
     """
+    model = named if isinstance(named, torch.nn.Module) else None
+    if isinstance(named, torch.nn.Module):
+        named = dict(named.named_parameters())
     names = {id(parameter): name for name, parameter in named.items()}
     _renew(groups, named, names)
     places = in_order(groups)

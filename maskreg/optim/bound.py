@@ -49,7 +49,8 @@ class Bound:
         """
         refuse(name, parameter)
         layout = layout_of(name, parameter)
-        bits, order = bits_of(parameter, layout, mask)
+        packed, order = cut(mask.packed, layout.part)
+        bits = Bits.of(packed, layout.part.here, local_of(parameter.detach()).device)
         return cls(name, parameter, group, layout, order, bits, xxhash.xxh3_128_digest(mask.packed.data))
 
     @property
@@ -73,12 +74,6 @@ class Bound:
         self.bits = self.bits.to(device)
         if self.packed is not None:
             self.packed = self.packed.to(device)
-
-
-def bits_of(parameter: torch.Tensor, layout: Layout, mask: TensorMask) -> tuple[Bits, Order]:
-    """The mask of the part of a parameter that is here, on its device, and where that stands in the whole."""
-    packed, order = cut(mask.packed, layout.part)
-    return Bits.of(packed, layout.part.here, local_of(parameter.detach()).device), order
 
 
 def refuse(name: str, parameter: torch.Tensor) -> None:

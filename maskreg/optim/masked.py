@@ -85,8 +85,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._hooks: list[Any] = []
         self._given = len(in_order(self.param_groups))
         self.grad_norm: torch.Tensor | None = None
-        if gradients != "dense" or any("param_names" not in group for group in self.param_groups):
-            await_forward(self)
+        await_forward(self)
 
     # -- which coordinates
 
@@ -96,7 +95,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         Parameters that were sharded since the optimizer was made are replaced, where it knows their names. State stays.
 
         Args:
-            named: the model, or its parameters by name.
+            named: the model, or its parameters by name, which say less of tied and joined ones.
             mask: in place of the one given when the optimizer was made.
 
         Returns:
@@ -107,15 +106,12 @@ class MaskedOptimizer(torch.optim.Optimizer):
             WrongCheckpointError: the mask is of another model.
             DataError: there is state already, and it is of another mask.
         """
-        model = named if isinstance(named, torch.nn.Module) else None
-        if isinstance(named, torch.nn.Module):
-            named = dict(named.named_parameters())
         mask = self._mask if mask is None else mask
         if mask is None:
             raise UsageError("there is no mask to train", hint="give the optimizer mask=..., or attach one")
         refuse_fewer(self._given, len(in_order(self.param_groups)))
         kept = self._kept()
-        bound = bound_to(self.param_groups, named, mask, model)
+        bound = bound_to(self.param_groups, named, mask)
         self._take(bound, kept)
         self._bound, self._mask = bound, mask
         self._watch()
@@ -126,7 +122,10 @@ class MaskedOptimizer(torch.optim.Optimizer):
         return self._mask is not None
 
     def met(self, model: torch.nn.Module) -> None:
-        """Take note of the outermost model that has the parameters and is about to run.
+        """Take note of a model that has the parameters and is about to run.
+
+        Args:
+            model: the outermost that has them.
 
         Raises:
             UsageError: see :meth:`bind`; and a model whose gradients must not be taken as soon as they are there.
@@ -264,7 +263,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
         state = self._state(item)
         flat = weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
         if weights.dtype != torch.float32 and "master" not in state:
-            state["master"] = torch.zeros(item.bits.nnz, dtype=torch.float32, device=weights.device)
+            # Zeros would make positive ones of negative ones.
+            state["master"] = torch.full((item.bits.nnz,), -0.0, dtype=torch.float32, device=weights.device)
             self._backend.accumulate(state["master"], flat, item.bits)
         state["step"] += 1
         if item.bits.nnz:

@@ -8,7 +8,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from maskreg.mask.packed import Mask
-from maskreg.optim.adamw import MaskedAdamW
+from maskreg.optim import MaskedAdamW
 from maskreg.retrain.attach import Attachment, attach
 
 

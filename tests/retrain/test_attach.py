@@ -213,7 +213,8 @@ class TestOtherParameters:
 
     def test_those_of_another_model(self, kind: str) -> None:
         net, other = Net(), Net()
-        optimizer = OPTIMIZERS[kind](other.named_parameters() if kind == "masked" else other.parameters())
+        named = [(f"other.{name}", p) for name, p in other.named_parameters()]
+        optimizer = OPTIMIZERS[kind](named if kind == "masked" else other.parameters())
         with pytest.raises(UsageError, match="parameters that the model does not have"):
             attach(net, optimizer, drawn(net))
 
