@@ -132,7 +132,7 @@ def alone(layers: int, width: int, rows: Sequence[tuple[str, str, float]]) -> li
     os.environ["MALLOC_MMAP_THRESHOLD_"] = "65536"
     # Their parent has loaded all of it once, and never computed anything, so that none inherits threads.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bench_retrain"])
+    context.set_forkserver_preload(["__main__", "bench_retrain"])
     found = []
     for row in rows:
         here, there = context.Pipe(duplex=False)
