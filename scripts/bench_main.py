@@ -1,4 +1,5 @@
-"""Measures maskreg: its delta codec beside others, its commands beside cp and sha256sum, and its baselines.
+"""Measures maskreg: its delta codec beside others, its commands beside cp and sha256sum, its
+baselines, and training on a mask.
 
 views:
   codec     bits per parameter and speed of the delta codec and of its peers, beside the entropy limit, on generated
@@ -6,6 +7,7 @@ views:
   commands  extract and apply of generated checkpoints: memory, speed and size of what they store
   compare   counting what two generated masks share: speed beside memcpy, and memory
   baselines coordinates a second that one core draws or ranks, source reading included
+  retrain   AdamW on a mask beside PyTorch's on everything: time of a step, and memory
   all       all of them; the default, unless --gigabytes alone asks for the commands
 
 The limit knows no more of a weight than its exponent in the source; a codec that sees rows, columns and low rank too
@@ -36,11 +38,12 @@ import bench_codec
 import bench_commands
 import bench_compare
 import bench_pairs
+import bench_retrain
 
 import maskreg
 from maskreg.errors import MaskregError
 
-VIEWS = ("all", "codec", "commands", "compare", "baselines")
+VIEWS = ("all", "codec", "commands", "compare", "baselines", "retrain")
 
 
 def parsed() -> argparse.Namespace:
@@ -57,7 +60,7 @@ def parsed() -> argparse.Namespace:
     codec.add_argument("--steps", type=count, default=30, help="of that distillation, 13 s each or so (default 30)")
     codec.add_argument("--rate", type=positive, default=1e-6, help="of learning in that distillation (default 1e-6)")
     codec.add_argument("--cache", type=Path, help="where that pair is kept (default: the user's cache folder)")
-    codec.add_argument("--threads", type=count, nargs="+", default=[1, 2], help="for maskreg's codecs (default 1 2)")
+    codec.add_argument("--threads", type=count, nargs="+", default=[1, 2], help="of codecs and steps (default 1 2)")
     codec.add_argument("--repeat", type=count, default=3, help="times each is run at most; the best counts (default 3)")
     codec.add_argument(
         "--hidden", type=count, default=1536, help="width of generated models (default 1536: 38 M params)"
@@ -71,6 +74,16 @@ def parsed() -> argparse.Namespace:
     commands.add_argument("--dir", type=Path, help="where to work (default: a temporary folder)")
     compare = parser.add_argument_group("compare")
     compare.add_argument("--coordinates", type=count, default=10**9, help="of each mask (default 10^9)")
+    retrain = parser.add_argument_group("retrain")
+    retrain.add_argument("--width", type=count, default=2048, help="of its layers (default 2048)")
+    retrain.add_argument(
+        "--densities",
+        type=positive,
+        nargs="+",
+        default=[0.01, 0.25, 0.48, 1.0],
+        help="of masks",
+    )
+    retrain.add_argument("--layers", type=count, default=12, help="how many (default 12)")
     options = parser.parse_args()
     options.view = options.view or ("commands" if options.gigabytes else "all")
     return options
@@ -173,6 +186,12 @@ def measure(options: argparse.Namespace) -> None:
         rows = bench_baselines.run_all(options.gigabytes or [0.5], options.dir, options.repeat)
         print(bench_baselines.table(rows), flush=True)
         out["baselines"] = [asdict(row) for row in rows]
+    if options.view in ("all", "retrain"):
+        found = bench_retrain.bench(
+            options.layers, options.width, options.densities, options.threads, options.repeat, say
+        )
+        print(bench_retrain.table(found), flush=True)
+        out["retrain"] = asdict(found)
     if options.json:
         options.json.write_text(json.dumps(out, indent=1) + "\n")
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from maskreg.jit import kernel
 from maskreg.optim.tiles import SPARE, Codes, Floats, pack_words, spread_words, widen
 
-_WORDS = 32
+_WORDS = 128
 """Of a tile."""
 
 _ROOM = 64 * _WORDS + SPARE
@@ -78,8 +78,8 @@ def _adam(values: Floats, slopes: Floats, exp_avg: Floats, exp_avg_sq: Floats, n
         first = exp_avg[i] + part1 * (slope - exp_avg[i])
         second = exp_avg_sq[i] * beta2 + part2 * slope * slope
         exp_avg[i], exp_avg_sq[i] = first, second
-        # NumPy's division does not raise, so that several are done at once.
-        values[i] = values[i] * keep - np.divide(size * first, np.divide(np.sqrt(second), root) + eps)
+        # NumPy's division does not raise, so that several are done at once; there is one, because it takes longest.
+        values[i] = values[i] * keep - np.divide(size * first, np.sqrt(second) * root + eps)
 
 
 @kernel
@@ -89,8 +89,8 @@ def adam_words(
 ) -> None:  # fmt: skip
     """Take a step of AdamW.
 
-    ``now`` is what weights are multiplied by, 1 - beta1, beta2, 1 - beta2, the root of the second moment's bias
-    correction, eps, and the rate over the first moment's.
+    ``now`` is what weights are multiplied by, 1 - beta1, beta2, 1 - beta2, one over the root of the second moment's
+    bias correction, eps, and the rate over the first moment's.
     """
     slopes, values = np.empty(_ROOM, np.float32), np.empty(_ROOM, np.float32)
     for at in range(begin, end, _WORDS):

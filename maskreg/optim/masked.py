@@ -250,6 +250,12 @@ class MaskedOptimizer(torch.optim.Optimizer):
             item.packed = None  # loops may forget gradients by the model, which does not know of these
         return loss
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of state in this process: moments, master copies, and the masks' bits and ranks."""
+        entries = sum(one.nbytes for state in self.state.values() for one in state.values() if torch.is_tensor(one))
+        return entries + sum(item.bits.nbytes for item in self._bound or [])
+
     def _update(self, item: Bound, scale: float) -> None:
         gradient = self._gradient(item)
         if gradient is None:

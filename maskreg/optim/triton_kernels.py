@@ -97,7 +97,7 @@ def adamw(
         value = tl.load(master + entry, mask=chosen, other=0.0) if MASTER else _widened(old)
         first += part1 * (slope - first)
         second = second * beta2 + part2 * slope * slope
-        value = value * keep - size * first / (tl.sqrt(second) / root + eps)
+        value = value * keep - size * first / (tl.sqrt(second) * root + eps)
         tl.store(exp_avg + entry, first, mask=chosen)
         tl.store(exp_avg_sq + entry, second, mask=chosen)
         if MASTER:

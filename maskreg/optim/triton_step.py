@@ -65,7 +65,7 @@ class Triton:
             1 - now.beta1,
             now.beta2,
             1 - now.beta2,
-            math.sqrt(1 - now.beta2**now.step),
+            1 / math.sqrt(1 - now.beta2**now.step),
             now.eps,
             now.lr / (1 - now.beta1**now.step),
         )

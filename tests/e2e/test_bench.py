@@ -177,3 +177,23 @@ def test_comparing_small_masks(tmp_path: Path) -> None:
     assert found["compare_seconds"] > 0
     assert 0 < found["peak_rss"] < 500_000_000
     assert list((tmp_path / "work").iterdir()) == []
+
+
+def test_retraining_a_small_model(tmp_path: Path) -> None:
+    args = ("retrain", "--layers", "2", "--width", "512", "--threads", "1", "--repeat", "1", "--densities", "0.25")
+    found = figures(tmp_path / "out.json", *args)["retrain"]
+    assert found["params"] == 2 * 512 * 512
+    assert len(found["steps"]) == 2
+    for row in found["steps"]:
+        fastest = min(row["fused_seconds"], row["foreach_seconds"])
+        assert row["of_fastest"] == pytest.approx(row["seconds"] / fastest)
+    assert len(found["memory"]) == 2 * (1 + 3)
+    for row in found["memory"]:
+        weights = 2 if row["dtype"] == "bf16" else 4
+        entry = 12 if row["dtype"] == "bf16" else 8
+        if row["gradients"] == "AdamW":
+            assert row["state"] == pytest.approx(entry, abs=0.01)
+        else:
+            assert row["state"] == pytest.approx(entry * row["density"] + 3 / 16, rel=0.02)
+            assert row["state"] <= row["state_bar"]
+        assert row["peak"] > weights + row["state"]
