@@ -15,6 +15,7 @@ from maskreg.errors import CorruptError, UsageError, WrongCheckpointError
 from maskreg.mask.packed import TensorMask, pack
 from maskreg.retrain import LostUpdateWarning, MaskedAdamW, attach
 from tests.retrain.counting import changed, copies
+from tests.retrain.training import drawn
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1),
@@ -43,11 +44,6 @@ class Net(torch.nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.head(torch.tanh(self.layer(self.embed(ids))) * self.scale)
         return logits
-
-
-def drawn(net: torch.nn.Module, density: float = 0.4, seed: int = 0) -> dict[str, TensorMask]:
-    random = np.random.default_rng(seed)
-    return {n: TensorMask(n, tuple(p.shape), pack(random.random(p.shape) < density)) for n, p in net.named_parameters()}
 
 
 def train(

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from maskreg.errors import CorruptError, UsageError
-from maskreg.mask.packed import Mask, TensorMask, pack
+from maskreg.mask.packed import Mask
 from maskreg.retrain import LostUpdateWarning, MaskedAdamW
 from maskreg.retrain.trainer import MaskCallback, masked_adamw
 from tests.live import models
 from tests.retrain.counting import changed, copies
+from tests.retrain.training import drawn, rows
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*pin_memory.*no accelerator is found:UserWarning"),
@@ -43,21 +43,9 @@ def arguments(directory: Path, **changes: Any) -> TrainingArguments:
     return TrainingArguments(**options | changes)
 
 
-def rows() -> list[dict[str, torch.Tensor]]:
-    generator = torch.Generator().manual_seed(0)
-    ids = [torch.randint(97, (8,), generator=generator) for _ in range(24)]
-    return [{"input_ids": row, "labels": row} for row in ids]
-
-
 def model_of(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
     torch.manual_seed(0)
     return models.qwen3().to(dtype)
-
-
-def drawn(model: torch.nn.Module, density: float = 0.3) -> dict[str, TensorMask]:
-    random = np.random.default_rng(0)
-    named = model.named_parameters()
-    return {n: TensorMask(n, tuple(p.shape), pack(random.random(p.shape) < density)) for n, p in named}
 
 
 def trainer_of(model: torch.nn.Module, args: TrainingArguments, mask: Mask, **options: Any) -> Trainer:

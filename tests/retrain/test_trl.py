@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -14,10 +13,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
-from maskreg.mask.packed import TensorMask, pack
 from maskreg.retrain.trainer import MaskCallback, masked_adamw
 from tests.live.models import qwen3
 from tests.retrain.counting import changed, copies
+from tests.retrain.training import drawn
 
 pytestmark = [
     pytest.mark.usefixtures("quiet", "silenced"),
@@ -123,10 +122,7 @@ def gold(directory: Path, model: torch.nn.Module) -> Any:
 @pytest.mark.parametrize("make", [sft, grpo, gkd, gold], ids=lambda make: make.__name__)
 def test_a_run_moves_masked_coordinates_alone(make: Callable[[Path, torch.nn.Module], Any], tmp_path: Path) -> None:
     model = model_of()
-    random = np.random.default_rng(0)
-    named = dict(model.named_parameters())
-    mask = {n: TensorMask(n, tuple(p.shape), pack(random.random(p.shape) < 0.3)) for n, p in named.items()}
-    before = copies(model)
+    mask, before = drawn(model), copies(model)
     trainer = make(tmp_path, model)
     trainer.optimizer_cls_and_kwargs = masked_adamw(trainer.args, mask, gradients="packed")
     trainer.add_callback(MaskCallback())
