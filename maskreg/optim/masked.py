@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 import torch
+import xxhash
 
 from maskreg.errors import UsageError
-from maskreg.live.naming import masks_of
+from maskreg.live.masks import masks_of
 from maskreg.live.shards import local_of
 from maskreg.mask.packed import Mask
 from maskreg.optim.bits import Bits
 from maskreg.optim.bound import Bound
 from maskreg.optim.plain import Plain
+from maskreg.optim.state import begun, restored, saved
 from maskreg.optim.step import Adam, Backend, Gradient, Sgd
 
 Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, torch.Tensor]]
@@ -73,23 +77,29 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._gradients = gradients
         self._backend: Backend = backend or Plain()
         self._bound: list[Bound] | None = None
+        self._loaded: dict[int, dict[str, Any]] = {}
         self._hooks: list[Any] = []
         self.grad_norm: torch.Tensor | None = None
-        if mask is not None and gradients != "dense":
+        if mask is not None:
             self._await_forward()
 
     # -- which coordinates
 
-    def bind(self, named: Mapping[str, torch.Tensor] | torch.nn.Module, mask: Mask | None = None) -> None:
+    def bind(self, named: Mapping[str, torch.Tensor] | torch.nn.Module, mask: Mask | None = None) -> list[Bound]:
         """Find the mask of every parameter now, by the names that a model gives them.
 
         Args:
             named: the model, or its parameters by name.
             mask: in place of the one given when the optimizer was made.
 
+        Returns:
+            Each parameter with its mask.
+
         Raises:
-            UsageError: a parameter has no name, no mask, or one of another shape.
+            UsageError: a parameter has no name, or no mask.
+            WrongCheckpointError: the mask is of another model.
         """
+        model = named if isinstance(named, torch.nn.Module) else None
         if isinstance(named, torch.nn.Module):
             named = dict(named.named_parameters())
         if mask is not None:
@@ -100,29 +110,39 @@ class MaskedOptimizer(torch.optim.Optimizer):
         places = [(group, p) for group in self.param_groups for p in group["params"]]
         if any(id(p) not in names for _, p in places):
             raise UsageError("the optimizer trains parameters that the model does not have")
-        masks = masks_of({names[id(p)]: tuple(p.shape) for _, p in places}, self._mask)
-        self._bound = []
-        for group, p in places:
-            name = names[id(p)]
+        masks = masks_of({names[id(p)]: p for _, p in places}, self._mask, model)
+        bound = []
+        for (group, p), (name, one) in zip(places, masks, strict=True):
             local = local_of(p.detach())
-            self._bound.append(Bound(name, p, group, Bits.of(masks[name].packed, local.numel(), local.device)))
+            bits = Bits.of(one.packed, local.numel(), local.device)
+            bound.append(Bound(name, p, group, bits, xxhash.xxh3_128_digest(one.packed.data)))
+        self._bound = bound
         self._watch()
+        self._take_loaded()
+        return bound
 
     def _bindings(self) -> list[Bound]:
-        if self._bound is None:
+        places = [(group, p) for group in self.param_groups for p in group["params"]]
+        if self._bound is None or [id(item.parameter) for item in self._bound] != [id(p) for _, p in places]:
             self.bind(_named(self.param_groups))
         assert self._bound is not None
+        for item, (group, _) in zip(self._bound, places, strict=True):
+            item.group = group  # loading state and adding groups make new ones
         return self._bound
 
     def _await_forward(self) -> None:
         """Bind when a model with these parameters runs forwards for the first time."""
-        wanted = {id(p) for group in self.param_groups for p in group["params"]}
+        this = weakref.ref(self)
 
         def bind(module: torch.nn.Module, _: object) -> None:
-            if self._bound is None and torch.is_grad_enabled():
-                named = dict(module.named_parameters())
-                if wanted <= {id(p) for p in named.values()}:
-                    self.bind(named)
+            optimizer = this()
+            if optimizer is None or optimizer._bound is not None:
+                handle.remove()
+            elif torch.is_grad_enabled():
+                # Not before now: what shards a model after this was made swaps the parameters in its groups.
+                wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
+                if wanted <= {id(p) for p in module.parameters()}:
+                    optimizer.bind(module)
                     handle.remove()
 
         handle = torch.nn.modules.module.register_module_forward_pre_hook(bind)
@@ -221,17 +241,50 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if gradient is None or not item.bits.nnz:
             return
         weights = item.weights
-        state = self.state[item.parameter]
+        state = self._state(item)
         flat = weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
-            if weights.dtype != torch.float32:
-                state["master"] = torch.zeros(item.bits.nnz, dtype=torch.float32, device=weights.device)
-                self._backend.accumulate(state["master"], flat, item.bits)
+        if weights.dtype != torch.float32 and "master" not in state:
+            state["master"] = torch.zeros(item.bits.nnz, dtype=torch.float32, device=weights.device)
+            self._backend.accumulate(state["master"], flat, item.bits)
         state["step"] += 1
         self._apply(flat, gradient, item, state, scale)
         if not weights.is_contiguous():
             weights.copy_(flat.reshape(weights.shape))
+
+    # -- state
+
+    def _state(self, item: Bound) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[item.parameter]
+        if not state:
+            state.update(begun(item))
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """State by parameters' numbers, the same whatever the number of processes, and the parameter groups."""
+        whole = super().state_dict()
+        if self._loaded:
+            return {**whole, "state": {number: dict(state) for number, state in self._loaded.items()}}
+        items = dict(enumerate(self._bound or []))
+        return {**whole, "state": {number: saved(items[number], state) for number, state in whole["state"].items()}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` gave; state as soon as masks are found, which may be at the first step.
+
+        Raises:
+            DataError: the state is of another mask, or not of a masked optimizer.
+        """
+        super().load_state_dict({**state_dict, "state": {}})
+        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        state = state_dict["state"]
+        self._loaded = {number: state[key] for number, key in enumerate(numbers) if key in state}
+        if self._bound is not None:
+            self._take_loaded()
+
+    def _take_loaded(self) -> None:
+        for number, state in self._loaded.items():
+            item = self._bindings()[number]
+            self.state[item.parameter] = restored(item, state)
+        self._loaded = {}
 
     @abstractmethod
     def _apply(
