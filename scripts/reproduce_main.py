@@ -19,7 +19,7 @@ The forward pass computes in fp32 with the bf16 weights' values; gradients reach
 run is a file in the results folder: run the same command again to go on. About an hour on two cores.
 
   scripts/reproduce ../shared/data/tiny --out .reproduce
-  scripts/reproduce ../shared/data/tiny --out .reproduce --seeds 0 1 2 --plot docs/retrain.svg
+  scripts/reproduce ../shared/data/tiny --out .reproduce --docs docs
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import torch
 from reproduce_arms import ARMS, Settled, arms_of, first_jobs, jobs_of, settle, tuning_jobs
 from reproduce_masks import extracted
 from reproduce_plot import draw
@@ -60,7 +62,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("checkpoints", type=Path, help="folder with source/, teacher/ and, for its arm, rlvr/")
     parser.add_argument("--out", type=Path, default=Path(".reproduce"), help="results folder (default .reproduce)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="the picture (default: retrain.svg in the folder)")
+    parser.add_argument("--docs", type=Path, metavar="DIR", help="write retrain.md and retrain.svg there, not in --out")
     parser.add_argument("--quick", action="store_true", help="4 steps of 16 prompts, 3 arms, 1 seed: does it run?")
     parser.add_argument("--workers", type=int, default=2, help="processes of one thread each (default 2)")
     parser.add_argument("--seeds", type=int, nargs="+", help="training seeds (default 0 1 2 3 4)")
@@ -99,7 +101,7 @@ def setting_of(options: argparse.Namespace) -> Setting:
 
 
 class Folder:
-    """The results folder."""
+    """The results folder, and the processes that fill it."""
 
     def __init__(self, path: Path, setting: Setting, workers: int) -> None:
         """Make it, or go on in it.
@@ -107,12 +109,21 @@ class Folder:
         Raises:
             UsageError: it holds results of another setting.
         """
-        self.path, self.workers, self.registry = path, workers, path / "registry"
+        self.path, self.registry = path, path / "registry"
         (path / "runs").mkdir(parents=True, exist_ok=True)
         # More seeds and arms can be added to what is there; the rest decides every run.
         fixed = replace(setting, seeds=(), arms=()).to_json()
         if self.once("setting", lambda: fixed) != fixed:
             raise UsageError(f"{path} holds results of another setting", hint="another --out")
+        one_thread()
+        self._pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=one_thread) if workers > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
 
     def once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What a file says; it is made first where it is missing."""
@@ -122,22 +133,27 @@ class Folder:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return found
 
-    def all(self, work: Sequence[Work]) -> dict[str, dict[str, Any]]:
-        """The records of all, by name; those that are missing are made, several at a time."""
+    def all(self, work: Sequence[Work], *, alone: bool = False) -> dict[str, dict[str, Any]]:
+        """The records of all, by name; those that are missing are made, several at a time unless ``alone``."""
         missing = [item for item in work if not (self.path / "runs" / f"{item[0]}.json").exists()]
-        if missing:
-            with ProcessPoolExecutor(self.workers, get_context("spawn"), initializer=_one_thread) as pool:
-                running = [pool.submit(_fill, self.path / "runs" / f"{item[0]}.json", *item[1:]) for item in missing]
-                try:
-                    for done, future in enumerate(as_completed(running), 1):
-                        print(f"{done} of {len(missing)}: {future.result()}", file=sys.stderr, flush=True)
-                finally:
-                    pool.shutdown(cancel_futures=True)
+        fill = [partial(_fill, self.path / "runs" / f"{name}.json", make, given) for name, make, given in missing]
+        here = self._pool is None or alone
+        for done, told in enumerate((each() for each in fill) if here else self._several(fill), 1):
+            print(f"{done} of {len(missing)}: {told}", file=sys.stderr, flush=True)
         return {name: self.once(f"runs/{name}", dict) for name, _, _ in work}
 
     def jobs(self, setting: Setting, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
         """The records of runs."""
         return self.all([(job.name, run, (setting, job, self.registry)) for job in jobs])
+
+    def _several(self, fill: Sequence[Callable[[], str]]) -> Iterator[str]:
+        assert self._pool is not None
+        running = [self._pool.submit(each) for each in fill]
+        try:
+            yield from (future.result() for future in as_completed(running))
+        finally:
+            for future in running:
+                future.cancel()
 
 
 def write(path: Path, record: Any) -> None:
@@ -161,7 +177,7 @@ def reproduce(setting: Setting, folder: Folder) -> tuple[Results, Settled]:
     records = folder.jobs(setting, jobs)
     runs = {arm: [records[job.name] for job in jobs if job.arm == arm] for arm in arms_of(setting)}
     times = [(f"time-{job.name}", time_steps, (setting, job, folder.registry)) for job in jobs[: len(runs)]]
-    alone = Folder(folder.path, setting, workers=1).all(times)
+    alone = folder.all(times, alone=True)
     for job in jobs[: len(runs)]:
         for record in runs[job.arm]:
             record["step_seconds"] = alone[f"time-{job.name}"]["step_seconds"]
@@ -184,9 +200,8 @@ def _fill(path: Path, make: Callable[..., dict[str, Any]], arguments: tuple[Any,
     return f"{path.stem}: KL {record['held_out']['kl']:.4f}, P {record['held_out']['p']:.4f}"
 
 
-def _one_thread() -> None:
-    import torch
-
+def one_thread() -> None:
+    """Leave the other cores to the other processes."""
     torch.set_num_threads(1)
 
 
@@ -197,15 +212,16 @@ def main() -> int:
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"))
     try:
         setting = setting_of(options)
-        folder = Folder(options.out, setting, options.workers)
-        results, settled = reproduce(setting, folder)
+        with Folder(options.out, setting, options.workers) as folder:
+            results, settled = reproduce(setting, folder)
     except MaskregError as error:
         print(f"error: {error}\n{error.hint}", file=sys.stderr)
         return 2
     text = markdown(results, settled, setting)
     write(options.out / "results.json", data(results, settled, setting))
-    (options.out / "table.md").write_text(text, encoding="utf-8")
-    draw(results, options.plot or options.out / "retrain.svg")
+    shown = options.docs or options.out
+    (shown / "retrain.md").write_text(text, encoding="utf-8")
+    draw(results, shown / "retrain.svg")
     print(text)
     if not results.learnt():
         fall, spread = results.gain()

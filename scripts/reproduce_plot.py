@@ -46,7 +46,7 @@ def draw(results: Results, path: Path) -> None:
 def _figure(results: Results) -> Figure:
     arms = [arm for arm in results.runs if arm != "full"]
     figure = Figure(figsize=(9.6, 1.15 + 0.3 * len(arms)), layout="constrained")
-    panels: Any = figure.subplots(1, 3, sharey=True, gridspec_kw={"width_ratios": [1.25, 1.25, 0.8]})
+    panels: Any = figure.subplots(1, 3, sharey=True, gridspec_kw={"width_ratios": [1.25, 1.25, 0.9]})
     for panel, endpoint, label in (
         (panels[0], "kl", "held-out KL to the teacher,\narm - full (left is better)"),
         (panels[1], "p", "P(right answer), held out,\narm - full (right is better)"),
@@ -58,7 +58,7 @@ def _figure(results: Results) -> Figure:
     for place, arm in enumerate(arms):
         if arm in PUBLISHED:
             _point(panels[2], place, Estimate(PUBLISHED[arm] - PUBLISHED["full"], None), INK)
-    _frame(panels[2], "published: AIME24/25 mean@16,\narm - full in points (one run)")
+    _frame(panels[2], "published: AIME24/25 in points,\narm - full (one run each)")
     panels[0].set_yticks(range(len(arms)), arms)
     panels[0].set_ylim(len(arms) - 0.5, -0.5)
     return figure

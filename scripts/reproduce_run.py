@@ -144,14 +144,17 @@ def optimizer_of(student: Student, mask: Mask, job: Job, setting: Setting) -> An
     named = student.weights.named_parameters()
     if job.optimizer == "sgd":
         return MaskedSGD(named, lr=job.lr, mask=mask)
-    exact = {"backend": Plain()} if job.shadow else {}
+    # Only PyTorch's own operations are equal to its optimizers bit for bit.
+    exact: dict[str, Any] = {"backend": Plain()} if job.shadow else {}
     return MaskedAdamW(named, lr=job.lr, weight_decay=setting.weight_decay, mask=mask, **exact)
 
 
 def optimizer_bytes(optimizer: Any) -> int:
     """Of its state, mask included."""
-    held = sum(value.nbytes for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value))
-    return held + round(MASK_BYTES * sum(p.numel() for group in optimizer.param_groups for p in group["params"]))
+    values: list[Any] = [value for state in optimizer.state.values() for value in state.values()]
+    held = sum(int(value.nbytes) for value in values if torch.is_tensor(value))
+    coordinates = sum(int(p.numel()) for group in optimizer.param_groups for p in group["params"])
+    return held + round(MASK_BYTES * coordinates)
 
 
 @torch.no_grad()

@@ -52,11 +52,6 @@ class Setting:
     weight_decay: float = 0.01
     sgd_rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3)
 
-    @classmethod
-    def of(cls, fields: dict[str, Any]) -> Setting:
-        """From what :meth:`to_json` gave."""
-        return cls(**{name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()})
-
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return json.loads(json.dumps(asdict(self)))  # type: ignore[no-any-return]

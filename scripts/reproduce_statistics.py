@@ -53,11 +53,11 @@ class Results:
 
     def values(self, arm: str, endpoint: str) -> list[float]:
         """Of every seed, on held-out problems."""
-        return [run["held_out"][endpoint] for run in self.runs[arm]]
+        return [float(run["held_out"][endpoint]) for run in self.runs[arm]]
 
     def average(self, arm: str, field: str) -> float:
         """Mean over seeds."""
-        return mean(run[field] for run in self.runs[arm])
+        return mean(float(run[field]) for run in self.runs[arm])
 
     def difference(self, arm: str, other: str, endpoint: str) -> Estimate:
         """First minus second, paired by seed."""
@@ -76,7 +76,7 @@ class Results:
 
     def gain(self) -> tuple[float, float]:
         """Mean and standard deviation over seeds of the fall of KL from the source to the full arm."""
-        start = self.source["held_out"]["kl"]
+        start = float(self.source["held_out"]["kl"])
         falls = [start - value for value in self.values("full", "kl")]
         return mean(falls), stdev(falls) if len(falls) > 1 else 0.0
 

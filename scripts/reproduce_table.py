@@ -32,10 +32,11 @@ def markdown(results: Results, settled: Settled, setting: Setting) -> str:
         f"{source['kl']:.4f} and P(answer) {source['p']:.4f} and answers {source['accuracy']:.1%} of problems; the "
         f"teacher has P {teacher['p']:.4f} and answers {teacher['accuracy']:.1%}.",
         f"Full against source: KL falls by {fall:.4f}, with a standard deviation over seeds of {spread:.4f}.",
+        "After five steps the full arm's weights are, bit for bit, those of torch.optim.AdamW on fp32 copies.",
         "",
         _rows(
-            "arm | density | visible | norm | visible norm | KL | P(answer) | KL - full | P - full | "
-            "share of full's KL gain | KL on own samples | greedy | optimizer | step",
+            "arm | density | visible | norm / full | visible norm / full | KL | P(answer) | KL - full | P - full | "
+            "share of full's KL gain | KL on own samples | greedy | optimizer | its step",
             [_arm(results, arm) for arm in results.runs],
         ),
         "",
