@@ -10,10 +10,11 @@ import click
 
 from maskreg.errors import BadRefError
 from maskreg.ref import Card, Ref
+from maskreg.words import counted
 
 from .command import Command
 from .output import Output
-from .values import REF
+from .values import NAME
 
 if TYPE_CHECKING:
     from maskreg.analysis.matrix import Question
@@ -36,7 +37,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 @click.argument("what", nargs=-1, metavar="[REF | SOURCE CHECKPOINT...]")
 @click.option("--source", help="The checkpoint that the artifact was made from.")
 @click.option("--target", help="The other side; made from the source and the delta when left out.")
-@click.option("--name", type=REF, metavar="NAME[:TAG]", help="What to call the result; REF's name with -analysis.")
+@click.option("--name", type=NAME, metavar="NAME[:TAG]", help="What to call the result; REF's name with -analysis.")
 @click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints instead.")
 @click.option("--by", type=click.Choice(["role", "layer", "tensor"]), default="role", show_default=True, help="Groups.")
 @click.option("--metrics", type=click.Choice(_GROUPS), multiple=True, help="Only these figures; repeatable.")
@@ -103,8 +104,8 @@ def command(
         exact_up_to=exact_up_to,
     )
     called = name or replace(ref, name=f"{ref.name}-analysis", digest=None)
-    made = _analyzed(output, here, artifact, called, ask, (source, target), device, download)
-    _show(output, called, made, by)
+    made, was = _analyzed(output, here, artifact, called, ask, (source, target), device, download)
+    _show(output, called, made, by, was)
 
 
 def _analyzed(
@@ -116,19 +117,20 @@ def _analyzed(
     sides: tuple[str, str | None],
     device: str,
     download: bool,
-) -> Artifact:
+) -> tuple[Artifact, str | None]:
     from maskreg.checkpoint import open_checkpoint
     from maskreg.flow.analyze import analyze, earlier, recipe_of
 
+    from .naming import publish
     from .places import note_catalog, remember
 
     assert here.root is not None  # the local registry is a directory
-    after = here.head_number(called)
+    head = here.head(called)
     with ExitStack() as opened:
         source = opened.enter_context(closing(open_checkpoint(sides[0], download=download)))
         target = opened.enter_context(closing(open_checkpoint(sides[1], download=download))) if sides[1] else None
         recipe = recipe_of(artifact, target, ask, device)
-        digest = earlier(here, called, artifact.digest, recipe) if after else None
+        digest = earlier(here, called, artifact.digest, recipe) if head else None
         if digest is not None:
             output.note("note: this was analysed before in the same way; shown is what was found then")
         else:
@@ -136,19 +138,20 @@ def _analyzed(
                 made = analyze(artifact, source, target, here.root, ask, device=device, progress=progress)
             digest = made.digest
             if made.resumed:
-                output.note(f"note: {made.resumed} tensors were finished by an earlier run")
+                output.note(f"note: {counted(made.resumed, 'tensor')} finished by an earlier run")
             remember(here, artifact.manifest.source.root, source.path)
-    here.publish(called, digest, card=Card(), after=after)
+    card = head.card if head is not None and head.digest == digest else Card()
+    was = publish(output, here, called, digest, card, head)
     note_catalog(output, here)
-    return here.artifact(digest)
+    return here.artifact(digest), was
 
 
-def _show(output: Output, called: Ref, artifact: Artifact, by: str) -> None:
+def _show(output: Output, called: Ref, artifact: Artifact, by: str, was: str | None = None) -> None:
     from maskreg.artifact.analysis import read_analysis
 
     document = read_analysis(artifact)
     if output.json:
-        output.document({"ref": str(called), "digest": str(artifact.digest), "analysis": document})
+        output.document({"ref": str(called), "digest": str(artifact.digest), "was": was, "analysis": document})
         return
     from .geometry import geometry
 

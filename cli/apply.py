@@ -13,8 +13,9 @@ import click
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, OutputExistsError, PipeError
 from maskreg.ref import Ref
+from maskreg.words import counted
 
-from .command import Command
+from .command import Command, again
 from .output import Output, human_bytes
 from .targets import occupied
 from .values import OUT
@@ -92,8 +93,9 @@ def command(
         else:
             from .sources import apply_to_first
 
-            again = _again(ref, revert)
-            done, used = apply_to_first(side, here.catalog, run, download=download, again=again)
+            # What came down the pipe is gone.
+            line = again(str(ref), without=("-",)) if ref_text == "-" else again()
+            done, used = apply_to_first(side, here.catalog, run, download=download, again=line)
     remember(here, side.root, used)
     _tell(output, ref, artifact.digest, used, done)
 
@@ -172,5 +174,5 @@ def _tell(output: Output, ref: Ref, digest: Digest, used: Path, done: Applied) -
         output.note(f"note: {note}")
     if done.skipped_files:
         output.note(f"not copied: {', '.join(done.skipped_files)}")
-    output.note(f"patched {used}: {done.tensors} tensors, {human_bytes(done.bytes)}, every tensor checked")
+    output.note(f"patched {used}: {counted(done.tensors, 'tensor')}, {human_bytes(done.bytes)}, every tensor checked")
     output.data(str(done.out))

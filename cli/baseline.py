@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maskreg.errors import ConflictError
 from maskreg.ref import Card, Ref
 
-from .command import Command
+from .command import Command, again
 from .output import Output
-from .values import REF
+from .values import NAME, REF
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--name",
     "new",
-    type=REF,
+    type=NAME,
     metavar="NAME[:TAG]",
     help="Its name; <name>-<kind>, then the parameters and -s<seed>, when left out.",
 )
@@ -76,10 +75,9 @@ def command(
     Kinds from exponent-matched to safe look at the source's weights; without --source it is looked for where this
     machine has seen it, then in the hub cache.
     """  # noqa: D301
-    if new is not None and new.digest is not None:
-        raise click.BadParameter("a new artifact has no digest yet; leave @sha256:... out", param_hint="--name")
     from maskreg.mask.baseline import Recipe
 
+    from .naming import publish
     from .places import local, note_catalog, remember
     from .summary import described, summary
 
@@ -89,21 +87,16 @@ def command(
     artifact = here.artifact(found.digest)
     called = new or _default_name(ref, recipe)
     head = here.head(called)
-    made, used = _made(output, here, artifact, recipe, source, download, again=f"maskreg baseline {ref} --kind {kind}")
+    made, used = _made(output, here, artifact, recipe, source, download)
     family = found.entry.card.family if found.entry else ""
     card = head.card if head is not None and head.digest == made.digest else Card(family, recipe.kind.name).checked()
-    try:
-        here.publish(called, made.digest, card=card, after=head.n if head else 0)
-    except ConflictError as error:
-        # The work is done and kept; only the name was taken meanwhile.
-        kept = Ref(called.project, called.name, digest=made.digest)
-        raise ConflictError(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
+    was = publish(output, here, called, made.digest, card, head)
     manifest = here.artifact(made.digest).manifest
     if used is not None:
         remember(here, manifest.source.root, used)
     note_catalog(output, here)
     if output.json:
-        output.document({**described(called, made.digest, manifest, card), "notes": list(made.notes)})
+        output.document({**described(called, made.digest, manifest, card), "was": was, "notes": list(made.notes)})
     else:
         output.data(summary(called, made.digest, manifest, card, notes=made.notes))
 
@@ -121,8 +114,6 @@ def _made(
     recipe: Recipe,
     source: str | None,
     download: bool,
-    *,
-    again: str,
 ) -> tuple[Made, Path | None]:
     from maskreg.checkpoint import open_checkpoint
     from maskreg.flow.baseline import make_baseline
@@ -135,10 +126,12 @@ def _made(
             return make_baseline(artifact, recipe, root, checkpoint, progress=progress)
 
         if not recipe.kind.source:
+            if source is not None:
+                output.note(f"note: --source was not used: {recipe.kind.name} does not look at weights")
             return run(None), None
         if source is None:
             from .sources import apply_to_first
 
-            return apply_to_first(artifact.manifest.source, here.catalog, run, download=download, again=again)
+            return apply_to_first(artifact.manifest.source, here.catalog, run, download=download, again=again())
         with closing(open_checkpoint(source, download=download)) as opened:
             return run(opened), opened.path

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from maskreg.errors import ConflictError
 from maskreg.ref import Card, Ref
 
 from .command import Command
 from .output import Output
-from .values import REF
+from .values import NAME, REF
 
 
 @click.command(
@@ -27,7 +26,7 @@ from .values import REF
     help="Coordinates in all; in any; in the first alone; in one of the two.",
 )
 @click.option("--at-least", "k", type=click.IntRange(min=1), metavar="K", help="Coordinates in K or more of the masks.")
-@click.option("--name", "ref", type=REF, required=True, metavar="NAME[:TAG]", help="What to call the result.")
+@click.option("--name", "ref", type=NAME, required=True, metavar="NAME[:TAG]", help="What to call the result.")
 @click.option("--description", default="", help="One paragraph for people.")
 @click.option("--allow-different", is_flag=True, help="Combine masks of different rules for moved, too.")
 @click.pass_obj
@@ -47,10 +46,9 @@ def command(
     """
     if (how is None) == (k is None):
         raise click.UsageError("say what to do with the masks: --how and|or|minus|xor, or --at-least K")
-    if ref.digest is not None:
-        raise click.BadParameter("a new artifact has no digest yet; leave @sha256:... out", param_hint="--name")
     from maskreg.flow.combine import combine
 
+    from .naming import publish
     from .places import local, note_catalog
     from .summary import described, summary
 
@@ -65,15 +63,10 @@ def command(
         digest = combine(masks, here.root, how=how or "", k=k or 0, allow_different=allow_different, progress=progress)
     if head is not None and head.digest == digest and not description:
         card = head.card
-    try:
-        here.publish(ref, digest, card=card, after=head.n if head else 0)
-    except ConflictError as error:
-        # The work is done and kept; only the name was taken meanwhile.
-        kept = Ref(ref.project, ref.name, digest=digest)
-        raise ConflictError(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
+    was = publish(output, here, ref, digest, card, head)
     manifest = here.artifact(digest).manifest
     note_catalog(output, here)
     if output.json:
-        output.document(described(ref, digest, manifest, card))
+        output.document({**described(ref, digest, manifest, card), "was": was})
     else:
         output.data(summary(ref, digest, manifest, card))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,21 @@ def _turn_on(field: str) -> Callable[[click.Context, click.Parameter, bool], Non
             setattr(ctx.ensure_object(Output), field, True)
 
     return callback
+
+
+_WORDS = "maskreg.words"
+
+
+def again(*first: str, without: tuple[str, ...] = ()) -> str:
+    """The line that runs this command again with the same options, to suggest with something added.
+
+    Args:
+        first: words to put before those that were typed.
+        without: words to leave out.
+    """
+    ctx = click.get_current_context()
+    typed = [word for word in ctx.meta[_WORDS] if word not in without]
+    return shlex.join([*ctx.command_path.split(), *first, *typed])
 
 
 def _shared_options() -> list[click.Parameter]:
@@ -52,6 +68,11 @@ class Command(_WithExample):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params.extend(_shared_options())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, and keep them for hints."""
+        ctx.meta[_WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
 
 
 class Group(_WithExample, click.Group):

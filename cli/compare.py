@@ -8,7 +8,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, again
 from .output import Output
 from .values import REF
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @click.argument("refs", type=REF, nargs=-1, metavar="A B [C]...")
 @click.option("--source", metavar="CKPT", help="Checkpoint that the masks were made from: file, directory or hub id.")
 @click.option("--download", is_flag=True, help="Fetch that checkpoint from the hub when it is not in the cache.")
+@click.option("--require-source", is_flag=True, help="Fail without it, instead of leaving out what needs it.")
 @click.option("--by", type=click.Choice(["role", "layer", "tensor"]), help="Show the figures of each group too.")
 @click.option("--stripes", is_flag=True, help="Count rows and columns of matrices that move together.")
 @click.option("--allow-different", is_flag=True, help="Compare what masks of other rules, tensors or sources share.")
@@ -48,6 +49,7 @@ def command(
     refs: tuple[Ref, ...],
     source: str | None,
     download: bool,
+    require_source: bool,
     by: str | None,
     stripes: bool,
     allow_different: bool,
@@ -87,7 +89,15 @@ def command(
         def run(checkpoint: Checkpoint | None) -> Contrast:
             from maskreg.flow.contrast import contrast
 
-            return contrast(artifacts, checkpoint, allow_different=allow_different, stripes=stripes, progress=progress)
+            return contrast(
+                artifacts,
+                checkpoint,
+                names=[str(mask.ref) for mask in masks],
+                allow_different=allow_different,
+                require_source=require_source,
+                stripes=stripes,
+                progress=progress,
+            )
 
         found = run_with_source(
             artifacts[0].manifest.source,
@@ -95,7 +105,8 @@ def command(
             run,
             source=source,
             download=download,
-            again=f"maskreg compare {' '.join(map(str, refs))}",
+            required=require_source,
+            again=again(),
             note=lambda why: output.note(f"note: {why}"),
         )
     kept: tuple[Measurement, ...] = ()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, PER_TENSOR, ROUNDING
+from maskreg.analysis.verdict import name_of, three, verdict
 from maskreg.ref import printable
+from maskreg.words import counted
 
 from .summary import layers_in_order
+from .table import Row, table
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import Comparison, Contrast
@@ -23,8 +27,6 @@ if TYPE_CHECKING:
 
 _LABEL = 26
 _WIDTH = 110
-
-Row = tuple[str, ...]
 
 
 def described(
@@ -54,20 +56,19 @@ def text(masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Contra
         found: the comparison.
         by: ``role``, ``layer`` or ``tensor``: a line for each of these too.
     """
-    from maskreg.analysis.verdict import verdict
-
     letters = [_letter(number) for number in range(len(masks))]
-    lines = _table(
+    named_masks = [
         (letter, str(mask.ref), mask.digest.short, artifact.manifest.kind, f"rule {artifact.manifest.rule}")
         for letter, mask, artifact in zip(letters, masks, artifacts, strict=True)
-    )
+    ]
+    lines = table(named_masks, right=5)
     named = list(zip(combinations(letters, 2), found.pairs, strict=True))
     scope = found.pairs[0].scope
-    lines += [f"{scope['tensors']:,} tensors, {scope['coordinates']:,} coordinates", ""]
+    lines += [f"{counted(scope['tensors'], 'tensor')}, {counted(scope['coordinates'], 'coordinate')}", ""]
     lines += _pair(*named[0]) if len(named) == 1 else _pairs(named)
     for names, pair in named if by else ():
         groups = {"role": pair.roles, "layer": pair.layers, "tensor": pair.tensors}[by or "role"]
-        title = f"by {by}" + (f", {' and '.join(names)}" if len(named) > 1 else "")
+        title = (by or "") + (f", {' and '.join(names)}" if len(named) > 1 else "")
         lines += ["", *_groups(title, names, groups, by)]
     if found.consensus is not None:
         lines += ["", *_consensus(found.consensus)]
@@ -76,20 +77,16 @@ def text(masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Contra
     notes = dict.fromkeys(note for pair in found.pairs for note in pair.notes)
     lines += ["", *(line for note in notes for line in textwrap.wrap(f"note: {note}", _WIDTH))] if notes else []
     for names, pair in named:
-        about = "" if len(named) == 1 else f"{' and '.join(names)}: "
-        sentence = about + verdict(pair.whole, names).sentence
-        lines += ["", *textwrap.wrap(sentence, _WIDTH)]
+        lines += ["", *textwrap.wrap(verdict(pair.whole, names).sentence, _WIDTH)]
     return "\n".join(map(printable, lines))
 
 
 def _pair(names: tuple[str, str], pair: Comparison) -> list[str]:
-    from maskreg.analysis.verdict import name_of
-
     a, b = names
-    table, seen = pair.whole.table, pair.whole.overlap
+    counts, seen = pair.whole.table, pair.whole.overlap
     observed = [
         ("density", f"{a} {_percent(seen.density_a)}, {b} {_percent(seen.density_b)}"),
-        ("in both", f"{table.both:,} of {table.a:,} and {table.b:,}"),
+        ("in both", f"{counts.both:,} of {counts.a:,} and {counts.b:,}"),
         ("coverage", f"{_percent(seen.coverage_a)} of {a}, {_percent(seen.coverage_b)} of {b}"),
         ("jaccard", f"{_three(seen.jaccard)}, uniform random {_three(seen.jaccard_random)}"),
         ("lift", f"{_three(seen.lift)} of at most {_three(seen.lift_max)} ({_percent(seen.lift_share)})"),
@@ -102,18 +99,17 @@ def _pair(names: tuple[str, str], pair: Comparison) -> list[str]:
         if not it.reason
     ]
     ratios = [("odds ratio", _three(seen.odds_ratio))]
-    ratios += [(f"  {name.replace('-', ' ')}", _three(it)) for name, it in pair.whole.odds_ratios.items()]
+    ratios += [(f"  {name.replace('-', ' ')}", _three(it)) for name, it in pair.whole.mantel_haenszel.items()]
     return [
         *(f"{label:<{_LABEL}}{value}" for label, value in observed),
         "",
-        *_table(rows, right=1, first=_LABEL),
+        *table(rows, first=_LABEL),
         "",
         *(f"{label:<{_LABEL}}{value}" for label, value in ratios if value != "-" or label == "odds ratio"),
     ]
 
 
-def _pairs(named: Iterable[tuple[tuple[str, str], Comparison]]) -> list[str]:
-    head = ("pair", "density", "density", "jaccard", "lift", "of at most", *_HEAD)
+def _pairs(named: Sequence[tuple[tuple[str, str], Comparison]]) -> list[str]:
     rows = [
         (
             f"{a} {b}",
@@ -126,12 +122,13 @@ def _pairs(named: Iterable[tuple[tuple[str, str], Comparison]]) -> list[str]:
         )
         for (a, b), pair in named
     ]
-    return _table([head, *rows], right=1)
+    head = ("pair", "density", "density", "jaccard", "lift", "of at most")
+    return table([*_head(head, named[0][1].whole), *rows])
 
 
 def _groups(title: str, names: tuple[str, str], groups: Mapping[str, Figures], by: str | None) -> list[str]:
     ordered = layers_in_order(groups) if by == "layer" else groups
-    head = (title, "coordinates", *names, "lift", "of at most", *_HEAD)
+    head = (title, "coordinates", *names, "lift", "of at most")
     rows = [
         (
             name,
@@ -144,32 +141,35 @@ def _groups(title: str, names: tuple[str, str], groups: Mapping[str, Figures], b
         )
         for name, it in ordered.items()
     ]
-    return _table([head, *rows], right=1)
+    return table([*_head(head, *list(groups.values())[:1]), *rows])
 
 
-_HEAD = ("per tensor", "exponent", "rounding", "headroom", "odds ratio")
+def _head(first: Row, *some: Figures) -> list[Row]:
+    """Two lines over a table: the figures, and under those of :func:`_left` what each of them is beside."""
+    finest = "tensor" if all(figures.nulls[MATCHED].reason for figures in some) else "exponent"
+    beside = ("tensor", "exponent", "rounding", finest, finest)
+    return [(*first, "ratio", "ratio", "ratio", "headroom", "odds ratio"), (*("" for _ in first), *beside)]
 
 
 def _left(figures: Figures) -> Row:
     """Observed over expected under three nulls; headroom and odds ratio under the most that is known."""
-    from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, PER_TENSOR, ROUNDING
-
     nulls = figures.nulls
     best = nulls[PER_TENSOR] if nulls[MATCHED].reason else nulls[MATCHED]
-    odds = figures.odds_ratios[BY_TENSOR] if nulls[MATCHED].reason else figures.odds_ratios[BY_BOTH]
+    odds = figures.mantel_haenszel[BY_TENSOR] if nulls[MATCHED].reason else figures.mantel_haenszel[BY_BOTH]
     ratios = (_three(nulls[null].ratio) for null in (PER_TENSOR, MATCHED, ROUNDING))
     return (*ratios, _percent(best.headroom), _three(odds))
 
 
 def _consensus(found: Consensus) -> list[str]:
-    rows: list[Row] = [("in exactly", "coordinates", "independent", "ratio")]
+    rows: list[Row] = [("in exactly", "coordinates", "independent", "over independent")]
     for k, (seen, chance) in enumerate(zip(found.observed, found.expected, strict=True)):
-        rows.append((f"{k} masks", f"{seen:,}", f"{chance:,.0f}", _three(seen / chance if chance else None)))
-    return _table(rows, right=1)
+        rows.append((counted(k, "mask"), f"{seen:,}", f"{chance:,.0f}", _three(seen / chance if chance else None)))
+    return table(rows)
 
 
 def _stripes(letters: Sequence[str], masks: Sequence[Mapping[str, Stripes]]) -> list[str]:
-    head = ("stripes", "rows var/binomial", "full", "empty", "columns var/binomial", "full", "empty")
+    of_rows = ("rows var/binomial", "full rows", "empty rows")
+    head = ("stripes", *of_rows, "columns var/binomial", "full columns", "empty columns")
     rows = [
         (
             f"{letter} {name}",
@@ -182,27 +182,7 @@ def _stripes(letters: Sequence[str], masks: Sequence[Mapping[str, Stripes]]) -> 
         for letter, mask in zip(letters, masks, strict=True)
         for name, found in mask.items()
     ]
-    return _table([head, *rows], right=1)
-
-
-def _table(rows: Iterable[Row], *, right: int = 9, first: int = 0) -> list[str]:
-    """Aligned lines.
-
-    Args:
-        rows: all of one length.
-        right: columns from this one on are aligned to the right.
-        first: the first column is at least so wide, the gap after it included.
-    """
-    listed = list(rows)
-    widths = [max(len(row[column]) for row in listed) for column in range(len(listed[0]))]
-    widths[0] = max(widths[0], first - 2)
-    return [
-        "  ".join(
-            cell.rjust(width) if column >= right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in listed
-    ]
+    return table([head, *rows])
 
 
 def _letter(number: int) -> str:
@@ -210,8 +190,6 @@ def _letter(number: int) -> str:
 
 
 def _three(value: float | None) -> str:
-    from maskreg.analysis.verdict import three
-
     return "-" if value is None else three(value)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maskreg.errors import ConfigError, MaskregError
+from maskreg.words import counted
 
 from .command import Group
 from .output import Output
@@ -89,7 +90,7 @@ def rebuild(output: Output, remote: str | None) -> None:
         return
     for error in done.damaged:
         output.note(f"left out: {error.message}")
-    output.note(f"indexed {done.refs} tags and {done.artifacts} artifacts")
+    output.note(f"indexed {counted(done.refs, 'tag')} and {counted(done.artifacts, 'artifact')}")
 
 
 def _registry(remote: str | None) -> Registry:

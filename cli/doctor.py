@@ -12,6 +12,7 @@ import click
 import maskreg
 from maskreg.disk import existing, free_bytes
 from maskreg.errors import MaskregError
+from maskreg.words import counted
 
 from .command import Command
 from .output import Output, human_bytes
@@ -112,7 +113,7 @@ def _names(what: str, there: Registry, good: str) -> Finding:
             again = f"maskreg push --remote {there.name} {lost[0]}"
         detail = f"{len(lost)} names without their artifact: {_few(lost)}"
         return Finding(what, "bad", detail, again)
-    return Finding(what, "ok", f"{good}, {len(live)} tags")
+    return Finding(what, "ok", f"{good}, {counted(len(live), 'tag')}")
 
 
 def _few(items: Sequence[str]) -> str:

@@ -6,12 +6,11 @@ from contextlib import closing
 
 import click
 
-from maskreg.errors import ConflictError
 from maskreg.ref import Card, Ref
 
 from .command import Command
 from .output import Output
-from .values import PAIR, REF
+from .values import NAME, PAIR
 
 
 @click.command(
@@ -23,7 +22,7 @@ from .values import PAIR, REF
 )
 @click.argument("source")
 @click.argument("target")
-@click.option("--name", "ref", type=REF, required=True, metavar="NAME[:TAG]", help="What to call the artifact.")
+@click.option("--name", "ref", type=NAME, required=True, metavar="NAME[:TAG]", help="What to call the artifact.")
 @click.option("--family", default="", help="Model family, such as qwen3-8b.")
 @click.option("--method", default="", help="How the target was trained: opd, rlvr, sft or another word.")
 @click.option("--licence", default="", help="SPDX identifier, such as apache-2.0.")
@@ -58,8 +57,6 @@ def command(
     SOURCE and TARGET are a .safetensors file, a directory of shards, or a hub id (org/name[@revision]). The
     artifact goes into the local registry under NAME; its summary is printed.
     """
-    if ref.digest is not None:
-        raise click.BadParameter("a new artifact has no digest yet; leave @sha256:... out", param_hint="--name")
     if mask_only and reversible:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
     from maskreg.checkpoint import open_checkpoint
@@ -67,6 +64,7 @@ def command(
     from maskreg.compare import parse_rule
     from maskreg.flow.extract import extract
 
+    from .naming import publish
     from .places import local, note_catalog, remember
     from .summary import described, summary
 
@@ -95,18 +93,13 @@ def command(
     if head is not None and head.digest == made.digest:
         # The same artifact again: what people said about it holds.
         card = _merged(head.card, card)
-    try:
-        here.publish(ref, made.digest, card=card, after=head.n if head else 0)
-    except ConflictError as error:
-        # The work is done and kept; only the name was taken meanwhile.
-        kept = Ref(ref.project, ref.name, digest=made.digest)
-        raise ConflictError(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
+    was = publish(output, here, ref, made.digest, card, head)
     manifest = here.artifact(made.digest).manifest
     remember(here, manifest.source.root, before.path)
     remember(here, manifest.target.root, after.path)
     note_catalog(output, here)
     if output.json:
-        output.document({**described(ref, made.digest, manifest, card), "notes": list(made.notes)})
+        output.document({**described(ref, made.digest, manifest, card), "was": was, "notes": list(made.notes)})
     else:
         output.data(summary(ref, made.digest, manifest, card, notes=made.notes))
 

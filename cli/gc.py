@@ -6,6 +6,8 @@ from datetime import timedelta
 
 import click
 
+from maskreg.words import counted
+
 from .command import Command
 from .output import Output, human_bytes
 from .values import DURATION
@@ -52,5 +54,5 @@ def command(output: Output, grace: timedelta, dry_run: bool, remote: str | None)
     for error in report.damaged:
         output.note(f"left alone whatever it may name: {error.message}\nnext: {error.hint}")
     verb = "would delete" if dry_run else "deleted"
-    debris = f", {report.debris_files} files of interrupted work" if report.debris_files else ""
-    output.note(f"{verb} {len(rows)} artifacts{debris}, {human_bytes(report.bytes)}")
+    debris = f", {counted(report.debris_files, 'file')} of interrupted work" if report.debris_files else ""
+    output.note(f"{verb} {counted(len(rows), 'artifact')}{debris}, {human_bytes(report.bytes)}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from maskreg.ref import printable
+from maskreg.words import counted
+
+from .table import Row, natural, table
 
 _COLUMNS = ("mean", "median", "max", "weighted")
 _HEADLINES = (
@@ -25,15 +27,13 @@ _HEADLINES = (
 _GROUPS = {"role": "roles", "layer": "layers"}
 _POINT = (
     ("density", "density"),
-    ("step", "step_density"),
-    ("norm", "update_norm"),
+    ("step density", "step_density"),
+    ("update norm", "update_norm"),
     ("step norm", "step_norm"),
     ("rel. norm", "relative_norm"),
     ("stable rank", "stable_rank"),
     ("similarity", "similarity_to_final"),
 )
-
-Row = tuple[str, ...]
 
 
 def geometry(name: str, digest: str, document: Mapping[str, Any], by: str) -> str:
@@ -51,7 +51,7 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str) -> st
         f"{'name':<12} {name}",
         f"{'digest':<12} {digest}",
         f"{'of':<12} {document['of']}",
-        f"{'tensors':<12} {total['tensors']:,}, {total['numel']:,} coordinates",
+        f"{'tensors':<12} {total['tensors']:,}, {counted(total['numel'], 'coordinate')}",
         "",
         *_pooled(total),
         "",
@@ -71,7 +71,7 @@ def steps(document: Mapping[str, Any]) -> str:
     rows += [(point["checkpoint"], *(_number(point[key]) for _, key in _POINT)) for point in document["checkpoints"]]
     chance = _number(document["similarity_by_chance"])
     words = f"similarity: top {document['k']} right directions beside the final update's; by chance {chance}"
-    return "\n".join(map(printable, [*_table(rows), "", words]))
+    return "\n".join(map(printable, [*table(rows), "", words]))
 
 
 def _pooled(total: Mapping[str, Any]) -> list[str]:
@@ -79,7 +79,7 @@ def _pooled(total: Mapping[str, Any]) -> list[str]:
     for rule, sparsity in sorted(total["sparsity"].items(), key=lambda item: item[0] != "exact"):
         rows.append((f"sparsity {rule}", _number(sparsity["value"]), _number(sparsity["null"])))
     norm = total["relative_norm"]
-    return _table([*rows, ("relative_norm", _number(norm["value"]), _number(norm["null"]))])
+    return table([*rows, ("relative_norm", _number(norm["value"]), _number(norm["null"]))])
 
 
 def _figures(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -93,7 +93,7 @@ def _figures(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
         else:
             nowhere.append(name)
     told = [f"in no matrix here: {', '.join(nowhere)}"] if nowhere else []
-    return [*_table(rows), *told]
+    return [*table(rows), *told]
 
 
 def _by_group(groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -102,14 +102,14 @@ def _by_group(groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
     chosen = {title: name for title, name in reversed(_HEADLINES) if name in there}
     titles = [title for title in dict(_HEADLINES) if title in chosen]
     rows: list[Row] = [("", "numel", "sparsity", "rel. norm", *titles)]
-    for label in sorted(groups, key=_natural):
+    for label in sorted(groups, key=natural):
         group = groups[label]
         cells = [_beside(group["figures"].get(chosen[title], {}), "mean", "null_mean") for title in titles]
         norm = _beside(group["relative_norm"], "value", "null")
         sparsity = _beside(group["sparsity"]["exact"], "value", "null")
         rows.append((label or "-", f"{group['numel']:,}", sparsity, norm, *cells))
     told = [f"{title}: {chosen[title]}" for title in ("low", "principal") if title in chosen]
-    return [*_table(rows), *told]
+    return [*table(rows), *told]
 
 
 def _by_tensor(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -122,18 +122,7 @@ def _place(name: str) -> tuple[object, ...]:
     # As the glossary has them, numbers by size.
     from maskreg.analysis.glossary import GLOSSARY, beginning
 
-    return (list(GLOSSARY).index(beginning(name)), *_natural(name))
-
-
-def _natural(label: str) -> tuple[object, ...]:
-    # Numbers by size; what has no label comes last.
-    pieces = re.split(r"(\d+)", label)
-    return (label == "", *((0, int(p), "") if p.isdigit() else (1, 0, p) for p in pieces if p))
-
-
-def _table(rows: Sequence[Row]) -> list[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+    return (list(GLOSSARY).index(beginning(name)), *natural(name))
 
 
 def _beside(figure: Mapping[str, Any], value: str, null: str) -> str:

@@ -9,6 +9,7 @@ import click
 
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
+from maskreg.words import counted
 
 from .command import Command
 from .output import Output, human_bytes
@@ -63,5 +64,5 @@ def command(output: Output, file: str, ref: Ref | None) -> None:
             }
         )
     else:
-        output.note(f"{done.objects} objects, {human_bytes(done.bytes)}; the rest was here")
+        output.note(f"{counted(done.objects, 'object')}, {human_bytes(done.bytes)}; the rest was here")
         output.data(f"{entry.ref}@{entry.digest}")

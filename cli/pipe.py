@@ -11,6 +11,7 @@ from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
 from maskreg.errors import BadRefError, DataError, PipeError
 from maskreg.ref import Ref
+from maskreg.words import counted
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -114,7 +115,9 @@ def read(data: bytes) -> Record | Ref:
     values = [_object(line) for line in lines]
     _check_end(values)
     if len(values) != 2:
-        raise PipeError(f"the pipe holds {len(values) - 1} artifacts; apply takes exactly one", hint=_WRITE_ONE)
+        raise PipeError(
+            f"the pipe holds {counted(len(values) - 1, 'artifact')}; apply takes exactly one", hint=_WRITE_ONE
+        )
     return _record(values[0])
 
 
@@ -150,7 +153,9 @@ def _check_end(values: list[dict[str, Any]]) -> None:
         raise PipeError(f"the command before the pipe failed {why}; nothing was applied")
     count = last.get("count")
     if not isinstance(count, int) or isinstance(count, bool) or count != len(before):
-        raise PipeError(f"the end record counts {count!r} artifacts, the pipe holds {len(before)}", hint=_WRITE_ONE)
+        raise PipeError(
+            f"the end record counts {count!r}, and the pipe holds {counted(len(before), 'artifact')}", hint=_WRITE_ONE
+        )
 
 
 def _record(value: dict[str, Any]) -> Record:

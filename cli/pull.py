@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from maskreg.ref import Ref
+from maskreg.words import counted
 
 from .command import Command
 from .exits import failure
@@ -88,7 +89,7 @@ def _announce(output: Output, pulled: Pulled, remote: str, piped: bool, offline:
         line = record(resolved.ref, resolved.digest, manifest, path=str(pulled.path), remote=remote)
         output.record(line)
         return
-    fetched = f"{pulled.fetched_objects} objects, {human_bytes(pulled.fetched_bytes)} fetched"
+    fetched = f"{counted(pulled.fetched_objects, 'object')}, {human_bytes(pulled.fetched_bytes)} fetched"
     output.data(f"{resolved.ref}  {resolved.digest.short}  {manifest.kind}  {human_bytes(manifest.size)}")
     output.data(f"  {fetched}, {human_bytes(pulled.reused_bytes)} here already")
     output.data(f"  {pulled.path}")

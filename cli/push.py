@@ -8,6 +8,7 @@ import click
 
 from maskreg.errors import ConfigError
 from maskreg.ref import Ref
+from maskreg.words import counted
 
 from .command import Command
 from .output import Output, human_bytes
@@ -61,7 +62,7 @@ def command(output: Output, ref: Ref, remote_name: str | None, tag: str | None) 
         return
     output.data(f"{name}@{entry.digest}")
     output.note(
-        f"pushed to {there.name}: {pushed.sent_objects} objects, {human_bytes(pushed.sent_bytes)} sent, "
+        f"pushed to {there.name}: {counted(pushed.sent_objects, 'object')}, {human_bytes(pushed.sent_bytes)} sent, "
         f"{human_bytes(pushed.reused_bytes)} there already"
     )
 

@@ -12,7 +12,7 @@ import maskreg
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 
-from .command import Command
+from .command import Command, again
 from .output import Output
 from .targets import whole_file
 from .values import FILE, OUT, REF
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--plots", type=OUT, help="A folder for every plot as SVG and PNG, light and dark.")
 @click.option("--allow-different", is_flag=True, help="Compare masks of different rules or tensors on what they share.")
 @click.option("--download", is_flag=True, help="Fetch the source from the hub when it is not in the cache.")
+@click.option("--require-source", is_flag=True, help="Fail without the source, instead of leaving out what needs it.")
 @click.option("--force", is_flag=True, help="Replace a page that exists.")
 @click.pass_obj
 def command(
@@ -53,6 +54,7 @@ def command(
     plots: Path | None,
     allow_different: bool,
     download: bool,
+    require_source: bool,
     force: bool,
 ) -> None:
     """Write one self-contained page about a mask.
@@ -88,7 +90,8 @@ def command(
                 run,
                 source=source,
                 download=download,
-                again=f"maskreg report {ref}",
+                required=require_source,
+                again=again(),
                 note=lambda why: output.note(f"note: {why}; the page says nothing of rounding"),
             )
         found = replace(counted, geometry=geometry, trajectory=growth)

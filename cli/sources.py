@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -25,14 +24,14 @@ def apply_to_first(
     """Run ``run`` on the first checkpoint that turns out to be ``side``.
 
     Looked at in turn: paths that this machine has seen with that identity, the hub cache at the recorded
-    commit, and with ``download`` the hub. A path that no longer holds that checkpoint is skipped.
+    commit, and with ``download`` the hub. A path that is gone, or no longer holds that checkpoint, is skipped.
 
     Args:
         side: identity of the checkpoint that is wanted.
         catalog: index of the local registry; None when it is unusable.
         run: does the work; raises ``WrongCheckpointError`` before anything becomes visible.
         download: also fetch from the hub.
-        again: the command line to suggest, without its checkpoint.
+        again: the command line to suggest with a checkpoint added.
 
     Raises:
         NotFoundError: none of them is; says what was tried.
@@ -42,6 +41,9 @@ def apply_to_first(
     tried = []
     hint = f"{again} --download" if side.hub and not download else f"{again} --source PATH"
     for place, from_hub in _candidates(side, catalog, download):
+        if place != side.hub and (why := _out_of_reach(place)):
+            tried.append(why)
+            continue
         try:
             opened = open_checkpoint(place, download=from_hub)
         except MaskregError as error:
@@ -68,6 +70,7 @@ def run_with_source(
     *,
     source: str | None,
     download: bool,
+    required: bool,
     again: str,
     note: Callable[[str], None],
 ) -> ResultT:
@@ -79,11 +82,12 @@ def run_with_source(
         run: does the work, or the part of it that needs no checkpoint.
         source: the checkpoint that was named; None to look for one.
         download: also fetch from the hub; then it must be found.
-        again: the command line to suggest, without its checkpoint.
+        required: it must be found anyway.
+        again: the command line to suggest with a checkpoint added.
         note: told why there is none.
 
     Raises:
-        NotFoundError: it was to be fetched and is nowhere.
+        NotFoundError: it must be found and is nowhere.
     """
     if source is not None:
         from maskreg.checkpoint import open_checkpoint
@@ -93,7 +97,7 @@ def run_with_source(
     try:
         return apply_to_first(side, catalog, run, download=download, again=again)[0]
     except NotFoundError as error:
-        if download:
+        if download or required:
             raise
         note(error.message)
     return run(None)
@@ -102,9 +106,18 @@ def run_with_source(
 def _candidates(side: Side, catalog: Catalog | None, download: bool) -> Iterator[tuple[str, bool]]:
     if catalog is not None:
         with suppress(MaskregError):
-            # os.path, for Path.exists raises where a folder may not be entered.
-            yield from ((path, False) for path in catalog.seen_sources(side.root) if os.path.exists(path))  # noqa: PTH110
+            yield from ((path, False) for path in catalog.seen_sources(side.root))
     if side.hub:
         yield side.hub, False
         if download:
             yield side.hub, True
+
+
+def _out_of_reach(place: str) -> str:
+    try:
+        Path(place).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return f"gone: {place}"
+    except OSError as error:
+        return f"{place} ({error.strerror})"
+    return ""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from maskreg.ref import printable
+from maskreg.words import counted
 
 from .output import human_bytes
+from .table import natural
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
@@ -81,11 +82,7 @@ def history(entries: Sequence[RefEntry]) -> str:
 
 def layers_in_order(layers: Mapping[str, GroupT]) -> dict[str, GroupT]:
     """Layers as the model has them: 2 before 10, what belongs to no layer last."""
-
-    def place(label: str) -> tuple[object, ...]:
-        return (label == "", *((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", label) if p))
-
-    return {label: layers[label] for label in sorted(layers, key=place)}
+    return {label: layers[label] for label in sorted(layers, key=natural)}
 
 
 def _identity(ref: Ref | None, digest: Digest, manifest: Manifest, card: Card | None) -> list[str]:
@@ -115,14 +112,14 @@ def _numbers(manifest: Manifest) -> list[str]:
     verb = "chosen" if manifest.kind == "baseline" else "moved"
     rows = [
         _row("rule", f"{manifest.rule}, on bf16 codes"),
-        _row("density", f"{_ratio(totals.density)}   {totals.nnz:,} of {totals.numel:,} coordinates {verb}"),
+        _row("density", f"{_ratio(totals.density)}   {totals.nnz:,} of {counted(totals.numel, 'coordinate')} {verb}"),
     ]
     # What was derived from masks was compared with no target: it has neither energy nor other bits.
     derived = manifest.recipe is not None and manifest.kind in ("baseline", "mask")
     if derived:
         return [*rows, *_ffn(totals.ffn, totals, energy=False)]
     if totals.differing != totals.nnz:
-        rows.append(_row("differing", f"{totals.differing:,} coordinates have other bits"))
+        rows.append(_row("differing", f"{counted(totals.differing, 'coordinate')} with other bits"))
     return [
         *rows,
         _row("energy", f"{totals.energy:.6g}   sum of squared differences"),
@@ -160,7 +157,7 @@ def _side(label: str, side: Side) -> list[str]:
     dtypes = " + ".join(f"{name} {count:,}" if len(side.dtypes) > 1 else name for name, count in side.dtypes.items())
     lines = [
         _row(label, side.hub or side.root),
-        _row("", f"{side.params:,} params in {side.tensors:,} tensors, {dtypes}"),
+        _row("", f"{counted(side.params, 'param')} in {counted(side.tensors, 'tensor')}, {dtypes}"),
     ]
     if side.hub:
         lines.insert(1, _row("", side.root))
@@ -173,7 +170,7 @@ def _parts(manifest: Manifest, present: Sequence[str] | None) -> list[str]:
     lines = []
     for name, part in manifest.parts.items():
         absent = "" if present is None or name in present else ", not here"
-        lines.append(_row(name, f"{human_bytes(part.size)} in {part.objects:,} objects, {part.codec}{absent}"))
+        lines.append(_row(name, f"{human_bytes(part.size)} in {counted(part.objects, 'object')}, {part.codec}{absent}"))
     return [*lines, _row("size", human_bytes(manifest.size))]
 
 

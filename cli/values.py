@@ -24,14 +24,31 @@ class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer ver
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
         """Parse a reference."""
+        ref = self.parsed(value, param, ctx)
+        if ctx is not None:
+            ctx.ensure_object(Output).ref = str(ref)
+        return ref
+
+    def parsed(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
+        """Parse a reference that hints need not speak of."""
         if isinstance(value, Ref):
             return value
         try:
-            ref = Ref.parse(value)
+            return Ref.parse(value)
         except BadRefError as error:
             self.fail(f"{error}; {error.hint}", param, ctx)
-        if ctx is not None:
-            ctx.ensure_object(Output).ref = str(ref)
+
+
+class NameType(RefType):
+    """A reference for what is about to be made: ``[project/]name[:tag]``."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
+        """Parse a reference that has no digest."""
+        ref = self.parsed(value, param, ctx)
+        if ref.digest is not None:
+            self.fail("a new artifact has no digest yet; leave @sha256:... out", param, ctx)
         return ref
 
 
@@ -99,6 +116,7 @@ class OutType(click.Path):
 
 
 REF = RefType()
+NAME = NameType()
 RANGE = RangeType()
 DURATION = DurationType()
 PAIR = PairType()

@@ -8,6 +8,7 @@ import click
 
 from maskreg.errors import DataError
 from maskreg.ref import Ref
+from maskreg.words import counted
 
 from .command import Command
 from .output import Output, human_bytes
@@ -44,9 +45,9 @@ def command(output: Output, ref: Ref | None, everything: bool, remote: str | Non
     else:
         for damage in report.damaged:
             output.data(f"{damage.key}: {damage.what}  ({', '.join(damage.names) or 'no name'})")
-        counted = f"{report.objects} objects of {report.artifacts} artifacts, {human_bytes(report.bytes)}"
-        output.note(f"hashed {counted}")
+        objects, artifacts = counted(report.objects, "object"), counted(report.artifacts, "artifact")
+        output.note(f"hashed {objects} of {artifacts}, {human_bytes(report.bytes)}")
     if not report.ok:
         names = sorted({name for damage in report.damaged for name in damage.names})
         hint = f"maskreg pull {names[0]} fetches what is damaged" if names and not remote else ""
-        raise DataError(f"{len(report.damaged)} objects are damaged in {there.name}", hint=hint)
+        raise DataError(f"{counted(len(report.damaged), 'object')} damaged in {there.name}", hint=hint)

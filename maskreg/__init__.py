@@ -6,21 +6,46 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import open_checkpoint
+    from maskreg.flow.analyze import analyze
     from maskreg.flow.apply import apply
+    from maskreg.flow.baseline import make_baseline
+    from maskreg.flow.combine import combine
+    from maskreg.flow.contrast import contrast
     from maskreg.flow.extract import extract
     from maskreg.flow.live import apply_
-    from maskreg.flow.pull import pull
+    from maskreg.flow.pull import load, pull
+    from maskreg.mask.baseline import Recipe
 
     __version__: str
 
-__all__ = ["Artifact", "__version__", "apply", "apply_", "extract", "open_checkpoint", "pull"]
+__all__ = [
+    "Artifact",
+    "Recipe",
+    "__version__",
+    "analyze",
+    "apply",
+    "apply_",
+    "combine",
+    "contrast",
+    "extract",
+    "load",
+    "make_baseline",
+    "open_checkpoint",
+    "pull",
+]
 
 # Looked up when first asked for: the command line must start without torch, numpy, zarr and the list of packages.
 _HOMES = {
     "Artifact": "maskreg.artifact.reader",
+    "Recipe": "maskreg.mask.baseline",
+    "analyze": "maskreg.flow.analyze",
     "apply": "maskreg.flow.apply",
     "apply_": "maskreg.flow.live",
+    "combine": "maskreg.flow.combine",
+    "contrast": "maskreg.flow.contrast",
     "extract": "maskreg.flow.extract",
+    "load": "maskreg.flow.pull",
+    "make_baseline": "maskreg.flow.baseline",
     "open_checkpoint": "maskreg.checkpoint",
     "pull": "maskreg.flow.pull",
 }

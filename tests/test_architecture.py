@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     {"errors", "limits"},
-    {"disk", "document", "jit", "progress"},
+    {"disk", "document", "jit", "progress", "words"},
     {"digest"},
     {"ref", "settings", "checkpoint"},
     {"mask"},
@@ -47,9 +47,9 @@ HOMES = {
     "httpx": set[str](),
     "huggingface_hub": {"checkpoint"},
     "jinja2": {"report"},
-    "llvmlite": {"codec"},
+    "llvmlite": {"codec", "jit", "optim"},
     "matplotlib": {"report"},
-    "numba": {"codec", "jit"},
+    "numba": {"codec", "jit", "optim"},
     "numcodecs": {"artifact"},
     "psycopg": {"catalog"},
     "pydantic": {"artifact", "cli"},

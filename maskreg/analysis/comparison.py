@@ -14,9 +14,10 @@ from maskreg.analysis.verdict import Verdict, verdict
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two masks beside each other.
+    """Two masks beside each other, A and B.
 
     Attributes:
+        names: what A and B are called.
         digests: of A and B.
         rules: of A and B.
         whole: the figures of everything that was compared.
@@ -24,6 +25,7 @@ class Comparison:
         notes: what people should know about the figures, one sentence each.
     """
 
+    names: tuple[str, str]
     digests: tuple[str, str]
     rules: tuple[str, str]
     whole: Figures
@@ -35,7 +37,7 @@ class Comparison:
     @property
     def verdict(self) -> Verdict:
         """Whether the overlap is more than chance."""
-        return verdict(self.whole)
+        return verdict(self.whole, self.names)
 
     @property
     def scope(self) -> dict[str, int]:
@@ -46,6 +48,7 @@ class Comparison:
         """Plain values; undefined figures are null."""
         groups = {"roles": self.roles, "layers": self.layers, "tensors": self.tensors}
         return {
+            "names": list(self.names),
             "digests": list(self.digests),
             "rules": list(self.rules),
             "scope": self.scope,

@@ -77,8 +77,9 @@ DEFINITIONS = {
         "of one scale for each tensor, flips a coordinate when it exceeds half the distance to the next bf16 "
         "number: P = Q(up / s) + Q(down / s), by exponent and mantissa = 0. The scale s of each mask and "
         "tensor is fitted to its number of coordinates. Expected overlap: the sum over tensors and classes of "
-        "n P_A P_B. Undefined when the source is not stored in bf16, and for rules other than exact. A tensor "
-        "of which nothing or everything moved counts as it is. Needs the source."
+        "n P_A P_B. Undefined when the source is not stored in bf16, for rules other than exact, and when more "
+        "moved than are finite numbers. A tensor of which nothing or everything moved counts as it is. Needs the "
+        "source."
     ),
     "rounding-null-a": (
         "The rounding null with A alone redrawn: the sum over tensors and classes of P_A times the "
@@ -120,7 +121,8 @@ DEFINITIONS = {
     ),
     "consensus": (
         "How many coordinates are in exactly k of the masks, beside what independent masks of these densities "
-        "would show tensor by tensor (Poisson binomial, summed over tensors). The mean over masks of the 0/1 "
+        "would show tensor by tensor (Poisson binomial, summed over tensors), and the one "
+        "over the other. The mean over masks of the 0/1 "
         'values is the consensus ratio of "The Path Not Taken", arXiv 2511.08567.'
     ),
     "stripes": (
@@ -133,21 +135,52 @@ DEFINITIONS = {
         "The lift between two runs of one recipe that differ in their seed: the ceiling to read another "
         "overlap by. Recorded when the cards of both masks say the same family and method and another seed."
     ),
+    "groups": (
+        "Tensors taken together: by role (ffn, attention, embedding, lm_head, norm, router, other), by layer, or one "
+        "by one; all figures are those of these tensors alone. In tables of groups and of pairs the line under a "
+        "figure says what it is beside: tensor, random masks with as many coordinates of every tensor "
+        "(random-per-tensor); exponent, of every tensor and exponent (exponent-matched); rounding, the rounding null "
+        "of both masks. The odds ratio there is the Mantel-Haenszel one within tensors, or within exponents of each "
+        "tensor."
+    ),
+    "lineage": (
+        "A mask that was made from another, such as a baseline, shares with it what its making gave it: their overlap "
+        "says nothing of training. Told from the parents that artifacts record."
+    ),
+    "rule": "What counts as moved: exact, abs:TAU or rel:ETA, on bf16 codes. Masks of other rules are other things.",
     "rlvr-overlap": ("The recorded lift against the mask that the tag rlvr-reference of the same source pointed at."),
 }
 """Every figure by name."""
 
 ALIASES = {
-    "p": "density", "q": "density", "density-a": "density", "density-b": "density", "coverage-a": "coverage",
-    "coverage-b": "coverage", "nnz-a": "nnz", "nnz-b": "nnz", "nnz-both": "nnz", "in-both": "nnz",
-    "mh": "mantel-haenszel", "by-tensor": "mantel-haenszel", "by-exponent": "mantel-haenszel",
-    "by-tensor-and-exponent": "mantel-haenszel", "odds": "odds_ratio", "overlap": "lift",
-    "observed/expected": "ratio", "of-at-most": "lift_max", "uniform-random": "random-global",
+    "p": "density", "q": "density", "a": "density", "b": "density", "density-a": "density", "density-b": "density",
+    "coverage-a": "coverage", "coverage-b": "coverage", "nnz-a": "nnz", "nnz-b": "nnz", "nnz-both": "nnz",
+    "in-both": "nnz", "coordinates": "nnz", "mh": "mantel-haenszel", "by-tensor": "mantel-haenszel",
+    "by-exponent": "mantel-haenszel", "by-tensor-and-exponent": "mantel-haenszel", "odds": "odds_ratio",
+    "overlap": "lift", "observed/expected": "ratio", "of-at-most": "lift_max", "uniform-random": "random-global",
     "per-tensor": "random-per-tensor", "exponent": "exponent-matched", "exponent-matched-random": "exponent-matched",
     "rounding": "rounding-null", "rounding-alone-in-both": "rounding-null", "rounding-alone-in-a": "rounding-null-a",
-    "rounding-alone-in-b": "rounding-null-b", "ceiling": "seed-overlap",
+    "rounding-alone-in-b": "rounding-null-b", "beside": "expected", "nulls": "expected", "ceiling": "seed-overlap",
+    "pair": "verdict", "more": "verdict", "null": "verdict", "sentence": "verdict", "parents": "lineage",
+    "rules": "rule", "role": "groups", "layer": "groups", "tensor": "groups", "tensors": "groups", "scope": "groups",
+    "in-exactly": "consensus", "masks": "consensus", "mask": "consensus", "independent": "consensus",
+    "over-independent": "consensus", "rows": "stripes", "columns": "stripes", "full": "stripes", "empty": "stripes",
+    "full-rows": "stripes", "empty-rows": "stripes", "full-columns": "stripes", "empty-columns": "stripes",
+    "rows-var/binomial": "stripes", "columns-var/binomial": "stripes", "dispersion": "stripes", "variance": "stripes",
+    "binomial": "stripes",
 }  # fmt: skip
 """Other names that figures have in tables and documents; blanks and underscores are hyphens."""
+
+COLUMNS = {
+    "ratio-tensor": ("ratio", "random-per-tensor"),
+    "ratio-exponent": ("ratio", "exponent-matched"),
+    "ratio-rounding": ("ratio", "rounding-null"),
+    "headroom-tensor": ("headroom", "random-per-tensor"),
+    "headroom-exponent": ("headroom", "exponent-matched"),
+    "odds-ratio-tensor": ("mantel-haenszel", "groups"),
+    "odds-ratio-exponent": ("mantel-haenszel", "groups"),
+}
+"""Columns of tables with a line under their title: the figure, and what it is beside."""
 
 
 def explain(name: str) -> str:
@@ -157,6 +190,8 @@ def explain(name: str) -> str:
         UsageError: there is no such figure.
     """
     wanted = _plain(name)
+    if wanted in COLUMNS:
+        return "; ".join(explain(part) for part in COLUMNS[wanted])
     names = {**{_plain(figure): figure for figure in DEFINITIONS}, **ALIASES}
     if wanted not in names:
         near = difflib.get_close_matches(wanted, names, n=1)

@@ -78,14 +78,14 @@ class Figures:
         table: the counts.
         overlap: what they say alone.
         nulls: by null, the overlap beside it.
-        odds_ratios: by stratification, Mantel-Haenszel odds ratios; None where undefined or without the source.
+        mantel_haenszel: by stratification, Mantel-Haenszel odds ratios; None where undefined or without the source.
     """
 
     tensors: int
     table: Table
     overlap: Overlap
     nulls: Mapping[str, Beside]
-    odds_ratios: Mapping[str, float | None]
+    mantel_haenszel: Mapping[str, float | None]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; undefined figures are null."""
@@ -97,7 +97,7 @@ class Figures:
             "nnz_both": self.table.both,
             **dataclasses.asdict(self.overlap),
             "nulls": {name: dataclasses.asdict(found) for name, found in self.nulls.items()},
-            "odds_ratios": dict(self.odds_ratios),
+            "mantel_haenszel": dict(self.mantel_haenszel),
         }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 
 from maskreg.errors import UsageError
@@ -33,6 +34,11 @@ GLOSSARY = {
     "relative_norm": Definition(
         "||dW||_F / ||W0||_F; pooled: sqrt(sum ||dW||^2) / sqrt(sum ||W0||^2) over all tensors", _DSSU
     ),
+    "update_norm": Definition("||dW||_F over all tensors, of a checkpoint of a run against the source", "maskreg"),
+    "step_norm": Definition("the same norm of what changed since the checkpoint before", "maskreg"),
+    "density": Definition("share of coordinates that moved under the exact rule, on bf16 casts", _DSSU),
+    "step_density": Definition("the same share of what changed since the checkpoint before", "maskreg"),
+    "numel": Definition("coordinates of the compared tensors", "maskreg"),
     "stable_rank": Definition("||dW||_F^2 / sigma_1^2", _DSSU),
     "energy_top": Definition(
         "share of ||dW||_F^2 in the k largest singular directions; with pct, in that percent of all directions", _DSSU
@@ -87,18 +93,33 @@ GLOSSARY = {
         "maskreg",
     ),
     "chance": Definition("the figure's expectation for an update that knows nothing, not even of rounding", "maskreg"),
+    "pooled": Definition("one number over all compared tensors, not a mean of theirs", "maskreg"),
+    "value": Definition("the figure as it was measured, beside null and chance", "maskreg"),
+    "mean": Definition("over matrices, each counting alike; median and max likewise", "maskreg"),
     "weighted": Definition("mean over matrices weighted by their moved coordinates, which is the pooled share", _DSSU),
 }
 """Figures by the beginning of their name."""
 
 
+ALIASES = {
+    "figure": "value", "median": "mean", "max": "mean", "top": "energy_top", "angle": "angle_max",
+    "proj_lift": "projection_lift", "rel_norm": "relative_norm", "similarity": "similarity_to_final",
+}  # fmt: skip
+"""What else figures are called in tables; blanks and hyphens are underscores, dots at the end of a word nothing."""
+
+
 def explain(figure: str) -> Definition:
-    """The definition of a figure, by its full name or its beginning.
+    """The definition of a figure, by its full name, its beginning or its title in a table.
 
     Raises:
         UsageError: there is no such figure.
     """
-    return GLOSSARY[beginning(figure)]
+    plain = re.sub(r"\.?[ -]|[:_.]$", "_", figure.strip().lower()).rstrip("_")
+    for title, name in ALIASES.items():
+        if plain == title or plain.startswith(f"{title}_"):
+            plain = name + plain[len(title) :]
+            break
+    return GLOSSARY[beginning(plain)]
 
 
 def beginning(figure: str) -> str:
@@ -110,6 +131,6 @@ def beginning(figure: str) -> str:
     fitting = [name for name in GLOSSARY if figure == name or figure.startswith((f"{name}_", f"{name}@"))]
     if not fitting:
         near = difflib.get_close_matches(figure, GLOSSARY, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(GLOSSARY)}"
+        hint = f"maskreg analyze --explain {near[0]}" if near else f"there are {', '.join(GLOSSARY)}"
         raise UsageError(f"there is no figure {figure!r}", hint=hint)
     return max(fitting, key=len)

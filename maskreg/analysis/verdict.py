@@ -59,11 +59,10 @@ def verdict(figures: Figures, masks: tuple[str, str] = ("A", "B")) -> Verdict:
         figures: of everything that was compared.
         masks: what the two are called.
     """
-    table = figures.table
+    table, two = figures.table, " and ".join(masks)
     if not table.most or table.most == max(0, table.a + table.b - table.numel):
-        return Verdict(
-            None, "", "There is nothing to tell: masks of these sizes can share one number of coordinates only."
-        )
+        why = "masks of these sizes can share one number of coordinates only"
+        return Verdict(None, "", f"There is nothing to tell of {two}: {why}.")
     null = next(name for name in (MATCHED, PER_TENSOR, GLOBAL) if figures.nulls[name].expected is not None)
     found = figures.nulls[null]
     expected, sd = found.expected or 0.0, found.sd or 0.0
@@ -75,7 +74,8 @@ def verdict(figures: Figures, masks: tuple[str, str] = ("A", "B")) -> Verdict:
     answer = "Yes" if more else "No"
     than = "more than" if more else "not more than"
     sentence = (
-        f"{answer}: the overlap is {than} {asked}: {size} times what {name_of(null, masks)} expects{left} ({RULE})."
+        f"{answer}: the overlap of {two} is {than} {asked}: {size} times what {name_of(null, masks)} expects{left} "
+        f"({RULE})."
     )
     if asked == "chance":
         sentence += " Whether it is more than rounding cannot be said without the source."

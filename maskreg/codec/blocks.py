@@ -29,10 +29,10 @@ from maskreg.codec.steps import (
     extra_bits,
     find_far,
 )
-from maskreg.codec.vector import AVAILABLE
 from maskreg.codec.vector_decode import PERMUTATIONS, look_up_vectors, step_applier, vector_decoder
 from maskreg.codec.vector_encode import PACKINGS, vector_encoder
 from maskreg.jit import kernel
+from maskreg.jit.vector import AVAILABLE
 
 STATE_BYTES = 4 * LANES
 """What a sub-block begins with: the states of its lanes."""

@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from maskreg.codec.vector import BYTES, I8, I32, I64, INTS, WIDTH, WORDS, Writer, data_of, lanes_of, long
+from maskreg.jit.vector import BYTES, I8, I32, I64, INTS, WIDTH, WORDS, Writer, data_of, lanes_of, long
 
 _SIXTEEN, _MANY = ir.VectorType(I8, 16), ir.VectorType(I8, 32)
 

@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from maskreg.codec.vector import FLOATS, I8, I64, INTS, WIDTH, WORDS, Writer, data_of, lanes_of, long
+from maskreg.jit.vector import FLOATS, I8, I64, INTS, WIDTH, WORDS, Writer, data_of, lanes_of, long
 
 
 def _packings() -> npt.NDArray[np.int32]:

@@ -32,6 +32,8 @@ from maskreg.limits import LIMITS
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry import Registry
+from maskreg.settings import Settings
+from maskreg.words import counted
 
 WORK = "analysis"
 """Folder of a local registry that holds the finished tensors of analyses under way."""
@@ -143,9 +145,9 @@ def earlier(registry: Registry, name: Ref, of: Digest, recipe: Mapping[str, Any]
 def analyze(
     artifact: Artifact,
     source: Checkpoint,
-    target: Checkpoint | None,
-    root: str | Path,
-    ask: Question,
+    target: Checkpoint | None = None,
+    root: str | Path | None = None,
+    ask: Question | None = None,
     *,
     device: str = "cpu",
     progress: Progress = SILENT,
@@ -159,8 +161,8 @@ def analyze(
         artifact: whose update it is.
         source: the checkpoint that it was made from.
         target: the other side; made from source and delta when None. Masters of full precision are used as they are.
-        root: folder of the registry's file store.
-        ask: what is wanted.
+        root: folder of the registry's file store; the local registry of the settings when left out.
+        ask: what is wanted; everything when left out.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
         progress: told about bytes of the source.
 
@@ -170,9 +172,10 @@ def analyze(
         DataError: the artifact is damaged.
         ConfigError: there is no such device.
     """
+    root, ask = Settings.load().home if root is None else Path(root), ask or question()
     recipe = recipe_of(artifact, target, ask, device)
     sides = Sides(artifact, source, target, open_device(device))
-    work = _Work(Path(root), artifact.digest, recipe, str(target.path.absolute()) if target is not None else "")
+    work = _Work(root, artifact.digest, recipe, str(target.path.absolute()) if target is not None else "")
     progress.start("analyze", sum(source.tensors[row.name].nbytes for row in sides.rows))
     rows, resumed = list[TensorRow](), 0
     for number, row in enumerate(sides.rows):
@@ -185,7 +188,7 @@ def analyze(
         rows.append(found)
         progress.advance(source.tensors[row.name].nbytes)
     document = _document(artifact, rows, sides.left_out, recipe)
-    digest = write_analysis(Path(root), artifact, document, recipe)
+    digest = write_analysis(root, artifact, document, recipe)
     work.remove()
     return Analyzed(digest, document, resumed)
 
@@ -250,19 +253,19 @@ def _notes(rows: Sequence[TensorRow], left_out: Sequence[str], recipe: Mapping[s
     suspected = sum(row.merged for row in rows)
     if matrices and 2 * suspected >= matrices:
         yield (
-            f"merged LoRA suspected: in {suspected} of {matrices} matrices the spectrum has a step at least 1.6 high, "
-            "above which lies most of the energy"
+            f"merged LoRA suspected: in {suspected} of {counted(matrices, 'matrix')} the spectrum has a step at "
+            "least 1.6 high, above which lies most of the energy"
         )
     no_null = [row.name for row in rows if row.scale is None]
     if no_null:
         yield (
-            f"no rounding null for {len(no_null)} of {len(rows)} tensors, such as {no_null[0]}: nothing moved, or all, "
-            "or the source is not stored in bf16"
+            f"no rounding null for {len(no_null)} of {counted(len(rows), 'tensor')}, such as {no_null[0]}: nothing "
+            "moved, or all, or more than are finite numbers, or the source is not stored in bf16"
         )
     if not matrices:
         yield "there is no matrix among the compared tensors"
     if left_out:
-        yield f"{len(left_out)} tensors are not compared and left out, such as {left_out[0]}"
+        yield f"{counted(len(left_out), 'tensor', 'is')} not compared and left out, such as {left_out[0]}"
 
 
 def _has_masters(recipe: Mapping[str, Any]) -> bool:

@@ -25,6 +25,7 @@ from maskreg.flow.sweeping import Sweeper
 from maskreg.mask import packed_bytes
 from maskreg.mask.baseline import Recipe
 from maskreg.progress import SILENT, Progress
+from maskreg.settings import Settings
 
 BATCH_NUMEL = 1 << 28
 """Coordinates that are settled together: enough for all threads, few enough for the disk's cache."""
@@ -117,12 +118,13 @@ class Baseline:
             with closing(self._sweeper.chosen(batch, choices)) as results:
                 for run, packed in results:
                     yield Block(run.row, run.start, run.stop, packed)
+        self._chooser.end()
 
 
 def make_baseline(
     artifact: Artifact,
     recipe: Recipe,
-    root: Path,
+    root: str | Path | None = None,
     source: Checkpoint | None = None,
     *,
     progress: Progress = SILENT,
@@ -135,7 +137,8 @@ def make_baseline(
     Args:
         artifact: has the mask.
         recipe: which baseline.
-        root: folder of the registry's file store. The artifact has no name there yet.
+        root: folder of the registry's file store; the local registry of the settings when left out. The artifact
+            has no name there yet.
         source: the checkpoint that the artifact is applied to, for kinds that need its values.
         progress: told about bytes that are worked through.
         jobs: threads; by default what the machine has.
@@ -145,6 +148,7 @@ def make_baseline(
         DataError: the artifact is damaged, or ``source`` is another checkpoint.
         NoSpaceError: the disk would fill up.
     """
+    root = Settings.load().home if root is None else Path(root)
     baseline = Baseline(artifact, recipe, source, progress=progress, jobs=jobs)
     rows = artifact.tensors
     require_bytes(root, sum(packed_bytes(row.numel) + 2 * FINGERPRINT_BYTES * row.leaves for row in rows))

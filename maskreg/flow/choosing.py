@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,9 @@ from maskreg.mask.baseline import (
 from maskreg.mask.draw import Draw, Quota, Seen, Tally
 from maskreg.mask.principal import default_rank, matrices_of, principal
 from maskreg.mask.ranking import MAGNITUDES, Smallest, count_magnitudes, places_of, smallest
-from maskreg.mask.rounding import CLASSES, classes_of
+from maskreg.mask.rounding import CLASSES, classes_of, off_grid
 from maskreg.mask.scan import count
+from maskreg.words import counted, listed
 
 Counts = npt.NDArray[np.int64]
 Choices = dict[str, Choice]
@@ -58,7 +60,8 @@ class Chooser:
         self._recipe = recipe
         self._sweeper = sweeper
         self._settled: Choices = {}
-        self._as_they_are: list[Tensor] = []
+        self._as_they_are: dict[str, list[str]] = {}
+        self._drawn = False
         self._seed = short_key(f"{recipe.seed} {recipe.kind.name} {artifact.digest}")
         name = recipe.kind.name
         self._make: Callable[[Sequence[Tensor]], Choices] = {
@@ -76,11 +79,10 @@ class Chooser:
     @property
     def notes(self) -> tuple[str, ...]:
         """What people should know of the choices made so far, one sentence each."""
-        left = self._as_they_are
-        if not left:
-            return ()
-        why = "of density 0 or 1, or not on the bf16 grid,"
-        return (f"{len(left)} tensors {why} are taken as they are: {_listed(left)}",)
+        return tuple(
+            f"{counted(len(names), 'tensor', 'is')} taken as in the mask, for {why}: {listed(names)}"
+            for why, names in self._as_they_are.items()
+        )
 
     def begin(self, rows: Iterable[Tensor]) -> None:
         """Settle what concerns all tensors together.
@@ -98,21 +100,29 @@ class Chooser:
         """The choices for some tensors, by name; each of them has coordinates."""
         return self._settled if self._recipe.kind.whole else self._make(rows)
 
+    def end(self) -> None:
+        """Make sure that something was chosen, now that all tensors were.
+
+        Raises:
+            UsageError: every tensor was taken as it is in the mask.
+        """
+        if self._as_they_are and not self._drawn:
+            self._refuse(self._as_they_are)
+
     def _check_grid(self) -> None:
-        totals = self._artifact.manifest.totals
-        if totals.nnz in (0, totals.numel):
-            what = "nothing" if totals.nnz == 0 else "everything"
-            raise UsageError(
-                f"{what} moved, which tells no size of the noise: there is no rounding null of this mask",
-                hint="compare it with a mask of a density between 0 and 1",
-            )
-        masked = [row for row in self._artifact.tensors if row.numel]
-        if not any(row.source_dtype == "BF16" for row in masked):
-            raise UsageError(
-                f"the source is stored in {masked[0].source_dtype}: its run did not start on the bf16 grid, so how "
-                "far a code is from flipping does not follow from the code, and there is no rounding null of this mask",
-                hint="extract from the bf16 checkpoint that training started from; or use exponent-matched",
-            )
+        reasons: dict[str, list[str]] = {}
+        for row in self._artifact.tensors:
+            if row.numel:
+                reasons.setdefault(_why_as_it_is(row), []).append(row.name)
+        if "" not in reasons:
+            self._refuse(reasons or {"there are no coordinates": []})
+
+    def _refuse(self, reasons: Mapping[str, Sequence[str]]) -> NoReturn:
+        told = "; ".join(f"{why}: {listed(names)}" if len(reasons) > 1 else why for why, names in reasons.items())
+        raise UsageError(
+            f"there is no rounding null of this mask, for {told}",
+            hint="extract from the bf16 checkpoint that training started from; or use exponent-matched",
+        )
 
     # Drawn ones
 
@@ -122,13 +132,18 @@ class Chooser:
         quotas: dict[str, Quota] = {}
         choices: Choices = {}
         for row, (members, moved) in self._counted(rows):
-            quota = quota_of_tensor(self._recipe, members, moved)
-            if quota is None or (self._recipe.kind.name == "rounding-null" and row.source_dtype != "BF16"):
+            quota = self._quota(row, members, moved)
+            if isinstance(quota, str):
                 choices[row.name] = same
-                self._as_they_are.append(row)
+                self._as_they_are.setdefault(quota, []).append(row.name)
             else:
                 quotas[row.name] = quota
+                self._drawn = True
         return {**choices, **self._draw([row for row in rows if row.name in quotas], quotas)}
+
+    def _quota(self, row: Tensor, members: Counts, moved: Counts) -> Quota | str:
+        why = _why_as_it_is(row) if self._recipe.kind.name == "rounding-null" else ""
+        return why or quota_of_tensor(self._recipe, members, moved)
 
     def _counted(self, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, tuple[Counts, Counts]]]:
         def work(run: Run) -> tuple[Counts, Counts]:
@@ -261,6 +276,10 @@ def _share(alpha: float, numel: int) -> int:
     return min(numel, int(np.ceil(alpha * numel)))
 
 
-def _listed(rows: Sequence[Tensor], at_most: int = 10) -> str:
-    rest = f"; and {len(rows) - at_most} more" if len(rows) > at_most else ""
-    return ", ".join(row.name for row in rows[:at_most]) + rest
+def _why_as_it_is(row: Tensor) -> str:
+    """Why there is no rounding null of a tensor, as far as its row tells."""
+    if row.nnz == 0:
+        return "nothing moved"
+    if row.nnz == row.numel:
+        return "everything moved"
+    return off_grid(row.source_dtype) if row.source_dtype != "BF16" else ""

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint import layer_of, role_of
@@ -20,24 +19,17 @@ from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.pairing import blocks_of
 from maskreg.flow.pipeline import ordered, worker_count
+from maskreg.flow.scope import Group, groups_of
 from maskreg.flow.space import require_bytes
 from maskreg.mask import packed_bytes
 from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
 from maskreg.progress import SILENT, Progress
-
-NAMED_AT_MOST = 3
-"""Tensors that a message lists by name."""
-
-
-class _Group(NamedTuple):
-    """One tensor of the result: names that are one tensor in every operand, and its row in each."""
-
-    names: tuple[str, ...]
-    rows: tuple[Tensor, ...]
+from maskreg.settings import Settings
+from maskreg.words import counted, listed
 
 
 class _Block(NamedTuple):
-    group: _Group
+    group: Group
     start: int
     stop: int
     bits: Sequence[npt.NDArray[np.uint8]]
@@ -45,7 +37,7 @@ class _Block(NamedTuple):
 
 def combine(
     masks: Sequence[Artifact],
-    root: Path,
+    root: str | Path | None = None,
     *,
     how: str = "",
     k: int = 0,
@@ -61,7 +53,7 @@ def combine(
 
     Args:
         masks: opened artifacts whose mask part is here.
-        root: folder of the registry's file store.
+        root: folder of the registry's file store; the local registry of the settings when left out.
         how: one of :data:`maskreg.mask.algebra.OPERATIONS`; or empty, and ``k`` is given.
         k: how many of the masks a coordinate must be in.
         allow_different: combine masks of different rules; the recipe then lists them, and the result has the first's.
@@ -74,11 +66,12 @@ def combine(
         PartAbsentError: a mask is not here.
         NoSpaceError: the disk would fill up.
     """
+    root = Settings.load().home if root is None else Path(root)
     operation = partial(at_least, k) if k else OPERATIONS[_checked(how, len(masks))]
     if k and (how or not 1 <= k <= len(masks)):
-        raise UsageError(f"at least {k} of {len(masks)} masks: nothing to count", hint=f"choose 1 to {len(masks)}")
+        raise UsageError(f"at least {k} of {len(masks)}: nothing to count", hint=f"choose 1 to {len(masks)}")
     _refuse_different(masks, allow_different)
-    groups = _groups(masks)
+    groups = groups_of(masks)
     size = sum(packed_bytes(group.rows[0].numel) for group in groups)
     leaves = sum(group.rows[0].leaves for group in groups) * 2 * FINGERPRINT_BYTES
     require_bytes(root, size + leaves)
@@ -138,7 +131,7 @@ def _refuse_different(masks: Sequence[Artifact], allow_different: bool) -> None:
         if alone:
             raise PairMismatchError(
                 f"{first.digest.short} and {other.digest.short} are masks of different tensors: only one has "
-                f"{_listed(alone)}",
+                f"{listed(alone)}",
                 alone,
                 hint="extract both from checkpoints with the same tensors",
             )
@@ -154,35 +147,17 @@ def _difference(one: Artifact, other: Artifact) -> str:
     sides = [{n: t for n, t in m.by_name.items() if t.source_shape is not None} for m in (one, other)]
     alone = tuple(sorted(sides[0].keys() ^ sides[1].keys()))
     if alone:
-        return f"only one has {_listed(alone)}"
+        return f"only one has {listed(alone)}"
     for name, row in sides[0].items():
         there = sides[1][name]
         if (row.source_dtype, row.source_shape) != (there.source_dtype, there.source_shape):
             forms = [f"{t.source_dtype} {list(t.source_shape or ())}" for t in (row, there)]
             return f"{name} is {forms[0]} in one and {forms[1]} in the other"
     differing = tuple(n for n, t in sides[0].items() if t.source_fingerprint != sides[1][n].source_fingerprint)
-    return f"{len(differing)} tensors have other values, {_listed(differing)}"
+    return f"{counted(len(differing), 'tensor', 'has')} other values, {listed(differing)}"
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    rest = len(names) - NAMED_AT_MOST
-    return ", ".join(names[:NAMED_AT_MOST]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _groups(masks: Sequence[Artifact]) -> list[_Group]:
-    """Tensors of the source in the order of the first operand; names stay together that are one tensor everywhere."""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for row in masks[0].tensors:
-        if row.source_shape is not None:
-            for name in (row.name, *row.aliases):
-                found.setdefault(tuple(m.by_name[name].name for m in masks), []).append(name)
-    return [
-        _Group(tuple(names), tuple(m.by_name[name] for m, name in zip(masks, key, strict=True)))
-        for key, names in found.items()
-    ]
-
-
-def _blocks(masks: Sequence[Artifact], groups: Sequence[_Group]) -> Iterator[_Block]:
+def _blocks(masks: Sequence[Artifact], groups: Sequence[Group]) -> Iterator[_Block]:
     for group in groups:
         # A tensor without compared coordinates has one empty block, which carries its leaves.
         for start, stop in list(blocks_of(group.rows[0].numel)) or [(0, 0)]:

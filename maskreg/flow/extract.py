@@ -24,6 +24,7 @@ from maskreg.flow.small_files import differing_files
 from maskreg.flow.space import require_space
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
+from maskreg.words import counted
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, changed: bool) -
     notes += [f"{row.name} is tied: {', '.join(row.aliases)} stored once with it" for row in rows if row.aliases]
     kept = [row.name for row in rows if row.whole_bytes and row.numel]
     if kept:
-        notes.append(f"{len(kept)} tensors wider than 16 bits are stored whole, such as {kept[0]}")
+        notes.append(f"{counted(len(kept), 'tensor', 'is')} wider than 16 bits and stored whole, such as {kept[0]}")
     return tuple(notes)
 
 

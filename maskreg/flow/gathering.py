@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from maskreg.analysis.chance import Floats, flips
@@ -14,19 +14,22 @@ from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.compare import parse_rule
 from maskreg.errors import CorruptError
+from maskreg.mask.rounding import off_grid
 
 
 class Gathered:
     """Adds tensors up, for every pair of masks."""
 
-    def __init__(self, artifacts: Sequence[Artifact], *, by_class: bool) -> None:
+    def __init__(self, artifacts: Sequence[Artifact], names: Sequence[str], *, by_class: bool) -> None:
         """Begin with nothing.
 
         Args:
             artifacts: the masks.
+            names: what they are called.
             by_class: the counts are by class of the source's codes.
         """
         self._artifacts = artifacts
+        self._names = names
         self._by_class = by_class
         self._pairs = [_Sums() for _ in combinations(artifacts, 2)]
         self._unfit = [_why_no_flips(artifact) for artifact in artifacts]
@@ -55,26 +58,30 @@ class Gathered:
 
     def comparisons(self, notes: Sequence[str]) -> tuple[Comparison, ...]:
         """The figures of every pair."""
-        both = zip(combinations(self._artifacts, 2), self._pairs, strict=True)
-        return tuple(self._comparison(one, other, sums, notes) for (one, other), sums in both)
+        pairs = zip(combinations(self._artifacts, 2), combinations(self._names, 2), self._pairs, strict=True)
+        return tuple(self._comparison(masks, names, sums, notes) for masks, names, sums in pairs)
 
-    def _comparison(self, one: Artifact, other: Artifact, sums: _Sums, notes: Sequence[str]) -> Comparison:
+    def _comparison(
+        self, masks: tuple[Artifact, Artifact], names: tuple[str, str], sums: _Sums, notes: Sequence[str]
+    ) -> Comparison:
+        one, other = masks
         whole = figures_of(sums.whole)
         return Comparison(
+            names,
             (one.digest, other.digest),
             (one.manifest.rule, other.manifest.rule),
             whole,
             {name: figures_of(evidence) for name, evidence in sums.roles.items()},
             {name: figures_of(evidence) for name, evidence in sums.layers.items()},
             sums.tensors,
-            (*notes, *(_missing(whole) if self._by_class else ())),
+            (*notes, *_relation(masks, names, whole.table), *(_missing(whole) if self._by_class else ())),
         )
 
     def _flips(self, number: int, row: Tensor, cells: Cells) -> Floats | str:
         if self._unfit[number]:
             return self._unfit[number]
         if row.source_dtype != "BF16":
-            return f"the source holds tensors in {row.source_dtype}, such as {row.name}: no bf16 code of it flips"
+            return f"{row.name}: {off_grid(row.source_dtype)}"
         try:
             return flips(cells.sum(1), row.nnz)
         except ValueError as error:
@@ -99,6 +106,21 @@ class _Sums:
 def _why_no_flips(artifact: Artifact) -> str:
     rule = artifact.manifest.rule
     return "" if parse_rule(rule).keeps_target else f"rule {rule} hides flips, the more the smaller the weight"
+
+
+def _relation(masks: tuple[Artifact, Artifact], names: tuple[str, str], table: Table) -> Iterator[str]:
+    """What makes two masks alike before any weight moves: they are one, or one was made from the other."""
+    one, other = masks
+    if one.digest == other.digest:
+        yield f"{names[0]} and {names[1]} are the same artifact"
+        return
+    if table.a == table.b == table.both:
+        yield f"{names[0]} and {names[1]} hold the same coordinates"
+    for child, parent in ((0, 1), (1, 0)):
+        manifest = masks[child].manifest
+        if masks[parent].digest in manifest.parents:
+            how = f" ({manifest.recipe['kind']})" if manifest.recipe else ""
+            yield f"{names[child]} was made from {names[parent]}{how}"
 
 
 def _check(row: Tensor, counted: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint, TensorInfo
 from maskreg.codec import BLOCK_NUMEL
 from maskreg.errors import PairMismatchError
+from maskreg.words import counted, listed
 
 HALF = frozenset({"BF16", "F16"})
 WIDE = frozenset({"F32", "F64"})
@@ -108,14 +109,14 @@ def pair_up(
             mismatches.append(_Mismatch(name, why))
     if mismatches and not allow_mismatch:
         raise PairMismatchError(
-            f"{len(mismatches)} tensors do not pair up: {_listed(mismatches)}",
+            _do_not_pair_up(mismatches),
             tuple(m.name for m in mismatches),
             hint="add --allow-mismatch to store them whole",
         )
     notes = []
     if mismatches:
-        verb = "listed" if mask_only else "stored whole or listed"
-        notes.append(f"{len(mismatches)} tensors do not pair up and are {verb}: {_listed(mismatches)}")
+        kept = "listed" if mask_only else "stored whole or listed"
+        notes.append(f"{_do_not_pair_up(mismatches)} ({kept})")
     cast = sorted({p.target.dtype for p in pairs if p.how is How.CAST and p.target is not None})
     if cast:
         notes.append(f"target: bf16 cast of an {' and '.join(cast)} checkpoint")
@@ -172,10 +173,10 @@ def _refuse_wide_source(source: Checkpoint) -> None:
         )
 
 
-def _listed(mismatches: list[_Mismatch]) -> str:
-    text = "; ".join(f"{m.name} ({m.why})" for m in mismatches[:NAMED_AT_MOST])
-    rest = len(mismatches) - NAMED_AT_MOST
-    return f"{text}; and {rest} more" if rest > 0 else text
+def _do_not_pair_up(mismatches: Sequence[_Mismatch]) -> str:
+    number = len(mismatches)
+    each = [f"{m.name} ({m.why})" for m in mismatches]
+    return f"{counted(number, 'tensor', 'does')} not pair up: {listed(each, NAMED_AT_MOST, mark='; ')}"
 
 
 def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Iterator[Pair]:

@@ -1,8 +1,9 @@
-"""Pulling from Python: a name in, an artifact in the local registry out."""
+"""From Python: a name in, an artifact of the local registry out."""
 
 from __future__ import annotations
 
 from maskreg.artifact.reader import Artifact
+from maskreg.digest import Digest
 from maskreg.errors import UnavailableError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
@@ -10,6 +11,22 @@ from maskreg.registry import Registry
 from maskreg.registry.transfer import DEFAULT_PARTS
 from maskreg.registry.transfer import pull as transfer
 from maskreg.settings import Settings
+
+
+def load(ref: str | Digest) -> Artifact:
+    """Open an artifact of the local registry, wherever the settings say that is.
+
+    Args:
+        ref: ``[project/]name[:tag][@sha256:...]``, or the digest of what was just made.
+
+    Raises:
+        BadRefError: ``ref`` does not follow the grammar.
+        NotFoundError: there is no such artifact here.
+        DataError: it is damaged.
+    """
+    with Registry.local(Settings.load()) as here:
+        digest = ref if isinstance(ref, Digest) else here.resolve(Ref.parse(ref)).digest
+        return here.artifact(digest)
 
 
 def pull(

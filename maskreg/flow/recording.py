@@ -126,6 +126,6 @@ def _detail(pair: Comparison, one: Resolved, other: Resolved, manifest: Manifest
         "lift_max": figures["lift_max"],
         "phi": figures["phi"],
         "nulls": {name: found["ratio"] for name, found in figures["nulls"].items()},
-        "odds_ratios": {"none": figures["odds_ratio"], **figures["odds_ratios"]},
+        "mantel_haenszel": {"none": figures["odds_ratio"], **figures["mantel_haenszel"]},
         "notes": list(pair.notes),
     }

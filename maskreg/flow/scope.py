@@ -1,18 +1,29 @@
-"""Which tensors several masks can be compared on, and what keeps them from being compared at all."""
+"""Which tensors of several masks belong together, and what keeps the masks from being compared at all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import PairMismatchError
-
-NAMED_AT_MOST = 5
-"""Tensors that a message lists by name."""
+from maskreg.words import counted, listed
 
 _HINT = "add --allow-different to compare what they share"
+
+
+class Group(NamedTuple):
+    """A tensor of several masks.
+
+    Attributes:
+        names: what it is called, in the order of the first mask; tied weights have several names.
+        rows: its row in each artifact.
+    """
+
+    names: tuple[str, ...]
+    rows: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -35,59 +46,72 @@ class Scope:
         return sum(row[0].numel for row in self.rows)
 
 
+def groups_of(artifacts: Sequence[Artifact]) -> tuple[Group, ...]:
+    """Pair the tensors of several masks by their names, in the order of the first mask.
+
+    Names stay together that are one tensor in every mask; a tensor that is tied in some masks only is in two groups.
+    Names that a mask lacks are left out, and so is what the source has not.
+
+    Args:
+        artifacts: the masks.
+    """
+    found: dict[tuple[str, ...], list[str]] = {}
+    for row in artifacts[0].tensors:
+        for name in (row.name, *row.aliases) if row.source_shape is not None else ():
+            if all(name in artifact.by_name for artifact in artifacts):
+                found.setdefault(tuple(artifact.by_name[name].name for artifact in artifacts), []).append(name)
+    return tuple(
+        Group(tuple(names), tuple(a.by_name[name] for a, name in zip(artifacts, key, strict=True)))
+        for key, names in found.items()
+    )
+
+
 def scope_of(artifacts: Sequence[Artifact], *, allow_different: bool = False) -> Scope:
-    """Pair the tensors of several masks by name; an alias of a tied weight will do.
+    """Which tensors several masks can be compared on, each of them once.
 
     Args:
         artifacts: the masks.
         allow_different: restrict the comparison to what they share, and say so, instead of refusing.
 
     Raises:
-        PairMismatchError: their rules, tensors (names or shapes) or sources differ; or they share no tensor.
+        PairMismatchError: their rules, tensors (names or shapes) or sources differ; or they share no coordinates.
     """
     notes: list[str] = []
     rules = {artifact.manifest.rule for artifact in artifacts}
     if len(rules) > 1:
         notes.append(f"the masks follow different rules: {', '.join(sorted(rules))}")
-    shared, left_out = _paired(artifacts)
+    groups = groups_of(artifacts)
+    shared = tuple(_comparable(groups))
+    left_out = _left_out(artifacts, shared)
     if left_out:
-        notes.append(f"{len(left_out)} tensors are not alike in all masks: {_listed(left_out)}")
+        notes.append(f"{counted(len(left_out), 'tensor', 'is')} not alike in all masks: {listed(left_out)}")
     others = [rows[0].name for rows in shared if len({row.source_fingerprint for row in rows}) > 1]
     if others:
-        notes.append(f"the masks are of different sources: {_listed(others)} differ")
+        notes.append(f"the masks are of different sources: other values in {listed(others)}")
     if notes and not allow_different:
         raise PairMismatchError("; ".join(notes), tuple(left_out or others), hint=_HINT)
     if not shared:
-        raise PairMismatchError("the masks have no tensor in common")
-    return Scope(tuple(shared), tuple(notes), not others)
+        raise PairMismatchError(
+            "the tensors that the masks have in common hold no coordinates"
+            if groups and not left_out
+            else "the masks have no tensor in common"
+        )
+    return Scope(shared, tuple(notes), not others)
 
 
-def _paired(artifacts: Sequence[Artifact]) -> tuple[list[tuple[Tensor, ...]], list[str]]:
-    shared: list[tuple[Tensor, ...]] = []
-    left_out: dict[str, None] = {}
-    taken: list[set[str]] = [set() for _ in artifacts]
-    for row in artifacts[0].tensors:
-        if not row.numel:
-            continue
-        found = [_same(artifact, row) for artifact in artifacts]
-        rows = tuple(other for other in found if other is not None)
-        twice = any(other.name in names for other, names in zip(found, taken, strict=True) if other is not None)
-        if len(rows) < len(found) or twice or len({other.source_shape for other in rows}) > 1:
-            left_out[row.name] = None
-            continue
-        shared.append(rows)
-        for other, names in zip(rows, taken, strict=True):
-            names.add(other.name)
-    for artifact, names in zip(artifacts, taken, strict=True):
-        left_out |= dict.fromkeys(row.name for row in artifact.tensors if row.numel and row.name not in names)
-    return shared, list(left_out)
+def _comparable(groups: Sequence[Group]) -> Iterator[tuple[Tensor, ...]]:
+    taken: set[tuple[int, str]] = set()
+    for _, rows in groups:
+        places = set(enumerate(row.name for row in rows))
+        alike = all(row.numel for row in rows) and len({row.source_shape for row in rows}) == 1
+        if alike and not places & taken:
+            taken |= places
+            yield rows
 
 
-def _same(artifact: Artifact, row: Tensor) -> Tensor | None:
-    found = next((artifact.by_name[name] for name in (row.name, *row.aliases) if name in artifact.by_name), None)
-    return found if found is not None and found.numel else None
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED_AT_MOST} more" if len(names) > NAMED_AT_MOST else ""
-    return ", ".join(names[:NAMED_AT_MOST]) + more
+def _left_out(artifacts: Sequence[Artifact], shared: Sequence[tuple[Tensor, ...]]) -> list[str]:
+    names: dict[str, None] = {}
+    for place, artifact in enumerate(artifacts):
+        here = {rows[place].name for rows in shared}
+        names |= dict.fromkeys(row.name for row in artifact.tensors if row.numel and row.name not in here)
+    return list(names)

@@ -19,7 +19,8 @@ from maskreg.errors import UsageError
 from maskreg.mask.draw import Draw, Quota
 from maskreg.mask.packed import flip, unpack
 from maskreg.mask.ranking import Smallest
-from maskreg.mask.rounding import CLASSES, classes_of, fit_scale, flip_chances
+from maskreg.mask.rounding import classes_of, fit_scale, flip_chances, why_no_scale
+from maskreg.words import counted
 
 DEFAULT_ALPHA = 0.5
 """Share of each matrix that the safe mask takes as principal and as small ("The Path Not Taken", arXiv 2511.08567)."""
@@ -168,19 +169,27 @@ class Recipe:
         if "alpha" in found.options and alpha is None:
             alpha = DEFAULT_ALPHA
         seed = (seed or 0) if found.seeded else None
-        if seed is not None and not 0 <= seed <= MAX_SEED:
-            raise UsageError(f"seed {seed} is not a number of 64 bits", hint="a number from 0 to 2^64 - 1")
-        for name, share in (("density", density), ("alpha", alpha)):
-            if share is not None and not 0 <= share <= 1:
-                raise UsageError(f"{name} {share} is no share of a whole", hint="a number from 0 to 1")
-        if rank is not None and rank < 1:
-            raise UsageError(f"rank {rank} leaves nothing", hint="a rank of at least 1")
+        _check_numbers(seed, density, rank, alpha)
         return cls(found, seed, density, rank, alpha)
 
     def to_json(self) -> dict[str, Any]:
         """What a manifest says of it; parameters that do not apply are left out."""
         fields = {"seed": self.seed, "density": self.density, "rank": self.rank, "alpha": self.alpha}
         return {"kind": self.kind.name, **{name: value for name, value in fields.items() if value is not None}}
+
+
+def _check_numbers(seed: int | None, density: float | None, rank: int | None, alpha: float | None) -> None:
+    if seed is not None and not 0 <= seed <= MAX_SEED:
+        raise UsageError(f"seed {seed} is not a number of 64 bits", hint="a number from 0 to 2^64 - 1")
+    for name, share in (("density", density), ("alpha", alpha)):
+        if share is not None and not 0 <= share <= 1:
+            raise UsageError(f"{name} {share} is no share of a whole", hint="a number from 0 to 1")
+    if density == 0:
+        raise UsageError("a subset of density 0 is empty", hint="a density above 0")
+    if alpha in (0, 1):
+        raise UsageError(f"at alpha {alpha:g} every coordinate is safe", hint="an alpha above 0 and below 1")
+    if rank is not None and rank < 1:
+        raise UsageError(f"rank {rank} leaves nothing", hint="a rank of at least 1")
 
 
 class Choice(Protocol):
@@ -274,16 +283,24 @@ def quota_of_model(recipe: Recipe, numel: int, nnz: int) -> Quota:
     if recipe.kind.by is By.NOTHING:
         return Quota.of_all(np.array([numel]), np.ones(1), nnz)
     wanted = round((recipe.density or 0.0) * numel)
-    if wanted > nnz:
+    if not nnz:
+        raise UsageError("the mask is empty: there is no subset of it")
+    if not 0 < wanted <= nnz:
         raise UsageError(
-            f"a subset of density {recipe.density} has {wanted:,} coordinates, and the mask {nnz:,}",
-            hint=f"--density up to {math.floor(nnz / numel * 1e6) / 1e6}",
+            f"a subset of density {recipe.density} has {counted(wanted, 'coordinate')}, and the mask {nnz:,}",
+            hint=f"--density up to {_cut(nnz / numel)}",
         )
     return Quota.by_class(np.array([numel - nnz, nnz]), np.array([0, wanted]))
 
 
-def quota_of_tensor(recipe: Recipe, members: Counts, moved: Counts) -> Quota | None:
-    """What a kind with a number for each tensor wants of one; None where rounding alone cannot give the mask.
+def _cut(share: float) -> float:
+    """A share with six significant digits, and no larger."""
+    places = 5 - math.floor(math.log10(share))
+    return float(f"{math.floor(share * 10**places) / 10**places:.6g}")
+
+
+def quota_of_tensor(recipe: Recipe, members: Counts, moved: Counts) -> Quota | str:
+    """What a kind with a number for each tensor wants of one; or why rounding alone cannot give the mask.
 
     Args:
         recipe: of such a kind.
@@ -293,6 +310,6 @@ def quota_of_tensor(recipe: Recipe, members: Counts, moved: Counts) -> Quota | N
     if recipe.kind.name != "rounding-null":
         return Quota.by_class(members, moved)
     nnz = int(moved.sum())
-    if not 0 < nnz < members.sum() or nnz > members[: CLASSES - 2].sum():
-        return None
+    if why := why_no_scale(members, nnz):
+        return why
     return Quota.of_all(members, flip_chances(fit_scale(members, nnz)), nnz)

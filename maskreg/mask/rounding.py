@@ -59,15 +59,13 @@ def fit_scale(members: npt.NDArray[np.int64], nnz: int) -> int:
         nnz: how many flip.
 
     Raises:
-        ValueError: no scale makes so many flip, or ``nnz`` is none or all of them, which says nothing of a scale.
+        ValueError: there is none, see :func:`why_no_scale`.
     """
-    if not 0 < nnz < members.sum():
-        raise ValueError(f"{nnz} of {members.sum()} coordinates tell no scale")
+    if why := why_no_scale(members, nnz):
+        raise ValueError(why)
     # Noise from far below the smallest distance to far above the largest.
     low, high = -160 * FINENESS, 160 * FINENESS
     wanted = int(nnz) * _WORDS
-    if _expected(members, high) < wanted:
-        raise ValueError(f"no noise makes {nnz} of {members.sum()} coordinates flip")
     while high - low > 1:
         middle = (low + high) // 2
         if _expected(members, middle) >= wanted:
@@ -75,6 +73,31 @@ def fit_scale(members: npt.NDArray[np.int64], nnz: int) -> int:
         else:
             low = middle
     return high
+
+
+def why_no_scale(members: npt.NDArray[np.int64], nnz: int) -> str:
+    """Why no noise explains a mask of one tensor; empty where one does.
+
+    Args:
+        members: int64 ``[512]``, coordinates by class.
+        nnz: how many flip.
+    """
+    finite = int(members[: 2 * _LAST + 2].sum())
+    if nnz == 0:
+        return "nothing moved"
+    if nnz == members.sum():
+        return "everything moved"
+    if nnz > finite:
+        return f"{nnz:,} moved, and noise moves finite numbers only, of which there are {finite:,}"
+    return ""
+
+
+def off_grid(dtype: str) -> str:
+    """Why there is no rounding null of a source that is stored in another dtype than bf16."""
+    return (
+        f"the source is stored in {dtype}: its run did not start on the bf16 grid, so how far a code is from flipping "
+        "does not follow from the code"
+    )
 
 
 def _expected(members: npt.NDArray[np.int64], scale: int) -> int:

@@ -10,7 +10,8 @@ import torch
 from torch.optim.adamw import adamw as torch_adamw
 from torch.optim.sgd import sgd as torch_sgd
 
-from maskreg.optim.bits import Bits, Slice
+from maskreg.mask.packed import PAD_BITS
+from maskreg.optim.bits import SLICE_WORDS, Bits, Slice
 from maskreg.optim.step import Adam, Gradient, Sgd
 
 
@@ -21,6 +22,17 @@ class Plain:
         """See :class:`maskreg.optim.step.Backend`."""
         for part, places in bits.each():
             into[part.entries].add_(gradient[part.coordinates].index_select(0, places))
+
+    def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
+        """See :class:`maskreg.optim.step.Backend`."""
+        total = torch.zeros((), dtype=torch.float64, device=values.device)
+        if bits is None:
+            found = iter(torch.split(values, SLICE_WORDS * PAD_BITS))
+        else:
+            found = (values[part.coordinates].index_select(0, places) for part, places in bits.each())
+        for some in found:
+            total += some.double().square().sum()
+        return total
 
     def adamw(
         self,

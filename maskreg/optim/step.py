@@ -77,6 +77,13 @@ class Backend(Protocol):
     def accumulate(self, into: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
         """Add the masked entries of a dense flat gradient to fp32 ``[nnz]``."""
 
+    def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
+        """Sum of the squares of flat values, of the masked ones alone where there are bits.
+
+        Returns:
+            float64, without dimensions, where the values are; summed in float64.
+        """
+
     def adamw(
         self,
         weights: torch.Tensor,

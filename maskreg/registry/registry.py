@@ -281,10 +281,11 @@ class Registry:
         return entry
 
     def tag(self, ref: Ref, new: Ref) -> RefEntry:
-        """Give an artifact one more name, or move that name to it."""
-        after = self.head_number(new)
-        resolved = self.resolve(ref)
-        return self.publish(new, resolved.digest, card=resolved.card, after=after)
+        """Give an artifact one more name, or move that name to it; what was said of it under ``ref`` comes along."""
+        after, found = self.head_number(new), self.resolve(ref)
+        # Of a digest that the name pointed to earlier, what was said then.
+        said = [found.card] if found.entry else [e.card for e in self.refs.history(ref) if e.digest == found.digest]
+        return self.publish(new, found.digest, card=said[-1] if said else Card(), after=after)
 
     def annotate(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from maskreg.analysis.comparison import Comparison
-from maskreg.analysis.verdict import Verdict, verdict
+from maskreg.analysis.verdict import Verdict
 from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
@@ -42,7 +42,6 @@ class Against:
         name: what people call it.
         card: what they say about it.
         comparison: the figures.
-        verdict: what they amount to.
         independent: it was made by a run of its own. What a baseline, a combination or the mask itself shares with the
             mask says nothing of rounding.
     """
@@ -50,8 +49,12 @@ class Against:
     name: str
     card: Card
     comparison: Comparison
-    verdict: Verdict
     independent: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the figures amount to."""
+        return self.comparison.verdict
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,11 @@ def gather(
     exponents = by_exponent(mask.artifact, source, progress=progress, jobs=jobs) if source else None
     against = []
     for other in others:
-        pair = (mask.artifact, other.artifact)
-        found = contrast(pair, source, allow_different=allow_different, progress=progress, jobs=jobs).pairs[0]
-        says = verdict(found.whole, (mask.name, other.name))
-        against.append(Against(other.name, other.card, found, says, _independent(mask.artifact, other.artifact)))
+        pair, names = (mask.artifact, other.artifact), (mask.name, other.name)
+        found = contrast(
+            pair, source, names=names, allow_different=allow_different, progress=progress, jobs=jobs
+        ).pairs[0]
+        against.append(Against(other.name, other.card, found, _independent(*pair)))
     return Findings(
         mask.name,
         mask.artifact.digest,

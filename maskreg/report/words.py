@@ -28,7 +28,7 @@ DEFINITIONS = {
     "A class is an exponent of the source's code, mantissa 0 apart. By chance: the same for a mask that "
     "rounding did make. It says where the mask lies by magnitude, not which of the weights of one magnitude "
     "it takes; only a second mask shows whether that choice is more than noise.",
-    **{name: text for name, text in COMPARED.items() if name not in ("density", "nnz")},
+    **{name: text for name, text in COMPARED.items() if name not in ("density", "groups", "nnz", "rule")},
 }
 """Figures of masks, by the name of the anchor."""
 

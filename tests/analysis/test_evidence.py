@@ -69,7 +69,7 @@ def test_the_whole_is_what_its_strata_say() -> None:
     assert found.nulls[ROUNDING_A].expected == pytest.approx(0.3 * table.b)
     assert found.nulls[ROUNDING_B].expected == pytest.approx(0.6 * table.a)
     for strata, name in ((by_tensor, BY_TENSOR), (by_exponent, BY_EXPONENT), (by_both, BY_BOTH)):
-        assert found.odds_ratios[name] == pytest.approx(odds(strata).ratio)
+        assert found.mantel_haenszel[name] == pytest.approx(odds(strata).ratio)
 
 
 @given(st.permutations(range(5)))
@@ -79,15 +79,15 @@ def test_the_order_of_tensors_does_not_matter(order: list[int]) -> None:
     assert (here.table, here.overlap) == (there.table, there.overlap)
     for null in NULLS:
         assert here.nulls[null].expected == pytest.approx(there.nulls[null].expected)
-    assert here.odds_ratios == pytest.approx(there.odds_ratios)
+    assert here.mantel_haenszel == pytest.approx(there.mantel_haenszel)
 
 
 def test_without_the_source_what_needs_it_says_so() -> None:
     found = figures_of(Evidence() + of_counts(Table(100, 40, 30, 20)) + of_counts(Table(50, 0, 9, 0)))
     assert found.nulls[PER_TENSOR].expected == pytest.approx(12)
     assert {found.nulls[null].reason for null in NULLS[2:]} == {NO_SOURCE}
-    assert (found.odds_ratios[BY_EXPONENT], found.odds_ratios[BY_BOTH]) == (None, None)
-    assert found.odds_ratios[BY_TENSOR] == pytest.approx(5)
+    assert (found.mantel_haenszel[BY_EXPONENT], found.mantel_haenszel[BY_BOTH]) == (None, None)
+    assert found.mantel_haenszel[BY_TENSOR] == pytest.approx(5)
 
 
 def test_one_undefined_side_leaves_the_other_defined() -> None:
@@ -143,8 +143,8 @@ def test_masks_are_called_by_their_names() -> None:
 
 def test_every_figure_has_a_definition() -> None:
     document = answer(Table(100, 40, 30, 20)).to_json()
-    shown = {*document, *document["nulls"], *document["odds_ratios"], *document["nulls"][GLOBAL]}
-    for name in shown - {"tensors", "coordinates", "nulls", "odds_ratios", "reason"}:
+    shown = {*document, *document["nulls"], *document["mantel_haenszel"], *document["nulls"][GLOBAL]}
+    for name in shown - {"tensors", "coordinates", "nulls", "mantel_haenszel", "reason"}:
         assert explain(name).partition(": ")[2]
     for name in (*map(name_of, NULLS), "by tensor and exponent", "observed/expected", "of at most", "Odds ratio"):
         assert explain(name)

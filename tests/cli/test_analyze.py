@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -96,13 +97,23 @@ def test_a_trajectory(run: Run, tmp_path: Path, pair: tuple[Path, Path]) -> None
     run("analyze", "--trajectory", *pair, status=2)
 
 
-def test_every_figure_can_be_explained(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
+def test_every_figure_can_be_explained(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
     document = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--json").json["analysis"]
     for figure in [*document["total"]["figures"], "sparsity", "null", "chance", "weighted", "similarity_to_final"]:
         found = run("analyze", "--explain", figure, "--json").json
         assert found["definition"]
         assert found["source"]
-    assert "did you mean nss" in run("analyze", "--explain", "nsz", status=2).err
+    told = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK).out
+    titles = {"pooled", "value", "null", "mean", "median", "max", "weighted", "chance", "numel", "sparsity", "NSS"}
+    titles |= {"rel. norm", "stable rank", "top 16", "proj. lift .10", "low", "figure: value (null)"}
+    assert [title for title in titles if title not in told] == []
+    end = make_checkpoint(tmp_path / "end", {name: moved(tensor, 0.6, 9) for name, tensor in tensors().items()})
+    steps = re.split("  +", run("analyze", "--trajectory", *pair, end).out.splitlines()[0])
+    assert {"step density", "update norm", "step norm", "similarity"} < set(steps)
+    for title in {*titles, *steps, "angle 16", "principal"} - {"checkpoint"}:
+        assert run("analyze", "--explain", title.partition(":")[0]).out
+    assert "checkpoint before" in run("analyze", "--explain", "step density").out
+    assert "next: maskreg analyze --explain nss" in run("analyze", "--explain", "nsz", status=2).err
 
 
 def test_masters_are_measured_every_time(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:

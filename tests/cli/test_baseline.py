@@ -103,6 +103,55 @@ def test_what_makes_no_sense(words: list[str], what: str, run: Run, artifact: st
     assert what in run("baseline", REF, *words, status=2).err
 
 
+def test_a_name_that_meant_something_else_is_told_with_the_way_back(run: Run, artifact: str) -> None:
+    words = ("baseline", REF, "--kind", "random-global", "--name", "lab/chance:a")
+    first = run(*words, "--json")
+    assert (first.json["was"], first.err) == (None, "")
+    run("annotate", "lab/chance:a", "--meta", "why=control")
+    second = run(*words, "--seed", "1", "--json")
+    assert second.json["was"] == first.json["digest"]
+    short = first.json["digest"][:19]
+    note, _, back = second.err.strip().partition("; to have it back: maskreg ")
+    assert note == f"note: lab/chance:a was {short}"
+    run(*back.split())
+    shown = run("show", "lab/chance:a", "--json").json
+    assert (shown["digest"], shown["card"]["meta"]) == (first.json["digest"], {"why": "control"})
+    # The same again moves nothing, and a name that was taken away meant nothing.
+    assert run(*words, "--json").json["was"] is None
+    run("rm", "lab/chance:a", "--yes")
+    assert run(*words, "--seed", "1").err == ""
+    for made in (
+        ("combine", REF, "lab/chance:a", "--how", "or", "--name", "lab/chance:a"),
+        ("analyze", REF, "--source", run_source(run), "--metrics", "norm", "--name", "lab/chance:a"),
+        ("extract", run_source(run), run_source(run), "--name", "lab/chance:a"),
+    ):
+        was = run("show", "lab/chance:a", "--json").json["digest"]
+        done = run(*made, "--json")
+        assert done.json["was"] == was
+        assert f"note: lab/chance:a was {was[:19]}; to have it back: maskreg tag lab/chance:a@{was} a\n" in done.err
+
+
+def run_source(run: Run) -> str:
+    """Where this machine saw the source of the artifact."""
+    with Registry.local(Settings.load()) as here:
+        assert here.catalog is not None
+        return here.catalog.seen_sources(run("show", REF, "--json").json["manifest"]["source"]["root"])[0]
+
+
+def test_a_source_that_is_not_needed_is_said(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
+    told = run("baseline", REF, "--kind", "complement", "--source", pair[0]).err
+    assert "note: --source was not used: complement does not look at weights" in told
+    assert run("baseline", REF, "--kind", "low-magnitude", "--source", pair[0]).err == ""
+
+
+def test_hints_keep_what_was_asked_for(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
+    shutil.rmtree(pair[0])
+    told = run("baseline", REF, "--kind", "safe", "--alpha", "0.25", "--name", "it's", status=2).err
+    assert "not a reference" in told
+    told = run("baseline", REF, "--kind", "safe", "--alpha", "0.25", "--name", "lab/safe", status=66).err
+    assert f"next: maskreg baseline {REF} --kind safe --alpha 0.25 --name lab/safe --source PATH" in told
+
+
 def test_a_mask_that_is_not_here(run: Run, artifact: str) -> None:
     run("baseline", "nothing", "--kind", "complement", status=66)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -56,7 +58,7 @@ def test_a_line_for_every_group(run: Run, masks: tuple[str, str, str]) -> None:
 
 def test_many_masks(run: Run, masks: tuple[str, str, str]) -> None:
     told = run("compare", *masks, "--stripes", "--by", "role").out
-    for words in ("A B ", "A C ", "B C ", "3 masks", "by role, B and C", "C model.layers.0.mlp.up_proj.weight"):
+    for words in ("A B ", "A C ", "B C ", "3 masks", "role, B and C", "C model.layers.0.mlp.up_proj.weight"):
         assert words in told
     document = run("compare", *masks, "--stripes", "--json").json
     assert [pair["digests"] for pair in document["pairs"]] == [
@@ -102,6 +104,78 @@ def test_definitions_are_one_option_away(run: Run) -> None:
     assert run("compare", "--explain", "lift").out.startswith("lift: ")
     assert run("compare", "--explain", "mh", "--json").json["figure"] == "mantel-haenszel"
     assert "--explain headroom" in run("compare", "--explain", "hedroom", status=2).err
+
+
+def test_every_word_of_every_table_is_explained(run: Run, masks: tuple[str, str, str]) -> None:
+    pair, many = (run("compare", *names, "--stripes", "--by", "tensor").out for names in (masks[:2], masks))
+    labels = [line[:26] for line in pair.split("\n\n")[1].splitlines()]
+    labels += [line[:26] for line in pair.split("\n\n")[3].splitlines()]
+    beside = pair.split("\n\n")[2].splitlines()
+    labels += [line[:26] for line in beside] + beside[0][26:].split()
+    stripes = next(line for line in pair.splitlines() if line.startswith("stripes"))
+    consensus = next(line for line in many.splitlines() if line.startswith("in exactly"))
+    labels += [*re.split("  +", stripes), *re.split("  +", consensus), "coordinates", "tensors"]
+    for told, begins in ((pair, "tensor "), (many, "pair ")):
+        lines = told.splitlines()
+        at = next(number for number, line in enumerate(lines) if line.startswith(begins))
+        head, under = re.split("  +", lines[at]), lines[at + 1].split()
+        assert under == ["tensor", "exponent", "rounding", "exponent", "exponent"]
+        labels += head + [f"{figure} {what}" for figure, what in zip(head[-5:], under, strict=True)]
+    assert "odds ratio exponent" in labels
+    assert {"  by tensor and exponent", "observed/expected", "deviations", "full rows"} <= {w.rstrip() for w in labels}
+    for label in labels:
+        assert run("compare", "--explain", label.strip()).out.count(": ") >= 1
+    assert "exponent-matched: Null" in run("compare", "--explain", "headroom exponent").out
+
+
+def test_without_the_source_columns_are_beside_tensors(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
+    (tmp_path / "source").rename(tmp_path / "kept")
+    lines = run("compare", *masks[:2], "--by", "role").out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("role "))
+    assert lines[at + 1].split() == ["tensor", "exponent", "rounding", "tensor", "tensor"]
+
+
+def test_sentences_name_the_masks(run: Run, masks: tuple[str, str, str]) -> None:
+    document = run("compare", *masks, "--json").json
+    assert [pair["names"] for pair in document["pairs"]] == [list(two) for two in combinations(masks, 2)]
+    for pair in document["pairs"]:
+        assert f"the overlap of {' and '.join(pair['names'])} is" in pair["verdict"]["sentence"]
+    told = run("compare", *masks).out
+    assert "the overlap of A and C is" in " ".join(told.split())
+    assert set(document["pairs"][0]["whole"]["mantel_haenszel"]) == {
+        "by-tensor",
+        "by-exponent",
+        "by-tensor-and-exponent",
+    }
+
+
+def test_what_makes_masks_alike_is_said(run: Run, masks: tuple[str, str, str]) -> None:
+    run("baseline", "one", "--kind", "subset", "--density", "0.1", "--name", "part")
+    run("combine", "one", "two", "--how", "or", "--name", "any")
+    run("combine", "one", "one", "--how", "and", "--name", "copy")
+    assert "note: one and one are the same artifact\n" in run("compare", "one", "one").out
+    assert "note: part was made from one (subset)\n" in run("compare", "one", "part").out
+    assert "note: any was made from two (or)\n" in run("compare", "any", "two").out
+    told = run("compare", "one", "copy", "rl:rlvr-reference", "--json").json["pairs"]
+    assert told[0]["notes"] == ["one and copy hold the same coordinates", "copy was made from one (and)"]
+    assert told[1]["notes"] == told[2]["notes"] == []
+
+
+def test_the_source_may_be_required(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
+    words = ("compare", *masks[:2], "--by", "role", "--exit-code", "--require-source")
+    run(*words, status=1)
+    kept = (tmp_path / "source").rename(tmp_path / "kept")
+    done = run(*words, status=66)
+    assert done.out == ""
+    assert f"tried: gone: {tmp_path / 'source'}" in done.err
+    assert "next: maskreg compare one two --by role --exit-code --require-source --source PATH" in done.err
+    run(*words, "--source", kept, status=1)
+    other = {name: moved(tensor, 0.3, 77) for name, tensor in tensors().items()}
+    pair = make_checkpoint(tmp_path / "other", other), make_checkpoint(tmp_path / "after", tensors())
+    run("extract", *pair, "--name", "foreign", "--mask-only")
+    apart = ("compare", "one", "foreign", "--allow-different", "--source", kept)
+    assert "there is no one source" in run(*apart).out
+    assert "there is no one source" in run(*apart, "--require-source", status=66).err
 
 
 def test_usage(run: Run, masks: tuple[str, str, str]) -> None:

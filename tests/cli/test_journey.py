@@ -185,7 +185,8 @@ def test_a_seen_checkpoint_that_changed_is_skipped(
     kept = source.rename(tmp_path / "kept")
     told = run("apply", REF, "-o", tmp_path / "out", status=66).err
     assert "was not found" in told
-    assert f"next: maskreg apply {REF} --source PATH" in told
+    assert f"gone: {source}" in told
+    assert f"next: maskreg apply {REF} -o {tmp_path / 'out'} --source PATH" in told
     target.rename(source)
     told = run("apply", REF, "-o", tmp_path / "out", status=66).err
     assert f"{source} (tensor " in told

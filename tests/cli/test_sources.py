@@ -55,7 +55,7 @@ def test_the_hub_cache_at_the_recorded_commit(
     run("import", tmp_path / "toy.maskreg")
     told = run("apply", "toy", "-o", tmp_path / "never", status=66).err
     assert f"tried: org/toy@{COMMIT} (" in told
-    assert "next: maskreg apply toy --download" in told
+    assert f"next: maskreg apply toy -o {tmp_path / 'never'} --download" in told
     told = run("apply", "toy", "--download", "-o", tmp_path / "never", status=66).err
     assert told.count(f"org/toy@{COMMIT} (") == 2
     assert "--source PATH" in told
@@ -102,5 +102,5 @@ def test_a_seen_place_that_may_not_be_read_is_listed() -> None:
 
         with not_root(), pytest.raises(NotFoundError) as caught:
             apply_to_first(side, catalog, run, download=False, again="maskreg apply toy")
-    assert f"tried: {locked} (" in caught.value.message
+    assert f"tried: {locked / 'deeper'} (Permission denied); {locked} (" in caught.value.message
     assert caught.value.hint == "maskreg apply toy --source PATH"

@@ -66,7 +66,7 @@ def test_it_says_everything() -> None:
         str(DIGEST),
         "exact, on bf16 codes",
         "0.4000   400,000 of 1,000,000",
-        "400,007 coordinates have other bits",
+        "400,007 coordinates with other bits",
         "Qwen/Qwen3-8B@abc",
         "target: bf16 cast of a wider checkpoint",
         "qwen3-8b",

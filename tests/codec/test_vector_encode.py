@@ -9,8 +9,8 @@ from numba import njit
 
 from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS, encode_tokens
 from maskreg.codec.steps import LITERAL
-from maskreg.codec.vector import AVAILABLE
 from maskreg.codec.vector_encode import PACKINGS, vector_encoder
+from maskreg.jit.vector import AVAILABLE
 
 Keys = npt.NDArray[np.uint16]
 Spans = npt.NDArray[np.uint32]

@@ -131,7 +131,7 @@ def test_masks_of_different_sources_are_refused(tmp_path: Path) -> None:
     first = one(tmp_path / "a", source, {n: moved(t) for n, t in source.items()})
     for number, (change, said) in enumerate(
         [
-            ({"b": bf16((9,), 7)}, "1 tensors have other values, b"),
+            ({"b": bf16((9,), 7)}, "1 tensor has other values, b"),
             ({"b": bf16((3, 3), 2)}, r"b is BF16 \[9\] in one and BF16 \[3, 3\] in the other"),
             ({"c": bf16((9,), 7)}, "only one has c"),
         ]

@@ -123,8 +123,8 @@ def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
         assert whole.nulls[null].expected == pytest.approx(value)
     n = np.maximum(sums.sum(1), 1)
     alike, apart = sums[:, 0] * sums[:, 3] / n, sums[:, 1] * sums[:, 2] / n
-    assert whole.odds_ratios[BY_EXPONENT] == pytest.approx(alike.sum() / apart.sum())
-    assert whole.odds_ratios[BY_BOTH] == pytest.approx(tensor_alike / tensor_apart)
+    assert whole.mantel_haenszel[BY_EXPONENT] == pytest.approx(alike.sum() / apart.sum())
+    assert whole.mantel_haenszel[BY_BOTH] == pytest.approx(tensor_alike / tensor_apart)
 
 
 def test_groups_add_up_to_the_whole(bench: Bench) -> None:
@@ -248,7 +248,7 @@ def test_different_tensors_are_refused_unless_allowed(bench: Bench, tmp_path: Pa
 
 def test_other_shapes_are_not_alike(bench: Bench, tmp_path: Path) -> None:
     other = Bench(tmp_path / "other", {**bench.tensors, "model.norm.weight": bf16((32,), 9)})
-    with pytest.raises(PairMismatchError, match=r"1 tensors are not alike in all masks: model\.norm\.weight"):
+    with pytest.raises(PairMismatchError, match=r"1 tensor is not alike in all masks: model\.norm\.weight"):
         contrast([bench.random(0.3, 1), other.random(0.3, 1)])
 
 
@@ -266,6 +266,12 @@ def test_masks_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
     one, other = (Bench(tmp_path / name, {name: bf16((9, 9))}).random(0.3, 1) for name in ("a", "b"))
     with pytest.raises(PairMismatchError, match="no tensor in common"):
         contrast([one, other], allow_different=True)
+
+
+def test_masks_of_nothing_but_empty_tensors_are_refused(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"a.weight": bf16((0, 9)), "b.weight": bf16((4, 0))})
+    with pytest.raises(PairMismatchError, match="in common hold no coordinates"):
+        contrast([bench.mask(bench.tensors), bench.mask(bench.tensors)], bench.source)
 
 
 def test_tied_weights_pair_by_any_of_their_names(tmp_path: Path) -> None:
@@ -294,6 +300,7 @@ def test_a_wider_source_has_no_rounding_null(tmp_path: Path) -> None:
     assert pair.whole.nulls[MATCHED].expected is not None
     assert "F32" in pair.whole.nulls[ROUNDING].reason
     assert "F16" in pair.tensors["b.weight"].nulls[ROUNDING].reason
+    assert "did not start on the bf16 grid" in pair.whole.nulls[ROUNDING].reason
     assert any("the rounding null is undefined" in note for note in pair.notes)
 
 
@@ -340,7 +347,7 @@ def test_two_real_updates_of_one_model(tmp_path: Path) -> None:
         for name in ("opd", "rlvr")
     ]
     pair = only(contrast(masks, source))
-    seen, nulls, odds = pair.whole.overlap, pair.whole.nulls, pair.whole.odds_ratios
+    seen, nulls, odds = pair.whole.overlap, pair.whole.nulls, pair.whole.mantel_haenszel
     near = 0.006
     assert [seen.density_a, seen.density_b, seen.lift, seen.lift_max, seen.phi, seen.phi_max] == pytest.approx(
         [0.468, 0.249, 1.86, 2.14, 0.46, 0.61], abs=near

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from maskreg.errors import UsageError
 from maskreg.mask import flip, pack, pack_runs, unpack
 from maskreg.mask.baseline import KINDS, Recipe, quota_of_model, quota_of_tensor
+from maskreg.mask.draw import Quota
 from maskreg.mask.rounding import CLASSES
 
 NEEDED: dict[str, dict[str, Any]] = {"subset": {"density": 0.1}}
@@ -40,6 +41,9 @@ def test_every_kind_says_what_it_is_and_has_a_recipe(kind: str) -> None:
         ("safe", {"alpha": float("nan")}, "alpha nan"),
         ("subset", {}, "needs a density"),
         ("subset", {"density": -0.1}, "density -0.1"),
+        ("subset", {"density": 0.0}, "density 0 is empty"),
+        ("safe", {"alpha": 0.0}, "at alpha 0 every coordinate is safe"),
+        ("safe", {"alpha": 1.0}, "at alpha 1 every coordinate is safe"),
         ("random-global", {"seed": -1}, "64 bits"),
         ("random-global", {"seed": 1 << 64}, "64 bits"),
     ],
@@ -55,6 +59,18 @@ def test_a_subset_is_no_larger_than_its_mask() -> None:
     assert quota.wanted.tolist() == [0, 250]
     with pytest.raises(UsageError, match="has 260 coordinates, and the mask 250"):
         quota_of_model(Recipe.of("subset", density=0.26), 1000, 250)
+    with pytest.raises(UsageError, match="the mask is empty"):
+        quota_of_model(Recipe.of("subset", density=0.26), 1000, 0)
+
+
+@given(st.integers(1, 1 << 40), st.data())
+def test_the_density_that_a_hint_names_can_be_had(numel: int, data: st.DataObject) -> None:
+    nnz = data.draw(st.integers(1, numel))
+    with pytest.raises(UsageError) as caught:
+        quota_of_model(Recipe.of("subset", density=1e-30), numel, nnz)
+    density = float(caught.value.hint.split()[-1])
+    wanted = quota_of_model(Recipe.of("subset", density=density), numel, nnz).wanted[1]
+    assert 0.9999 * nnz <= wanted <= nnz
 
 
 def test_rounding_explains_no_more_than_what_is_finite() -> None:
@@ -63,7 +79,7 @@ def test_rounding_explains_no_more_than_what_is_finite() -> None:
     members[200], members[CLASSES - 1] = 10, 10
     for nnz, defined in ((0, False), (10, True), (11, False), (20, False)):
         moved[200], moved[CLASSES - 1] = min(nnz, 10), max(nnz - 10, 0)
-        assert (quota_of_tensor(recipe, members, moved) is not None) == defined
+        assert isinstance(quota_of_tensor(recipe, members, moved), Quota) == defined
 
 
 @given(st.lists(st.booleans(), max_size=300), st.lists(st.integers(0, 150), max_size=6))

@@ -1,4 +1,4 @@
-"""How inner loops are compiled: once a machine, kept on disk, and never holding the interpreter's lock."""
+"""Compiling inner loops: once a machine, kept on disk, and never holding the interpreter's lock."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def kernel(function: FunctionT) -> FunctionT:
         ConfigError: the environment forbids to compile. Integers of kernels wrap around, those of Python do not.
     """
     if config.DISABLE_JIT:
-        raise ConfigError("NUMBA_DISABLE_JIT is set, and the delta codec and draws must be compiled", hint="unset it")
+        raise ConfigError("NUMBA_DISABLE_JIT is set, and inner loops must be compiled", hint="unset it")
     compiled = njit(nogil=True)(function)
     # Where no folder can keep compiled code, each process compiles anew; NUMBA_CACHE_DIR names one that can.
     with suppress(RuntimeError):
@@ -83,8 +83,9 @@ def is_compiled(function: Callable[..., object]) -> bool:
 
 @cache
 def _stamp(folder: Path) -> str:
-    """Digest of the modules in a folder."""
+    """Digest of the modules in a folder, and of those here, which write instructions into any."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
-        digest.update(path.read_bytes())
+    for place in (folder, Path(__file__).parent):
+        for path in sorted(place.glob("*.py")):
+            digest.update(path.read_bytes())
     return digest.hexdigest()
