@@ -1,0 +1,92 @@
+"""The picture: every arm minus the full one, with intervals, beside what was published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from reproduce_statistics import Estimate, Results
+from reproduce_table import PUBLISHED
+
+INK, FAINT, GROUND, MARK, OTHER = "#1f2328", "#d8dde3", "#ffffff", "#0072b2", "#d55e00"
+NIGHT = {INK: "#e6e9ed", FAINT: "#39414b", GROUND: "#14181d", MARK: "#56b4e9", OTHER: "#e69f00"}
+"""Colours of the picture by day, and what they are by night."""
+
+STYLE = {
+    "svg.hashsalt": "maskreg",
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
+    "font.size": 9,
+    "figure.facecolor": GROUND,
+    "axes.facecolor": GROUND,
+    "savefig.facecolor": GROUND,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+}
+
+
+def draw(results: Results, path: Path) -> None:
+    """Write the picture as SVG that follows the reader's colour scheme; the same bytes for the same results."""
+    with mpl.rc_context(STYLE):
+        figure = _figure(results)
+        figure.savefig(path, format="svg", metadata={"Date": None})
+    lines = [line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()]
+    path.write_text(_with_night("\n".join(lines) + "\n"), encoding="utf-8")
+
+
+def _figure(results: Results) -> Figure:
+    arms = [arm for arm in results.runs if arm != "full"]
+    figure = Figure(figsize=(9.6, 1.15 + 0.3 * len(arms)), layout="constrained")
+    panels: Any = figure.subplots(1, 3, sharey=True, gridspec_kw={"width_ratios": [1.25, 1.25, 0.9]})
+    for panel, endpoint, label in (
+        (panels[0], "kl", "held-out KL to the teacher,\narm - full (left is better)"),
+        (panels[1], "p", "P(right answer), held out,\narm - full (right is better)"),
+    ):
+        for place, arm in enumerate(arms):
+            estimate = results.difference(arm, "full", endpoint)
+            _point(panel, place, estimate, OTHER if arm.startswith("SGD") else MARK)
+        _frame(panel, label)
+    for place, arm in enumerate(arms):
+        if arm in PUBLISHED:
+            _point(panels[2], place, Estimate(PUBLISHED[arm] - PUBLISHED["full"], None), INK)
+    _frame(panels[2], "published: AIME24/25 in points,\narm - full (one run each)")
+    panels[0].set_yticks(range(len(arms)), arms)
+    panels[0].set_ylim(len(arms) - 0.5, -0.5)
+    return figure
+
+
+def _point(panel: Any, place: int, estimate: Estimate, colour: str) -> None:
+    if estimate.half is not None:
+        ends = [estimate.mean - estimate.half, estimate.mean + estimate.half]
+        panel.plot(ends, [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
+    panel.plot([estimate.mean], [place], "o", color=colour, markersize=5)
+
+
+def _frame(panel: Any, label: str) -> None:
+    panel.axvline(0, color=INK, linewidth=0.9)
+    panel.grid(axis="x", color=FAINT, linewidth=0.7)
+    panel.set_axisbelow(True)
+    panel.tick_params(axis="y", length=0)
+    panel.set_xlabel(label)
+    panel.locator_params(axis="x", nbins=5)
+
+
+def _with_night(svg: str) -> str:
+    """Colours as variables, which a style sheet sets for day and night."""
+    names = {colour: f"--c{number}" for number, colour in enumerate(NIGHT)}
+    for colour, name in names.items():
+        svg = svg.replace(colour, f"var({name})")
+    day = " ".join(f"{name}: {colour};" for colour, name in names.items())
+    night = " ".join(f"{names[colour]}: {other};" for colour, other in NIGHT.items())
+    style = f"<style>svg {{ {day} }} @media (prefers-color-scheme: dark) {{ svg {{ {night} }} }}</style>"
+    head, tag, rest = svg.partition("<defs>")
+    return f"{head}{style}\n {tag}{rest}"

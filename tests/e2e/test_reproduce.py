@@ -1,0 +1,131 @@
+"""The comparison of masked retraining with its controls runs on a small scale, goes on, and fails where it must."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "reproduce_main.py"
+CHARACTERS = ["<pad>", "<eos>", " ", "#", "+", "-", "=", *"0123456789"]
+ARMS = ("full", "OPD mask", "random", "OPD mask, thinned", "SGD, full")
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A source and a teacher with weights of chance, who read problems one character at a time."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
+
+    folder = tmp_path_factory.mktemp("checkpoints")
+    words = Tokenizer(models.WordLevel({c: i for i, c in enumerate(CHARACTERS)}, unk_token="<pad>"))
+    words.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    words.decoder = decoders.Fuse()
+    config = Qwen3Config(
+        vocab_size=len(CHARACTERS), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, max_position_embeddings=32, tie_word_embeddings=True, pad_token_id=0,
+        bos_token_id=None, eos_token_id=1, initializer_range=0.2,
+    )  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        for name in ("source", "teacher"):
+            AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder / name)
+            fast = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>", pad_token="<pad>")
+            fast.save_pretrained(folder / name)
+    return folder
+
+
+def reproduce(checkpoints: Path, out: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    command: list[str | Path] = [sys.executable, SCRIPT, checkpoints, "--out", out, "--quick", "--lr", "3e-3", *args]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def done(checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Two seeds of some arms: their folder, and what was printed."""
+    out = tmp_path_factory.mktemp("reproduce") / "out"
+    ran = reproduce(checkpoints, out, "--seeds", "0", "1", "--arms", *ARMS)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return out, ran.stdout
+
+
+def runs(out: Path) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = json.loads((out / "results.json").read_text())["runs"]
+    return found
+
+
+def test_arms_share_seeds_and_keep_to_their_masks(done: tuple[Path, str]) -> None:
+    found = runs(done[0])
+    assert list(found) == list(ARMS)
+    for arm, records in found.items():
+        assert [record["seed"] for record in records] == [0, 1]
+        for record in records:
+            assert record["visible_density"] <= record["density"]
+            assert record["losses"][0] == pytest.approx(found["full"][record["seed"]]["losses"][0]), arm
+    full, mine, random, thinned = (found[arm][0] for arm in ("full", "OPD mask", "random", "OPD mask, thinned"))
+    assert full["density"] == 1.0
+    assert mine["density"] == pytest.approx(random["density"], rel=1e-6)
+    assert thinned["density"] < mine["density"] < 1
+    assert found["random"][0]["mask"] != found["random"][1]["mask"], "masks of chance are drawn anew"
+    assert found["OPD mask"][0]["mask"] == found["OPD mask"][1]["mask"]
+    assert mine["optimizer_bytes"] < full["optimizer_bytes"]
+    assert found["SGD, full"][0]["optimizer_bytes"] < full["optimizer_bytes"]
+
+
+def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
+    out, printed = done
+    results = json.loads((out / "results.json").read_text())
+    assert printed.strip() == (out / "retrain.md").read_text().strip()
+    rows = {line.split("|")[1].strip(): line for line in printed.splitlines() if line.startswith("| ")}
+    found = runs(out)
+    start = results["source"]["held_out"]["kl"]
+    for arm in ARMS:
+        kl = [record["held_out"]["kl"] for record in found[arm]]
+        full = [record["held_out"]["kl"] for record in found["full"]]
+        assert f" {sum(kl) / 2:.4f} |" in rows[arm]
+        differences = [one - other for one, other in zip(kl, full, strict=True)]
+        mean = sum(differences) / 2
+        half = 12.706 * abs(differences[0] - differences[1]) / 2
+        told = results["differences_to_full"][arm]["kl"]
+        assert told["mean"] == pytest.approx(mean)
+        assert told["interval"] == pytest.approx([mean - half, mean + half])
+        if arm != "full":
+            assert f"{mean:+.4f} [{mean - half:+.4f}, {mean + half:+.4f}]" in rows[arm]
+        share = [(start - one) / (start - other) for one, other in zip(kl, full, strict=True)]
+        assert results["share_of_gain"][arm]["mean"] == pytest.approx(sum(share) / 2)
+    assert "OPD mask, thinned - random" in rows
+    assert (out / "retrain.svg").read_text().count("prefers-color-scheme") == 1
+
+
+def test_finished_runs_are_not_run_again(checkpoints: Path, done: tuple[Path, str]) -> None:
+    out, printed = done
+    kept = {path: path.read_bytes() for path in (out / "runs").iterdir()}
+    removed = out / "runs" / "random-1.json"
+    removed.unlink()
+    ran = reproduce(checkpoints, out, "--workers", "1", "--seeds", "0", "1", "--arms", *ARMS)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == printed
+    assert "1 of 1: random-1" in ran.stderr
+    before, after = json.loads(kept[removed]), json.loads(removed.read_text())
+    assert before["held_out"] == after["held_out"]
+    assert before["losses"] == after["losses"]
+    assert all(path.read_bytes() == content for path, content in kept.items() if path != removed)
+    other = reproduce(checkpoints, out, "--workers", "1", "--steps", "3")
+    assert other.returncode == 2
+    assert "results of another setting" in other.stderr
+
+
+def test_it_fails_where_nothing_was_learnt(checkpoints: Path, tmp_path: Path) -> None:
+    ran = reproduce(checkpoints, tmp_path / "out", "--workers", "1", "--lr", "0", "--arms", "full", "--steps", "1")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "the full arm does not beat the source by 5 paired standard deviations" in ran.stderr
+    assert "| full |" in ran.stdout
+
+
+def test_checkpoints_have_to_be_there(tmp_path: Path) -> None:
+    ran = reproduce(tmp_path, tmp_path / "out")
+    assert ran.returncode == 2
+    assert f"{tmp_path / 'source'} is no checkpoint" in ran.stderr
