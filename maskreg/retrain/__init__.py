@@ -1,5 +1,5 @@
 """Masked retraining: a model back at its source, trained on the coordinates of a mask."""
 
-from maskreg.optim import MaskedAdamW, MaskedSGD
+from maskreg.retrain.masks import MaskedAdamW, MaskedSGD, artifact_of, mask_of
 
-__all__ = ["MaskedAdamW", "MaskedSGD"]
+__all__ = ["MaskedAdamW", "MaskedSGD", "artifact_of", "mask_of"]
