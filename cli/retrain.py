@@ -41,8 +41,8 @@ class _WithLauncher(Command):
     cls=_WithLauncher,
     example="""
     maskreg retrain qwen3-8b-opd --recipe opd --teacher ./Qwen3-32B --data prompts.jsonl -o run
-    maskreg retrain qwen3-8b-opd --source ./Qwen3-8B --recipe sft --data pairs.jsonl -o run -- --nproc-per-node 8
-    maskreg retrain qwen3-8b-opd --recipe sft --data pairs.jsonl -o random --mask random-per-tensor --mask-seed 1
+    maskreg retrain qwen3-8b-opd --source ./Qwen3 --recipe sft --data pairs.jsonl -o run -- --nproc-per-node 8
+    maskreg retrain qwen3-8b-opd --recipe sft --data pairs.jsonl -o rand --mask random-per-tensor --mask-seed 1
     maskreg retrain --mask full --source ./Qwen3-8B --recipe losses:mine --data pairs.jsonl -o full --name mine
     """,
 )
@@ -95,8 +95,8 @@ class _WithLauncher(Command):
 def command(ctx: click.Context, /, ref: Ref | None, **given: Any) -> None:
     """Train only the coordinates of a mask.
 
-    Training begins at the source. What is not in the mask keeps its bits, and has no optimizer state. The same command goes on with a run that was
-    interrupted. At the end the model is compared with its source, bit by bit.
+    Training begins at the source. What is not in the mask keeps its bits, and has no optimizer state. The same
+    command goes on with a run that was interrupted. At the end the model is compared with its source, bit by bit.
 
     \b
     opd  {"prompt": ...} or {"messages": [...]}; the student samples, the teacher scores
