@@ -20,6 +20,7 @@ class Bound:
         parameter: in the optimizer's groups; maybe sharded.
         group: the parameter group it is in.
         bits: mask of the part that is here.
+        fingerprint: xxh3-128 of the whole tensor's mask.
         packed: gradient of its masked entries so far, fp32 ``[nnz]``, where gradients are kept packed.
         stepped: whether the step within a backward pass has been taken.
     """
@@ -28,6 +29,7 @@ class Bound:
     parameter: torch.Tensor
     group: dict[str, Any]
     bits: Bits
+    fingerprint: bytes
     packed: torch.Tensor | None = None
     stepped: bool = False
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any, Literal
 
 import torch
+import xxhash
 
 from maskreg.errors import UsageError
 from maskreg.live.naming import masks_of
@@ -16,6 +18,7 @@ from maskreg.mask.packed import Mask
 from maskreg.optim.bits import Bits
 from maskreg.optim.bound import Bound
 from maskreg.optim.plain import Plain
+from maskreg.optim.state import begun, restored, saved
 from maskreg.optim.step import Adam, Backend, Gradient, Sgd
 
 Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, torch.Tensor]]
@@ -73,6 +76,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._gradients = gradients
         self._backend: Backend = backend or Plain()
         self._bound: list[Bound] | None = None
+        self._loaded: dict[int, dict[str, Any]] = {}
         self._hooks: list[Any] = []
         self.grad_norm: torch.Tensor | None = None
         if mask is not None and gradients != "dense":
@@ -105,13 +109,19 @@ class MaskedOptimizer(torch.optim.Optimizer):
         for group, p in places:
             name = names[id(p)]
             local = local_of(p.detach())
-            self._bound.append(Bound(name, p, group, Bits.of(masks[name].packed, local.numel(), local.device)))
+            packed = masks[name].packed
+            bits = Bits.of(packed, local.numel(), local.device)
+            self._bound.append(Bound(name, p, group, bits, xxhash.xxh3_128_digest(packed.data)))
         self._watch()
+        self._take_loaded()
 
     def _bindings(self) -> list[Bound]:
-        if self._bound is None:
+        places = [(group, p) for group in self.param_groups for p in group["params"]]
+        if self._bound is None or [id(item.parameter) for item in self._bound] != [id(p) for _, p in places]:
             self.bind(_named(self.param_groups))
         assert self._bound is not None
+        for item, (group, _) in zip(self._bound, places, strict=True):
+            item.group = group  # loading state and adding groups make new ones
         return self._bound
 
     def _await_forward(self) -> None:
@@ -221,17 +231,50 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if gradient is None or not item.bits.nnz:
             return
         weights = item.weights
-        state = self.state[item.parameter]
+        state = self._state(item)
         flat = weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
-            if weights.dtype != torch.float32:
-                state["master"] = torch.zeros(item.bits.nnz, dtype=torch.float32, device=weights.device)
-                self._backend.accumulate(state["master"], flat, item.bits)
+        if weights.dtype != torch.float32 and "master" not in state:
+            state["master"] = torch.zeros(item.bits.nnz, dtype=torch.float32, device=weights.device)
+            self._backend.accumulate(state["master"], flat, item.bits)
         state["step"] += 1
         self._apply(flat, gradient, item, state, scale)
         if not weights.is_contiguous():
             weights.copy_(flat.reshape(weights.shape))
+
+    # -- state
+
+    def _state(self, item: Bound) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[item.parameter]
+        if not state:
+            state.update(begun(item))
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """State by parameters' numbers, the same whatever the number of processes, and the parameter groups."""
+        whole = super().state_dict()
+        if self._loaded:
+            return {**whole, "state": {number: dict(state) for number, state in self._loaded.items()}}
+        items = dict(enumerate(self._bound or []))
+        return {**whole, "state": {number: saved(items[number], state) for number, state in whole["state"].items()}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take what :meth:`state_dict` gave; state as soon as masks are found, which may be at the first step.
+
+        Raises:
+            DataError: the state is of another mask, or not of a masked optimizer.
+        """
+        super().load_state_dict({**state_dict, "state": {}})
+        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        state = state_dict["state"]
+        self._loaded = {number: state[key] for number, key in enumerate(numbers) if key in state}
+        if self._bound is not None:
+            self._take_loaded()
+
+    def _take_loaded(self) -> None:
+        for number, state in self._loaded.items():
+            item = self._bindings()[number]
+            self.state[item.parameter] = restored(item, state)
+        self._loaded = {}
 
     @abstractmethod
     def _apply(

@@ -117,7 +117,7 @@ def test_state_is_packed() -> None:
     for name, p in net.named_parameters():
         sizes = {key: tuple(value.shape) for key, value in optimizer.state[p].items()}
         packed = (mask[name].nnz,)
-        assert sizes == {"step": (), "exp_avg": packed, "exp_avg_sq": packed, "master": packed}
+        assert sizes == {"step": (), "mask": (16,), "exp_avg": packed, "exp_avg_sq": packed, "master": packed}
 
 
 def test_packed_gradients_accumulate_in_fp32_and_free_dense_ones() -> None:
