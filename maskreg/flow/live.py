@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from itertools import islice
@@ -16,9 +15,12 @@ from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.flow.chunks import rechunked
 from maskreg.flow.device import own_stream
 from maskreg.flow.direction import Change, Direction, Step
-from maskreg.flow.overlap import Held, place_of, refuse_overlap
+from maskreg.flow.overlap import Held, refuse_overlap
 from maskreg.flow.pairing import WIDE, blocks_of
 from maskreg.flow.pipeline import ordered, worker_count
+from maskreg.live.layout import links
+from maskreg.live.naming import find
+from maskreg.live.places import place_of
 from maskreg.patch import check_after, check_before, differing_leaf, leaves_between
 
 if TYPE_CHECKING:
@@ -35,10 +37,6 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 _BLOCKS_ON_GPU = 4
 """Blocks that a thread gives a GPU at once; 16 threads with so many each keep it busy. Each takes some 20 MB there."""
-
-_WRAPPED = r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
-_WRAPPERS = re.compile(rf"\A(?:module\.|{_WRAPPED})+|(?<=\.){_WRAPPED}")
-"""What DataParallel, torch.compile, FSDP and activation checkpointing put into names."""
 
 
 class _Live(NamedTuple):
@@ -78,7 +76,8 @@ def apply_(
     """
     threads = worker_count(jobs)
     direction = Direction(artifact, revert=revert)
-    live = _unique(_matched(direction, _tensors_of(module_or_state_dict)))
+    model = module_or_state_dict if isinstance(module_or_state_dict, torch.nn.Module) else None
+    live = _unique(_matched(direction, _tensors_of(module_or_state_dict), model))
     refuse_overlap(Held(item.step.name, item.tensor, item.step.change is not Change.KEEP) for item in live)
     artifact.verify_rest(jobs=threads)
     for device in {item.tensor.device for item in live if item.tensor.is_cuda}:
@@ -169,27 +168,33 @@ def _tensors_of(module_or_state_dict: torch.nn.Module | Mapping[str, torch.Tenso
     return {name: value for name, value in module_or_state_dict.items() if isinstance(value, torch.Tensor)}
 
 
-def _matched(direction: Direction, tensors: Mapping[str, torch.Tensor]) -> list[_Live]:
-    bare: dict[str, list[str]] = {}
-    for name in tensors:
-        bare.setdefault(_WRAPPERS.sub("", name), []).append(name)
-    live: list[_Live] = []
-    missing: list[Step] = []
-    for step in direction.steps.values():
+def _matched(
+    direction: Direction, tensors: Mapping[str, torch.Tensor], model: torch.nn.Module | None
+) -> Iterator[_Live]:
+    steps = direction.steps
+    for step in steps.values():
         _refuse_reshaping(step)
-        names = [step.name] if step.name in tensors else bare.get(step.name, [])
-        if len({place_of(tensors[name]) for name in names}) > 1:
-            raise WrongCheckpointError(step.name, f"ambiguous here: {' or '.join(names[:3])}")
-        if names:
-            live.append(_Live(step, tensors[names[0]]))
-            _check_form(live[-1])
-        else:
-            missing.append(step)
-    found = {item.step.row.name for item in live}
-    for step in missing:
-        if step.row.name not in found:  # otherwise it is tied, and here under its other name
-            raise WrongCheckpointError(step.name, "missing in this model", hint=direction.wanted)
-    return live
+    found = find(steps, tensors, model)
+    here = {steps[name].row.name for join in found.joins for group in join.sources for name in group}
+    for name in found.missing + found.ignored:
+        if steps[name].row.name not in here:  # otherwise it is tied, and here under its other name
+            raise WrongCheckpointError(name, "missing in this model", hint=direction.wanted)
+    for join in found.joins:
+        if len(join.targets) > 1:
+            raise WrongCheckpointError(
+                join.first,
+                f"the model keeps it in parts, as {' and '.join(join.targets)}",
+                hint="maskreg apply writes a new checkpoint, which the model can be loaded from",
+            )
+        for name in (name for group in join.sources for name in group):
+            _check_form(steps[name], tensors[join.targets[0]])
+        shapes = {name: _shape(steps[name]) for group in join.sources for name in group}
+        for link in links(join, shapes, tensors):
+            yield _Live(steps[link.tensor], link.of_parameter)
+
+
+def _shape(step: Step) -> tuple[int, ...]:
+    return step.before.shape if step.before is not None else ()
 
 
 def _refuse_reshaping(step: Step) -> None:
@@ -201,8 +206,7 @@ def _refuse_reshaping(step: Step) -> None:
         )
 
 
-def _check_form(item: _Live) -> None:
-    step, tensor = item
+def _check_form(step: Step, tensor: torch.Tensor) -> None:
     dtype = _DTYPES.get(tensor.dtype, str(tensor.dtype))
     if step.before is None:
         return
@@ -212,10 +216,6 @@ def _check_form(item: _Live) -> None:
             step.name,
             f"{dtype} in this model, {step.before.dtype} in the artifact{wider}",
             hint=f"load the model in {step.before.dtype}, patch it, and cast it afterwards",
-        )
-    if tuple(tensor.shape) != step.before.shape:
-        raise WrongCheckpointError(
-            step.name, f"shape {list(tensor.shape)} in this model, {list(step.before.shape)} in the artifact"
         )
     if tensor.is_meta or hasattr(tensor, "to_local"):
         where = "on the meta device" if tensor.is_meta else "sharded over processes"

@@ -18,13 +18,6 @@ class Held(NamedTuple):
     written: bool
 
 
-def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Equal for two tensors that are the same elements of the same memory, in the same order."""
-    if tensor.is_meta or hasattr(tensor, "to_local") or not tensor.numel():
-        return (id(tensor),)
-    return (tensor.device, tensor.data_ptr(), tensor.element_size(), tuple(tensor.shape), tensor.stride())
-
-
 def refuse_overlap(tensors: Iterable[Held]) -> None:
     """Make sure that writing to one tensor leaves the others as they are, and itself as it was written.
 

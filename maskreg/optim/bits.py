@@ -76,6 +76,14 @@ class Bits:
             return self
         return Bits(self.words.to(device), self.rank.to(device), self.numel, self.nnz)
 
+    def complement(self) -> Bits:
+        """All other coordinates, on the same device."""
+        words = ~self.words
+        if self.numel % PAD_BITS:
+            words[-1] &= (1 << self.numel % PAD_BITS) - 1
+        before = torch.arange(0, self.numel, PAD_BITS, dtype=torch.int32, device=self.rank.device)
+        return Bits(words, before - self.rank, self.numel, self.numel - self.nnz)
+
     @property
     def nbytes(self) -> int:
         """Bytes that bits and ranks take: 3/16 a coordinate."""

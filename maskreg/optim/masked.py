@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -12,7 +13,7 @@ import torch
 import xxhash
 
 from maskreg.errors import UsageError
-from maskreg.live.naming import masks_of
+from maskreg.live.masks import masks_of
 from maskreg.live.shards import local_of
 from maskreg.mask.packed import Mask
 from maskreg.optim.bits import Bits
@@ -79,21 +80,26 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._loaded: dict[int, dict[str, Any]] = {}
         self._hooks: list[Any] = []
         self.grad_norm: torch.Tensor | None = None
-        if mask is not None and gradients != "dense":
+        if mask is not None:
             self._await_forward()
 
     # -- which coordinates
 
-    def bind(self, named: Mapping[str, torch.Tensor] | torch.nn.Module, mask: Mask | None = None) -> None:
+    def bind(self, named: Mapping[str, torch.Tensor] | torch.nn.Module, mask: Mask | None = None) -> list[Bound]:
         """Find the mask of every parameter now, by the names that a model gives them.
 
         Args:
             named: the model, or its parameters by name.
             mask: in place of the one given when the optimizer was made.
 
+        Returns:
+            Each parameter with its mask.
+
         Raises:
-            UsageError: a parameter has no name, no mask, or one of another shape.
+            UsageError: a parameter has no name, or no mask.
+            WrongCheckpointError: the mask is of another model.
         """
+        model = named if isinstance(named, torch.nn.Module) else None
         if isinstance(named, torch.nn.Module):
             named = dict(named.named_parameters())
         if mask is not None:
@@ -104,35 +110,39 @@ class MaskedOptimizer(torch.optim.Optimizer):
         places = [(group, p) for group in self.param_groups for p in group["params"]]
         if any(id(p) not in names for _, p in places):
             raise UsageError("the optimizer trains parameters that the model does not have")
-        masks = masks_of({names[id(p)]: tuple(p.shape) for _, p in places}, self._mask)
-        self._bound = []
-        for group, p in places:
-            name = names[id(p)]
+        masks = masks_of({names[id(p)]: p for _, p in places}, self._mask, model)
+        bound = []
+        for (group, p), (name, one) in zip(places, masks, strict=True):
             local = local_of(p.detach())
-            packed = masks[name].packed
-            bits = Bits.of(packed, local.numel(), local.device)
-            self._bound.append(Bound(name, p, group, bits, xxhash.xxh3_128_digest(packed.data)))
+            bits = Bits.of(one.packed, local.numel(), local.device)
+            bound.append(Bound(name, p, group, bits, xxhash.xxh3_128_digest(one.packed.data)))
+        self._bound = bound
         self._watch()
         self._take_loaded()
+        return bound
 
     def _bindings(self) -> list[Bound]:
         places = [(group, p) for group in self.param_groups for p in group["params"]]
-        if self._bound is None or [id(item.parameter) for item in self._bound] != [id(p) for _, p in places]:
-            self.bind(_named(self.param_groups))
-        assert self._bound is not None
-        for item, (group, _) in zip(self._bound, places, strict=True):
+        bound = self._bound
+        if bound is None or [id(item.parameter) for item in bound] != [id(p) for _, p in places]:
+            bound = self.bind(_named(self.param_groups))
+        for item, (group, _) in zip(bound, places, strict=True):
             item.group = group  # loading state and adding groups make new ones
-        return self._bound
+        return bound
 
     def _await_forward(self) -> None:
         """Bind when a model with these parameters runs forwards for the first time."""
-        wanted = {id(p) for group in self.param_groups for p in group["params"]}
+        this = weakref.ref(self)
 
         def bind(module: torch.nn.Module, _: object) -> None:
-            if self._bound is None and torch.is_grad_enabled():
-                named = dict(module.named_parameters())
-                if wanted <= {id(p) for p in named.values()}:
-                    self.bind(named)
+            optimizer = this()
+            if optimizer is None or optimizer._bound is not None:
+                handle.remove()
+            elif torch.is_grad_enabled():
+                # Not before now: what shards a model after this was made swaps the parameters in its groups.
+                wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
+                if wanted <= {id(p) for p in module.parameters()}:
+                    optimizer.bind(module)
                     handle.remove()
 
         handle = torch.nn.modules.module.register_module_forward_pre_hook(bind)

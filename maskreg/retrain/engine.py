@@ -57,7 +57,7 @@ def train(folder: Folder, setup: Setup, places: Places, listener: Listener) -> N
         with closing(open_checkpoint(places.source)) as source:
             engine = Engine(folder, setup, places, source, world)
             engine.run(listener)
-            write_result(engine.model, source, folder.model, world)
+            write_result(engine.plain, source, folder.model, world)
     finally:
         world.leave()
 
@@ -70,7 +70,11 @@ def mask_to_train(setup: Setup, places: Places, source: Checkpoint) -> Mask:
 
 
 class Engine:
-    """A model, its optimizer, its data, and where they are in the run."""
+    """A model, its optimizer, its data, and where they are in the run.
+
+    Attributes:
+        plain: the model, without what copies it to other processes.
+    """
 
     def __init__(self, folder: Folder, setup: Setup, places: Places, source: Checkpoint, world: World) -> None:
         """Load everything."""
@@ -81,10 +85,10 @@ class Engine:
         self._records = Records.of(Path(places.data))
         self._tokenizer = load_tokenizer(places.source)
         torch.manual_seed(setup.seed)
-        self._plain = load_model(places.source, torch.float32 if setup.dtype == "float32" else stored_dtype(source))
+        self.plain = load_model(places.source, torch.float32 if setup.dtype == "float32" else stored_dtype(source))
         mask = mask_to_train(setup, places, source)
-        check_dtypes(self._plain, source, mask)
-        self.model = spread(self._plain, places.parallel, world)
+        check_dtypes(self.plain, source, mask)
+        self._model = spread(self.plain, places.parallel, world)
         self._teacher = self._load_teacher()
         self._optimizer = self._make_optimizer(mask)
 
@@ -103,13 +107,13 @@ class Engine:
         # The norm is wanted in any case; stepping within the backward pass never knows it.
         norm = None if setup.gradients == "in-backward" else setup.clip or math.inf
         options: dict[str, Any] = {"mask": mask, "max_grad_norm": norm, "gradients": setup.gradients}
-        named = self.model.named_parameters()
+        named = self._model.named_parameters()
         optimizer: MaskedOptimizer
         if setup.optimizer == "sgd":
             optimizer = MaskedSGD(named, setup.lr, setup.momentum, setup.weight_decay, **options)
         else:
             optimizer = MaskedAdamW(named, setup.lr, setup.betas, setup.eps, setup.weight_decay, **options)
-        optimizer.bind(self.model)
+        optimizer.bind(self.plain)
         return optimizer
 
     def run(self, listener: Listener) -> None:
@@ -121,7 +125,7 @@ class Engine:
             metrics = self._step(step)
             saving = (step + 1) % self._places.save_every == 0 or step + 1 == setup.steps
             if saving:
-                metrics["moved"] = moved_share(self.model, self._source, self._world)
+                metrics["moved"] = moved_share(self.plain, self._source, self._world)
             if first:
                 self._folder.step(metrics)
             listener.step(metrics)
@@ -140,16 +144,16 @@ class Engine:
         for part in parts(rows, world, setup.micro_batch):
             context = self._context(step, part)
             records: list[Record] = [self._records[chosen[row]] for row in part]
-            work.append((context, self._recipe.prepare(self._plain, records, context)))
+            work.append((context, self._recipe.prepare(self.plain, records, context)))
         weight, tokens = world.sum(
             sum(batch.weight for _, batch in work), float(sum(batch.tokens for _, batch in work))
         )
         loss = 0.0
         for number, (context, batch) in enumerate(work):
             torch.manual_seed(context.seed)
-            with without_exchange(self.model, number + 1 < len(work)):
+            with without_exchange(self._model, number + 1 < len(work)):
                 # Gradients of several processes are averaged, and those of a step are to be summed.
-                share = self._recipe.loss(self.model, batch, context, weight / world.size)
+                share = self._recipe.loss(self._model, batch, context, weight / world.size)
                 share.backward()  # type: ignore[no-untyped-call]
             loss += float(share.detach()) / world.size
         (loss,) = world.sum(loss)
@@ -187,7 +191,7 @@ class Engine:
 
     def _save(self, place: Path) -> None:
         state = {
-            "model": {name: p.detach().cpu() for name, p in self._plain.named_parameters()},
+            "model": {name: p.detach().cpu() for name, p in self.plain.named_parameters()},
             "optimizer": self._optimizer.state_dict(),
         }
         if self._world.first:
@@ -203,7 +207,7 @@ class Engine:
         done, place = latest
         state = torch.load(place / _STATE, map_location="cpu", weights_only=True)
         with torch.no_grad():
-            for name, parameter in self._plain.named_parameters():
+            for name, parameter in self.plain.named_parameters():
                 parameter.copy_(state["model"][name])
         self._optimizer.load_state_dict(state["optimizer"])
         return done

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ import torch
 from maskreg.checkpoint import Checkpoint, TensorInfo, plan_like, write_checkpoint
 from maskreg.compare import parse_rule, to_bf16
 from maskreg.errors import DataError
-from maskreg.live.naming import bare
+from maskreg.live.layout import Join, Link, links
+from maskreg.live.naming import find
 from maskreg.mask.packed import Mask
 from maskreg.retrain.parallel import World, whole
 
@@ -23,6 +24,9 @@ _DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "
 _SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _COPY_NUMEL = 1 << 22
 
+_JOINS_HELD = 3
+"""Gate, up and down."""
+
 
 def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None:
     """Refuse to train weights in a narrower dtype than the one that they are stored in.
@@ -30,16 +34,14 @@ def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None
     Raises:
         DataError: which, and what to do.
     """
-    for name, parameter in _parameters(model).items():
-        info = source.tensors.get(name)
-        if info is None or info.dtype not in _DTYPES or not mask[name].nnz:
-            continue
-        if parameter.dtype not in (_DTYPES[info.dtype], torch.float32) or info.dtype == "F64":
-            narrow = str(parameter.dtype).removeprefix("torch.")
-            raise DataError(
-                f"{name} is stored in {info.dtype} and would be trained in {narrow}",
-                hint="add --dtype float32",
-            )
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name, join in _joins(model, source).items():
+        stored, held = source.tensors[name].dtype, parameters[join.targets[0]].dtype
+        if held not in (_DTYPES[stored], torch.float32) or stored == "F64":
+            if name in mask and not mask[name].nnz:
+                continue
+            narrow = str(held).removeprefix("torch.")
+            raise DataError(f"{name} is stored in {stored} and would be trained in {narrow}", hint="--dtype float32")
 
 
 def gathered(
@@ -50,18 +52,25 @@ def gathered(
     Every process takes part; only the first is given values.
 
     Yields:
-        The tensor, and its bits as unsigned integers of the stored width, flat; None for one that the model does not
-        train, and in other processes.
+        The tensor, and its bits as unsigned integers of the stored width, flat; None for one that is no parameter of
+        the model, and in other processes.
     """
-    parameters = _parameters(model)
-    for shard in source.shards:
-        for info in shard.tensors:
-            parameter = parameters.get(info.name)
-            if parameter is None or info.dtype not in _DTYPES:
-                yield info, None
-                continue
-            values = whole(parameter.detach())
-            yield info, _bits(values, info) if world.first else None
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    joins = _joins(model, source)
+    # A layer's experts are stored one by one and held together: those gathered last serve the next ones.
+    recent: dict[Join, list[Link]] = {}
+    for info in (info for shard in source.shards for info in shard.tensors):
+        join = joins.get(info.name)
+        if join is None:
+            yield info, None
+            continue
+        if join not in recent:
+            while len(recent) >= _JOINS_HELD:
+                del recent[next(iter(recent))]
+            held = {name: whole(parameters[name].detach()) for name in join.targets}
+            shapes = {name: source.tensors[name].shape for group in join.sources for name in group}
+            recent[join] = links(join, shapes, held)
+        yield info, _bits(info, recent[join]) if world.first else None
 
 
 def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, world: World) -> None:
@@ -98,11 +107,17 @@ def moved_share(model: torch.nn.Module, source: Checkpoint, world: World) -> flo
     return moved / max(numel, 1)
 
 
-def _bits(values: torch.Tensor, info: TensorInfo) -> npt.NDArray[Any]:
-    flat = values.to(_DTYPES[info.dtype]).cpu().contiguous().reshape(-1)
-    return flat.view(_SIGNED[info.item_bytes]).numpy().view(f"u{info.item_bytes}")
+def _bits(info: TensorInfo, held: list[Link]) -> npt.NDArray[Any]:
+    values = torch.empty(info.shape, dtype=_DTYPES[info.dtype])
+    for link in held:
+        if link.tensor == info.name:
+            part = link.of_tensor
+            values.as_strided(part.shape, part.stride(), part.storage_offset()).copy_(link.of_parameter)
+    return values.reshape(-1).view(_SIGNED[info.item_bytes]).numpy().view(f"u{info.item_bytes}")
 
 
-def _parameters(model: torch.nn.Module) -> Mapping[str, torch.Tensor]:
-    named = dict(model.named_parameters(remove_duplicate=False))
-    return {plain: named[name] for name, plain in bare(named).items()}
+def _joins(model: torch.nn.Module, source: Checkpoint) -> dict[str, Join]:
+    """How each tensor of the source that is in a parameter of the model got there."""
+    floats = [name for name, info in source.tensors.items() if info.dtype in _DTYPES]
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    return {name: join for join in find(floats, parameters, model).joins for group in join.sources for name in group}

@@ -1,0 +1,195 @@
+"""How tensors of a checkpoint lie in those of a running model: stacked, joined, transposed, or cut into parts.
+
+Everything is done by views, so that a part of a model's tensor is patched where it lies, and on tensors without data
+where only places are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from maskreg.errors import WrongCheckpointError
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The tensors of each group become one, along a new dimension."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Concatenate:
+    """All tensors become one, along a dimension that they have."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """Two dimensions change places; with ``where_needed``, unless the shape is right as it is."""
+
+    one: int
+    other: int
+    where_needed: bool = False
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One tensor becomes several, along a dimension."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Something that moves coordinates in a way not described here."""
+
+    name: str
+
+
+Operation = Stack | Concatenate | Transpose | Cut | Unknown
+
+
+@dataclass(frozen=True)
+class Join:
+    """Tensors of a checkpoint that make up tensors of a model.
+
+    Attributes:
+        sources: names in the checkpoint, by group, in order.
+        targets: names in the model; several where one tensor is cut.
+        operations: from the checkpoint to the model.
+        guessed: from names alone, so that a layout which the shapes leave open is refused.
+    """
+
+    sources: tuple[tuple[str, ...], ...]
+    targets: tuple[str, ...]
+    operations: tuple[Operation, ...] = ()
+    guessed: bool = False
+
+    @property
+    def first(self) -> str:
+        """The name of the first source."""
+        return self.sources[0][0]
+
+
+class Link(NamedTuple):
+    """Coordinates of a checkpoint's tensor, and the same ones in a model's; two views of one shape."""
+
+    tensor: str
+    of_tensor: torch.Tensor
+    parameter: str
+    of_parameter: torch.Tensor
+
+
+_Groups = list[list[torch.Tensor]]
+
+
+def links(join: Join, shapes: Mapping[str, tuple[int, ...]], model: Mapping[str, torch.Tensor]) -> list[Link]:
+    """What each source's coordinates are in the model.
+
+    Args:
+        join: which tensors of the checkpoint make up which of the model.
+        shapes: of the sources.
+        model: the targets, with data or without.
+
+    Raises:
+        WrongCheckpointError: the shapes do not fit, sources are missing, or an operation is not known.
+    """
+    for operation in join.operations:
+        if isinstance(operation, Unknown):
+            raise WrongCheckpointError(
+                join.first,
+                f"{operation.name} turns it into {join.targets[0]} when it is loaded, which cannot be followed here",
+                hint="patch or train a model whose parameters are laid out as in the checkpoint",
+            )
+    sources = [[torch.empty(shapes[name], device="meta") for name in group] for group in join.sources]
+    targets = [model[name] for name in join.targets]
+    befores: list[_Groups] = []
+    state = sources
+    for operation in join.operations:
+        befores.append(state)
+        state = _forward(operation, state, join, targets)
+    _check([tensor for group in state for tensor in group], targets, join)
+    if join.guessed and any(target.dim() == 3 and target.shape[1] == target.shape[2] for target in targets):
+        raise WrongCheckpointError(
+            join.first,
+            f"{join.targets[0]} may be laid out in two ways, and its shape fits both",
+            hint="give the model itself, made by transformers, which knows",
+        )
+    names = [name for group in join.sources for name in group]
+    if any(isinstance(operation, Cut) for operation in join.operations):
+        parts = [part for group in state for part in group]
+        return [
+            Link(names[0], part, *to) for part, to in zip(parts, zip(join.targets, targets, strict=True), strict=True)
+        ]
+    back: _Groups = [targets]
+    for operation, before in zip(reversed(join.operations), reversed(befores), strict=True):
+        back = _backward(operation, back, before)
+    views = [view for group in back for view in group]
+    wholes = [whole for group in sources for whole in group]
+    return [Link(name, whole, join.targets[0], view) for name, whole, view in zip(names, wholes, views, strict=True)]
+
+
+def _check(made: list[torch.Tensor], targets: list[torch.Tensor], join: Join) -> None:
+    shapes, wanted = ([list(tensor.shape) for tensor in side] for side in (made, targets))
+    if shapes == wanted:
+        return
+    if not join.operations and join.targets[0] == join.first:
+        what = f"shape {wanted[0]} in this model, {shapes[0]} in the artifact"
+    else:
+        others = sum(map(len, join.sources)) - 1
+        also = f" and {others} other{'s' * (others > 1)}" if others else ""
+        makes = " and ".join(map(str, shapes))
+        what = f"it{also} would make {makes}, but {' and '.join(join.targets)} here is {' and '.join(map(str, wanted))}"
+    raise WrongCheckpointError(
+        join.first, what, hint="take the mask or artifact of this model, whole, and do not resize the model"
+    )
+
+
+def _forward(operation: Operation, state: _Groups, join: Join, targets: list[torch.Tensor]) -> _Groups:
+    match operation:
+        case Stack(dim):
+            for group, names in zip(state, join.sources, strict=True):
+                for tensor, name in zip(group, names, strict=True):
+                    if tensor.shape != group[0].shape:
+                        raise WrongCheckpointError(
+                            name, f"of shape {list(tensor.shape)}, but {names[0]} is {list(group[0].shape)}"
+                        )
+            return [[torch.stack(group, dim)] for group in state]
+        case Concatenate(dim):
+            every = [tensor for group in state for tensor in group]
+            if len({(*tensor.shape[:dim], *tensor.shape[dim + 1 :]) for tensor in every}) > 1:
+                raise WrongCheckpointError(
+                    join.first, f"what should make up {join.targets[0]} with it is of other shapes, or not all there"
+                )
+            return [[torch.cat(every, dim)]]
+        case Transpose(one, other, where_needed):
+            if where_needed and state[0][0].shape == targets[0].shape:
+                return state
+            return [[tensor.transpose(one, other) for tensor in group] for group in state]
+        case Cut(dim):
+            sizes = [target.shape[dim] for target in targets]
+            if sum(sizes) != state[0][0].shape[dim]:
+                return [list(state[0][0].chunk(len(sizes), dim))]
+            return [list(torch.split(state[0][0], sizes, dim))]
+        case Unknown():
+            return state
+
+
+def _backward(operation: Operation, state: _Groups, before: _Groups) -> _Groups:
+    match operation:
+        case Stack(dim):
+            return [list(group[0].unbind(dim)) for group in state]
+        case Concatenate(dim):
+            sizes = [tensor.shape[dim] for group in before for tensor in group]
+            parts = iter(torch.split(state[0][0], sizes, dim))
+            return [[next(parts) for _ in group] for group in before]
+        case Transpose(one, other) if state[0][0].shape != before[0][0].shape or not operation.where_needed:
+            return [[tensor.transpose(one, other) for tensor in group] for group in state]
+        case _:
+            return state

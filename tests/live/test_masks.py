@@ -1,0 +1,285 @@
+"""Masks of checkpoints in models of transformers, against the weights that it loads from both."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from maskreg import apply_
+from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint import open_checkpoint
+from maskreg.errors import UsageError, WrongCheckpointError
+from maskreg.live.masks import masks_of
+from maskreg.mask.packed import Mask, TensorMask, pack
+from tests.checkpoints import write_safetensors
+from tests.flow.making import extracted
+from tests.live import models
+
+Make = Callable[[], torch.nn.Module]
+
+WIDTHS = {2: torch.int16, 4: torch.int32}
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Progress and remarks of transformers are no part of any result."""
+    from transformers.utils import logging as theirs
+
+    shown, level = theirs.is_progress_bar_enabled(), theirs.get_verbosity()
+    theirs.disable_progress_bar()
+    theirs.set_verbosity(logging.ERROR)
+    yield
+    theirs.set_verbosity(level)
+    if shown:
+        theirs.enable_progress_bar()
+
+
+def codes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().contiguous().view(WIDTHS[tensor.element_size()])
+
+
+def perturb(model: torch.nn.Module) -> None:
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in model.parameters():
+            bits = codes(p)
+            chosen = torch.rand(p.shape, generator=generator) < 0.3
+            p.copy_(torch.where(chosen, bits ^ 1, bits).view(p.dtype))
+
+
+def transposed(directory: Path) -> None:
+    """Write stacked experts with their last two dimensions the other way round."""
+    checkpoint = open_checkpoint(directory)
+    tensors: dict[str, Any] = {}
+    for name, info in checkpoint.tensors.items():
+        bits = checkpoint.read(name, 0, info.numel).view(np.uint16).reshape(info.shape)
+        tensors[name] = (info.dtype, bits.swapaxes(1, 2).copy() if ".experts." in name else bits.copy())
+    write_safetensors(directory / "model.safetensors", tensors, {"format": "pt"})
+
+
+class Pair:
+    """One model before and after, as checkpoints and as an artifact."""
+
+    def __init__(self, make: Make, directory: Path, rewrite: Callable[[Path], None] | None = None) -> None:
+        torch.manual_seed(0)
+        model: Any = make().to(torch.bfloat16)
+        self._kind = type(model)
+        self._paths = directory / "source", directory / "target"
+        for path in self._paths:
+            model.save_pretrained(path)
+            if rewrite:
+                rewrite(path)
+            perturb(model)
+        pair = open_checkpoint(self._paths[0]), open_checkpoint(self._paths[1])
+        self.artifact: Artifact = extracted(directory / "root", *pair, reversible=True)
+        self.mask: Mask = self.artifact.mask
+        self.source, self.target = self.load(0), self.load(1)
+
+    def load(self, side: int) -> torch.nn.Module:
+        model: torch.nn.Module = self._kind.from_pretrained(self._paths[side], dtype=torch.bfloat16)
+        return model
+
+    def check(self, model: torch.nn.Module | None, named: dict[str, torch.Tensor]) -> int:
+        """Compare each mask with what differs between the loaded models; returns how many coordinates it has."""
+        before, after = (dict(side.named_parameters()) for side in (self.source, self.target))
+        found = dict(masks_of(named, self.mask, model))
+        assert list(found) == list(named)
+        for (name, one), own in zip(found.items(), before, strict=True):
+            assert one.shape == tuple(named[name].shape)
+            np.testing.assert_array_equal(one.to_bool(), (codes(before[own]) != codes(after[own])).numpy(), name)
+        return sum(one.nnz for one in found.values())
+
+
+ALL = [
+    pytest.param(models.qwen3, None, id="tied"),
+    pytest.param(models.qwen3_moe, None, id="experts"),
+    pytest.param(models.qwen2_5_vl, None, id="visual"),
+    pytest.param(models.gpt2, None, id="conv1d"),
+    pytest.param(models.qwen3_vl_moe, None, id="stacked"),
+    pytest.param(models.qwen3_vl_moe, transposed, id="transposed"),
+]
+
+
+@pytest.mark.parametrize(("make", "rewrite"), [*ALL, pytest.param(models.dinov2, None, id="cut")])
+def test_each_parameter_has_the_mask_of_what_differs_in_it(
+    make: Make, rewrite: Callable[[Path], None] | None, tmp_path: Path
+) -> None:
+    pair = Pair(make, tmp_path, rewrite)
+    model = pair.source
+    assert pair.check(model, dict(model.named_parameters())) > 1000
+    compiled: Any = torch.compile(torch.nn.DataParallel(model), backend="eager")
+    pair.check(compiled, dict(compiled.named_parameters()))
+
+
+@pytest.mark.parametrize(("make", "rewrite"), ALL)
+def test_a_model_is_patched_there_and_back(make: Make, rewrite: Callable[[Path], None] | None, tmp_path: Path) -> None:
+    pair = Pair(make, tmp_path, rewrite)
+    model, source = pair.load(0), pair.source
+    for revert, wanted in ((False, pair.target), (True, source)):
+        apply_(model, pair.artifact, revert=revert)
+        for (name, p), other in zip(model.named_parameters(), wanted.parameters(), strict=True):
+            assert torch.equal(codes(p), codes(other)), name
+
+
+def test_a_tensor_kept_in_parts_cannot_be_patched(tmp_path: Path) -> None:
+    pair = Pair(models.dinov2, tmp_path)
+    model = pair.load(0)
+    with pytest.raises(
+        WrongCheckpointError, match=r"weights_in\.\w+: the model keeps it in parts.*gate_proj"
+    ) as caught:
+        apply_(model, pair.artifact)
+    assert "maskreg apply" in caught.value.hint
+    for p, other in zip(model.parameters(), pair.source.parameters(), strict=True):
+        assert torch.equal(codes(p), codes(other))
+
+
+@pytest.mark.parametrize("make", [models.qwen3_moe, models.qwen2_5_vl], ids=["experts", "visual"])
+def test_names_alone_say_it_where_no_model_is_given(make: Make, tmp_path: Path) -> None:
+    pair = Pair(make, tmp_path)
+    pair.check(None, dict(pair.source.named_parameters()))
+    state = pair.load(0).state_dict()
+    apply_(state, pair.artifact)
+    target = pair.target.state_dict()
+    assert all(torch.equal(codes(tensor), codes(target[name])) for name, tensor in state.items())
+
+
+def test_experts_that_may_lie_two_ways_need_the_model(tmp_path: Path) -> None:
+    wide = {"experts.0.down_proj.weight": (5, 5), "experts.1.down_proj.weight": (5, 5)}
+    mask = {f"mlp.{name}": TensorMask(f"mlp.{name}", shape, pack(np.ones(shape, bool))) for name, shape in wide.items()}
+    with pytest.raises(WrongCheckpointError, match="laid out in two ways") as caught:
+        dict(masks_of({"mlp.experts.down_proj": torch.zeros(2, 5, 5)}, mask))
+    assert "give the model" in caught.value.hint
+
+
+def test_within_another_module_and_without_its_head(tmp_path: Path) -> None:
+    pair = Pair(models.qwen3_moe, tmp_path)
+    outer = torch.nn.ModuleDict({"student": pair.source})
+    pair.check(outer, dict(outer.named_parameters()))
+    base: Any = pair.source.get_submodule("model")
+    found = dict(masks_of(dict(base.named_parameters()), {n: m for n, m in pair.mask.items() if "head" not in n}, base))
+    assert found["layers.0.mlp.experts.gate_up_proj"].nnz > 0
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
+def test_layers_under_peft_and_not_its_adapters(tmp_path: Path) -> None:
+    pair = Pair(models.qwen3, tmp_path)
+    wrapped: Any = get_peft_model(pair.source, LoraConfig(target_modules=["q_proj"], r=2))
+    named = dict(wrapped.named_parameters())
+    own = {name: p for name, p in named.items() if "lora" not in name}
+    assert any(".base_layer." in name for name in own)
+    found = dict(masks_of(own, pair.mask, wrapped))
+    name = "base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"
+    assert np.array_equal(found[name].packed, pair.mask["model.layers.0.self_attn.q_proj.weight"].packed)
+    with pytest.raises(
+        UsageError, match=r"says nothing of .*lora_A.* and 1 more, which the optimizer trains"
+    ) as caught:
+        masks_of(named, pair.mask, wrapped)
+    assert "adapters" in caught.value.hint
+
+
+class TestTied:
+    def masks(self, names: list[str], density: float = 0.5) -> dict[str, TensorMask]:
+        ones = pack(np.random.default_rng(0).random((97, 24)) < density)
+        return {name: TensorMask(name, (97, 24), ones) for name in names}
+
+    @pytest.mark.parametrize(
+        "names",
+        [["model.embed_tokens.weight"], ["lm_head.weight"], ["model.embed_tokens.weight", "lm_head.weight"]],
+        ids=["by one name", "by the other", "by both"],
+    )
+    def test_the_mask_may_have_either_name(self, names: list[str]) -> None:
+        model = models.qwen3()
+        trained = {"model.embed_tokens.weight": model.get_parameter("model.embed_tokens.weight")}
+        mask = self.masks(names)
+        [(name, one)] = masks_of(trained, mask, model)
+        assert name == "model.embed_tokens.weight"
+        assert np.array_equal(one.packed, mask[names[0]].packed)
+
+    def test_two_masks_of_one_weight_are_refused(self) -> None:
+        model = models.qwen3()
+        trained = {"model.embed_tokens.weight": model.get_parameter("model.embed_tokens.weight")}
+        mask = self.masks(["model.embed_tokens.weight"]) | self.masks(["lm_head.weight"], 0.4)
+        with pytest.raises(
+            UsageError, match=r"lm_head\.weight and model\.embed_tokens\.weight .*they differ"
+        ) as caught:
+            list(masks_of(trained, mask, model))
+        assert "untie" in caught.value.hint
+
+    def test_an_untied_head_needs_a_mask_of_its_own(self) -> None:
+        model = models.qwen3(tie_word_embeddings=False)
+        trained = {name: p for name, p in model.named_parameters() if p.shape == (97, 24)}
+        assert len(trained) == 2
+        with pytest.raises(UsageError, match=r"says nothing of lm_head\.weight"):
+            masks_of(trained, self.masks(["model.embed_tokens.weight"]), model)
+        both = dict(masks_of(trained, self.masks(["model.embed_tokens.weight", "lm_head.weight"]), model))
+        assert list(both) == list(trained)
+
+
+class TestRefused:
+    """Each by name, with something to do."""
+
+    def full(self, model: torch.nn.Module) -> dict[str, TensorMask]:
+        return {n: TensorMask(n, tuple(p.shape), pack(np.ones(p.shape, bool))) for n, p in model.named_parameters()}
+
+    def unstacked(self, model: torch.nn.Module) -> dict[str, TensorMask]:
+        state = {n: tuple(p.shape) for n, p in model.named_parameters() if ".experts." not in n}
+        for layer in range(2):
+            for expert in range(12):
+                at = f"model.layers.{layer}.mlp.experts.{expert}."
+                state |= {f"{at}{part}_proj.weight": (11, 24) for part in ("gate", "up")}
+                state |= {f"{at}down_proj.weight": (24, 11)}
+        return {n: TensorMask(n, shape, pack(np.ones(shape, bool))) for n, shape in state.items()}
+
+    def test_a_name_that_the_model_does_not_have(self) -> None:
+        model = models.qwen3()
+        mask = self.full(model) | {"extra.weight": TensorMask("extra.weight", (1,), np.zeros(8, np.uint8))}
+        with pytest.raises(WrongCheckpointError, match=r"tensor extra\.weight: missing in this model") as caught:
+            masks_of(dict(model.named_parameters()), mask, model)
+        assert caught.value.hint
+
+    def test_another_shape(self) -> None:
+        model = models.qwen3()
+        mask = self.full(models.qwen3(vocab_size=98))
+        with pytest.raises(
+            WrongCheckpointError, match=r"embed_tokens\.weight: shape \[97, 24\] in this model"
+        ) as caught:
+            list(masks_of(dict(model.named_parameters()), mask, model))
+        assert "resize" in caught.value.hint
+
+    @pytest.mark.parametrize("part", ["down_proj", "up_proj"])
+    @pytest.mark.parametrize("gone", [0, 5, 11])
+    def test_an_expert_that_is_not_there(self, part: str, gone: int) -> None:
+        model = models.qwen3_moe()
+        mask = self.unstacked(model)
+        list(masks_of(dict(model.named_parameters()), mask, model))
+        del mask[f"model.layers.1.mlp.experts.{gone}.{part}.weight"]
+        with pytest.raises(WrongCheckpointError, match=r"tensor model\.layers\.1\.mlp\.experts\.\d+\.\w+\.weight: "):
+            list(masks_of(dict(model.named_parameters()), mask, model))
+
+    def test_an_expert_of_another_shape(self) -> None:
+        model = models.qwen3_moe()
+        mask = self.unstacked(model)
+        name = "model.layers.0.mlp.experts.7.gate_proj.weight"
+        mask[name] = TensorMask(name, (24, 11), mask[name].packed)
+        with pytest.raises(WrongCheckpointError, match=r"experts\.7\.gate_proj\.weight: of shape \[24, 11\]"):
+            list(masks_of(dict(model.named_parameters()), mask, model))
+
+    def test_experts_stacked_and_one_by_one(self) -> None:
+        model = models.qwen3_moe()
+        with pytest.raises(UsageError, match="of the mask are both"):
+            mask = self.unstacked(model) | self.full(model)
+            mask["model.layers.0.mlp.experts.down_proj"].packed[0] = 0
+            list(masks_of(dict(model.named_parameters()), mask, model))
+
+    def test_two_models_in_one(self) -> None:
+        net = torch.nn.Linear(3, 2)
+        both = torch.nn.ModuleDict({"module": net, "_orig_mod": torch.nn.Linear(3, 2)})
+        with pytest.raises(WrongCheckpointError, match=r"ambiguous here: module\.\w+ or _orig_mod"):
+            masks_of(dict(both.named_parameters()), self.full(net), both)
