@@ -21,7 +21,7 @@ from maskreg.retrain.data import Record, Records, drawn
 from maskreg.retrain.folder import Folder
 from maskreg.retrain.masks import Everything
 from maskreg.retrain.models import load_model, load_tokenizer, stored_dtype
-from maskreg.retrain.parallel import World, parts, spread, without_exchange
+from maskreg.retrain.parallel import World, fill, parts, spread, whole, without_exchange
 from maskreg.retrain.recipes import Batch, Context, get_recipe
 from maskreg.retrain.result import check_dtypes, moved_share, write_result
 from maskreg.retrain.schedule import rate
@@ -172,7 +172,8 @@ class Engine:
 
     def _context(self, step: int, rows: list[int]) -> Context:
         seed = short_key(f"{self._setup.seed} {step} {rows[0]}") >> 1
-        return Context(self._setup, self._tokenizer, self._world.device, self._teacher, step, rows, seed)
+        device, any_of = self._world.device, self._world.any_of
+        return Context(self._setup, self._tokenizer, device, self._teacher, step, rows, seed, any_of)
 
     def _check_loss(self, step: int, loss: float) -> None:
         if not math.isfinite(loss):
@@ -191,7 +192,7 @@ class Engine:
 
     def _save(self, place: Path) -> None:
         state = {
-            "model": {name: p.detach().cpu() for name, p in self.plain.named_parameters()},
+            "model": {name: whole(p.detach()).cpu() for name, p in self.plain.named_parameters()},
             "optimizer": self._optimizer.state_dict(),
         }
         if self._world.first:
@@ -205,10 +206,10 @@ class Engine:
         if latest is None:
             return 0
         done, place = latest
-        state = torch.load(place / _STATE, map_location="cpu", weights_only=True)
+        state = torch.load(place / _STATE, map_location="cpu", weights_only=True, mmap=True)
         with torch.no_grad():
             for name, parameter in self.plain.named_parameters():
-                parameter.copy_(state["model"][name])
+                fill(parameter, state["model"][name])
         self._optimizer.load_state_dict(state["optimizer"])
         return done
 

@@ -66,6 +66,10 @@ class World:
         found: list[float] = total.tolist()
         return found
 
+    def any_of(self, here: bool) -> bool:
+        """Whether something holds in any process."""
+        return here if self.size == 1 else self.sum(float(here))[0] > 0
+
     def meet(self) -> None:
         """Wait until all are here."""
         if self.size > 1:
@@ -95,6 +99,16 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     full = getattr(tensor, "full_tensor", None)
     gathered: torch.Tensor = tensor if full is None else full()
     return gathered
+
+
+def fill(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Copy values into a tensor that may be sharded; every process has all of them."""
+    mesh = getattr(tensor, "device_mesh", None)
+    if mesh is not None:
+        from torch.distributed.tensor import distribute_tensor
+
+        values = distribute_tensor(values.to(tensor.device), mesh, tensor.placements, src_data_rank=None)  # type: ignore[attr-defined]
+    tensor.copy_(values)
 
 
 def without_exchange(model: torch.nn.Module, wanted: bool) -> AbstractContextManager[object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ class Context:
         step: from 0.
         rows: of each record, its place among all records of the step.
         seed: for whatever chance decides now; other steps, processes and micro-batches have others.
+        any_of: whether something holds in any process; all have to ask equally often, as they have to call the model.
     """
 
     setup: Setup
@@ -33,6 +34,7 @@ class Context:
     step: int
     rows: Sequence[int]
     seed: int
+    any_of: Callable[[bool], bool] = bool
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,6 +47,7 @@ class Opd:
             step=context.step,
             draws=context.rows,
             temperature=setup.temperature,
+            any_of=context.any_of,
         )
         return Batch(float(rows.counted.sum()), int(rows.present.sum()), rows)
 

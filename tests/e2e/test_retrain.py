@@ -1,0 +1,76 @@
+"""Training runs that are killed, interrupted and shared by two processes, through the installed command."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.running import Person, same_files
+from tests.retrain.making import make_model, make_target, sums
+
+FEW = ["--recipe", "sft", "--batch-size", "4", "--lr", "1e-3", "--seed", "5"]
+LONG = [*FEW, "--steps", "80", "--save-every", "7", "--micro-batch-size", "2"]
+
+
+@pytest.fixture(scope="module")
+def person(tmp_path_factory: pytest.TempPathFactory) -> Person:
+    """Somebody with a mask called ``toy`` of a checkpoint that is called ``source``."""
+    someone = Person(tmp_path_factory.mktemp("trainer"), {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
+    source = make_model(someone.home / "source", seed=1)
+    someone.run("extract", source, make_target(source, someone.home / "target"), "--name", "toy")
+    sums(someone.home / "data.jsonl")
+    return someone
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """What a run says of its steps, but for how long they took."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def stop_at(process: subprocess.Popen[bytes], run: Path, lines: int, signum: int) -> int:
+    """Send a signal once the metrics have so many lines; the exit code."""
+    file = run / "metrics.jsonl"
+    while process.poll() is None and (not file.exists() or file.read_bytes().count(b"\n") < lines):
+        time.sleep(0.002)
+    process.send_signal(signum)
+    return process.wait()
+
+
+def test_a_run_that_was_killed_and_interrupted_gives_the_same_bits(person: Person) -> None:
+    command = ["retrain", "toy", "--source", "source", "--data", "data.jsonl", *LONG]
+    person.run(*command, "-o", "whole")
+    run = person.home / "parted"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    assert stop_at(person.start(*command, "-o", run, **quiet), run, 17, signal.SIGKILL) == -signal.SIGKILL
+    assert len(metrics(run)) < 80
+    assert not (run / "model").exists()
+    again = person.start(*command, "-o", run)
+    assert stop_at(again, run, 40, signal.SIGINT) == 130
+    assert again.stderr is not None
+    told = again.stderr.read().decode()
+    assert "going on after step 14 of 80" in told
+    assert "Traceback" not in told
+    assert len(list((run / "checkpoints").glob("[0-9]*"))) == 2
+    person.run(*command, "-o", run)
+    assert same_files(run / "model", person.home / "whole" / "model")
+    assert metrics(run) == metrics(person.home / "whole")
+
+
+def test_two_processes_train_what_one_does(person: Person) -> None:
+    command = ["retrain", "toy", "--source", "source", "--data", "data.jsonl", *FEW, "--steps", "4"]
+    options = ["--dtype", "float32", "--gradients", "dense", "--save-every", "2"]
+    one = person.json(*command, *options, "-o", "one")
+    launcher = ["--json", "--", "--nproc-per-node", "2"]
+    two = json.loads(person.run(*command, *options, "-o", "two", "--parallel", "ddp", *launcher))
+    assert two["last_loss"] == pytest.approx(one["last_loss"], abs=1e-4)
+    assert two["visible"] == pytest.approx(one["visible"], rel=0.02)
+    assert "processes cannot share batches of 3" in person.run(
+        *command, *options, "--batch-size", "3", "-o", "odd", *launcher, exit=2
+    )
