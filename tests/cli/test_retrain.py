@@ -253,7 +253,7 @@ def test_data_that_cannot_be_trained_on(train: Train, tmp_path: Path, text: str,
 
 def test_records_of_every_kind(train: Train, tmp_path: Path) -> None:
     said = [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}]
-    lines = [{"messages": said}, {"text": "# 1+2=3"}, {"prompt": "# 1+3=", "completion": "4"}]
+    lines: list[dict[str, Any]] = [{"messages": said}, {"text": "# 1+2=3"}, {"prompt": "# 1+3=", "completion": "4"}]
     assert train("--data", write_lines(tmp_path / "mixed.jsonl", lines), "--json").json["last_loss"] > 0
 
 

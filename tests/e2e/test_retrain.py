@@ -34,27 +34,26 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
 
-def stop_at(process: subprocess.Popen[bytes], run: Path, lines: int, signum: int) -> int:
-    """Send a signal once the metrics have so many lines; the exit code."""
+def stop_at(process: subprocess.Popen[bytes], run: Path, lines: int, signum: int) -> tuple[int, str]:
+    """Send a signal once the metrics have so many lines; the exit code, and what was said on stderr."""
     file = run / "metrics.jsonl"
     while process.poll() is None and (not file.exists() or file.read_bytes().count(b"\n") < lines):
         time.sleep(0.002)
     process.send_signal(signum)
-    return process.wait()
+    _, told = process.communicate()
+    return process.returncode, told.decode()
 
 
 def test_a_run_that_was_killed_and_interrupted_gives_the_same_bits(person: Person) -> None:
     command = ["retrain", "toy", "--source", "source", "--data", "data.jsonl", *LONG]
     person.run(*command, "-o", "whole")
     run = person.home / "parted"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    assert stop_at(person.start(*command, "-o", run, **quiet), run, 17, signal.SIGKILL) == -signal.SIGKILL
+    ended, _ = stop_at(person.start(*command, "-o", run), run, 17, signal.SIGKILL)
+    assert ended == -signal.SIGKILL
     assert len(metrics(run)) < 80
     assert not (run / "model").exists()
-    again = person.start(*command, "-o", run)
-    assert stop_at(again, run, 40, signal.SIGINT) == 130
-    assert again.stderr is not None
-    told = again.stderr.read().decode()
+    ended, told = stop_at(person.start(*command, "-o", run), run, 40, signal.SIGINT)
+    assert ended == 130
     assert "going on after step 14 of 80" in told
     assert "Traceback" not in told
     assert len(list((run / "checkpoints").glob("[0-9]*"))) == 2
