@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import xxhash
 
-from maskreg.live.shards import local_of
+from maskreg.errors import UsageError
+from maskreg.live.shards import Layout, Order, cut, layout_of, local_of
+from maskreg.mask.packed import TensorMask
 from maskreg.optim.bits import Bits
 
 
@@ -19,6 +22,8 @@ class Bound:
         name: as the running model calls it.
         parameter: in the optimizer's groups; maybe sharded.
         group: the parameter group it is in.
+        layout: which part of it is here.
+        order: where the masked coordinates of that part stand in the whole mask.
         bits: mask of the part that is here.
         fingerprint: xxh3-128 of the whole tensor's mask.
         packed: gradient of its masked entries so far, fp32 ``[nnz]``, where gradients are kept packed.
@@ -28,10 +33,25 @@ class Bound:
     name: str
     parameter: torch.Tensor
     group: dict[str, Any]
+    layout: Layout
+    order: Order
     bits: Bits
     fingerprint: bytes
     packed: torch.Tensor | None = None
     stepped: bool = False
+
+    @classmethod
+    def of(cls, name: str, parameter: torch.Tensor, group: dict[str, Any], mask: TensorMask) -> Bound:
+        """Cut the part that is here out of the mask of a whole parameter.
+
+        Raises:
+            UsageError: the parameter is one that masks cannot be laid over; the hint says what to change.
+        """
+        refuse(name, parameter)
+        layout = layout_of(name, parameter)
+        packed, order = cut(mask.packed, layout.part)
+        bits = Bits.of(packed, layout.part.here, local_of(parameter.detach()).device)
+        return cls(name, parameter, group, layout, order, bits, xxhash.xxh3_128_digest(mask.packed.data))
 
     @property
     def weights(self) -> torch.Tensor:
@@ -42,4 +62,57 @@ class Bound:
     def dense(self) -> torch.Tensor | None:
         """The gradient that autograd has left here, flat, or None."""
         grad = self.parameter.grad
-        return None if grad is None else local_of(grad).reshape(-1)
+        if grad is None:
+            return None
+        if self.layout.mesh is not None and grad.placements != self.parameter.placements:  # type: ignore[attr-defined]
+            grad = grad.redistribute(placements=self.parameter.placements)  # type: ignore[attr-defined]
+        return local_of(grad).reshape(-1)
+
+    def follow(self) -> None:
+        """Bring the mask, and the gradient so far, to where the parameter is now."""
+        device = self.weights.device
+        self.bits = self.bits.to(device)
+        if self.packed is not None:
+            self.packed = self.packed.to(device)
+
+
+def refuse(name: str, parameter: torch.Tensor) -> None:
+    """Say no to parameters that are not what the checkpoint's tensors are.
+
+    Args:
+        name: for messages.
+        parameter: of the model.
+
+    Raises:
+        UsageError: it is one of FSDP1's, of DeepSpeed's, or not there yet.
+    """
+    if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
+        raise UsageError(
+            f"{name} is a FlatParameter, or a view of one, in which FSDP1 hides where tensors begin",
+            hint="use FSDP2: fully_shard(model); fsdp_version: 2 in Accelerate; strategy=fsdp2 in verl",
+        )
+    if hasattr(parameter, "ds_id") or getattr(parameter, "_hp_mapping", None) is not None:
+        raise UsageError(f"{name} is DeepSpeed's, which steps on flat copies of its own", hint=_WITHOUT_DEEPSPEED)
+    if parameter.is_meta:
+        raise UsageError(
+            f"{name} is on the meta device, without values", hint="load the model's weights before the first step"
+        )
+
+
+def refuse_fewer(known: int, now: int) -> None:
+    """Say no to a framework that has put other parameters into the groups.
+
+    Args:
+        known: how many parameters the optimizer was given.
+        now: how many it has.
+
+    Raises:
+        UsageError: there are fewer.
+    """
+    if now < known:
+        raise UsageError(
+            f"{known} parameters were put together to {now}, as DeepSpeed's ZeRO and FSDP1 do", hint=_WITHOUT_DEEPSPEED
+        )
+
+
+_WITHOUT_DEEPSPEED = "train without DeepSpeed; FSDP2 shards too: fully_shard(model), or fsdp_version: 2 in Accelerate"

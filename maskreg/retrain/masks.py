@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from maskreg import optim
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.mask.packed import Mask, TensorMask, flip, packed_bytes
-from maskreg.optim import masked
 from maskreg.ref import Ref
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Everything(Mapping[str, TensorMask]):
         return len(self._shapes)
 
 
-class MaskedAdamW(masked.MaskedAdamW):
+class MaskedAdamW(optim.MaskedAdamW):
     """AdamW on the coordinates of a mask, which may be given by name.
 
     Args:
@@ -114,7 +114,7 @@ class MaskedAdamW(masked.MaskedAdamW):
         super().__init__(params, lr, betas, eps, weight_decay, mask=found, **options)
 
 
-class MaskedSGD(masked.MaskedSGD):
+class MaskedSGD(optim.MaskedSGD):
     """SGD on the coordinates of a mask, which may be given by name.
 
     Args:

@@ -1,0 +1,125 @@
+"""How parameters find their names, and with those their masks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from maskreg.errors import UsageError
+from maskreg.live.masks import masks_of
+from maskreg.live.wrappers import bare
+from maskreg.mask.packed import Mask
+from maskreg.optim.bound import Bound, refuse, refuse_fewer
+
+if TYPE_CHECKING:
+    from maskreg.optim.masked import MaskedOptimizer
+
+Groups = list[dict[str, Any]]
+
+
+def in_order(groups: Groups) -> list[tuple[dict[str, Any], torch.Tensor]]:
+    """Every parameter with its group, as they are numbered in saved state."""
+    return [(group, parameter) for group in groups for parameter in group["params"]]
+
+
+def own_names(groups: Groups) -> dict[str, torch.Tensor]:
+    """Parameters by the names that were given with them.
+
+    Raises:
+        UsageError: there are none.
+    """
+    named: dict[str, torch.Tensor] = {}
+    for group in groups:
+        names = group.get("param_names")
+        if names is None:
+            raise UsageError(
+                "the optimizer's parameters have no names, and no model that has them all has run,"
+                " so their masks cannot be found",
+                hint="give it model.named_parameters(), or call optimizer.bind(model)",
+            )
+        refuse_fewer(len(names), len(group["params"]))
+        named.update(zip(names, group["params"], strict=True))
+    return named
+
+
+def bound_to(
+    groups: Groups, named: Mapping[str, torch.Tensor], mask: Mask, model: torch.nn.Module | None = None
+) -> list[Bound]:
+    """Every parameter of an optimizer with its mask.
+
+    A parameter that the model no longer has, as when it was sharded since, gives way to the one that the model has
+    under its name.
+
+    Args:
+        groups: of the optimizer.
+        named: parameters by the names that the model gives them.
+        mask: by the names in the checkpoint.
+        model: has the parameters, where it is at hand.
+
+    Raises:
+        UsageError: a parameter has no name, no mask, one of another shape, or is of a kind that masks are not for.
+        WrongCheckpointError: the mask is of another model.
+    """
+    names = {id(parameter): name for name, parameter in named.items()}
+    _renew(groups, named, names)
+    places = in_order(groups)
+    for _, parameter in places:
+        refuse(names.get(id(parameter), "a parameter"), parameter)
+        if id(parameter) not in names:
+            raise UsageError(
+                "the optimizer trains parameters that the model does not have",
+                hint="give it the parameters of this model, after it was sharded",
+            )
+    masks = masks_of({names[id(p)]: p for _, p in places}, mask, model)
+    return [Bound.of(name, p, group, one) for (group, p), (name, one) in zip(places, masks, strict=True)]
+
+
+def _renew(groups: Groups, named: Mapping[str, torch.Tensor], names: Mapping[int, str]) -> None:
+    by_name = {bare(name): parameter for name, parameter in named.items()}
+    for group in groups:
+        given = group.get("param_names")
+        if given is None or len(given) != len(group["params"]):
+            continue
+        for number, (name, old) in enumerate(zip(given, group["params"], strict=True)):
+            new = by_name.get(bare(name))
+            if id(old) not in names and new is not None and new.shape == old.shape:
+                group["params"][number] = new
+
+
+def await_forward(optimizer: MaskedOptimizer) -> None:
+    """Bind an optimizer when a model that has its parameters runs for the first time.
+
+    Models without them, such as teachers, are passed over. The hook goes with the first that has them, or with the
+    optimizer.
+    """
+    reference = weakref.ref(optimizer)
+
+    def see(module: torch.nn.Module, _: object) -> None:
+        waiting = reference()
+        if waiting is None:
+            return
+        named = dict(module.named_parameters())
+        ids = {id(parameter) for parameter in named.values()}
+        if waiting.awaits_model() and all(id(p) in ids for _, p in in_order(waiting.param_groups)):
+            waiting.met(module, named)
+            handle.remove()
+
+    handle = register_module_forward_pre_hook(see)
+    weakref.finalize(optimizer, handle.remove)
+
+
+def refuse_replicas(module: torch.nn.Module, gradients: str) -> None:
+    """Say no to DistributedDataParallel where gradients are taken as soon as they are there.
+
+    Raises:
+        UsageError: the model has a DistributedDataParallel in it, which averages gradients after that.
+    """
+    if any(isinstance(one, torch.nn.parallel.DistributedDataParallel) for one in module.modules()):
+        raise UsageError(
+            f'gradients="{gradients}" takes gradients before DistributedDataParallel has averaged them',
+            hint='gradients="dense", or shard the model with fully_shard(model) in place of DistributedDataParallel',
+        )
