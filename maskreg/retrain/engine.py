@@ -21,17 +21,16 @@ from maskreg.retrain.data import Record, Records, drawn
 from maskreg.retrain.folder import Folder
 from maskreg.retrain.masks import Everything
 from maskreg.retrain.models import load_model, load_tokenizer, stored_dtype
-from maskreg.retrain.parallel import World, fill, parts, spread, whole, without_exchange
+from maskreg.retrain.parallel import World, parts, spread, without_exchange
 from maskreg.retrain.recipes import Batch, Context, get_recipe
 from maskreg.retrain.result import check_dtypes, moved_share, write_result
 from maskreg.retrain.schedule import rate
 from maskreg.retrain.setup import Places, Setup
+from maskreg.retrain.states import load_state, save_state
 from maskreg.store.file import FileStore
 
 SAME = 0.01
 """The loss below which two models are taken for one: rounding of a bf16 forward pass stays below it."""
-
-_STATE = "state.pt"
 
 
 class Listener(Protocol):
@@ -191,12 +190,7 @@ class Engine:
     # -- checkpoints
 
     def _save(self, place: Path) -> None:
-        state = {
-            "model": {name: whole(p.detach()).cpu() for name, p in self.plain.named_parameters()},
-            "optimizer": self._optimizer.state_dict(),
-        }
-        if self._world.first:
-            torch.save(state, place / _STATE)
+        save_state(place, self.plain, self._optimizer, self._world)
 
     def _resume(self) -> int:
         latest = self._folder.latest()
@@ -206,11 +200,7 @@ class Engine:
         if latest is None:
             return 0
         done, place = latest
-        state = torch.load(place / _STATE, map_location="cpu", weights_only=True, mmap=True)
-        with torch.no_grad():
-            for name, parameter in self.plain.named_parameters():
-                fill(parameter, state["model"][name])
-        self._optimizer.load_state_dict(state["optimizer"])
+        load_state(place, self.plain, self._optimizer)
         return done
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -24,6 +25,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Person:
     someone = Person(tmp_path_factory.mktemp("trainer"), {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})
     source = make_model(someone.home / "source", seed=1)
     someone.run("extract", source, make_target(source, someone.home / "target"), "--name", "toy")
+    make_model(someone.home / "teacher", seed=2)
     sums(someone.home / "data.jsonl")
     return someone
 
@@ -62,14 +64,27 @@ def test_a_run_that_was_killed_and_interrupted_gives_the_same_bits(person: Perso
     assert metrics(run) == metrics(person.home / "whole")
 
 
-def test_two_processes_train_what_one_does(person: Person) -> None:
+def test_two_processes_train_what_one_does_and_one_goes_on_with_it(person: Person) -> None:
     command = ["retrain", "toy", "--source", "source", "--data", "data.jsonl", *FEW, "--steps", "4"]
-    options = ["--dtype", "float32", "--gradients", "dense", "--save-every", "2"]
-    one = person.json(*command, *options, "-o", "one")
-    launcher = ["--json", "--", "--nproc-per-node", "2"]
-    two = json.loads(person.run(*command, *options, "-o", "two", "--parallel", "ddp", *launcher))
+    command += ["--recipe", "opd", "--teacher", "teacher", "--max-new-tokens", "6", "--dtype", "float32"]
+    command += ["--save-every", "2", "--json"]
+    one = json.loads(person.run(*command, "-o", "one"))
+    two = json.loads(person.run(*command, "-o", "two", "--", "--nproc-per-node", "2"))
     assert two["last_loss"] == pytest.approx(one["last_loss"], abs=1e-4)
     assert two["visible"] == pytest.approx(one["visible"], rel=0.02)
-    assert "processes cannot share batches of 3" in person.run(
-        *command, *options, "--batch-size", "3", "-o", "odd", *launcher, exit=2
-    )
+    run = person.home / "two"
+    (run / "summary.json").unlink()
+    shutil.rmtree(run / "model")
+    shutil.rmtree(run / "checkpoints" / "00000004")
+    again = json.loads(person.run(*command, "-o", "two"))
+    assert again["last_loss"] == pytest.approx(two["last_loss"], abs=1e-4)
+    assert [line["step"] for line in metrics(run)] == [1, 2, 3, 4]
+
+
+def test_copies_share_a_step_and_say_what_goes_wrong_in_them(person: Person) -> None:
+    command = ["retrain", "toy", "--source", "source", "--data", "data.jsonl", *FEW, "--steps", "2"]
+    launcher = ["--parallel", "ddp", "--json", "--", "--nproc-per-node", "2"]
+    summary = json.loads(person.run(*command, "-o", "copies", *launcher))
+    assert summary["visible"]
+    told = person.run(*command, "--batch-size", "3", "-o", "odd", *launcher, exit=2)
+    assert "2 processes cannot share batches of 3" in told
