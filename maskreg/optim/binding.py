@@ -46,9 +46,7 @@ def own_names(groups: Groups) -> dict[str, torch.Tensor]:
     return named
 
 
-def bound_to(
-    groups: Groups, named: Mapping[str, torch.Tensor], mask: Mask, model: torch.nn.Module | None = None
-) -> list[Bound]:
+def bound_to(groups: Groups, named: Mapping[str, torch.Tensor] | torch.nn.Module, mask: Mask) -> list[Bound]:
     """Every parameter of an optimizer with its mask.
 
     A parameter that the model no longer has, as when it was sharded since, gives way to the one that the model has
@@ -56,14 +54,16 @@ def bound_to(
 
     Args:
         groups: of the optimizer.
-        named: parameters by the names that the model gives them.
+        named: the model, or its parameters by name.
         mask: by the names in the checkpoint.
-        model: has the parameters, where it is at hand.
 
     Raises:
-        UsageError: a parameter has no name, no mask, one of another shape, or is of a kind that masks are not for.
+        UsageError: a parameter has no name or no mask, or is of a kind that masks are not for.
         WrongCheckpointError: the mask is of another model.
     """
+    model = named if isinstance(named, torch.nn.Module) else None
+    if isinstance(named, torch.nn.Module):
+        named = dict(named.named_parameters())
     names = {id(parameter): name for name, parameter in named.items()}
     _renew(groups, named, names)
     places = in_order(groups)
@@ -102,10 +102,9 @@ def await_forward(optimizer: MaskedOptimizer) -> None:
         waiting = reference()
         if waiting is None:
             return
-        named = dict(module.named_parameters())
-        ids = {id(parameter) for parameter in named.values()}
+        ids = {id(parameter) for parameter in module.parameters()}
         if waiting.awaits_model() and all(id(p) in ids for _, p in in_order(waiting.param_groups)):
-            waiting.met(module, named)
+            waiting.met(module)
             handle.remove()
 
     handle = register_module_forward_pre_hook(see)

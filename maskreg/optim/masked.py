@@ -85,8 +85,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._hooks: list[Any] = []
         self._given = len(in_order(self.param_groups))
         self.grad_norm: torch.Tensor | None = None
-        if gradients != "dense" or any("param_names" not in group for group in self.param_groups):
-            await_forward(self)
+        await_forward(self)
 
     # -- which coordinates
 
@@ -96,26 +95,23 @@ class MaskedOptimizer(torch.optim.Optimizer):
         Parameters that were sharded since the optimizer was made are replaced, where it knows their names. State stays.
 
         Args:
-            named: the model, or its parameters by name.
+            named: the model, or its parameters by name, which say less of tied and joined ones.
             mask: in place of the one given when the optimizer was made.
 
         Returns:
             Each parameter with its mask.
 
         Raises:
-            UsageError: a parameter has no name, no mask, one of another shape, or is of a kind that masks are not for.
+            UsageError: a parameter has no name or no mask, or is of a kind that masks are not for.
             WrongCheckpointError: the mask is of another model.
             DataError: there is state already, and it is of another mask.
         """
-        model = named if isinstance(named, torch.nn.Module) else None
-        if isinstance(named, torch.nn.Module):
-            named = dict(named.named_parameters())
         mask = self._mask if mask is None else mask
         if mask is None:
             raise UsageError("there is no mask to train", hint="give the optimizer mask=..., or attach one")
         refuse_fewer(self._given, len(in_order(self.param_groups)))
         kept = self._kept()
-        bound = bound_to(self.param_groups, named, mask, model)
+        bound = bound_to(self.param_groups, named, mask)
         self._take(bound, kept)
         self._bound, self._mask = bound, mask
         self._watch()
@@ -125,12 +121,11 @@ class MaskedOptimizer(torch.optim.Optimizer):
         """Whether there is a mask to look for."""
         return self._mask is not None
 
-    def met(self, model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> None:
+    def met(self, model: torch.nn.Module) -> None:
         """Take note of a model that has the parameters and is about to run.
 
         Args:
             model: the outermost that has them.
-            named: its parameters by name.
 
         Raises:
             UsageError: see :meth:`bind`; and a model whose gradients must not be taken as soon as they are there.
@@ -255,6 +250,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
             if not item.stepped:
                 self._update(item, scale)
             item.stepped = False
+            item.packed = None  # loops may forget gradients by the model, which does not know of these
         return loss
 
     def _update(self, item: Bound, scale: float) -> None:
@@ -262,6 +258,11 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if gradient is None:
             return
         weights = item.weights
+        if weights.numel() != item.bits.numel:
+            raise UsageError(
+                f"{item.name} has another size than when its mask was found",
+                hint="resize embeddings before the optimizer is made",
+            )
         state = self._state(item)
         flat = weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
         if weights.dtype != torch.float32 and "master" not in state:

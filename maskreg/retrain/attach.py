@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from maskreg.errors import UsageError
-from maskreg.live.masks import masks_of
 from maskreg.mask.packed import Mask
-from maskreg.optim.bits import Bits
+from maskreg.optim.binding import bound_to
 from maskreg.optim.masked import MaskedOptimizer
 from maskreg.retrain.frozen import Fingerprinted, Kept
 
@@ -60,10 +59,10 @@ class Attachment:
         for one in self._frozen:
             now = here.get(one.name)
             sharded = hasattr(now, "to_local") or hasattr(one.parameter, "to_local")
-            if now is None or now.shape != one.parameter.shape or (now is not one.parameter and not sharded):
+            if now is None or tuple(now.shape) != one.shape or (now is not one.parameter and not sharded):
                 what = "is gone" if now is None else f"is another now, {list(now.shape)}"
                 raise UsageError(
-                    f"{one.name}, {list(one.parameter.shape)} when the mask was attached, {what}",
+                    f"{one.name}, {list(one.shape)} when the mask was attached, {what}",
                     hint="resize embeddings before the optimizer is made and the mask attached",
                 )
         known = {id(one.parameter) for one in self._frozen}
@@ -98,7 +97,7 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: Mask 
         return Attachment(model, optimizer, [Fingerprinted(b.name, b.parameter, b.bits) for b in bound], [])
     if mask is None:
         raise UsageError("there is no mask to train", hint="give attach one")
-    kept = _kept(model, optimizer, mask)
+    kept = [Kept(b.name, b.parameter, b.bits) for b in bound_to(optimizer.param_groups, model, mask)]
     _warn_if_narrow(kept)
     handles: list[Any] = []
     for one in kept:
@@ -107,20 +106,6 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: Mask 
     handles.append(optimizer.register_step_pre_hook(partial(_each, kept, Kept.mask_gradient)))
     handles.append(optimizer.register_step_post_hook(partial(_each, kept, Kept.restore)))
     return Attachment(model, optimizer, kept, handles)
-
-
-def _kept(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: Mask) -> list[Kept]:
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    trained = [p for group in optimizer.param_groups for p in group["params"]]
-    if any(id(p) not in names for p in trained):
-        raise UsageError(
-            "the optimizer trains parameters that the model does not have",
-            hint="make the optimizer of the model's own parameters",
-        )
-    kept = []
-    for (name, one), p in zip(masks_of({names[id(p)]: p for p in trained}, mask, model), trained, strict=True):
-        kept.append(Kept(name, p, Bits.of(one.packed, p.numel(), p.device)))
-    return kept
 
 
 @torch.no_grad()

@@ -19,12 +19,14 @@ class Fingerprinted:
     Attributes:
         name: as the running model calls it.
         parameter: maybe sharded; then this is about what is here.
+        shape: of the whole parameter, then.
     """
 
     def __init__(self, name: str, parameter: torch.Tensor, bits: Bits) -> None:
         """Fingerprint what lies outside the mask, a block at a time."""
         self.name = name
         self.parameter = parameter
+        self.shape = tuple(parameter.shape)
         self._bits = bits
         self._before = self._now()
 
@@ -52,12 +54,14 @@ class Kept:
     Attributes:
         name: as the running model calls it.
         parameter: maybe sharded; then this is about what is here.
+        shape: of the whole parameter, then.
     """
 
     def __init__(self, name: str, parameter: torch.Tensor, bits: Bits) -> None:
         """Copy what lies outside the mask."""
         self.name = name
         self.parameter = parameter
+        self.shape = tuple(parameter.shape)
         self._frozen = bits.complement()
         flat = codes_of(parameter)
         self._values = torch.empty(self._frozen.nnz, dtype=flat.dtype, device=flat.device)

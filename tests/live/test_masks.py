@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,11 @@ from tests.checkpoints import write_safetensors
 from tests.flow.making import extracted
 from tests.live import models
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 Make = Callable[[], torch.nn.Module]
 
 WIDTHS = {2: torch.int16, 4: torch.int32}
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Progress and remarks of transformers are no part of any result."""
-    from transformers.utils import logging as theirs
-
-    shown, level = theirs.is_progress_bar_enabled(), theirs.get_verbosity()
-    theirs.disable_progress_bar()
-    theirs.set_verbosity(logging.ERROR)
-    yield
-    theirs.set_verbosity(level)
-    if shown:
-        theirs.enable_progress_bar()
 
 
 def codes(tensor: torch.Tensor) -> torch.Tensor:

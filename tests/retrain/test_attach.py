@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maskreg.errors import CorruptError, UsageError, WrongCheckpointError
-from maskreg.mask.packed import Mask, TensorMask, pack
+from maskreg.mask.packed import TensorMask, pack
 from maskreg.retrain import LostUpdateWarning, MaskedAdamW, attach
+from tests.retrain.counting import changed, copies
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1),
@@ -62,22 +63,6 @@ def train(
             optimizer.zero_grad()
 
 
-def moved(net: torch.nn.Module, before: dict[str, torch.Tensor], mask: Mask) -> tuple[int, int]:
-    """Coordinates whose bits changed, outside the mask and inside."""
-    outside = inside = 0
-    for name, p in net.named_parameters():
-        width = {2: torch.int16, 4: torch.int32}[p.element_size()]
-        changed = (p.detach().contiguous().view(width) != before[name].contiguous().view(width)).numpy()
-        bits = mask[name].to_bool()
-        outside += int((changed & ~bits).sum())
-        inside += int((changed & bits).sum())
-    return outside, inside
-
-
-def copies(net: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in net.named_parameters()}
-
-
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @settings(max_examples=6, deadline=None)
 @given(
@@ -98,7 +83,7 @@ def test_frozen_coordinates_keep_their_bits(
     attachment = attach(net, optimizer, mask)
     train(net, optimizer, 3, accumulate, clip)
     attachment.check()
-    outside, inside = moved(net, before, mask)
+    outside, inside = changed(net, before, mask)
     assert outside == 0
     assert (inside > 0) == (density > 0)
 
@@ -126,7 +111,7 @@ def test_state_from_elsewhere_moves_nothing_outside_the_mask() -> None:
     optimizer.load_state_dict(copy.deepcopy(elsewhere.state_dict()))
     before = copies(net)
     train(net, optimizer)
-    assert moved(net, before, mask)[0] == 0
+    assert changed(net, before, mask)[0] == 0
     attachment.check()
 
 
@@ -182,7 +167,7 @@ def test_narrow_parameters_keep_their_bits_too() -> None:
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     attach(net, optimizer, mask)
     train(net, optimizer)
-    outside, inside = moved(net, before, mask)
+    outside, inside = changed(net, before, mask)
     assert outside == 0 < inside
 
 
@@ -192,7 +177,7 @@ def test_after_detaching_everything_trains() -> None:
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     attach(net, optimizer, mask).detach()
     train(net, optimizer)
-    assert moved(net, before, mask)[0] > 0
+    assert changed(net, before, mask)[0] > 0
 
 
 @pytest.mark.parametrize("kind", ["sgd", "masked"])
@@ -228,7 +213,8 @@ class TestOtherParameters:
 
     def test_those_of_another_model(self, kind: str) -> None:
         net, other = Net(), Net()
-        optimizer = OPTIMIZERS[kind](other.named_parameters() if kind == "masked" else other.parameters())
+        named = [(f"other.{name}", p) for name, p in other.named_parameters()]
+        optimizer = OPTIMIZERS[kind](named if kind == "masked" else other.parameters())
         with pytest.raises(UsageError, match="parameters that the model does not have"):
             attach(net, optimizer, drawn(net))
 
@@ -241,7 +227,7 @@ class TestOtherParameters:
         optimizer = OPTIMIZERS[kind](named.items() if kind == "masked" else named.values())
         attach(net, optimizer, mask)
         train(net, optimizer)
-        assert moved(net, before, mask)[0] == 0
+        assert changed(net, before, mask)[0] == 0
         assert torch.equal(net.layer.weight, before["layer.weight"])
 
     def test_a_mask_of_another_model(self, kind: str) -> None:
@@ -267,5 +253,5 @@ def test_a_compiled_model() -> None:
     attachment = attach(compiled, optimizer, mask)
     train(compiled, optimizer)
     attachment.check()
-    outside, inside = moved(net, before, mask)
+    outside, inside = changed(net, before, mask)
     assert outside == 0 < inside
