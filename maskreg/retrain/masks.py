@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.optim.masked import Params
 
+MaskLike: TypeAlias = "str | Artifact | Mask"
+"""``"name:tag"``, an opened artifact, or masks by tensor name."""
 
-def mask_of(mask: str | Artifact | Mask) -> Mask:
+
+def mask_of(mask: MaskLike) -> Mask:
     """The mask that somebody means, read tensor by tensor when asked for.
 
     Args:
@@ -107,7 +110,7 @@ class MaskedAdamW(optim.MaskedAdamW):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         *,
-        mask: str | Artifact | Mask | None = None,
+        mask: MaskLike | None = None,
         **options: Any,
     ) -> None:
         found = None if mask is None else mask_of(mask)
@@ -135,7 +138,7 @@ class MaskedSGD(optim.MaskedSGD):
         weight_decay: float = 0.0,
         nesterov: bool = False,
         *,
-        mask: str | Artifact | Mask | None = None,
+        mask: MaskLike | None = None,
         **options: Any,
     ) -> None:
         found = None if mask is None else mask_of(mask)

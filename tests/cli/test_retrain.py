@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,15 @@ from tests.retrain.making import WORDS, make_model, make_target, sums, write_lin
 FEW = ["--steps", "3", "--batch-size", "4", "--lr", "1e-3", "--max-new-tokens", "4"]
 
 Train = Callable[..., Done]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    # These models are too small to be shared by threads, which would only wait for each other.
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
@@ -224,10 +233,6 @@ def test_a_folder_of_something_else_is_left_alone(train: Train, tmp_path: Path) 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     assert "holds no run" in train("-o", tmp_path / "full", status=73).err
-
-
-def without(records: list[dict[str, Any]], text: str) -> str:
-    return "".join(json.dumps(record) + "\n" for record in records) + text
 
 
 @pytest.mark.parametrize(
