@@ -33,6 +33,7 @@ COMMANDS = {
     "compare": "compare",
     "analyze": "analyze",
     "combine": "combine",
+    "retrain": "retrain",
     "report": "report",
     "tag": "tag",
     "annotate": "annotate",

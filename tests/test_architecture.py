@@ -46,7 +46,7 @@ HOMES = {
     "fastapi": set[str](),
     "httpx": set[str](),
     "huggingface_hub": {"checkpoint"},
-    "jinja2": {"report"},
+    "jinja2": {"report", "retrain"},
     "llvmlite": {"codec", "jit", "optim"},
     "matplotlib": {"report"},
     "numba": {"codec", "jit", "optim"},

@@ -131,7 +131,8 @@ class Manifest(_Model):
         source: the checkpoint that it is applied to.
         target: the checkpoint that it gives.
         parents: digests of artifacts that it was derived from.
-        recipe: how it was derived: a baseline's kind and seed, or an operation on masks; None for a comparison.
+        recipe: how it was derived: a baseline's kind and seed, or an operation on masks, a
+            training run; None for a comparison of which no more is known.
         parts: by part name.
         objects: every object but the manifest itself, in key order.
     """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from maskreg.artifact.manifest import PartName, Side, Tensor
 from maskreg.artifact.writer import ArtifactWriter
@@ -51,6 +51,7 @@ def extract(
     allow_mismatch: bool = False,
     device: str | Device = "cpu",
     parents: Sequence[Digest] = (),
+    recipe: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Extracted:
@@ -71,6 +72,7 @@ def extract(
         allow_mismatch: store whole, or list, tensors that do not pair up.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where coordinates are compared; the result does not depend on it.
         parents: artifacts that this one derives from.
+        recipe: how the target came about, where it is known; part of the artifact's identity.
         progress: told about bytes of both sides.
         jobs: threads; by default what the machine has.
 
@@ -108,6 +110,7 @@ def extract(
             source=_side(source, writer.tensors, "source", cast=""),
             target=_side(target, writer.tensors, "target", cast=_cast_of(pairs)),
             parents=parents,
+            recipe=recipe,
             codec=codec.name if codec else "",
         )
     return Extracted(digest, (*notes, *_notes(writer.tensors, moved_by, mask_only, sink.changed)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from maskreg.errors import UsageError
 from maskreg.live.masks import masks_of
@@ -91,11 +92,14 @@ def _renew(groups: Groups, named: Mapping[str, torch.Tensor], names: Mapping[int
                 group["params"][number] = new
 
 
-def await_forward(optimizer: MaskedOptimizer) -> None:
+def await_forward(optimizer: MaskedOptimizer) -> RemovableHandle:
     """Bind an optimizer when a model that has its parameters runs for the first time.
 
     Models without them, such as teachers, are passed over. The hook goes with the first that has them, or with the
-    optimizer.
+    optimizer. While it is there, ``torch.compile(model)`` warns that there are global hooks; it does this one no harm.
+
+    Returns:
+        What takes the hook away earlier.
     """
     reference = weakref.ref(optimizer)
 
@@ -110,6 +114,7 @@ def await_forward(optimizer: MaskedOptimizer) -> None:
 
     handle = register_module_forward_pre_hook(see)
     weakref.finalize(optimizer, handle.remove)
+    return handle
 
 
 def refuse_replicas(module: torch.nn.Module, gradients: str) -> None:

@@ -85,7 +85,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._hooks: list[Any] = []
         self._given = len(in_order(self.param_groups))
         self.grad_norm: torch.Tensor | None = None
-        await_forward(self)
+        self._waiting = await_forward(self)
 
     # -- which coordinates
 
@@ -114,6 +114,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
         bound = bound_to(self.param_groups, named, mask)
         self._take(bound, kept)
         self._bound, self._mask = bound, mask
+        if self._gradients == "dense":
+            self._waiting.remove()  # the model has nothing more to tell
         self._watch()
         return bound
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from maskreg.errors import UsageError
-from maskreg.mask.packed import Mask
 from maskreg.optim.binding import bound_to
 from maskreg.optim.masked import MaskedOptimizer
 from maskreg.retrain.frozen import Fingerprinted, Kept
+from maskreg.retrain.masks import MaskLike, mask_of
 
 
 class LostUpdateWarning(UserWarning):
@@ -73,7 +73,7 @@ class Attachment:
             )
 
 
-def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: Mask | None = None) -> Attachment:
+def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskLike | None = None) -> Attachment:
     """Train only the coordinates of a mask from now on, in any loop.
 
     A masked optimizer finds its masks now. With any other, the gradients of frozen coordinates become 0 as soon as
@@ -84,12 +84,14 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: Mask 
     Args:
         model: as it is trained, wrapped or not.
         optimizer: over parameters of the model, all of which the mask covers.
-        mask: by the names in the checkpoint; a masked optimizer may have its own.
+        mask: by name (``"name:tag"``), as an artifact, or by the names in the checkpoint; a masked optimizer may have
+            its own.
 
     Raises:
         UsageError: there is no mask, or it says nothing of a parameter that the optimizer trains.
         WrongCheckpointError: the mask is of another model.
     """
+    mask = None if mask is None else mask_of(mask)
     while not isinstance(optimizer, MaskedOptimizer) and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer  # Accelerate's is a wrapper
     if isinstance(optimizer, MaskedOptimizer):

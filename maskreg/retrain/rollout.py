@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +108,7 @@ def sample(
     draws: Sequence[int] | None = None,
     temperature: float = 1.0,
     rows: int = 256,
+    any_of: Callable[[bool], bool] = bool,
 ) -> Rollout:
     """Complete prompts by tokens that the model samples, up to an end token.
 
@@ -126,6 +127,8 @@ def sample(
         draws: which completion of its prompt each row is; by default its number among the same prompts here.
         temperature: logits are divided by it; at 0 the likeliest token is taken.
         rows: how many are worked on at once, at most.
+        any_of: whether something holds in any process. Where a model is sharded, all have to call it equally often, so
+            that those whose rows have ended go on beside the others; they then have as many rows each.
 
     Returns:
         On the model's device, rows in the order of ``prompts``.
@@ -152,7 +155,7 @@ def sample(
             part = order[first : first + rows]
             begun = given([prompts[row] for row in part], [[pad]] * len(part), pad=pad)
             drawn = torch.from_numpy(chances[part]).to(device)
-            found = _continue(model, begun, drawn, frozenset(ends), temperature, device)
+            found = _continue(model, begun, drawn, frozenset(ends), temperature, any_of)
             for row, completion in zip(part, found, strict=True):
                 completions[row] = completion
     finally:
@@ -174,9 +177,15 @@ def uniform(seed: int, step: int, prompt: Sequence[int], draw: int, count: int) 
 
 @torch.no_grad()
 def _continue(
-    model: Any, begun: Rollout, chances: torch.Tensor, ends: frozenset[int], temperature: float, device: torch.device
+    model: Any,
+    begun: Rollout,
+    chances: torch.Tensor,
+    ends: frozenset[int],
+    temperature: float,
+    any_of: Callable[[bool], bool],
 ) -> list[list[int]]:
     """Completions of some rows, as lists."""
+    device = chances.device
     present = begun.present[:, : begun.start].to(device)
     step, positions, cache = begun.tokens[:, : begun.start].to(device), _positions(present), None
     said: list[list[int]] = [[] for _ in range(len(present))]
@@ -197,7 +206,7 @@ def _continue(
                 said[row].append(token)
                 if token in ends:
                     going.discard(row)
-        if not going:
+        if not any_of(bool(going)):
             break
         step, positions = chosen[:, None], positions[:, -1:] + 1
         present = torch.cat([present, present.new_ones(len(present), 1)], dim=1)

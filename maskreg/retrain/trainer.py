@@ -7,12 +7,11 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from maskreg.mask.packed import Mask
-from maskreg.optim import MaskedAdamW
 from maskreg.retrain.attach import Attachment, attach
+from maskreg.retrain.masks import MaskedAdamW, MaskLike
 
 
-def masked_adamw(args: TrainingArguments, mask: Mask, **options: Any) -> tuple[type[MaskedAdamW], dict[str, Any]]:
+def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tuple[type[MaskedAdamW], dict[str, Any]]:
     """What Trainer takes as ``optimizer_cls_and_kwargs``: AdamW on a mask, set as the arguments say.
 
     Trainer clips gradients before the optimizer sees them, by a norm to which frozen coordinates contribute. So
@@ -39,7 +38,7 @@ class MaskCallback(TrainerCallback):  # type: ignore[misc]
         attachment: of the run that goes on, or went on last.
     """
 
-    def __init__(self, mask: Mask | None = None) -> None:
+    def __init__(self, mask: MaskLike | None = None) -> None:
         """Take a mask, by the names in the checkpoint, for an optimizer that has none."""
         self._mask = mask
         self._optimizer: Any = None

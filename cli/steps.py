@@ -1,0 +1,74 @@
+"""The steps of a training run on stderr: a bar where somebody watches, lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .output import Output
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+_LINES = 20
+"""About so many lines for a whole run."""
+
+
+class Steps:
+    """Tells people of every step, or of some; a ``maskreg.retrain.engine.Listener``."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._steps = 0
+        self._began = 0.0
+        self._drawn: RichProgress | None = None
+        self._task: TaskID | None = None
+
+    def begin(self, done: int, steps: int) -> None:
+        """Training begins, or goes on."""
+        self._steps, self._began = steps, time.monotonic()
+        if done:
+            self._output.note(f"going on after step {done} of {steps}")
+        if not self._output.quiet and sys.stderr.isatty():
+            self._draw(done)
+
+    def step(self, metrics: Mapping[str, Any]) -> None:
+        """A step is done."""
+        number = metrics["step"]
+        if number == 1 and self._steps > 1:
+            self._output.note(f"loss before the first step: {metrics['loss']:.4f}")
+        if self._drawn is not None and self._task is not None:
+            self._drawn.update(self._task, completed=number, description=_words(metrics))
+        elif number == self._steps or number % max(1, self._steps // _LINES) == 0 or "moved" in metrics:
+            self._output.note(f"step {number:>{len(str(self._steps))}}/{self._steps}  {_words(metrics)}")
+
+    def _draw(self, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
+        self._drawn = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        self._task = self._drawn.add_task("train", total=self._steps, completed=done)
+        self._drawn.start()
+
+    def __enter__(self) -> Steps:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn is not None:
+            self._drawn.stop()
+
+
+def _words(metrics: Mapping[str, Any]) -> str:
+    norm, seconds = metrics["grad_norm"], max(metrics["seconds"], 1e-9)
+    said = [f"loss {metrics['loss']:.4f}", f"lr {metrics['lr']:.2e}"]
+    said += [] if norm is None else [f"grad {norm:.3g}"]
+    said += [f"{metrics['tokens'] / seconds:,.0f} tokens/s"] if metrics["tokens"] else [f"{seconds:.2f} s"]
+    said += [f"moved {metrics['moved']:.4f}"] if "moved" in metrics else []
+    return "  ".join(said)

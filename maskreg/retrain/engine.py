@@ -1,0 +1,212 @@
+"""Training: the same few lines on one process and on many, whose every step follows from the setup and its number."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.digest import Digest, short_key
+from maskreg.errors import DataError, UsageError
+from maskreg.mask.packed import Mask
+from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
+from maskreg.retrain.data import Record, Records, drawn
+from maskreg.retrain.folder import Folder
+from maskreg.retrain.masks import Everything
+from maskreg.retrain.models import load_model, load_tokenizer, stored_dtype
+from maskreg.retrain.parallel import World, parts, spread, without_exchange
+from maskreg.retrain.recipes import Batch, Context, get_recipe
+from maskreg.retrain.result import check_dtypes, moved_share, write_result
+from maskreg.retrain.schedule import rate
+from maskreg.retrain.setup import Places, Setup
+from maskreg.retrain.states import load_state, save_state
+from maskreg.store.file import FileStore
+
+SAME = 0.01
+"""The loss below which two models are taken for one: rounding of a bf16 forward pass stays below it."""
+
+
+class Listener(Protocol):
+    """Hears of every step."""
+
+    def begin(self, done: int, steps: int) -> None:
+        """Training begins, or goes on after ``done`` of ``steps`` steps."""
+
+    def step(self, metrics: Mapping[str, Any]) -> None:
+        """A step is done, with its line of ``metrics.jsonl``."""
+
+
+def train(folder: Folder, setup: Setup, places: Places, listener: Listener) -> None:
+    """Train until the setup's last step, from the last checkpoint on if there is one, and write the result.
+
+    In processes that torchrun has started, each takes its share. The result appears in ``folder.model``.
+
+    Raises:
+        MaskregError: something that was named cannot be loaded or trained on, or the loss is no number.
+    """
+    world = World.join(places.device)
+    try:
+        with closing(open_checkpoint(places.source)) as source:
+            engine = Engine(folder, setup, places, source, world)
+            engine.run(listener)
+            write_result(engine.plain, source, folder.model, world)
+    finally:
+        world.leave()
+
+
+def mask_to_train(setup: Setup, places: Places, source: Checkpoint) -> Mask:
+    """The mask of a setup: its artifact's, or everything."""
+    if setup.mask:
+        return Artifact.open(FileStore(Path(places.home)), Digest(setup.mask)).mask
+    return Everything({name: info.shape for name, info in source.tensors.items()})
+
+
+class Engine:
+    """A model, its optimizer, its data, and where they are in the run.
+
+    Attributes:
+        plain: the model, without what copies it to other processes.
+    """
+
+    def __init__(self, folder: Folder, setup: Setup, places: Places, source: Checkpoint, world: World) -> None:
+        """Load everything."""
+        self._folder, self._setup, self._places, self._world = folder, setup, places, world
+        self._source = source
+        _check_shares(setup, world)
+        self._recipe = get_recipe(setup.recipe)
+        self._records = Records.of(Path(places.data))
+        self._tokenizer = load_tokenizer(places.source)
+        torch.manual_seed(setup.seed)
+        self.plain = load_model(places.source, torch.float32 if setup.dtype == "float32" else stored_dtype(source))
+        mask = mask_to_train(setup, places, source)
+        check_dtypes(self.plain, source, mask)
+        self._model = spread(self.plain, places.parallel, world)
+        self._teacher = self._load_teacher()
+        self._optimizer = self._make_optimizer(mask)
+
+    def _load_teacher(self) -> torch.nn.Module | None:
+        if not self._places.teacher:
+            return None
+        with closing(open_checkpoint(self._places.teacher)) as checkpoint:
+            dtype = torch.float32 if self._setup.dtype == "float32" else stored_dtype(checkpoint)
+        teacher = load_model(self._places.teacher, dtype).eval().requires_grad_(False)
+        if self._places.parallel == "ddp":
+            return teacher.to(self._world.device)
+        return spread(teacher, "fsdp", self._world)
+
+    def _make_optimizer(self, mask: Mask) -> MaskedOptimizer:
+        setup = self._setup
+        # The norm is wanted in any case; stepping within the backward pass never knows it.
+        norm = None if setup.gradients == "in-backward" else setup.clip or math.inf
+        options: dict[str, Any] = {"mask": mask, "max_grad_norm": norm, "gradients": setup.gradients}
+        named = self._model.named_parameters()
+        optimizer: MaskedOptimizer
+        if setup.optimizer == "sgd":
+            optimizer = MaskedSGD(named, setup.lr, setup.momentum, setup.weight_decay, **options)
+        else:
+            optimizer = MaskedAdamW(named, setup.lr, setup.betas, setup.eps, setup.weight_decay, **options)
+        optimizer.bind(self.plain)
+        return optimizer
+
+    def run(self, listener: Listener) -> None:
+        """Take every step that is left."""
+        setup, first = self._setup, self._world.first
+        done = self._resume()
+        listener.begin(done, setup.steps)
+        for step in range(done, setup.steps):
+            metrics = self._step(step)
+            saving = (step + 1) % self._places.save_every == 0 or step + 1 == setup.steps
+            if saving:
+                metrics["moved"] = moved_share(self.plain, self._source, self._world)
+            if first:
+                self._folder.step(metrics)
+            listener.step(metrics)
+            if saving:
+                self._folder.save(step + 1, self._save, first=first, meet=self._world.meet)
+
+    def _step(self, step: int) -> dict[str, Any]:
+        setup, world = self._setup, self._world
+        began = time.monotonic()
+        lr = rate(setup.schedule, setup.lr, step=step, steps=setup.steps, warmup=setup.warmup)
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        rows = range(setup.batch)
+        chosen = drawn(len(self._records), setup.seed, step=step, batch=setup.batch)
+        work: list[tuple[Context, Batch]] = []
+        for part in parts(rows, world, setup.micro_batch):
+            context = self._context(step, part)
+            records: list[Record] = [self._records[chosen[row]] for row in part]
+            work.append((context, self._recipe.prepare(self.plain, records, context)))
+        weight, tokens = world.sum(
+            sum(batch.weight for _, batch in work), float(sum(batch.tokens for _, batch in work))
+        )
+        loss = 0.0
+        for number, (context, batch) in enumerate(work):
+            torch.manual_seed(context.seed)
+            with without_exchange(self._model, number + 1 < len(work)):
+                # Gradients of several processes are averaged, and those of a step are to be summed.
+                share = self._recipe.loss(self._model, batch, context, weight / world.size)
+                share.backward()  # type: ignore[no-untyped-call]
+            loss += float(share.detach()) / world.size
+        (loss,) = world.sum(loss)
+        self._check_loss(step, loss)
+        self._optimizer.step()
+        norm = self._optimizer.grad_norm
+        self._optimizer.zero_grad()
+        return {
+            "step": step + 1,
+            "loss": loss,
+            "lr": lr,
+            "grad_norm": None if norm is None else float(norm),
+            "tokens": int(tokens),
+            "seconds": round(time.monotonic() - began, 4),
+        }
+
+    def _context(self, step: int, rows: list[int]) -> Context:
+        seed = short_key(f"{self._setup.seed} {step} {rows[0]}") >> 1
+        device, any_of = self._world.device, self._world.any_of
+        return Context(self._setup, self._tokenizer, device, self._teacher, step, rows, seed, any_of)
+
+    def _check_loss(self, step: int, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise DataError(
+                f"the loss of step {step + 1} is {loss}; nothing of it was taken into the weights",
+                hint="a lower --lr, or --dtype float32; the last checkpoint is kept",
+            )
+        same = self._setup.teacher == self._setup.source and self._setup.recipe == "opd"
+        if step == 0 and same and self._setup.loss == "full" and abs(loss) > SAME:
+            raise DataError(
+                f"teacher and source are the same checkpoint, and yet the first loss is {loss:.4f}, not near 0",
+                hint="their configurations differ; give both the same config.json",
+            )
+
+    # -- checkpoints
+
+    def _save(self, place: Path) -> None:
+        save_state(place, self.plain, self._optimizer, self._world)
+
+    def _resume(self) -> int:
+        latest = self._folder.latest()
+        if self._world.first:
+            self._folder.go_back(latest[0] if latest else 0)
+        self._world.meet()
+        if latest is None:
+            return 0
+        done, place = latest
+        load_state(place, self.plain, self._optimizer)
+        return done
+
+
+def _check_shares(setup: Setup, world: World) -> None:
+    if setup.batch % world.size:
+        raise UsageError(
+            f"{world.size} processes cannot share batches of {setup.batch} records in equal parts",
+            hint=f"--batch-size {-(-setup.batch // world.size) * world.size}",
+        )

@@ -1,0 +1,225 @@
+"""The folder of a run: what it is, how far it has come, and what it gave; whole at every moment, kill -9 included.
+
+``run.json``       the setup: another one is another run
+``places.json``    where the files are that it names; may change
+``metrics.jsonl``  one line a step
+``checkpoints/``   the last two states that a run can go on from
+``model/``         the result, in the source's layout
+``summary.json``   written last: the run is complete
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from maskreg import errors
+from maskreg.checkpoint.place import creating
+from maskreg.disk import sync_folder
+from maskreg.document import parse_object
+from maskreg.errors import MaskregError, OutputExistsError, TryAgainError
+from maskreg.retrain.setup import Places, Setup
+
+KEPT = 2
+"""Checkpoints that stay: the last might be the one that a machine died in."""
+
+_FAILURE = "failure.json"
+_MAX_BYTES = 1 << 20
+
+
+class Folder:
+    """The folder of one run.
+
+    Attributes:
+        path: of the folder, absolute.
+        model: where the result appears.
+        log: what processes say that torchrun starts.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.expanduser().absolute()
+        self.model = self.path / "model"
+        self.log = self.path / "launcher.log"
+        self._metrics = self.path / "metrics.jsonl"
+        self._checkpoints = self.path / "checkpoints"
+
+    def begun(self) -> bool:
+        """Whether a run has begun here; nothing else may be here.
+
+        Raises:
+            OutputExistsError: something else is.
+        """
+        if (self.path / "run.json").is_file():
+            return True
+        if os.path.lexists(self.path) and not (
+            self.path.is_dir() and {path.name for path in self.path.iterdir()} <= {"lock", ".run.json.draft"}
+        ):
+            raise OutputExistsError(f"{self.path} exists already and holds no run", hint="choose another -o")
+        return False
+
+    def check(self, setup: Setup) -> None:
+        """See that the run that has begun here, if one has, is this one.
+
+        Raises:
+            OutputExistsError: something else is here, such as another run, and what differs.
+            DataError: ``run.json`` is damaged, or of another version.
+        """
+        there = self.setup().difference(setup) if self.begun() else []
+        if there:
+            raise OutputExistsError(
+                f"{self.path} holds another run: " + "; ".join(there),
+                hint="choose another -o; or give the options of that run to go on with it",
+            )
+
+    def begin(self, setup: Setup, places: Places) -> None:
+        """Make the folder and write down what the run is, unless that is there, and where things are."""
+        with creating(self.path):
+            if not (self.path / "run.json").exists():
+                self._write("run.json", {"schema": "maskreg.run/1", "setup": setup.to_json()})
+            self._checkpoints.mkdir(exist_ok=True)
+
+            self._write("places.json", asdict(places))
+
+    @contextmanager
+    def locked(self) -> Iterator[int]:
+        """Keep other processes out of the folder; they are let in when all that hold the file have ended.
+
+        Returns:
+            The open file, for processes that are started to hold it too.
+
+        Raises:
+            TryAgainError: another process works here.
+        """
+        with creating(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise TryAgainError(
+                    f"another process trains in {self.path}", hint=f"wait for it, or end it: fuser {self.path}/lock"
+                ) from error
+            yield handle
+        finally:
+            os.close(handle)
+
+    def setup(self) -> Setup:
+        """What the run is.
+
+        Raises:
+            DataError: ``run.json`` is damaged, or of another version.
+        """
+        return Setup.from_json(self._read("run.json")["setup"])
+
+    def places(self) -> Places:
+        """Where things are."""
+        return Places(**self._read("places.json"))
+
+    # -- how far it has come
+
+    def step(self, metrics: Mapping[str, Any]) -> None:
+        """Add the line of a step."""
+        with self._metrics.open("a") as file:
+            file.write(json.dumps(dict(metrics)) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines so far; one that a killed process has half written is none."""
+        if not self._metrics.exists():
+            return []
+        lines = self._metrics.read_text().split("\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+    def go_back(self, step: int) -> None:
+        """Forget lines after a step, which are written again."""
+        kept = [line for line in self.metrics() if line["step"] <= step]
+        draft = self._metrics.with_suffix(".draft")
+        draft.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        draft.replace(self._metrics)
+
+    def save(self, step: int, write: Callable[[Path], None], *, first: bool, meet: Callable[[], None]) -> None:
+        """Write a checkpoint under another name, let it appear, and remove those that are too old.
+
+        Args:
+            step: that it is the state after.
+            write: writes it into a folder; in every process.
+            first: whether this process does what only one may do.
+            meet: waits for the other processes.
+        """
+        place = self._checkpoints / f"{step:08}"
+        draft = place.with_suffix(".draft")
+        if first:
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+        meet()
+        write(draft)
+        meet()
+        if first:
+            for file in draft.iterdir():
+                with file.open("rb") as opened:
+                    os.fsync(opened.fileno())
+            sync_folder(draft)
+            shutil.rmtree(place, ignore_errors=True)
+            draft.replace(place)
+            sync_folder(self._checkpoints)
+            for _, old in self._saved()[:-KEPT]:
+                shutil.rmtree(old)
+        meet()
+
+    def latest(self) -> tuple[int, Path] | None:
+        """The last checkpoint: after which step, and where; None when there is none."""
+        saved = self._saved()
+        return saved[-1] if saved else None
+
+    def _saved(self) -> list[tuple[int, Path]]:
+        if not self._checkpoints.is_dir():
+            return []
+        return sorted((int(path.name), path) for path in self._checkpoints.iterdir() if path.name.isdigit())
+
+    # -- what it gave
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary, which says that the run is complete."""
+        self._write("summary.json", summary)
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary; None while the run is not complete."""
+        return self._read("summary.json") if (self.path / "summary.json").exists() else None
+
+    def fail(self, error: MaskregError) -> None:
+        """Leave word for the process that started this one, unless another has."""
+        if not (self.path / _FAILURE).exists():
+            # Of the ancestry, what is made of a message and a hint alone.
+            plain = next(kind for kind in type(error).__mro__ if "__init__" not in vars(kind) or kind is MaskregError)
+            told = {"kind": plain.__name__, "code": error.code, "message": error.message, "hint": error.hint}
+            self._write(_FAILURE, told)
+
+    def failure(self) -> MaskregError | None:
+        """The error that a process left word of, which is taken away; None without."""
+        if not (self.path / _FAILURE).exists():
+            return None
+        told = self._read(_FAILURE)
+        (self.path / _FAILURE).unlink()
+        error: MaskregError = getattr(errors, told["kind"])(told["message"], hint=told["hint"])
+        error.code = told["code"]
+        return error
+
+    def _write(self, name: str, value: Mapping[str, Any]) -> None:
+        draft = self.path / f".{name}.draft"
+        with creating(self.path):
+            with draft.open("w") as file:
+                file.write(json.dumps(dict(value), indent=2) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.path / name)
+            sync_folder(self.path)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        return parse_object((self.path / name).read_bytes(), str(self.path / name), max_bytes=_MAX_BYTES)

@@ -1,0 +1,49 @@
+"""``sft``: predict the completions of prompts, the answers of dialogues, or texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from maskreg.retrain.data import Record
+from maskreg.retrain.losses import cross_entropy
+from maskreg.retrain.recipes.base import Batch, Context
+from maskreg.retrain.recipes.texts import example_of, pad_of, too_long
+from maskreg.retrain.rollout import Rollout, given, logits_of
+from maskreg.retrain.setup import Setup
+
+
+class Sft:
+    """Cross-entropy of what follows a prompt, a mean over its tokens.
+
+    A record is ``{"prompt", "completion"}``, ``{"messages"}`` with the answer last, or ``{"text"}``. What exceeds
+    ``max_length`` is cut off; a prompt that leaves no room is refused.
+    """
+
+    needs_teacher = False
+    losses: Sequence[str] = ()
+
+    def check(self, record: Record, setup: Setup, tokenizer: Any) -> None:
+        """See :class:`maskreg.retrain.recipes.base.Recipe`."""
+        prompt = example_of(record, tokenizer).prompt
+        if len(prompt) >= setup.max_length:
+            raise too_long(record, len(prompt), setup.max_length - 1, "--max-length, less one to train on")
+
+    def prepare(self, model: torch.nn.Module, records: Sequence[Record], context: Context) -> Batch:
+        """See :class:`maskreg.retrain.recipes.base.Recipe`."""
+        examples = [example_of(one, context.tokenizer) for one in records]
+        room = [context.setup.max_length - len(one.prompt) for one in examples]
+        rows = given(
+            [one.prompt for one in examples],
+            [one.completion[:most] for one, most in zip(examples, room, strict=True)],
+            pad=pad_of(context.tokenizer),
+        )
+        rows = Rollout(rows.tokens.to(context.device), rows.present.to(context.device), rows.start)
+        return Batch(float(rows.counted.sum()), int(rows.present.sum()), rows)
+
+    def loss(self, model: torch.nn.Module, batch: Batch, context: Context, total: float) -> torch.Tensor:
+        """See :class:`maskreg.retrain.recipes.base.Recipe`."""
+        rows: Rollout = batch.content
+        return cross_entropy(logits_of(model, rows), rows.completions, rows.counted, total=total)
