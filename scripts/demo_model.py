@@ -19,6 +19,9 @@ VOCABULARY = {character: index for index, character in enumerate(CHARACTERS)}
 PADDED_VOCABULARY = 16
 """Rounded up, as in real models: the rows above ``len(CHARACTERS)`` stand for nothing."""
 
+NUMBERS = range(10, 30)
+"""What is added up."""
+
 PROMPT_TOKENS = len("\n12+34=")
 
 
@@ -70,15 +73,41 @@ def save_model(model: Any, path: Path) -> None:
     # Sorted, because shards are cut along this order, and a fresh model's differs from a loaded one's.
     state = dict(sorted(rounded.state_dict().items()))
     rounded.save_pretrained(path, state_dict=state, max_shard_size="1MB")
-    (path / "vocab.json").write_text(json.dumps(VOCABULARY), encoding="utf-8")
+    make_tokenizer().save_pretrained(path)
+
+
+def make_tokenizer() -> Any:
+    """One token a character, as :func:`encode` does it, for whoever trains the checkpoint with tools of their own."""
+    from tokenizers import Regex, Tokenizer
+    from tokenizers.decoders import Fuse
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Split
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(WordLevel(VOCABULARY))
+    tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.decoder = Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+def write_prompts(path: Path) -> None:
+    """Every question that is not held out, one JSON object a line."""
+    asked = [(a, b) for a in NUMBERS for b in NUMBERS if not is_held_out(a, b)]
+    lines = [json.dumps({"prompt": f"\n{a}+{b}="}) for a, b in asked]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def is_held_out(a: int, b: int) -> bool:
+    """Whether a sum is never trained on: every tenth."""
+    return (a * 7 + b) % 10 == 0
 
 
 def questions(count: int, generator: torch.Generator, *, held_out: bool) -> list[tuple[int, int]]:
-    """Pairs of numbers from 10 to 29; every tenth sum is held out, and never drawn otherwise."""
+    """Pairs of ``NUMBERS``; those that are held out are never drawn otherwise."""
     found: list[tuple[int, int]] = []
     while len(found) < count:
-        draw = torch.randint(10, 30, (count, 2), generator=generator).tolist()
-        found += [(a, b) for a, b in draw if ((a * 7 + b) % 10 == 0) == held_out]
+        draw = torch.randint(NUMBERS.start, NUMBERS.stop, (count, 2), generator=generator).tolist()
+        found += [(a, b) for a, b in draw if is_held_out(a, b) == held_out]
     return found[:count]
 
 

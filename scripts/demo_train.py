@@ -26,6 +26,7 @@ from demo_model import (
     sample,
     save_model,
     windows,
+    write_prompts,
 )
 from torch import Tensor
 from torch.nn import functional
@@ -156,7 +157,11 @@ def quiet() -> Iterator[None]:
 
 
 def train(out: Path, recipe: Recipe) -> Distilled:
-    """Write ``out/source``, ``out/teacher`` and ``out/target``, bf16 checkpoints in the Hugging Face layout."""
+    """Write ``out/source``, ``out/teacher`` and ``out/target``, bf16 checkpoints in the Hugging Face layout.
+
+    What they were asked lies in ``out/prompts.jsonl``.
+    """
+    write_prompts(out / "prompts.jsonl")
     with quiet():
         model = make_model(recipe.shape, recipe.seed)
         say(f"training a source of {sum(p.numel() for p in model.parameters()):,} parameters on sums ...")

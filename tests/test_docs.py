@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -9,8 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
 from maskreg_cli.main import COMMANDS
 
+from maskreg.mask.packed import TensorMask, pack
 from tests.servers import Postgres, S3Server
 
 ROOT = Path(__file__).parent.parent
@@ -19,7 +23,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
 def test_every_block_says_what_it_is() -> None:
-    assert {kind for kind, _ in BLOCKS} <= {"sh", "console", "python", "mermaid"}
+    assert {kind for kind, _ in BLOCKS} <= {"sh", "console", "python", "yaml", "mermaid"}
     assert len(re.findall(r"^```", README, re.MULTILINE)) == 2 * len(BLOCKS)
 
 
@@ -37,6 +41,20 @@ def test_every_command_is_in_the_readme(command: str) -> None:
     assert f"`{command}`" in README
 
 
+def test_what_it_tells_verl_to_make_can_be_made() -> None:
+    """As verl 0.9.1 makes optimizers; how they then train is tested beside the optimizers."""
+    (block,) = [text for kind, text in BLOCKS if kind == "yaml"]
+    optim = yaml.safe_load(block)["actor_rollout_ref"]["actor"]["optim"]
+    options = optim["override_optimizer_config"]
+    net = torch.nn.Linear(8, 8)
+    mask = {name: TensorMask(name, tuple(p.shape), pack(p.numpy().ravel() > 0)) for name, p in net.state_dict().items()}
+    kind = getattr(importlib.import_module(optim["optimizer_impl"]), optim["optimizer"])
+    made = kind(net.parameters(), lr=1e-6, betas=[0.9, 0.999], weight_decay=0.01, **{**options, "mask": mask})
+    net(torch.ones(1, 8)).sum().backward()
+    made.step()
+    assert made.grad_norm > 0
+
+
 def test_every_line_runs(demo: tuple[Path, str], s3_server: S3Server, postgres: Postgres) -> None:
     """The blocks, one after another in one shell and folder; the Python block where it stands."""
     folder = demo[0].parent
@@ -52,7 +70,7 @@ def test_every_line_runs(demo: tuple[Path, str], s3_server: S3Server, postgres: 
     lines = ["set -e"]
     for number, (kind, text) in enumerate(BLOCKS):
         if kind == "console":
-            lines += [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+            lines += [line[2:] for line in text.splitlines() if line.startswith(("$ ", "> "))]
         if kind == "python":
             (folder / f"block{number}.py").write_text(text)
             lines.append(f"python block{number}.py")
