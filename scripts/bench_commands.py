@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import bench_memory
 from bench_pairs import to_bf16, widened
 
 from maskreg.disk import free_bytes
@@ -191,15 +192,11 @@ def measured(folder: Path, *args: str | Path) -> tuple[float, int, Any]:
     said = folder / "said.json"
     begun = time.perf_counter()
     with said.open("wb") as out:
-        process = subprocess.Popen([MASKREG, *args, "--json"], stdout=out, cwd=folder, env=env)
-        # Not Popen.wait: only wait4 tells what this child used, apart from all others.
-        _, status, usage = os.wait4(process.pid, 0)
+        code, most = bench_memory.run([MASKREG, *args, "--json"], out, folder, env)
     seconds = time.perf_counter() - begun
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"maskreg {args[0]} ended with {process.returncode}: {said.read_text()}")
-    # Linux counts kibibytes, macOS bytes.
-    return seconds, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024), json.loads(said.read_text())
+    if code:
+        raise SystemExit(f"maskreg {args[0]} ended with {code}: {said.read_text()}")
+    return seconds, most, json.loads(said.read_text())
 
 
 def same(one: Path, other: Path) -> bool:

@@ -6,14 +6,14 @@ Every measurement has a process of its own, so that its peak memory is not anoth
 from __future__ import annotations
 
 import multiprocessing
-import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import bench_memory
 
 TENSOR_NUMEL = 1 << 25
 BLOCK = 1 << 22
@@ -146,9 +146,7 @@ def _as_artifacts(folder: Path, digests: list[str]) -> tuple[float, int]:
     begun = time.perf_counter()
     contrast([Artifact.open(FileStore(folder), Digest(digest)) for digest in digests])
     seconds = time.perf_counter() - begun
-    # Linux counts kibibytes, macOS bytes.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return seconds, peak
+    return seconds, bench_memory.peak()
 
 
 def _best(work: Callable[[], object]) -> float:

@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Literal
 
+import bench_memory
 import numpy as np
 import torch
 
@@ -30,8 +28,6 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 GRADIENTS = ("dense", "packed", "in-backward")
 LR = 1e-5
 TOKENS = 8
-
-LINUX = sys.platform == "linux"
 
 STATE_BARS = {"bf16": 12, "fp32": 8}
 """Bytes of state that a masked coordinate may take; any coordinate may take a quarter."""
@@ -214,12 +210,12 @@ def dense_step(net: torch.nn.Module, kind: str) -> Callable[[], object]:
 def memory(layers: int, width: int, dtype: str, gradients: str, density: float) -> Memory:
     """Train for three steps, with what is loaded and compiled at the first step left out."""
     train(model(1, 64, dtype), gradients, density)
-    before = resident()
+    before = bench_memory.resident()
     net = model(layers, width, dtype)
     params = sum(p.numel() for p in net.parameters())
     state, seconds = train(net, gradients, density)
     most = STATE_BARS[dtype] * density + 0.25
-    return Memory(dtype, gradients, density, state / params, most, (peak() - before) / params, seconds)
+    return Memory(dtype, gradients, density, state / params, most, (bench_memory.peak() - before) / params, seconds)
 
 
 def train(net: torch.nn.Module, gradients: str, density: float) -> tuple[int, float]:
@@ -269,23 +265,6 @@ def dense_training(net: torch.nn.Module) -> Callable[[], int]:
         return size
 
     return step
-
-
-def resident() -> int:
-    """Bytes of this process in memory, from where its peak counts."""
-    if LINUX:
-        # Also forgets the peak of the process that started this one.
-        Path("/proc/self/clear_refs").write_text("5")
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    return peak()
-
-
-def peak() -> int:
-    """The most bytes of this process that were in memory."""
-    if LINUX:
-        (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-        return 1024 * int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def table(found: Retraining) -> str:
