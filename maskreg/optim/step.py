@@ -67,12 +67,25 @@ class Gradient:
     packed: bool
 
 
-class Backend(Protocol):
-    """Carries out steps on one tensor. All touch masked coordinates of ``weights`` only.
+@dataclass(frozen=True, eq=False)
+class Operands:
+    """What a step works on, besides the state that is its optimizer's own.
 
-    ``weights`` is flat and contiguous. State is fp32 ``[nnz]``, in the order of coordinates; ``master`` is None where
-    the weights themselves are fp32.
+    Attributes:
+        weights: flat and contiguous, in any floating dtype; the bits of coordinates outside the mask stay.
+        gradient: of the weights.
+        bits: the mask.
+        master: fp32 ``[nnz]``, of which the masked weights are roundings; None where weights are fp32 or wider.
     """
+
+    weights: torch.Tensor
+    gradient: Gradient
+    bits: Bits
+    master: torch.Tensor | None
+
+
+class Backend(Protocol):
+    """Carries out steps on one tensor. State is fp32 ``[nnz]``, in the order of coordinates."""
 
     def accumulate(self, into: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
         """Add the masked entries of a dense flat gradient to fp32 ``[nnz]``."""
@@ -84,25 +97,8 @@ class Backend(Protocol):
             float64, without dimensions, where the values are; summed in float64.
         """
 
-    def adamw(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        exp_avg: torch.Tensor,
-        exp_avg_sq: torch.Tensor,
-        master: torch.Tensor | None,
-        now: Adam,
-    ) -> None:
+    def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
         """Take one step of AdamW."""
 
-    def sgd(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        velocity: torch.Tensor | None,
-        master: torch.Tensor | None,
-        now: Sgd,
-    ) -> None:
+    def sgd(self, on: Operands, velocity: torch.Tensor | None, now: Sgd) -> None:
         """Take one step of SGD."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from maskreg.jit.vector import AVAILABLE
 from maskreg.optim import cpu, tiles
 from maskreg.optim.cpu import Cpu
-from maskreg.optim.fastest import Fastest, backend_of
+from maskreg.optim.fastest import backend_of
 from maskreg.optim.plain import Plain
 from tests.optim.tensors import Task, frozen, same, steps, task
 
@@ -158,16 +158,3 @@ def test_what_raises_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_compiled_loops_cannot_do_is_done_by_pytorch(tensor: torch.Tensor, name: str) -> None:
     assert type(backend_of(tensor)).__name__ == name
     assert type(backend_of(torch.zeros(8), tensor)).__name__ == name
-
-
-@pytest.mark.parametrize("dtypes", [(torch.float16, torch.float16), (BF16, torch.float64), (FP32, BF16)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_fastest_takes_the_same_steps(kind: str, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
-    got = task(777, 0.3, dtypes=dtypes)
-    wanted = got.copy()
-    steps(got, Fastest(), kind, packed=False)
-    steps(wanted, Plain(), kind, packed=False)
-    same(got, wanted)
-    dense = got.slopes[0]
-    for bits in (got.bits, None):
-        assert float(Fastest().square_sum(dense, bits)) == pytest.approx(float(Plain().square_sum(dense, bits)))
