@@ -274,7 +274,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
             )
         state = self._state(item)
         flat = weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
-        if weights.dtype != torch.float32 and "master" not in state:
+        if weights.element_size() < 4 and "master" not in state:
             # Zeros would make positive ones of negative ones.
             state["master"] = torch.full((item.bits.nnz,), -0.0, dtype=torch.float32, device=weights.device)
             self._backend_of(flat).accumulate(state["master"], flat, item.bits)

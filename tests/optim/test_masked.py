@@ -178,3 +178,19 @@ def test_parameters_without_names_raise_at_the_first_step_unless_the_model_ran()
     optimizer = MaskedAdamW(net.parameters(), mask=mask, gradients="packed")
     run(optimizer, net, 1)
     assert optimizer.state
+
+
+@pytest.mark.parametrize(("dtype", "master"), [(torch.float16, True), (torch.float32, False), (torch.float64, False)])
+def test_what_a_step_does_not_move_keeps_its_bits_in_every_dtype(dtype: torch.dtype, master: bool) -> None:
+    net = model(dtype)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(torch.randn(p.shape, dtype=torch.float64).to(dtype))  # more digits than fp32 has, where there is room
+            p.grad = torch.full_like(p, 1e-3)
+    before = [p.detach().clone() for p in net.parameters()]
+    optimizer = MaskedAdamW(net.named_parameters(), lr=0.0, mask=masked(net, 0.5))
+    for lr, moved in ((0.0, False), (1e-2, True)):
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.step()
+        assert all(torch.equal(p, was) != moved for p, was in zip(net.parameters(), before, strict=True))
+    assert all(("master" in state) == master for state in optimizer.state.values())
