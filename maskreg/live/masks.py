@@ -17,7 +17,7 @@ from maskreg.mask.packed import Mask, TensorMask, pack_runs
 _SHOWN = 3
 
 
-def masks_of(
+def parameter_masks(
     trained: Mapping[str, torch.Tensor], mask: Mask, model: torch.nn.Module | None = None
 ) -> Iterator[tuple[str, TensorMask]]:
     """The mask of each trained parameter, in that order.

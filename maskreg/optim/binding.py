@@ -11,7 +11,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from maskreg.errors import UsageError
-from maskreg.live.masks import masks_of
+from maskreg.live.masks import parameter_masks
 from maskreg.live.wrappers import bare
 from maskreg.mask.packed import Mask
 from maskreg.optim.bound import Bound, refuse, refuse_fewer
@@ -74,7 +74,7 @@ def bound_to(groups: Groups, named: Mapping[str, torch.Tensor] | torch.nn.Module
                 "the optimizer trains parameters that the model does not have",
                 hint="give it the parameters of this model, after it was sharded",
             )
-    masks = masks_of({names[id(p)]: p for _, p in places}, mask, model)
+    masks = parameter_masks({names[id(p)]: p for _, p in places}, mask, model)
     return [Bound.of(name, p, group, one) for (group, p), (name, one) in zip(places, masks, strict=True)]
 
 

@@ -48,6 +48,9 @@ class MaskedOptimizer(torch.optim.Optimizer):
         foreach: taken and ignored, as frameworks pass it; how steps are carried out is the backend's choice.
         fused: likewise.
 
+    Attributes:
+        grad_norm: fp32, 0-D, in main memory: what gradients were clipped by at the last step; None where none is taken.
+
     Raises:
         UsageError: options that exclude each other.
     """
@@ -75,7 +78,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
                 hint='gradients="packed" takes 4 bytes each',
             )
         super().__init__(params, defaults)
-        self._mask = mask
+        self._mask = None if mask is None else self._mask_of(mask)
         self._max_grad_norm = max_grad_norm
         self._clip = clip
         self._gradients = gradients
@@ -106,7 +109,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
             WrongCheckpointError: the mask is of another model.
             DataError: there is state already, and it is of another mask.
         """
-        mask = self._mask if mask is None else mask
+        mask = self._mask if mask is None else self._mask_of(mask)
         if mask is None:
             raise UsageError("there is no mask to train", hint="give the optimizer mask=..., or attach one")
         refuse_fewer(self._given, len(in_order(self.param_groups)))
@@ -118,6 +121,10 @@ class MaskedOptimizer(torch.optim.Optimizer):
             self._waiting.remove()  # the model has nothing more to tell
         self._watch()
         return bound
+
+    def _mask_of(self, mask: Mask) -> Mask:
+        """The mask that is meant; what derives from this may take other things for one."""
+        return mask
 
     def awaits_model(self) -> bool:
         """Whether there is a mask to look for."""

@@ -12,7 +12,7 @@ from maskreg.errors import UsageError
 from maskreg.optim.binding import bound_to
 from maskreg.optim.masked import MaskedOptimizer
 from maskreg.retrain.frozen import Fingerprinted, Kept
-from maskreg.retrain.masks import MaskLike, mask_of
+from maskreg.retrain.named import MaskLike, mask_of
 
 
 class LostUpdateWarning(UserWarning):

@@ -15,11 +15,11 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.digest import Digest, short_key
 from maskreg.errors import DataError, UsageError
+from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask
 from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
 from maskreg.retrain.data import Record, Records, drawn
 from maskreg.retrain.folder import Folder
-from maskreg.retrain.masks import Everything
 from maskreg.retrain.models import load_model, load_tokenizer, stored_dtype
 from maskreg.retrain.parallel import World, parts, spread, without_exchange
 from maskreg.retrain.recipes import Batch, Context, get_recipe

@@ -13,9 +13,9 @@ import torch
 
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import DataError, PairMismatchError
+from maskreg.mask.everything import Everything
 from maskreg.mask.packed import TensorMask, pack
 from maskreg.retrain.identity import root_of
-from maskreg.retrain.masks import Everything
 from maskreg.retrain.models import load_model, stored_dtype
 from maskreg.retrain.parallel import World
 from maskreg.retrain.result import check_dtypes, gathered, moved_share, write_result
