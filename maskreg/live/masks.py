@@ -10,8 +10,8 @@ import torch
 
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.live.layout import Join, Link, links
+from maskreg.live.memory import place_of
 from maskreg.live.naming import find
-from maskreg.live.places import place_of
 from maskreg.mask.packed import Mask, TensorMask, pack_runs
 
 _SHOWN = 3

@@ -185,9 +185,8 @@ def test_what_a_step_does_not_move_keeps_its_bits_in_every_dtype(dtype: torch.dt
     net = model(dtype)
     with torch.no_grad():
         for p in net.parameters():
-            p.add_(
-                torch.randn(p.shape, dtype=torch.float64).to(dtype)
-            )  # more digits than fp32 has, where there is room
+            # More digits than fp32 has, where there is room.
+            p.add_(torch.randn(p.shape, dtype=torch.float64).to(dtype))
             p.grad = torch.full_like(p, 1e-3)
     before = [p.detach().clone() for p in net.parameters()]
     optimizer = MaskedAdamW(net.named_parameters(), lr=0.0, mask=masked(net, 0.5))
