@@ -15,6 +15,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.digest import Digest, short_key
 from maskreg.errors import DataError, UsageError
+from maskreg.flow.pairing import FLOAT
 from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask
 from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
@@ -31,6 +32,9 @@ from maskreg.store.file import FileStore
 
 SAME = 0.01
 """The loss below which two models are taken for one: rounding of a bf16 forward pass stays below it."""
+
+
+DIVERGED = "a lower --lr, or --dtype float32; the last checkpoint is kept"
 
 
 class Listener(Protocol):
@@ -62,10 +66,10 @@ def train(folder: Folder, setup: Setup, places: Places, listener: Listener) -> N
 
 
 def mask_to_train(setup: Setup, places: Places, source: Checkpoint) -> Mask:
-    """The mask of a setup: its artifact's, or everything."""
+    """The mask of a setup: its artifact's, or all coordinates of tensors of floating-point numbers."""
     if setup.mask:
         return Artifact.open(FileStore(Path(places.home)), Digest(setup.mask)).mask
-    return Everything({name: info.shape for name, info in source.tensors.items()})
+    return Everything({name: info.shape for name, info in source.tensors.items() if info.dtype in FLOAT})
 
 
 class Engine:
@@ -159,6 +163,8 @@ class Engine:
         self._check_loss(step, loss)
         self._optimizer.step()
         norm = self._optimizer.grad_norm
+        if norm is not None and not math.isfinite(norm):
+            raise DataError(f"the norm of the gradient of step {step + 1} is {float(norm)}", hint=DIVERGED)
         self._optimizer.zero_grad()
         return {
             "step": step + 1,
@@ -178,7 +184,7 @@ class Engine:
         if not math.isfinite(loss):
             raise DataError(
                 f"the loss of step {step + 1} is {loss}; nothing of it was taken into the weights",
-                hint="a lower --lr, or --dtype float32; the last checkpoint is kept",
+                hint=DIVERGED,
             )
         same = self._setup.teacher == self._setup.source and self._setup.recipe == "opd"
         if step == 0 and same and self._setup.loss == "full" and abs(loss) > SAME:
