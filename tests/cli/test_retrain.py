@@ -292,11 +292,14 @@ def test_checkpoints_that_do_not_belong_together(
     train: Train, teacher: Path, source: Path, tmp_path: Path, run: Run
 ) -> None:
     told = train("--source", teacher, status=65).err
-    assert "differs" in told or "hash" in told or "tensor" in told
+    assert "elements 0..511 are not those the artifact was made from" in told
     words = make_model(tmp_path / "words", seed=2, words=[*WORDS[:-1], "?"])
     assert "tokenizers" in train("--teacher", words, recipe="opd", status=65).err
     wide = make_model(tmp_path / "wide", seed=2, vocabulary=24)
-    assert "24" in train("--teacher", wide, recipe="opd", status=65).err
+    assert (
+        "the student's vocabulary has 16 entries, the teacher's 24"
+        in train("--teacher", wide, recipe="opd", status=65).err
+    )
     (tmp_path / "bare").mkdir()
     for file in source.glob("model*"):
         (tmp_path / "bare" / file.name).write_bytes(file.read_bytes())
