@@ -13,10 +13,11 @@ import torch
 from maskreg.errors import UsageError
 from maskreg.live.shards import Layout
 from maskreg.mask.packed import Mask
-from maskreg.optim.binding import await_forward, bound_to, in_order, own_names, refuse_replicas
-from maskreg.optim.bound import Bound, refuse_fewer
+from maskreg.optim.binding import await_forward, bound_to, in_order, own_names
+from maskreg.optim.bound import Bound
 from maskreg.optim.fastest import backend_of
 from maskreg.optim.norm import norm
+from maskreg.optim.refusals import refuse_fewer, refuse_replicas
 from maskreg.optim.state import begun, restored, saved
 from maskreg.optim.step import Backend, Gradient, Operands
 
