@@ -141,25 +141,11 @@ class Engine:
         lr = rate(setup.schedule, setup.lr, step=step, steps=setup.steps, warmup=setup.warmup)
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        rows = range(setup.batch)
-        chosen = drawn(len(self._records), setup.seed, step=step, batch=setup.batch)
-        work: list[tuple[Context, Batch]] = []
-        for part in parts(rows, world, setup.micro_batch):
-            context = self._context(step, part)
-            records: list[Record] = [self._records[chosen[row]] for row in part]
-            work.append((context, self._recipe.prepare(self.plain, records, context)))
+        work = self._batches(step)
         weight, tokens = world.sum(
             sum(batch.weight for _, batch in work), float(sum(batch.tokens for _, batch in work))
         )
-        loss = 0.0
-        for number, (context, batch) in enumerate(work):
-            torch.manual_seed(context.seed)
-            with without_exchange(self._model, number + 1 < len(work)):
-                # Gradients of several processes are averaged, and those of a step are to be summed.
-                share = self._recipe.loss(self._model, batch, context, weight / world.size)
-                share.backward()  # type: ignore[no-untyped-call]
-            loss += float(share.detach()) / world.size
-        (loss,) = world.sum(loss)
+        loss = self._backward(work, weight)
         self._check_loss(step, loss)
         self._optimizer.step()
         norm = self._optimizer.grad_norm
@@ -174,6 +160,29 @@ class Engine:
             "tokens": int(tokens),
             "seconds": round(time.monotonic() - began, 4),
         }
+
+    def _batches(self, step: int) -> list[tuple[Context, Batch]]:
+        """This process's share of a step, made before any gradient of it is there."""
+        setup = self._setup
+        chosen = drawn(len(self._records), setup.seed, step=step, batch=setup.batch)
+        found = []
+        for rows in parts(range(setup.batch), self._world, setup.micro_batch):
+            context = self._context(step, rows)
+            records: list[Record] = [self._records[chosen[row]] for row in rows]
+            found.append((context, self._recipe.prepare(self.plain, records, context)))
+        return found
+
+    def _backward(self, work: list[tuple[Context, Batch]], weight: float) -> float:
+        """The loss of a step of this weight in all processes, whose gradients it leaves behind."""
+        loss, size = 0.0, self._world.size
+        for number, (context, batch) in enumerate(work):
+            torch.manual_seed(context.seed)
+            with without_exchange(self._model, number + 1 < len(work)):
+                # Gradients of several processes are averaged, and those of a step are to be summed.
+                share = self._recipe.loss(self._model, batch, context, weight / size)
+                share.backward()  # type: ignore[no-untyped-call]
+            loss += float(share.detach()) / size
+        return self._world.sum(loss)[0]
 
     def _context(self, step: int, rows: list[int]) -> Context:
         seed = short_key(f"{self._setup.seed} {step} {rows[0]}") >> 1

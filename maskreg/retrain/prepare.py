@@ -144,16 +144,7 @@ def prepare(
         raise UsageError("say which mask to train", hint="maskreg retrain REF; or --mask full to train everything")
     if recipe.needs_teacher and not asked.teacher:
         raise UsageError(f"recipe {asked.recipe} needs a teacher", hint="add --teacher CKPT")
-    setup = Setup(
-        recipe=asked.recipe,
-        recipe_code=code_of(asked.recipe) if ":" in asked.recipe else "",
-        source="",
-        data="",
-        mask="",
-        loss=_loss(recipe, asked),
-        max_length=_length(asked, source),
-        **_options(asked),
-    )
+    setup = _asked_setup(asked, recipe, source)
     _check_numbers(setup)
     if not source.path.is_dir():
         raise UsageError(
@@ -192,6 +183,20 @@ def prepare(
         save_every=asked.save_every,
     )
     return Prepared(setup, places, len(records), notes)
+
+
+def _asked_setup(asked: Asked, recipe: Recipe, source: Checkpoint) -> Setup:
+    """The setup before it is known what is in the files."""
+    return Setup(
+        recipe=asked.recipe,
+        recipe_code=code_of(asked.recipe) if ":" in asked.recipe else "",
+        source="",
+        data="",
+        mask="",
+        loss=_loss(recipe, asked),
+        max_length=_length(asked, source),
+        **_options(asked),
+    )
 
 
 def _options(asked: Asked) -> dict[str, Any]:

@@ -37,11 +37,14 @@ def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for name, join in _joins(model, source).items():
         stored, held = source.tensors[name].dtype, parameters[join.targets[0]].dtype
-        if held not in (DTYPES[stored], torch.float32) or stored == "F64":
+        if held != DTYPES[stored] and (held != torch.float32 or stored == "F64"):
             if name in mask and not mask[name].nnz:
                 continue
             narrow = str(held).removeprefix("torch.")
-            raise DataError(f"{name} is stored in {stored} and would be trained in {narrow}", hint="--dtype float32")
+            raise DataError(
+                f"{name} is stored in {stored} and would be trained in {narrow}",
+                hint="--dtype float32" if stored != "F64" else "leave --dtype float32 out, or store all of it in F64",
+            )
 
 
 def gathered(
