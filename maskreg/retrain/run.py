@@ -9,7 +9,7 @@ from typing import Any
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.digest import Digest
 from maskreg.flow.extract import Extracted, extract
-from maskreg.flow.pairing import FLOAT
+from maskreg.flow.pairing import FLOAT, is_wide
 from maskreg.progress import SILENT, Progress
 from maskreg.retrain.engine import Listener, mask_to_train
 from maskreg.retrain.folder import Folder
@@ -64,12 +64,22 @@ def complete(
 def register(folder: Folder, setup: Setup, places: Places, *, progress: Progress = SILENT) -> Extracted:
     """Store what the run changed as an artifact whose manifest says how it came about; it has no name yet.
 
+    Of a source that is stored in 32 bits or more, the mask alone is kept.
+
     Raises:
         MaskregError: as for :func:`maskreg.flow.extract.extract`.
     """
     parents = [Digest(setup.mask)] if setup.mask else []
     with closing(open_checkpoint(places.source)) as source, closing(open_checkpoint(folder.model)) as result:
-        return extract(source, result, places.home, parents=parents, recipe=lineage(setup), progress=progress)
+        return extract(
+            source,
+            result,
+            places.home,
+            mask_only=is_wide(source),
+            parents=parents,
+            recipe=lineage(setup),
+            progress=progress,
+        )
 
 
 def lineage(setup: Setup) -> dict[str, Any]:

@@ -197,6 +197,15 @@ def test_everything_may_be_trained(train: Train, ref: str | None) -> None:
     assert summary["visible_density"] > 0.5
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_of_a_wide_source_the_mask_is_registered(train: Train, run: Run, tmp_path: Path, dtype: torch.dtype) -> None:
+    wide = make_model(tmp_path / "wide", seed=1, dtype=dtype)
+    summary = train("--mask", "full", "--source", wide, "--name", "wide", "--json", ref=None).json
+    manifest = run("show", "wide", "--json").json["manifest"]
+    assert manifest["kind"] == "mask"
+    assert manifest["totals"]["nnz"] == summary["visible"] > 500
+
+
 def test_gradients_in_parts_and_other_optimizers(train: Train, source: Path, tmp_path: Path) -> None:
     whole = train("--json", "--dtype", "float32").json
     parts = train("-o", tmp_path / "parts", "--micro-batch-size", "1", "--dtype", "float32", "--json").json
