@@ -3,45 +3,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from maskreg.errors import UsageError
-from maskreg.mask.packed import TensorMask, pack
+from maskreg.mask.packed import TensorMask
 from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
 from maskreg.optim.plain import Plain
-
-KINDS = ["dense", "packed", "in-backward"]
-
-
-def model(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
-    torch.manual_seed(1)
-    layers = torch.nn.Linear(300, 700), torch.nn.GELU(), torch.nn.Linear(700, 30)
-    return torch.nn.Sequential(*layers).to(dtype)
-
-
-def masked(net: torch.nn.Module, density: float, seed: int = 0) -> dict[str, TensorMask]:
-    drawn = np.random.default_rng(seed)
-    return {
-        name: TensorMask(name, tuple(p.shape), pack(drawn.random(p.shape) < density))
-        for name, p in net.named_parameters()
-    }
-
-
-def run(
-    optimizer: torch.optim.Optimizer,
-    net: torch.nn.Module,
-    steps: int = 2,
-    before_step: Callable[[], None] = lambda: None,
-) -> None:
-    torch.manual_seed(2)
-    for _ in range(steps):
-        x = torch.randn(16, 300, dtype=next(net.parameters()).dtype)
-        net(x).float().square().sum().backward()
-        before_step()
-        optimizer.step()
-        optimizer.zero_grad()
+from tests.optim.training import KINDS, masked, model, run
 
 
 def reference(
