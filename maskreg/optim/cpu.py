@@ -5,7 +5,6 @@ Every thread takes ranges of words, whose entries the ranks tell, so no two writ
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -57,18 +56,7 @@ class Cpu:
 
     def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
         """See :class:`maskreg.optim.step.Backend`."""
-        numbers = tuple(
-            np.float32(number)
-            for number in (
-                1 - now.lr * now.weight_decay,
-                1 - now.beta1,
-                now.beta2,
-                1 - now.beta2,
-                1 / math.sqrt(1 - now.beta2**now.step),
-                now.eps,
-                now.lr / (1 - now.beta1**now.step),
-            )
-        )
+        numbers = tuple(np.float32(number) for number in now.factors())
         sides, mask, scale = _sides(on), _mask(on.bits), np.float32(now.scale)
         state = exp_avg.numpy(), exp_avg_sq.numpy(), _state(on.master)
         _in_ranges(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,10 +33,27 @@ class Adam:
     step: int
     scale: float = 1.0
 
+    def factors(self) -> tuple[float, ...]:
+        """What the update is made of, where it is one expression.
+
+        Returns:
+            What weights are multiplied by, 1 - beta1, beta2, 1 - beta2, one over the root of the second moment's bias
+            correction, eps, and the rate over the first moment's bias correction.
+        """
+        return (
+            1 - self.lr * self.weight_decay,
+            1 - self.beta1,
+            self.beta2,
+            1 - self.beta2,
+            1 / math.sqrt(1 - self.beta2**self.step),
+            self.eps,
+            self.lr / (1 - self.beta1**self.step),
+        )
+
 
 @dataclass(frozen=True)
 class Sgd:
-    """One step of SGD, as torch.optim.SGD takes it.
+    """One step of SGD, its momentum as in Sutskever et al. (ICML 2013), as torch.optim.SGD takes it.
 
     Attributes:
         lr: learning rate.

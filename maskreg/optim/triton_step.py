@@ -6,7 +6,6 @@ This module and its kernels alone import Triton, and are imported only when ther
 
 from __future__ import annotations
 
-import math
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -50,17 +49,7 @@ class Triton:
 
     def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
         """See :class:`maskreg.optim.step.Backend`."""
-        numbers = (
-            now.scale,
-            1 - now.lr * now.weight_decay,
-            1 - now.beta1,
-            now.beta2,
-            1 - now.beta2,
-            1 / math.sqrt(1 - now.beta2**now.step),
-            now.eps,
-            now.lr / (1 - now.beta1**now.step),
-        )
-        self._step("adamw", on, exp_avg, exp_avg_sq, _there(on.master, exp_avg), *numbers)
+        self._step("adamw", on, exp_avg, exp_avg_sq, _there(on.master, exp_avg), now.scale, *now.factors())
 
     def sgd(self, on: Operands, velocity: torch.Tensor | None, now: Sgd) -> None:
         """See :class:`maskreg.optim.step.Backend`."""
