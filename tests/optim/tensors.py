@@ -16,6 +16,9 @@ ODDITIES = (float("nan"), float("inf"), float("-inf"), -0.0, 1e-41)
 
 LR = 1e-3
 
+KINDS = ["adamw", "sgd", "momentum", "nesterov momentum"]
+"""What :func:`steps` takes steps of."""
+
 
 @dataclass
 class Task:

@@ -17,10 +17,9 @@ from maskreg.optim import cpu, tiles
 from maskreg.optim.cpu import Cpu
 from maskreg.optim.fastest import backend_of
 from maskreg.optim.plain import Plain
-from tests.optim.tensors import Task, frozen, same, steps, task
+from tests.optim.tensors import KINDS, Task, frozen, same, steps, task
 
 BF16, FP32 = torch.bfloat16, torch.float32
-KINDS = ["adamw", "sgd", "momentum", "nesterov momentum"]
 SIZES = st.one_of(st.integers(0, 200), st.integers(0, 5000))
 DENSITIES = st.sampled_from([0.0, 0.005, 0.03, 0.1, 0.48, 0.97, 1.0])
 
