@@ -138,14 +138,12 @@ def command(ctx: click.Context, /, ref: Ref | None, **given: Any) -> None:
 def _asked(given: dict[str, Any]) -> Asked:
     from maskreg.retrain.prepare import Asked
 
-    same = ("optimizer", "betas", "weight_decay", "momentum", "schedule", "warmup", "steps", "seed", "dtype")
-    options = {name: given[name] for name in (*same, "max_new_tokens", "temperature")}
-    gradients = given["gradients"] or ("dense" if given["parallel"] == "ddp" else "packed")
-    clip = given["clip"] if given["clip"] is not None else 0.0 if gradients == "in-backward" else 1.0
-    lr = given["lr"] if given["lr"] is not None else 1e-2 if given["optimizer"] == "sgd" else 1e-6
-    batch = given["batch_size"]
-    options |= {"gradients": gradients, "clip": clip, "lr": lr, "batch": batch}
-    options["micro_batch"] = min(given["micro_batch_size"] or batch, batch)
+    of_setup = (
+        "optimizer", "lr", "betas", "weight_decay", "momentum", "clip", "schedule", "warmup", "gradients", "dtype",
+        "steps", "seed", "max_new_tokens", "temperature",
+    )  # fmt: skip
+    options = {name: given[name] for name in of_setup}
+    options |= {"batch": given["batch_size"], "micro_batch": given["micro_batch_size"]}
     names = ("recipe", "data", "teacher", "loss", "control", "mask_seed", "mask_density", "max_length", "device")
     return Asked(**{name: given[name] for name in (*names, "parallel", "save_every", "download")}, options=options)
 
@@ -191,8 +189,8 @@ def _trained(output: Output, folder: Folder, prepared: Prepared, options: list[s
 
     if folder.summary() is not None:
         output.note(f"{folder.path} is complete already")
-    with Steps(output) as steps:
-        return complete(folder, prepared, options, steps)
+    with Steps(output) as steps, output.progress() as progress:
+        return complete(folder, prepared, options, steps, progress=progress)
 
 
 def _family(here: Registry, ref: Ref | None) -> str:

@@ -33,7 +33,7 @@ class Steps:
         self._steps, self._began = steps, time.monotonic()
         if done:
             self._output.note(f"going on after step {done} of {steps}")
-        if not self._output.quiet and sys.stderr.isatty():
+        if done < steps and not self._output.quiet and sys.stderr.isatty():
             self._draw(done)
 
     def step(self, metrics: Mapping[str, Any]) -> None:
@@ -45,6 +45,8 @@ class Steps:
             self._drawn.update(self._task, completed=number, description=_words(metrics))
         elif number == self._steps or number % max(1, self._steps // _LINES) == 0 or "moved" in metrics:
             self._output.note(f"step {number:>{len(str(self._steps))}}/{self._steps}  {_words(metrics)}")
+        if number == self._steps:
+            self._stop()
 
     def _draw(self, done: int) -> None:
         from rich.console import Console
@@ -55,14 +57,18 @@ class Steps:
         self._task = self._drawn.add_task("train", total=self._steps, completed=done)
         self._drawn.start()
 
+    def _stop(self) -> None:
+        if self._drawn is not None:
+            self._drawn.stop()
+        self._drawn = self._task = None
+
     def __enter__(self) -> Steps:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._drawn is not None:
-            self._drawn.stop()
+        self._stop()
 
 
 def _words(metrics: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ import torch
 
 from maskreg.optim.bits import Bits
 from maskreg.optim.plain import Plain
-from maskreg.optim.step import Adam, Backend, Gradient
+from maskreg.optim.step import Adam, Backend, Gradient, Operands
 
 UNAVAILABLE = 69
 """What the script exits with where there is no GPU; ``EX_UNAVAILABLE`` of sysexits.h."""
@@ -75,8 +75,8 @@ class Layer:
 
     def step(self, backend: Backend) -> None:
         """One of AdamW."""
-        gradient = Gradient(self.gradient, packed=False)
-        backend.adamw(self.weights, gradient, self.bits, self.exp_avg, self.exp_avg_sq, self.master, NOW)
+        on = Operands(self.weights, Gradient(self.gradient, packed=False), self.bits, self.master)
+        backend.adamw(on, self.exp_avg, self.exp_avg_sq, NOW)
 
     @property
     def nbytes(self) -> int:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 from reproduce_setting import Setting
 
 from maskreg.artifact.reader import Artifact
@@ -15,7 +14,8 @@ from maskreg.digest import Digest
 from maskreg.flow.baseline import make_baseline
 from maskreg.flow.extract import extract
 from maskreg.mask.baseline import Recipe
-from maskreg.mask.packed import Mask, TensorMask, pack
+from maskreg.mask.everything import Everything
+from maskreg.mask.packed import Mask
 from maskreg.store.file import FileStore
 
 
@@ -54,14 +54,10 @@ def mask_for(which: Which, setting: Setting, registry: Path) -> tuple[Mask, str]
     """A mask, and the digest of its artifact; of no artifact for all coordinates."""
     source = open_checkpoint(setting.path("source"))
     if not which.origin:
-        return {name: _all(name, tensor.shape) for name, tensor in source.tensors.items()}, ""
+        return Everything({name: tensor.shape for name, tensor in source.tensors.items()}), ""
     artifact = opened(which.origin, registry)
     if which.kind:
         recipe = Recipe.of(which.kind, seed=which.seed, density=which.density)
         made = make_baseline(artifact, recipe, registry, source, jobs=1)
         artifact = opened(str(made.digest), registry)
     return dict(artifact.mask), str(artifact.digest)
-
-
-def _all(name: str, shape: tuple[int, ...]) -> TensorMask:
-    return TensorMask(name, shape, pack(np.ones(shape, np.bool_)))

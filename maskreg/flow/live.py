@@ -19,8 +19,8 @@ from maskreg.flow.overlap import Held, refuse_overlap
 from maskreg.flow.pairing import WIDE, blocks_of
 from maskreg.flow.pipeline import ordered, worker_count
 from maskreg.live.layout import links
+from maskreg.live.memory import CODES, DTYPES, place_of
 from maskreg.live.naming import find
-from maskreg.live.places import place_of
 from maskreg.patch import check_after, check_before, differing_leaf, leaves_between
 
 if TYPE_CHECKING:
@@ -28,12 +28,7 @@ if TYPE_CHECKING:
 
     from maskreg.digest import LeafHashes
 
-_DTYPES = {
-    torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.float64: "F64",
-    torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.int16: "I16", torch.int32: "I32",
-    torch.int64: "I64", torch.complex64: "C64",
-}  # fmt: skip
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 _BLOCKS_ON_GPU = 4
 """Blocks that a thread gives a GPU at once; 16 threads with so many each keep it busy. Each takes some 20 MB there."""
@@ -98,7 +93,7 @@ class _Patcher:
     def __call__(self, item: _Live) -> None:
         # Whether gradients are recorded is a property of the thread.
         with torch.no_grad(), own_stream(item.tensor.device):
-            bits = item.tensor.detach().view(_BITS[item.tensor.element_size()])
+            bits = item.tensor.detach().view(CODES[item.tensor.element_size()])
             flat = bits.contiguous().reshape(-1)
             self._patch(item.step, flat)
             if self._write and not bits.is_contiguous():
@@ -207,7 +202,7 @@ def _refuse_reshaping(step: Step) -> None:
 
 
 def _check_form(step: Step, tensor: torch.Tensor) -> None:
-    dtype = _DTYPES.get(tensor.dtype, str(tensor.dtype))
+    dtype = _NAMES.get(tensor.dtype, str(tensor.dtype))
     if step.before is None:
         return
     if dtype != step.before.dtype:

@@ -162,9 +162,15 @@ def _is_quantised(tensor: TensorInfo) -> bool:
     return tensor.dtype.startswith("F8_") or (tensor.dtype in ("I8", "U8") and len(tensor.shape) >= 2)
 
 
+def is_wide(source: Checkpoint) -> bool:
+    """Whether a source is stored in 32 bits or more alone, so that masks of it are kept and no deltas."""
+    dtypes = {t.dtype for t in source.tensors.values()}
+    return bool(dtypes & WIDE) and not dtypes & HALF
+
+
 def _refuse_wide_source(source: Checkpoint) -> None:
-    wide = tuple(t.name for t in source.tensors.values() if t.dtype in WIDE)
-    if wide and not any(t.dtype in HALF for t in source.tensors.values()):
+    if is_wide(source):
+        wide = tuple(t.name for t in source.tensors.values() if t.dtype in WIDE)
         raise PairMismatchError(
             f"the source is stored in {source.tensors[wide[0]].dtype}: bits that bf16 does not show differ nearly "
             "everywhere, so a delta would be as large as the checkpoint; its bf16 mask is as good as any",

@@ -10,14 +10,14 @@ import torch
 
 from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.live.layout import Join, Link, links
+from maskreg.live.memory import place_of
 from maskreg.live.naming import find
-from maskreg.live.places import place_of
 from maskreg.mask.packed import Mask, TensorMask, pack_runs
 
 _SHOWN = 3
 
 
-def masks_of(
+def parameter_masks(
     trained: Mapping[str, torch.Tensor], mask: Mask, model: torch.nn.Module | None = None
 ) -> Iterator[tuple[str, TensorMask]]:
     """The mask of each trained parameter, in that order.
@@ -63,9 +63,9 @@ def _composed(
 ) -> Iterator[tuple[str, TensorMask]]:
     for name, tensor in trained.items():
         first, *others = joins[place_of(tensor)]
-        bits = _bits(first, name, tensor, mask, tensors)
+        bits = _bits(first, tensor, mask, tensors)
         for other in others:
-            if not np.array_equal(bits, _bits(other, name, tensor, mask, tensors)):
+            if not np.array_equal(bits, _bits(other, tensor, mask, tensors)):
                 raise UsageError(
                     f"tensors {first.first} and {other.first} of the mask are both {name} here, and they differ",
                     hint="untie the weights (tie_word_embeddings=False), or make the mask from tied checkpoints",
@@ -73,10 +73,8 @@ def _composed(
         yield name, TensorMask(name, tuple(tensor.shape), bits)
 
 
-def _bits(
-    join: Join, name: str, tensor: torch.Tensor, mask: Mask, tensors: Mapping[str, torch.Tensor]
-) -> npt.NDArray[np.uint8]:
-    """Packed bits of one parameter."""
+def _bits(join: Join, tensor: torch.Tensor, mask: Mask, tensors: Mapping[str, torch.Tensor]) -> npt.NDArray[np.uint8]:
+    """Packed bits of one parameter, of which the join makes the whole."""
     ones = {source: mask[source] for group in join.sources for source in group}
     shapes = {source: one.shape for source, one in ones.items()}
     blank = {target: torch.empty(tensors[target].shape, device="meta") for target in join.targets}

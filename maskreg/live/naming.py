@@ -15,7 +15,7 @@ import torch
 from maskreg.errors import WrongCheckpointError
 from maskreg.live.conversion import Described, Target
 from maskreg.live.layout import Concatenate, Join, Operation, Stack
-from maskreg.live.places import place_of
+from maskreg.live.memory import place_of
 from maskreg.live.wrappers import bare
 
 _RENAMED = [

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from maskreg.optim.bound import Bound
 from maskreg.optim.masked import MaskedOptimizer, Params
-from maskreg.optim.step import Adam, Gradient
+from maskreg.optim.step import Adam, Operands
 
 
 class MaskedAdamW(MaskedOptimizer):
@@ -39,11 +36,7 @@ class MaskedAdamW(MaskedOptimizer):
     def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
 
-    def _apply(
-        self, weights: torch.Tensor, gradient: Gradient, item: Bound, state: dict[str, Any], scale: float
-    ) -> None:
-        group = item.group
+    def _apply(self, on: Operands, group: dict[str, Any], state: dict[str, Any], scale: float) -> None:
         beta1, beta2 = group["betas"]
         now = Adam(float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], int(state["step"]), scale)
-        moments = state["exp_avg"], state["exp_avg_sq"]
-        self._backend.adamw(weights, gradient, item.bits, *moments, state.get("master"), now)
+        self._backend_of(on.weights, on.gradient.values).adamw(on, state["exp_avg"], state["exp_avg_sq"], now)

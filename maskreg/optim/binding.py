@@ -11,10 +11,11 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from maskreg.errors import UsageError
-from maskreg.live.masks import masks_of
+from maskreg.live.masks import parameter_masks
 from maskreg.live.wrappers import bare
 from maskreg.mask.packed import Mask
-from maskreg.optim.bound import Bound, refuse, refuse_fewer
+from maskreg.optim.bound import Bound
+from maskreg.optim.refusals import refuse_fewer, refuse_foreign
 
 if TYPE_CHECKING:
     from maskreg.optim.masked import MaskedOptimizer
@@ -68,13 +69,13 @@ def bound_to(groups: Groups, named: Mapping[str, torch.Tensor] | torch.nn.Module
     _renew(groups, named, names)
     places = in_order(groups)
     for _, parameter in places:
-        refuse(names.get(id(parameter), "a parameter"), parameter)
+        refuse_foreign(names.get(id(parameter), "a parameter"), parameter)
         if id(parameter) not in names:
             raise UsageError(
                 "the optimizer trains parameters that the model does not have",
                 hint="give it the parameters of this model, after it was sharded",
             )
-    masks = masks_of({names[id(p)]: p for _, p in places}, mask, model)
+    masks = parameter_masks({names[id(p)]: p for _, p in places}, mask, model)
     return [Bound.of(name, p, group, one) for (group, p), (name, one) in zip(places, masks, strict=True)]
 
 
@@ -115,16 +116,3 @@ def await_forward(optimizer: MaskedOptimizer) -> RemovableHandle:
     handle = register_module_forward_pre_hook(see)
     weakref.finalize(optimizer, handle.remove)
     return handle
-
-
-def refuse_replicas(module: torch.nn.Module, gradients: str) -> None:
-    """Say no to DistributedDataParallel where gradients are taken as soon as they are there.
-
-    Raises:
-        UsageError: the model has a DistributedDataParallel in it, which averages gradients after that.
-    """
-    if any(isinstance(one, torch.nn.parallel.DistributedDataParallel) for one in module.modules()):
-        raise UsageError(
-            f'gradients="{gradients}" takes gradients before DistributedDataParallel has averaged them',
-            hint='gradients="dense", or shard the model with fully_shard(model) in place of DistributedDataParallel',
-        )

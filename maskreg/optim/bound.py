@@ -8,10 +8,10 @@ from typing import Any
 import torch
 import xxhash
 
-from maskreg.errors import UsageError
 from maskreg.live.shards import Layout, Order, cut, layout_of, local_of
 from maskreg.mask.packed import TensorMask
 from maskreg.optim.bits import Bits
+from maskreg.optim.refusals import refuse_foreign
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Bound:
         Raises:
             UsageError: the parameter is one that masks cannot be laid over; the hint says what to change.
         """
-        refuse(name, parameter)
+        refuse_foreign(name, parameter)
         layout = layout_of(name, parameter)
         packed, order = cut(mask.packed, layout.part)
         bits = Bits.of(packed, layout.part.here, local_of(parameter.detach()).device)
@@ -74,45 +74,3 @@ class Bound:
         self.bits = self.bits.to(device)
         if self.packed is not None:
             self.packed = self.packed.to(device)
-
-
-def refuse(name: str, parameter: torch.Tensor) -> None:
-    """Say no to parameters that are not what the checkpoint's tensors are.
-
-    Args:
-        name: for messages.
-        parameter: of the model.
-
-    Raises:
-        UsageError: it is one of FSDP1's, of DeepSpeed's, or not there yet.
-    """
-    if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
-        raise UsageError(
-            f"{name} is a FlatParameter, or a view of one, in which FSDP1 hides where tensors begin",
-            hint="use FSDP2: fully_shard(model); fsdp_version: 2 in Accelerate; strategy=fsdp2 in verl",
-        )
-    if hasattr(parameter, "ds_id") or getattr(parameter, "_hp_mapping", None) is not None:
-        raise UsageError(f"{name} is DeepSpeed's, which steps on flat copies of its own", hint=_WITHOUT_DEEPSPEED)
-    if parameter.is_meta:
-        raise UsageError(
-            f"{name} is on the meta device, without values", hint="load the model's weights before the first step"
-        )
-
-
-def refuse_fewer(known: int, now: int) -> None:
-    """Say no to a framework that has put other parameters into the groups.
-
-    Args:
-        known: how many parameters the optimizer was given.
-        now: how many it has.
-
-    Raises:
-        UsageError: there are fewer.
-    """
-    if now < known:
-        raise UsageError(
-            f"{known} parameters were put together to {now}, as DeepSpeed's ZeRO and FSDP1 do", hint=_WITHOUT_DEEPSPEED
-        )
-
-
-_WITHOUT_DEEPSPEED = "train without DeepSpeed; FSDP2 shards too: fully_shard(model), or fsdp_version: 2 in Accelerate"

@@ -5,7 +5,6 @@ Every thread takes ranges of words, whose entries the ranks tell, so no two writ
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ import torch
 from maskreg.mask.packed import PAD_BITS
 from maskreg.optim.bits import Bits
 from maskreg.optim.cpu_steps import accumulate_words, adam_words, sgd_words, square_words, squares
-from maskreg.optim.step import Adam, Gradient, Sgd
+from maskreg.optim.step import Adam, Operands, Sgd
 from maskreg.optim.tiles import Codes, Floats
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -55,48 +54,23 @@ class Cpu:
         # The same whichever thread was first.
         return torch.tensor(sum(parts[begin] for begin in sorted(parts)), dtype=torch.float64)
 
-    def adamw(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        exp_avg: torch.Tensor,
-        exp_avg_sq: torch.Tensor,
-        master: torch.Tensor | None,
-        now: Adam,
-    ) -> None:
+    def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
         """See :class:`maskreg.optim.step.Backend`."""
-        numbers = tuple(
-            np.float32(number)
-            for number in (
-                1 - now.lr * now.weight_decay,
-                1 - now.beta1,
-                now.beta2,
-                1 - now.beta2,
-                1 / math.sqrt(1 - now.beta2**now.step),
-                now.eps,
-                now.lr / (1 - now.beta1**now.step),
-            )
+        numbers = tuple(np.float32(number) for number in now.factors())
+        sides, mask, scale = _sides(on), _mask(on.bits), np.float32(now.scale)
+        state = exp_avg.numpy(), exp_avg_sq.numpy(), _state(on.master)
+        _in_ranges(
+            on.bits.words.numel(),
+            lambda begin, end: adam_words(*sides, *mask, begin, end, *state, scale, numbers),
         )
-        sides, mask, scale = _sides(weights, gradient), _mask(bits), np.float32(now.scale)
-        state = exp_avg.numpy(), exp_avg_sq.numpy(), _state(master)
-        _in_ranges(bits.words.numel(), lambda begin, end: adam_words(*sides, *mask, begin, end, *state, scale, numbers))
 
-    def sgd(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        velocity: torch.Tensor | None,
-        master: torch.Tensor | None,
-        now: Sgd,
-    ) -> None:
+    def sgd(self, on: Operands, velocity: torch.Tensor | None, now: Sgd) -> None:
         """See :class:`maskreg.optim.step.Backend`."""
         numbers = np.float32(now.weight_decay), np.float32(now.momentum), np.float32(now.lr)
-        sides, mask, scale = _sides(weights, gradient), _mask(bits), np.float32(now.scale)
-        state = _state(velocity), _state(master)
+        sides, mask, scale = _sides(on), _mask(on.bits), np.float32(now.scale)
+        state = _state(velocity), _state(on.master)
         _in_ranges(
-            bits.words.numel(),
+            on.bits.words.numel(),
             lambda begin, end: sgd_words(*sides, *mask, begin, end, *state, scale, now.nesterov, numbers),
         )
 
@@ -109,10 +83,10 @@ def _codes(values: torch.Tensor) -> Codes:
     return values.numpy().view(np.uint32)
 
 
-def _sides(weights: torch.Tensor, gradient: Gradient) -> tuple[Codes, Codes, Floats]:
-    """Weights, dense gradient and packed one, of which one is empty."""
-    codes = _codes(weights)
-    return (codes, codes[:0], gradient.values.numpy()) if gradient.packed else (codes, _codes(gradient.values), _NONE)
+def _sides(on: Operands) -> tuple[Codes, Codes, Floats]:
+    """Weights, and the dense and the packed gradient, one of which is empty."""
+    codes, slopes = _codes(on.weights), on.gradient.values
+    return (codes, codes[:0], slopes.numpy()) if on.gradient.packed else (codes, _codes(slopes), _NONE)
 
 
 def _state(entries: torch.Tensor | None) -> Floats:

@@ -87,11 +87,7 @@ def adam_words(
     weights: Codes, gradient: Codes, packed: Floats, words: Words, rank: Ranks, nnz: int, begin: int, end: int,
     exp_avg: Floats, exp_avg_sq: Floats, master: Floats, scale: np.float32, now: Numbers,
 ) -> None:  # fmt: skip
-    """Take a step of AdamW.
-
-    ``now`` is what weights are multiplied by, 1 - beta1, beta2, 1 - beta2, one over the root of the second moment's
-    bias correction, eps, and the rate over the first moment's.
-    """
+    """Take a step of AdamW; ``now`` is :meth:`maskreg.optim.step.Adam.factors`."""
     slopes, values = np.empty(_ROOM, np.float32), np.empty(_ROOM, np.float32)
     for at in range(begin, end, _WORDS):
         to = min(at + _WORDS, end)

@@ -7,10 +7,9 @@ from functools import cache
 
 import torch
 
-from maskreg.optim.bits import Bits
 from maskreg.optim.cpu import DTYPES, Cpu
 from maskreg.optim.plain import Plain
-from maskreg.optim.step import Adam, Backend, Gradient, Sgd
+from maskreg.optim.step import Backend
 
 _CPU, _PLAIN = Cpu(), Plain()
 
@@ -40,40 +39,3 @@ def _on_gpu() -> Backend | None:
         )
         return None
     return Triton()
-
-
-class Fastest:
-    """Has each step carried out by what :func:`backend_of` says."""
-
-    def accumulate(self, into: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
-        """See :class:`maskreg.optim.step.Backend`."""
-        backend_of(gradient).accumulate(into, gradient, bits)
-
-    def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
-        """See :class:`maskreg.optim.step.Backend`."""
-        return backend_of(values).square_sum(values, bits)
-
-    def adamw(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        exp_avg: torch.Tensor,
-        exp_avg_sq: torch.Tensor,
-        master: torch.Tensor | None,
-        now: Adam,
-    ) -> None:
-        """See :class:`maskreg.optim.step.Backend`."""
-        backend_of(weights, gradient.values).adamw(weights, gradient, bits, exp_avg, exp_avg_sq, master, now)
-
-    def sgd(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        velocity: torch.Tensor | None,
-        master: torch.Tensor | None,
-        now: Sgd,
-    ) -> None:
-        """See :class:`maskreg.optim.step.Backend`."""
-        backend_of(weights, gradient.values).sgd(weights, gradient, bits, velocity, master, now)

@@ -13,12 +13,13 @@ import torch
 from maskreg.errors import UsageError
 from maskreg.live.shards import Layout
 from maskreg.mask.packed import Mask
-from maskreg.optim.binding import await_forward, bound_to, in_order, own_names, refuse_replicas
-from maskreg.optim.bound import Bound, refuse_fewer
-from maskreg.optim.fastest import Fastest
+from maskreg.optim.binding import await_forward, bound_to, in_order, own_names
+from maskreg.optim.bound import Bound
+from maskreg.optim.fastest import backend_of
 from maskreg.optim.norm import norm
+from maskreg.optim.refusals import refuse_fewer, refuse_replicas
 from maskreg.optim.state import begun, restored, saved
-from maskreg.optim.step import Backend, Gradient
+from maskreg.optim.step import Backend, Gradient, Operands
 
 Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, torch.Tensor]]
 
@@ -48,6 +49,9 @@ class MaskedOptimizer(torch.optim.Optimizer):
         foreach: taken and ignored, as frameworks pass it; how steps are carried out is the backend's choice.
         fused: likewise.
 
+    Attributes:
+        grad_norm: fp32, 0-D, in main memory: what gradients were clipped by at the last step; None where none is taken.
+
     Raises:
         UsageError: options that exclude each other.
     """
@@ -75,11 +79,11 @@ class MaskedOptimizer(torch.optim.Optimizer):
                 hint='gradients="packed" takes 4 bytes each',
             )
         super().__init__(params, defaults)
-        self._mask = mask
+        self._mask = None if mask is None else self._mask_of(mask)
         self._max_grad_norm = max_grad_norm
         self._clip = clip
         self._gradients = gradients
-        self._backend: Backend = backend or Fastest()
+        self._backend = backend
         self._bound: list[Bound] | None = None
         self._loaded: dict[int, dict[str, Any]] = {}
         self._hooks: list[Any] = []
@@ -106,7 +110,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
             WrongCheckpointError: the mask is of another model.
             DataError: there is state already, and it is of another mask.
         """
-        mask = self._mask if mask is None else mask
+        mask = self._mask if mask is None else self._mask_of(mask)
         if mask is None:
             raise UsageError("there is no mask to train", hint="give the optimizer mask=..., or attach one")
         refuse_fewer(self._given, len(in_order(self.param_groups)))
@@ -118,6 +122,10 @@ class MaskedOptimizer(torch.optim.Optimizer):
             self._waiting.remove()  # the model has nothing more to tell
         self._watch()
         return bound
+
+    def _mask_of(self, mask: Mask) -> Mask:
+        """The mask that is meant; what derives from this may take other things for one."""
+        return mask
 
     def awaits_model(self) -> bool:
         """Whether there is a mask to look for."""
@@ -186,7 +194,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._state(item)
         if item.packed is None:
             item.packed = torch.zeros(item.bits.nnz, dtype=torch.float32, device=dense.device)
-        self._backend.accumulate(item.packed, dense, item.bits)
+        self._backend_of(dense).accumulate(item.packed, dense, item.bits)
         item.parameter.grad = None
 
     def _gradient(self, item: Bound) -> Gradient | None:
@@ -213,9 +221,13 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if gradient is None:
             return item.layout, None
         whole = gradient.packed or self._clip == "dense"
-        return item.layout, self._backend.square_sum(gradient.values, None if whole else item.bits)
+        values = gradient.values
+        return item.layout, self._backend_of(values).square_sum(values, None if whole else item.bits)
 
     # -- steps
+
+    def _backend_of(self, *tensors: torch.Tensor) -> Backend:
+        return self._backend or backend_of(*tensors)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -270,13 +282,13 @@ class MaskedOptimizer(torch.optim.Optimizer):
             )
         state = self._state(item)
         flat = weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
-        if weights.dtype != torch.float32 and "master" not in state:
+        if weights.element_size() < 4 and "master" not in state:
             # Zeros would make positive ones of negative ones.
             state["master"] = torch.full((item.bits.nnz,), -0.0, dtype=torch.float32, device=weights.device)
-            self._backend.accumulate(state["master"], flat, item.bits)
+            self._backend_of(flat).accumulate(state["master"], flat, item.bits)
         state["step"] += 1
         if item.bits.nnz:
-            self._apply(flat, gradient, item, state, scale)
+            self._apply(Operands(flat, gradient, item.bits, state.get("master")), item.group, state, scale)
         if not weights.is_contiguous():
             weights.copy_(flat.reshape(weights.shape))
 
@@ -329,7 +341,5 @@ class MaskedOptimizer(torch.optim.Optimizer):
         """Names of the packed vectors in the state of a group's parameters, beside the master copy."""
 
     @abstractmethod
-    def _apply(
-        self, weights: torch.Tensor, gradient: Gradient, item: Bound, state: dict[str, Any], scale: float
-    ) -> None:
-        """Take one step on flat weights."""
+    def _apply(self, on: Operands, group: dict[str, Any], state: dict[str, Any], scale: float) -> None:
+        """Take one step as the parameter group says, gradients multiplied by ``scale``."""

@@ -12,7 +12,7 @@ from torch.optim.sgd import sgd as torch_sgd
 
 from maskreg.mask.packed import PAD_BITS
 from maskreg.optim.bits import SLICE_WORDS, Bits, Slice
-from maskreg.optim.step import Adam, Gradient, Sgd
+from maskreg.optim.step import Adam, Gradient, Operands, Sgd
 
 
 class Plain:
@@ -34,22 +34,13 @@ class Plain:
             total += some.double().square().sum()
         return total
 
-    def adamw(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        exp_avg: torch.Tensor,
-        exp_avg_sq: torch.Tensor,
-        master: torch.Tensor | None,
-        now: Adam,
-    ) -> None:
+    def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
         """See :class:`maskreg.optim.step.Backend`."""
-        for part, places in bits.each():
-            values = _values(weights, master, part, places)
+        for part, places in on.bits.each():
+            values = _values(on, part, places)
             torch_adamw(
                 [values],
-                [_gradient(gradient, part, places, now.scale)],
+                [_gradient(on.gradient, part, places, now.scale)],
                 [exp_avg[part.entries]],
                 [exp_avg_sq[part.entries]],
                 [],
@@ -63,23 +54,15 @@ class Plain:
                 eps=now.eps,
                 maximize=False,
             )
-            _scatter(weights, part, places, values)
+            _scatter(on.weights, part, places, values)
 
-    def sgd(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        velocity: torch.Tensor | None,
-        master: torch.Tensor | None,
-        now: Sgd,
-    ) -> None:
+    def sgd(self, on: Operands, velocity: torch.Tensor | None, now: Sgd) -> None:
         """See :class:`maskreg.optim.step.Backend`."""
-        for part, places in bits.each():
-            values = _values(weights, master, part, places)
+        for part, places in on.bits.each():
+            values = _values(on, part, places)
             torch_sgd(
                 [values],
-                [_gradient(gradient, part, places, now.scale)],
+                [_gradient(on.gradient, part, places, now.scale)],
                 [None if velocity is None else velocity[part.entries]],
                 foreach=False,
                 weight_decay=now.weight_decay,
@@ -89,11 +72,11 @@ class Plain:
                 nesterov=now.nesterov,
                 maximize=False,
             )
-            _scatter(weights, part, places, values)
+            _scatter(on.weights, part, places, values)
 
 
-def _values(weights: torch.Tensor, master: torch.Tensor | None, part: Slice, places: torch.Tensor) -> torch.Tensor:
-    return weights[part.coordinates].index_select(0, places) if master is None else master[part.entries]
+def _values(on: Operands, part: Slice, places: torch.Tensor) -> torch.Tensor:
+    return on.weights[part.coordinates].index_select(0, places) if on.master is None else on.master[part.entries]
 
 
 def _gradient(gradient: Gradient, part: Slice, places: torch.Tensor, scale: float) -> torch.Tensor:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from maskreg.optim.bound import Bound
 from maskreg.optim.masked import MaskedOptimizer, Params
-from maskreg.optim.step import Gradient, Sgd
+from maskreg.optim.step import Operands, Sgd
 
 
 class MaskedSGD(MaskedOptimizer):
@@ -38,12 +35,9 @@ class MaskedSGD(MaskedOptimizer):
     def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("velocity",) if group["momentum"] else ()
 
-    def _apply(
-        self, weights: torch.Tensor, gradient: Gradient, item: Bound, state: dict[str, Any], scale: float
-    ) -> None:
-        group = item.group
+    def _apply(self, on: Operands, group: dict[str, Any], state: dict[str, Any], scale: float) -> None:
         now = Sgd(
             float(group["lr"]), group["momentum"], group["weight_decay"], group["nesterov"], int(state["step"]), scale
         )
         velocity = state["velocity"] if group["momentum"] else None
-        self._backend.sgd(weights, gradient, item.bits, velocity, state.get("master"), now)
+        self._backend_of(on.weights, on.gradient.values).sgd(on, velocity, now)

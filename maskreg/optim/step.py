@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,10 +33,27 @@ class Adam:
     step: int
     scale: float = 1.0
 
+    def factors(self) -> tuple[float, ...]:
+        """What the update is made of, where it is one expression.
+
+        Returns:
+            What weights are multiplied by, 1 - beta1, beta2, 1 - beta2, one over the root of the second moment's bias
+            correction, eps, and the rate over the first moment's bias correction.
+        """
+        return (
+            1 - self.lr * self.weight_decay,
+            1 - self.beta1,
+            self.beta2,
+            1 - self.beta2,
+            1 / math.sqrt(1 - self.beta2**self.step),
+            self.eps,
+            self.lr / (1 - self.beta1**self.step),
+        )
+
 
 @dataclass(frozen=True)
 class Sgd:
-    """One step of SGD, as torch.optim.SGD takes it.
+    """One step of SGD, its momentum as in Sutskever et al. (ICML 2013), as torch.optim.SGD takes it.
 
     Attributes:
         lr: learning rate.
@@ -67,12 +85,25 @@ class Gradient:
     packed: bool
 
 
-class Backend(Protocol):
-    """Carries out steps on one tensor. All touch masked coordinates of ``weights`` only.
+@dataclass(frozen=True, eq=False)
+class Operands:
+    """What a step works on, besides the state that is its optimizer's own.
 
-    ``weights`` is flat and contiguous. State is fp32 ``[nnz]``, in the order of coordinates; ``master`` is None where
-    the weights themselves are fp32.
+    Attributes:
+        weights: flat and contiguous, in any floating dtype; the bits of coordinates outside the mask stay.
+        gradient: of the weights.
+        bits: the mask.
+        master: fp32 ``[nnz]``, of which the masked weights are roundings; None where weights are fp32 or wider.
     """
+
+    weights: torch.Tensor
+    gradient: Gradient
+    bits: Bits
+    master: torch.Tensor | None
+
+
+class Backend(Protocol):
+    """Carries out steps on one tensor. State is fp32 ``[nnz]``, in the order of coordinates."""
 
     def accumulate(self, into: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
         """Add the masked entries of a dense flat gradient to fp32 ``[nnz]``."""
@@ -84,25 +115,8 @@ class Backend(Protocol):
             float64, without dimensions, where the values are; summed in float64.
         """
 
-    def adamw(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        exp_avg: torch.Tensor,
-        exp_avg_sq: torch.Tensor,
-        master: torch.Tensor | None,
-        now: Adam,
-    ) -> None:
+    def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
         """Take one step of AdamW."""
 
-    def sgd(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        velocity: torch.Tensor | None,
-        master: torch.Tensor | None,
-        now: Sgd,
-    ) -> None:
+    def sgd(self, on: Operands, velocity: torch.Tensor | None, now: Sgd) -> None:
         """Take one step of SGD."""

@@ -82,7 +82,7 @@ def adamw(
     eps: tl.tensor, size: tl.tensor,
     PACKED: tl.constexpr, MASTER: tl.constexpr, BLOCK: tl.constexpr, WORD: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Take a step of AdamW; see :func:`maskreg.optim.cpu_steps.adam_words` for its numbers."""
+    """Take a step of AdamW; from ``keep`` on, its numbers are :meth:`maskreg.optim.step.Adam.factors`."""
     block = tl.program_id(0)
     i = _places(block, BLOCK)
     inside = i < numel

@@ -6,7 +6,6 @@ This module and its kernels alone import Triton, and are imported only when ther
 
 from __future__ import annotations
 
-import math
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 from maskreg.mask.packed import PAD_BITS
 from maskreg.optim import triton_kernels
 from maskreg.optim.bits import Bits
-from maskreg.optim.step import Adam, Gradient, Sgd
+from maskreg.optim.step import Adam, Operands, Sgd
 
 _BLOCK = 1024
 """Coordinates that a program works on."""
@@ -48,60 +47,34 @@ class Triton:
         self._launch("square_sum", values, codes, octets, values.numel(), sums, programs=programs, **options)
         return sums.sum()
 
-    def adamw(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        exp_avg: torch.Tensor,
-        exp_avg_sq: torch.Tensor,
-        master: torch.Tensor | None,
-        now: Adam,
-    ) -> None:
+    def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
         """See :class:`maskreg.optim.step.Backend`."""
-        numbers = (
-            now.scale,
-            1 - now.lr * now.weight_decay,
-            1 - now.beta1,
-            now.beta2,
-            1 - now.beta2,
-            1 / math.sqrt(1 - now.beta2**now.step),
-            now.eps,
-            now.lr / (1 - now.beta1**now.step),
-        )
-        state = exp_avg, exp_avg_sq, exp_avg if master is None else master
-        self._step("adamw", weights, gradient, bits, *state, *numbers, MASTER=master is not None)
+        self._step("adamw", on, exp_avg, exp_avg_sq, _there(on.master, exp_avg), now.scale, *now.factors())
 
-    def sgd(
-        self,
-        weights: torch.Tensor,
-        gradient: Gradient,
-        bits: Bits,
-        velocity: torch.Tensor | None,
-        master: torch.Tensor | None,
-        now: Sgd,
-    ) -> None:
+    def sgd(self, on: Operands, velocity: torch.Tensor | None, now: Sgd) -> None:
         """See :class:`maskreg.optim.step.Backend`."""
-        # What is not there is not read either, but has to be an address.
-        state = (weights if velocity is None else velocity), (weights if master is None else master)
+        state = _there(velocity, on.weights), _there(on.master, on.weights)
         numbers = float(now.scale), float(now.weight_decay), float(now.momentum), float(now.lr)
-        options = {"MOMENTUM": velocity is not None, "NESTEROV": now.nesterov, "MASTER": master is not None}
-        self._step("sgd", weights, gradient, bits, *state, *numbers, **options)
+        self._step("sgd", on, *state, *numbers, MOMENTUM=velocity is not None, NESTEROV=now.nesterov)
 
-    def _step(
-        self, name: str, weights: torch.Tensor, gradient: Gradient, bits: Bits, *rest: Any, **options: bool
-    ) -> None:
-        if not bits.nnz:
+    def _step(self, name: str, on: Operands, *rest: Any, **options: bool) -> None:
+        if not on.bits.nnz:
             return
-        slopes = gradient.values if gradient.packed else _codes(gradient.values)
+        weights, packed = on.weights, on.gradient.packed
+        slopes = on.gradient.values if packed else _codes(on.gradient.values)
+        options |= {"PACKED": packed, "MASTER": on.master is not None}
         sizes = {"BLOCK": _BLOCK, "WORD": PAD_BITS}
-        options["PACKED"] = gradient.packed
-        self._launch(name, weights, _codes(weights), slopes, *_mask(bits), *rest, **options, **sizes)
+        self._launch(name, weights, _codes(weights), slopes, *_mask(on.bits), *rest, **options, **sizes)
 
     def _launch(self, name: str, like: torch.Tensor, *args: Any, programs: int | None = None, **options: Any) -> None:
         programs = programs or -(-like.numel() // _BLOCK)
         with _LOCK, _on(like.device):
             getattr(triton_kernels, name)[(programs,)](*args, **options, enable_fp_fusion=False)
+
+
+def _there(state: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
+    """State, or something in its place: what is not there is not read either, but has to be an address."""
+    return other if state is None else state
 
 
 def _codes(values: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,8 @@ import torch
 from maskreg.errors import UsageError
 from maskreg.optim.binding import bound_to
 from maskreg.optim.masked import MaskedOptimizer
-from maskreg.retrain.frozen import Fingerprinted, Kept
-from maskreg.retrain.masks import MaskLike, mask_of
+from maskreg.retrain.frozen import Fingerprinted, Frozen, Kept
+from maskreg.retrain.named import MaskLike, mask_of
 
 
 class LostUpdateWarning(UserWarning):
@@ -26,7 +27,7 @@ class Attachment:
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        frozen: list[Fingerprinted] | list[Kept],
+        frozen: Sequence[Frozen],
         handles: list[Any],
     ) -> None:
         """See :func:`attach`, which makes it."""

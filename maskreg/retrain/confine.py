@@ -70,9 +70,9 @@ class Confined:
     def energy(self) -> dict[str, Share]:
         """How much of the update since the start lies in the channel, by the checkpoint's names."""
         found = {}
-        for name, part, now in self._updates():
-            inside = into_channel(now, part.basis)
-            found[name] = Share(float(inside.double().square().sum()), float(now.double().square().sum()))
+        for part, update in self._updates():
+            inside = into_channel(update, part.basis)
+            found[part.name] = Share(float(inside.double().square().sum()), float(update.double().square().sum()))
         return found
 
     def total_energy(self) -> Share:
@@ -86,11 +86,11 @@ class Confined:
             handle.remove()
         self._handles = []
 
-    def _updates(self) -> Iterator[tuple[str, _Matrix, torch.Tensor]]:
+    def _updates(self) -> Iterator[tuple[_Matrix, torch.Tensor]]:
         for name, parts in self._parts.items():
             now, start = self._parameters[name].detach(), self._start[name]
             for part in parts:
-                yield part.name, part, part.of(now).float() - part.of(start).float()
+                yield part, part.of(now).float() - part.of(start).float()
 
     @torch.no_grad()
     def _confine_gradient(self, name: str, parameter: torch.Tensor) -> None:

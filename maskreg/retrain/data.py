@@ -62,7 +62,7 @@ class Records:
         """Find the records of a file; lines of nothing but spaces are left out.
 
         Raises:
-            NotFoundError: there is no such file.
+            NotFoundError: there is no such file, or it is a directory.
             DataError: it has no records.
             LimitError: a line is too long.
         """
@@ -75,14 +75,9 @@ class Records:
                     if line.strip():
                         places.append((start, number))
                     start += len(line)
-        except FileNotFoundError as error:
-            raise NotFoundError(
-                f"{path}: no such file", hint="--data names a file with one JSON object a line"
-            ) from error
-        except IsADirectoryError as error:
-            raise NotFoundError(
-                f"{path}: a directory", hint="--data names a file with one JSON object a line"
-            ) from error
+        except (FileNotFoundError, IsADirectoryError) as error:
+            what = "a directory" if isinstance(error, IsADirectoryError) else "no such file"
+            raise NotFoundError(f"{path}: {what}", hint="--data names a file with one JSON object a line") from error
         if not places:
             raise DataError(f"{path}: no records", hint='write one JSON object a line, such as {"prompt": "..."}')
         return cls(path, np.array(places, np.int64), f"sha256:{digest.hexdigest()}")

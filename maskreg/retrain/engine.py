@@ -15,11 +15,12 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.digest import Digest, short_key
 from maskreg.errors import DataError, UsageError
+from maskreg.flow.pairing import FLOAT
+from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask
 from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
 from maskreg.retrain.data import Record, Records, drawn
 from maskreg.retrain.folder import Folder
-from maskreg.retrain.masks import Everything
 from maskreg.retrain.models import load_model, load_tokenizer, stored_dtype
 from maskreg.retrain.parallel import World, parts, spread, without_exchange
 from maskreg.retrain.recipes import Batch, Context, get_recipe
@@ -31,6 +32,9 @@ from maskreg.store.file import FileStore
 
 SAME = 0.01
 """The loss below which two models are taken for one: rounding of a bf16 forward pass stays below it."""
+
+
+DIVERGED = "a lower --lr, or --dtype float32; the last checkpoint is kept"
 
 
 class Listener(Protocol):
@@ -62,10 +66,10 @@ def train(folder: Folder, setup: Setup, places: Places, listener: Listener) -> N
 
 
 def mask_to_train(setup: Setup, places: Places, source: Checkpoint) -> Mask:
-    """The mask of a setup: its artifact's, or everything."""
+    """The mask of a setup: its artifact's, or all coordinates of tensors of floating-point numbers."""
     if setup.mask:
         return Artifact.open(FileStore(Path(places.home)), Digest(setup.mask)).mask
-    return Everything({name: info.shape for name, info in source.tensors.items()})
+    return Everything({name: info.shape for name, info in source.tensors.items() if info.dtype in FLOAT})
 
 
 class Engine:
@@ -137,28 +141,16 @@ class Engine:
         lr = rate(setup.schedule, setup.lr, step=step, steps=setup.steps, warmup=setup.warmup)
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        rows = range(setup.batch)
-        chosen = drawn(len(self._records), setup.seed, step=step, batch=setup.batch)
-        work: list[tuple[Context, Batch]] = []
-        for part in parts(rows, world, setup.micro_batch):
-            context = self._context(step, part)
-            records: list[Record] = [self._records[chosen[row]] for row in part]
-            work.append((context, self._recipe.prepare(self.plain, records, context)))
+        work = self._batches(step)
         weight, tokens = world.sum(
             sum(batch.weight for _, batch in work), float(sum(batch.tokens for _, batch in work))
         )
-        loss = 0.0
-        for number, (context, batch) in enumerate(work):
-            torch.manual_seed(context.seed)
-            with without_exchange(self._model, number + 1 < len(work)):
-                # Gradients of several processes are averaged, and those of a step are to be summed.
-                share = self._recipe.loss(self._model, batch, context, weight / world.size)
-                share.backward()  # type: ignore[no-untyped-call]
-            loss += float(share.detach()) / world.size
-        (loss,) = world.sum(loss)
+        loss = self._backward(work, weight)
         self._check_loss(step, loss)
         self._optimizer.step()
         norm = self._optimizer.grad_norm
+        if norm is not None and not math.isfinite(norm):
+            raise DataError(f"the norm of the gradient of step {step + 1} is {float(norm)}", hint=DIVERGED)
         self._optimizer.zero_grad()
         return {
             "step": step + 1,
@@ -169,6 +161,29 @@ class Engine:
             "seconds": round(time.monotonic() - began, 4),
         }
 
+    def _batches(self, step: int) -> list[tuple[Context, Batch]]:
+        """This process's share of a step, made before any gradient of it is there."""
+        setup = self._setup
+        chosen = drawn(len(self._records), setup.seed, step=step, batch=setup.batch)
+        found = []
+        for rows in parts(range(setup.batch), self._world, setup.micro_batch):
+            context = self._context(step, rows)
+            records: list[Record] = [self._records[chosen[row]] for row in rows]
+            found.append((context, self._recipe.prepare(self.plain, records, context)))
+        return found
+
+    def _backward(self, work: list[tuple[Context, Batch]], weight: float) -> float:
+        """The loss of a step of this weight in all processes, whose gradients it leaves behind."""
+        loss, size = 0.0, self._world.size
+        for number, (context, batch) in enumerate(work):
+            torch.manual_seed(context.seed)
+            with without_exchange(self._model, number + 1 < len(work)):
+                # Gradients of several processes are averaged, and those of a step are to be summed.
+                share = self._recipe.loss(self._model, batch, context, weight / size)
+                share.backward()  # type: ignore[no-untyped-call]
+            loss += float(share.detach()) / size
+        return self._world.sum(loss)[0]
+
     def _context(self, step: int, rows: list[int]) -> Context:
         seed = short_key(f"{self._setup.seed} {step} {rows[0]}") >> 1
         device, any_of = self._world.device, self._world.any_of
@@ -178,7 +193,7 @@ class Engine:
         if not math.isfinite(loss):
             raise DataError(
                 f"the loss of step {step + 1} is {loss}; nothing of it was taken into the weights",
-                hint="a lower --lr, or --dtype float32; the last checkpoint is kept",
+                hint=DIVERGED,
             )
         same = self._setup.teacher == self._setup.source and self._setup.recipe == "opd"
         if step == 0 and same and self._setup.loss == "full" and abs(loss) > SAME:

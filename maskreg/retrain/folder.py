@@ -84,7 +84,6 @@ class Folder:
             if not (self.path / "run.json").exists():
                 self._write("run.json", {"schema": "maskreg.run/1", "setup": setup.to_json()})
             self._checkpoints.mkdir(exist_ok=True)
-
             self._write("places.json", asdict(places))
 
     @contextmanager

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 import torch
 
 from maskreg.digest import fingerprint, leaf_hashes
 from maskreg.errors import CorruptError
+from maskreg.live.memory import CODES
 from maskreg.live.shards import local_of
 from maskreg.optim.bits import Bits
 
-_CODES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-
-class Fingerprinted:
-    """What frozen coordinates of one parameter were, as a fingerprint.
+class Frozen(ABC):
+    """The frozen coordinates of one parameter.
 
     Attributes:
         name: as the running model calls it.
@@ -22,25 +23,36 @@ class Fingerprinted:
         shape: of the whole parameter, then.
     """
 
-    def __init__(self, name: str, parameter: torch.Tensor, bits: Bits) -> None:
-        """Fingerprint what lies outside the mask, a block at a time."""
+    def __init__(self, name: str, parameter: torch.Tensor) -> None:
         self.name = name
         self.parameter = parameter
         self.shape = tuple(parameter.shape)
-        self._bits = bits
-        self._before = self._now()
 
+    @abstractmethod
     def check(self) -> None:
         """Compare with what is there now.
 
         Raises:
             CorruptError: it differs.
         """
+
+
+class Fingerprinted(Frozen):
+    """What frozen coordinates were, as a fingerprint."""
+
+    def __init__(self, name: str, parameter: torch.Tensor, bits: Bits) -> None:
+        """Fingerprint what lies outside the mask, a block at a time."""
+        super().__init__(name, parameter)
+        self._bits = bits
+        self._before = self._now()
+
+    def check(self) -> None:
+        """See :class:`Frozen`."""
         if self._now() != self._before:
             raise _moved(self.name, "some coordinates")
 
     def _now(self) -> str:
-        flat = codes_of(self.parameter)
+        flat = _codes_of(self.parameter)
         leaves = [
             leaf_hashes(flat[part.coordinates].index_select(0, places).cpu().numpy())
             for part, places in self._bits.complement().each()
@@ -48,35 +60,22 @@ class Fingerprinted:
         return fingerprint(np.concatenate(leaves)) if leaves else ""
 
 
-class Kept:
-    """A copy of the frozen coordinates of one parameter, packed.
-
-    Attributes:
-        name: as the running model calls it.
-        parameter: maybe sharded; then this is about what is here.
-        shape: of the whole parameter, then.
-    """
+class Kept(Frozen):
+    """A copy of frozen coordinates, packed."""
 
     def __init__(self, name: str, parameter: torch.Tensor, bits: Bits) -> None:
         """Copy what lies outside the mask."""
-        self.name = name
-        self.parameter = parameter
-        self.shape = tuple(parameter.shape)
+        super().__init__(name, parameter)
         self._frozen = bits.complement()
-        flat = codes_of(parameter)
+        flat = _codes_of(parameter)
         self._values = torch.empty(self._frozen.nnz, dtype=flat.dtype, device=flat.device)
         for part, places in self._frozen.each():
             torch.index_select(flat[part.coordinates], 0, places, out=self._values[part.entries])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the copy and its places take."""
-        return self._values.nbytes + self._frozen.nbytes
-
     def restore(self) -> None:
         """Put the copy back."""
         weights = local_of(self.parameter.detach())
-        flat = codes_of(self.parameter)
+        flat = _codes_of(self.parameter)
         for part, places in self._frozen.each():
             flat[part.coordinates].index_copy_(0, places, self._values[part.entries])
         if not weights.is_contiguous():
@@ -95,12 +94,8 @@ class Kept:
             here.copy_(flat.reshape(here.shape))
 
     def check(self) -> None:
-        """Compare with what is there now.
-
-        Raises:
-            CorruptError: it differs.
-        """
-        flat = codes_of(self.parameter)
+        """See :class:`Frozen`."""
+        flat = _codes_of(self.parameter)
         for part, places in self._frozen.each():
             differ = flat[part.coordinates].index_select(0, places) != self._values[part.entries]
             if differ.any():
@@ -109,10 +104,10 @@ class Kept:
                 raise _moved(self.name, f"coordinate {[int(i) for i in index]}")
 
 
-def codes_of(parameter: torch.Tensor) -> torch.Tensor:
+def _codes_of(parameter: torch.Tensor) -> torch.Tensor:
     """The bits of the part of a parameter that is here, as integers, flat; sharing memory where it is contiguous."""
     weights = local_of(parameter.detach())
-    return weights.contiguous().reshape(-1).view(_CODES[weights.element_size()])
+    return weights.contiguous().reshape(-1).view(CODES[weights.element_size()])
 
 
 def _moved(name: str, which: str) -> CorruptError:

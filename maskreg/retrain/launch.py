@@ -36,7 +36,7 @@ def launch(folder: Folder, options: Sequence[str], listener: Listener, *, lock: 
     alone = [] if any(option.startswith(_MEETING) for option in spelled) else ["--standalone"]
     command = [sys.executable, "-m", "torch.distributed.run", *alone, *options]
     command += ["-m", "maskreg.retrain.worker", str(folder.path)]
-    folder.failure()
+    folder.failure()  # what an earlier attempt left word of is not told again
     with folder.log.open("wb") as log:
         # In a session of its own, so that Ctrl-C comes here alone and is passed on in good order.
         process = subprocess.Popen(

@@ -11,8 +11,8 @@ import torch
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import ConfigError, DataError, NotFoundError
-
-_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
+from maskreg.flow.pairing import FLOAT
+from maskreg.live.memory import DTYPES
 
 
 def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
@@ -23,11 +23,11 @@ def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
     """
     counts: dict[str, int] = {}
     for info in checkpoint.tensors.values():
-        if info.dtype in _DTYPES:
+        if info.dtype in FLOAT:
             counts[info.dtype] = counts.get(info.dtype, 0) + info.numel
     if not counts:
         raise DataError(f"{checkpoint.path}: no tensors of 16-bit or wider floating-point numbers to train")
-    return _DTYPES[max(counts, key=lambda name: counts[name])]
+    return DTYPES[max(counts, key=lambda name: counts[name])]
 
 
 def load_model(path: str | Path, dtype: torch.dtype) -> torch.nn.Module:

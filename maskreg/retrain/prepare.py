@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +32,9 @@ CONTROLS = (FULL, *KINDS)
 
 DEFAULT_LENGTH = 1024
 
+SGD_LR = 1e-2
+"""The learning rate of SGD where nobody says another (Dense Supervision, Sparse Updates, arXiv 2606.13657)."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -46,7 +48,7 @@ class Asked:
         control: one of :data:`CONTROLS`; empty for the mask itself.
         mask_seed: of the control's draw; None for 0, or where chance decides nothing.
         mask_density: of a ``subset``.
-        options: fields of :class:`Setup` by name, such as ``lr``.
+        options: fields of :class:`Setup` by name, such as ``lr``; what is None, or not there, follows from the rest.
         max_length: tokens of prompt and completion; None for as many as the model takes, 1,024 at most.
         device: ``auto``, ``cpu`` or ``cuda``.
         parallel: how processes share the model.
@@ -120,7 +122,6 @@ def prepare(
     home: Path,
     *,
     progress: Progress = SILENT,
-    note: Callable[[str], None] = lambda _: None,
 ) -> Prepared:
     """Check everything that a run needs, and make the mask of a control.
 
@@ -130,7 +131,6 @@ def prepare(
         source: the checkpoint to train.
         home: folder of the local registry, where the control's mask goes.
         progress: told about bytes.
-        note: told at once what people should know.
 
     Raises:
         UsageError: options that contradict each other or make no sense.
@@ -144,16 +144,7 @@ def prepare(
         raise UsageError("say which mask to train", hint="maskreg retrain REF; or --mask full to train everything")
     if recipe.needs_teacher and not asked.teacher:
         raise UsageError(f"recipe {asked.recipe} needs a teacher", hint="add --teacher CKPT")
-    setup = Setup(
-        recipe=asked.recipe,
-        recipe_code=code_of(asked.recipe) if ":" in asked.recipe else "",
-        source="",
-        data="",
-        mask="",
-        loss=_loss(recipe, asked),
-        max_length=_length(asked, source),
-        **asked.options,
-    )
+    setup = _asked_setup(asked, recipe, source)
     _check_numbers(setup)
     if not source.path.is_dir():
         raise UsageError(
@@ -182,8 +173,6 @@ def prepare(
         parent="" if artifact is None else str(artifact.digest),
         control=control.to_json() if control is not None else {"kind": FULL} if asked.control else {},
     )
-    for one in notes:
-        note(one)
     places = Places(
         source=str(source.path.absolute()),
         teacher=teacher,
@@ -194,6 +183,30 @@ def prepare(
         save_every=asked.save_every,
     )
     return Prepared(setup, places, len(records), notes)
+
+
+def _asked_setup(asked: Asked, recipe: Recipe, source: Checkpoint) -> Setup:
+    """The setup before it is known what is in the files."""
+    return Setup(
+        recipe=asked.recipe,
+        recipe_code=code_of(asked.recipe) if ":" in asked.recipe else "",
+        source="",
+        data="",
+        mask="",
+        loss=_loss(recipe, asked),
+        max_length=_length(asked, source),
+        **_options(asked),
+    )
+
+
+def _options(asked: Asked) -> dict[str, Any]:
+    options = {name: value for name, value in asked.options.items() if value is not None}
+    # Gradients of copies are averaged after the backward pass, as they are.
+    options.setdefault("gradients", "dense" if asked.parallel == "ddp" else "packed")
+    options.setdefault("clip", 0.0 if options["gradients"] == "in-backward" else Setup.clip)
+    options.setdefault("lr", SGD_LR if options.get("optimizer") == "sgd" else Setup.lr)
+    batch = options.get("batch", Setup.batch)
+    return {**options, "micro_batch": min(options.get("micro_batch", batch), batch)}
 
 
 def _loss(recipe: Recipe, asked: Asked) -> str:

@@ -12,7 +12,9 @@ import torch
 from maskreg.checkpoint import Checkpoint, TensorInfo, plan_like, write_checkpoint
 from maskreg.compare import parse_rule, to_bf16
 from maskreg.errors import DataError
+from maskreg.flow.pairing import FLOAT
 from maskreg.live.layout import Join, Link, links
+from maskreg.live.memory import CODES, DTYPES
 from maskreg.live.naming import find
 from maskreg.mask.packed import Mask
 from maskreg.retrain.parallel import World, whole
@@ -20,8 +22,6 @@ from maskreg.retrain.parallel import World, whole
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
-_SIGNED = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _COPY_NUMEL = 1 << 22
 
 _JOINS_HELD = 3
@@ -37,11 +37,14 @@ def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for name, join in _joins(model, source).items():
         stored, held = source.tensors[name].dtype, parameters[join.targets[0]].dtype
-        if held not in (_DTYPES[stored], torch.float32) or stored == "F64":
+        if held != DTYPES[stored] and (held != torch.float32 or stored == "F64"):
             if name in mask and not mask[name].nnz:
                 continue
             narrow = str(held).removeprefix("torch.")
-            raise DataError(f"{name} is stored in {stored} and would be trained in {narrow}", hint="--dtype float32")
+            raise DataError(
+                f"{name} is stored in {stored} and would be trained in {narrow}",
+                hint="--dtype float32" if stored != "F64" else "leave --dtype float32 out, or store all of it in F64",
+            )
 
 
 def gathered(
@@ -108,16 +111,16 @@ def moved_share(model: torch.nn.Module, source: Checkpoint, world: World) -> flo
 
 
 def _bits(info: TensorInfo, held: list[Link]) -> npt.NDArray[Any]:
-    values = torch.empty(info.shape, dtype=_DTYPES[info.dtype])
+    values = torch.empty(info.shape, dtype=DTYPES[info.dtype])
     for link in held:
         if link.tensor == info.name:
             part = link.of_tensor
             values.as_strided(part.shape, part.stride(), part.storage_offset()).copy_(link.of_parameter)
-    return values.reshape(-1).view(_SIGNED[info.item_bytes]).numpy().view(f"u{info.item_bytes}")
+    return values.reshape(-1).view(CODES[info.item_bytes]).numpy().view(f"u{info.item_bytes}")
 
 
 def _joins(model: torch.nn.Module, source: Checkpoint) -> dict[str, Join]:
     """How each tensor of the source that is in a parameter of the model got there."""
-    floats = [name for name, info in source.tensors.items() if info.dtype in _DTYPES]
+    floats = [name for name, info in source.tensors.items() if info.dtype in FLOAT]
     parameters = dict(model.named_parameters(remove_duplicate=False))
     return {name: join for join in find(floats, parameters, model).joins for group in join.sources for name in group}

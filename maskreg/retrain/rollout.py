@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +42,6 @@ class Rollout:
     def counted(self) -> torch.Tensor:
         """Which tokens of completions are some, end tokens included: bool ``[rows, width - start]``."""
         return self.present[:, self.start :]
-
-    def split(self, rows: int) -> Iterator[Rollout]:
-        """The same in parts of at most ``rows`` rows."""
-        for tokens, present in zip(torch.split(self.tokens, rows), torch.split(self.present, rows), strict=True):
-            yield Rollout(tokens, present, self.start)
 
     def lists(self) -> list[list[int]]:
         """Each completion without padding."""

@@ -9,6 +9,7 @@ from typing import Any
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.digest import Digest
 from maskreg.flow.extract import Extracted, extract
+from maskreg.flow.pairing import FLOAT, is_wide
 from maskreg.progress import SILENT, Progress
 from maskreg.retrain.engine import Listener, mask_to_train
 from maskreg.retrain.folder import Folder
@@ -63,12 +64,22 @@ def complete(
 def register(folder: Folder, setup: Setup, places: Places, *, progress: Progress = SILENT) -> Extracted:
     """Store what the run changed as an artifact whose manifest says how it came about; it has no name yet.
 
+    Of a source that is stored in 32 bits or more, the mask alone is kept.
+
     Raises:
         MaskregError: as for :func:`maskreg.flow.extract.extract`.
     """
     parents = [Digest(setup.mask)] if setup.mask else []
     with closing(open_checkpoint(places.source)) as source, closing(open_checkpoint(folder.model)) as result:
-        return extract(source, result, places.home, parents=parents, recipe=lineage(setup), progress=progress)
+        return extract(
+            source,
+            result,
+            places.home,
+            mask_only=is_wide(source),
+            parents=parents,
+            recipe=lineage(setup),
+            progress=progress,
+        )
 
 
 def lineage(setup: Setup) -> dict[str, Any]:
@@ -82,16 +93,16 @@ def lineage(setup: Setup) -> dict[str, Any]:
 def plan(setup: Setup, places: Places, source: Checkpoint) -> dict[str, Any]:
     """What a run would take, without running it: coordinates, and bytes of the whole model."""
     mask = mask_to_train(setup, places, source)
-    item = {"F32": 4, "F64": 8}
     numel = trained = weights = state = 0
     for info in source.tensors.values():
-        if info.name not in mask:
+        if info.dtype not in FLOAT or info.name not in mask:
             continue
         nnz = mask[info.name].nnz
-        width = 4 if setup.dtype == "float32" else item.get(info.dtype, 2)
+        width = 4 if setup.dtype == "float32" else info.item_bytes
         moments = 2 if setup.optimizer == "adamw" else 1 if setup.momentum else 0
         numel, trained, weights = numel + info.numel, trained + nnz, weights + width * info.numel
-        state += 4 * nnz * (moments + (width == 2)) + 12 * -(-info.numel // 64)
+        # fp32 entries, masters among them where weights are narrower; and 64 coordinates' bits with their rank.
+        state += 4 * nnz * (moments + (width < 4)) + 12 * -(-info.numel // 64)
     return {
         "parameters": numel,
         "trained": trained,

@@ -8,7 +8,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from maskreg.retrain.attach import Attachment, attach
-from maskreg.retrain.masks import MaskedAdamW, MaskLike
+from maskreg.retrain.named import MaskedAdamW, MaskLike
 
 
 def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tuple[type[MaskedAdamW], dict[str, Any]]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ import torch
 
 from maskreg.codec import get_codec, gpu
 from tests.codec.samples import samples
+from tests.compiling import Recorder, compiled
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
 
@@ -45,47 +44,20 @@ def test_damaged_blocks_come_to_what_they_come_to_on_the_cpu(outcome: Any) -> No
     assert min(tally["refused before a launch"], tally["refused"], tally["same"]) > 10
 
 
-class _Recorder:
-    """Stands in for a kernel, and keeps what it was launched with."""
-
-    def __init__(self) -> None:
-        self.args: tuple[Any, ...] = ()
-        self.options: dict[str, Any] = {}
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return self._launched
-
-    def _launched(self, *args: Any, **options: Any) -> None:
-        self.args, self.options = args, options
-
-
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("name", ["_classify", "_decode"])
 def test_the_kernels_compile_where_there_is_no_gpu(name: str, capability: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    triton = pytest.importorskip("triton")
+    pytest.importorskip("triton")
     from maskreg.codec import triton_decode
     from maskreg.codec.step1 import Layout
 
     kernel = getattr(triton_decode, name)
-    recorders = {"_classify": _Recorder(), "_decode": _Recorder()}
+    recorders = {"_classify": Recorder(), "_decode": Recorder()}
     for each, recorder in recorders.items():
         monkeypatch.setattr(triton_decode, each, recorder)
     sample = samples()["factors"]
     triton_decode.launch([torch.from_numpy(sample.source.view(np.int16))], [Layout(sample.block)])
-
-    recorder = recorders[name]
-    short = {torch.int8: "i8", torch.uint8: "u8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64"}
-    types = [f"*{short[arg.dtype]}" if isinstance(arg, torch.Tensor) else "i32" for arg in recorder.args]
-    names = kernel.arg_names
-    constants = {place: recorder.options[names[place]] for place in range(len(types), len(names))}
-    source = triton.compiler.ASTSource(
-        fn=kernel,
-        signature=dict(zip(names, [*types, *["constexpr"] * len(constants)], strict=True)),
-        constexprs={(place,): value for place, value in constants.items()},
-    )
-    options = {option: value for option, value in recorder.options.items() if option not in names}
-    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
-    assert triton.compile(source, target=target, options=options).asm["cubin"]
+    assert compiled(kernel, recorders[name], capability)
 
 
 def test_without_triton_the_cpu_decodes_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from maskreg import apply_
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import UsageError, WrongCheckpointError
-from maskreg.live.masks import masks_of
+from maskreg.live.masks import parameter_masks
 from maskreg.mask.packed import Mask, TensorMask, pack
 from tests.checkpoints import write_safetensors
 from tests.flow.making import extracted
@@ -76,7 +76,7 @@ class Pair:
     def check(self, model: torch.nn.Module | None, named: dict[str, torch.Tensor]) -> int:
         """Compare each mask with what differs between the loaded models; returns how many coordinates it has."""
         before, after = (dict(side.named_parameters()) for side in (self.source, self.target))
-        found = dict(masks_of(named, self.mask, model))
+        found = dict(parameter_masks(named, self.mask, model))
         assert list(found) == list(named)
         for (name, one), own in zip(found.items(), before, strict=True):
             assert one.shape == tuple(named[name].shape)
@@ -141,7 +141,7 @@ def test_experts_that_may_lie_two_ways_need_the_model(tmp_path: Path) -> None:
     wide = {"experts.0.down_proj.weight": (5, 5), "experts.1.down_proj.weight": (5, 5)}
     mask = {f"mlp.{name}": TensorMask(f"mlp.{name}", shape, pack(np.ones(shape, bool))) for name, shape in wide.items()}
     with pytest.raises(WrongCheckpointError, match="laid out in two ways") as caught:
-        dict(masks_of({"mlp.experts.down_proj": torch.zeros(2, 5, 5)}, mask))
+        dict(parameter_masks({"mlp.experts.down_proj": torch.zeros(2, 5, 5)}, mask))
     assert "give the model" in caught.value.hint
 
 
@@ -150,7 +150,9 @@ def test_within_another_module_and_without_its_head(tmp_path: Path) -> None:
     outer = torch.nn.ModuleDict({"student": pair.source})
     pair.check(outer, dict(outer.named_parameters()))
     base: Any = pair.source.get_submodule("model")
-    found = dict(masks_of(dict(base.named_parameters()), {n: m for n, m in pair.mask.items() if "head" not in n}, base))
+    found = dict(
+        parameter_masks(dict(base.named_parameters()), {n: m for n, m in pair.mask.items() if "head" not in n}, base)
+    )
     assert found["layers.0.mlp.experts.gate_up_proj"].nnz > 0
 
 
@@ -161,13 +163,13 @@ def test_layers_under_peft_and_not_its_adapters(tmp_path: Path) -> None:
     named = dict(wrapped.named_parameters())
     own = {name: p for name, p in named.items() if "lora" not in name}
     assert any(".base_layer." in name for name in own)
-    found = dict(masks_of(own, pair.mask, wrapped))
+    found = dict(parameter_masks(own, pair.mask, wrapped))
     name = "base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"
     assert np.array_equal(found[name].packed, pair.mask["model.layers.0.self_attn.q_proj.weight"].packed)
     with pytest.raises(
         UsageError, match=r"says nothing of .*lora_A.* and 1 more, which the optimizer trains"
     ) as caught:
-        masks_of(named, pair.mask, wrapped)
+        parameter_masks(named, pair.mask, wrapped)
     assert "adapters" in caught.value.hint
 
 
@@ -185,7 +187,7 @@ class TestTied:
         model = models.qwen3()
         trained = {"model.embed_tokens.weight": model.get_parameter("model.embed_tokens.weight")}
         mask = self.masks(names)
-        [(name, one)] = masks_of(trained, mask, model)
+        [(name, one)] = parameter_masks(trained, mask, model)
         assert name == "model.embed_tokens.weight"
         assert np.array_equal(one.packed, mask[names[0]].packed)
 
@@ -196,7 +198,7 @@ class TestTied:
         with pytest.raises(
             UsageError, match=r"lm_head\.weight and model\.embed_tokens\.weight .*they differ"
         ) as caught:
-            list(masks_of(trained, mask, model))
+            list(parameter_masks(trained, mask, model))
         assert "untie" in caught.value.hint
 
     def test_an_untied_head_needs_a_mask_of_its_own(self) -> None:
@@ -204,8 +206,8 @@ class TestTied:
         trained = {name: p for name, p in model.named_parameters() if p.shape == (97, 24)}
         assert len(trained) == 2
         with pytest.raises(UsageError, match=r"says nothing of lm_head\.weight"):
-            masks_of(trained, self.masks(["model.embed_tokens.weight"]), model)
-        both = dict(masks_of(trained, self.masks(["model.embed_tokens.weight", "lm_head.weight"]), model))
+            parameter_masks(trained, self.masks(["model.embed_tokens.weight"]), model)
+        both = dict(parameter_masks(trained, self.masks(["model.embed_tokens.weight", "lm_head.weight"]), model))
         assert list(both) == list(trained)
 
 
@@ -228,7 +230,7 @@ class TestRefused:
         model = models.qwen3()
         mask = self.full(model) | {"extra.weight": TensorMask("extra.weight", (1,), np.zeros(8, np.uint8))}
         with pytest.raises(WrongCheckpointError, match=r"tensor extra\.weight: missing in this model") as caught:
-            masks_of(dict(model.named_parameters()), mask, model)
+            parameter_masks(dict(model.named_parameters()), mask, model)
         assert caught.value.hint
 
     def test_another_shape(self) -> None:
@@ -237,7 +239,7 @@ class TestRefused:
         with pytest.raises(
             WrongCheckpointError, match=r"embed_tokens\.weight: shape \[97, 24\] in this model"
         ) as caught:
-            list(masks_of(dict(model.named_parameters()), mask, model))
+            list(parameter_masks(dict(model.named_parameters()), mask, model))
         assert "resize" in caught.value.hint
 
     @pytest.mark.parametrize("part", ["down_proj", "up_proj"])
@@ -245,10 +247,10 @@ class TestRefused:
     def test_an_expert_that_is_not_there(self, part: str, gone: int) -> None:
         model = models.qwen3_moe()
         mask = self.unstacked(model)
-        list(masks_of(dict(model.named_parameters()), mask, model))
+        list(parameter_masks(dict(model.named_parameters()), mask, model))
         del mask[f"model.layers.1.mlp.experts.{gone}.{part}.weight"]
         with pytest.raises(WrongCheckpointError, match=r"tensor model\.layers\.1\.mlp\.experts\.\d+\.\w+\.weight: "):
-            list(masks_of(dict(model.named_parameters()), mask, model))
+            list(parameter_masks(dict(model.named_parameters()), mask, model))
 
     def test_an_expert_of_another_shape(self) -> None:
         model = models.qwen3_moe()
@@ -256,17 +258,17 @@ class TestRefused:
         name = "model.layers.0.mlp.experts.7.gate_proj.weight"
         mask[name] = TensorMask(name, (24, 11), mask[name].packed)
         with pytest.raises(WrongCheckpointError, match=r"experts\.7\.gate_proj\.weight: of shape \[24, 11\]"):
-            list(masks_of(dict(model.named_parameters()), mask, model))
+            list(parameter_masks(dict(model.named_parameters()), mask, model))
 
     def test_experts_stacked_and_one_by_one(self) -> None:
         model = models.qwen3_moe()
         with pytest.raises(UsageError, match="of the mask are both"):
             mask = self.unstacked(model) | self.full(model)
             mask["model.layers.0.mlp.experts.down_proj"].packed[0] = 0
-            list(masks_of(dict(model.named_parameters()), mask, model))
+            list(parameter_masks(dict(model.named_parameters()), mask, model))
 
     def test_two_models_in_one(self) -> None:
         net = torch.nn.Linear(3, 2)
         both = torch.nn.ModuleDict({"module": net, "_orig_mod": torch.nn.Linear(3, 2)})
         with pytest.raises(WrongCheckpointError, match=r"ambiguous here: module\.\w+ or _orig_mod"):
-            masks_of(dict(both.named_parameters()), self.full(net), both)
+            parameter_masks(dict(both.named_parameters()), self.full(net), both)

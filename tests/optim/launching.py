@@ -15,9 +15,8 @@ import torch
 from maskreg.optim import triton_step
 from maskreg.optim.plain import Plain
 from maskreg.optim.triton_step import Triton
-from tests.optim.tensors import frozen, same, steps, task
+from tests.optim.tensors import KINDS, frozen, same, steps, task
 
-KINDS = ["adamw", "sgd", "momentum", "nesterov momentum"]
 DTYPES = [torch.bfloat16, torch.float32]
 SIZES = [(0, 0.5), (1, 1.0), (63, 0.5), (4096, 0.0), (4096, 1.0), (9001, 0.02), (9001, 0.48)]
 

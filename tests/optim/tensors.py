@@ -10,11 +10,14 @@ import torch
 
 from maskreg.mask.packed import pack
 from maskreg.optim.bits import Bits
-from maskreg.optim.step import Adam, Backend, Gradient, Sgd
+from maskreg.optim.step import Adam, Backend, Gradient, Operands, Sgd
 
 ODDITIES = (float("nan"), float("inf"), float("-inf"), -0.0, 1e-41)
 
 LR = 1e-3
+
+KINDS = ["adamw", "sgd", "momentum", "nesterov momentum"]
+"""What :func:`steps` takes steps of."""
 
 
 @dataclass
@@ -72,12 +75,13 @@ def steps(on: Task, backend: Backend, kind: str, packed: bool, scale: float = 0.
     first, second, master = on.state
     for number, slopes in enumerate(on.slopes):
         gradient = Gradient(slopes[on.moved].float() if packed else slopes, packed)
+        operands = Operands(on.weights, gradient, on.bits, master)
         if kind == "adamw":
             adam = Adam(LR, 0.9, 0.99, 1e-8, 0.1, number + 1, scale)
-            backend.adamw(on.weights, gradient, on.bits, first, second, master, adam)
+            backend.adamw(operands, first, second, adam)
         else:
             sgd = Sgd(LR, 0.9 if "m" in kind else 0.0, 0.1, "nesterov" in kind, number + 1, scale)
-            backend.sgd(on.weights, gradient, on.bits, first if sgd.momentum else None, master, sgd)
+            backend.sgd(operands, first if sgd.momentum else None, sgd)
 
 
 def same(got: Task, wanted: Task) -> None:

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from maskreg.jit.vector import AVAILABLE
 from maskreg.optim import cpu, tiles
 from maskreg.optim.cpu import Cpu
-from maskreg.optim.fastest import Fastest, backend_of
+from maskreg.optim.fastest import backend_of
 from maskreg.optim.plain import Plain
-from tests.optim.tensors import Task, frozen, same, steps, task
+from tests.optim.tensors import KINDS, Task, frozen, same, steps, task
 
 BF16, FP32 = torch.bfloat16, torch.float32
-KINDS = ["adamw", "sgd", "momentum", "nesterov momentum"]
 SIZES = st.one_of(st.integers(0, 200), st.integers(0, 5000))
 DENSITIES = st.sampled_from([0.0, 0.005, 0.03, 0.1, 0.48, 0.97, 1.0])
 
@@ -158,16 +157,3 @@ def test_what_raises_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_compiled_loops_cannot_do_is_done_by_pytorch(tensor: torch.Tensor, name: str) -> None:
     assert type(backend_of(tensor)).__name__ == name
     assert type(backend_of(torch.zeros(8), tensor)).__name__ == name
-
-
-@pytest.mark.parametrize("dtypes", [(torch.float16, torch.float16), (BF16, torch.float64), (FP32, BF16)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_fastest_takes_the_same_steps(kind: str, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
-    got = task(777, 0.3, dtypes=dtypes)
-    wanted = got.copy()
-    steps(got, Fastest(), kind, packed=False)
-    steps(wanted, Plain(), kind, packed=False)
-    same(got, wanted)
-    dense = got.slopes[0]
-    for bits in (got.bits, None):
-        assert float(Fastest().square_sum(dense, bits)) == pytest.approx(float(Plain().square_sum(dense, bits)))

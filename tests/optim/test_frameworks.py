@@ -16,7 +16,7 @@ from torch.nn.modules.module import _global_forward_pre_hooks
 from maskreg.errors import UsageError
 from maskreg.mask.packed import TensorMask
 from maskreg.optim import MaskedAdamW, MaskedOptimizer
-from tests.optim.test_masked import KINDS, masked, model, run
+from tests.optim.training import KINDS, masked, model, run
 
 
 def built_as_verl_does(parameters: Any, config: types.SimpleNamespace) -> MaskedOptimizer:

@@ -3,45 +3,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from maskreg.errors import UsageError
-from maskreg.mask.packed import TensorMask, pack
+from maskreg.mask.packed import TensorMask
 from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
 from maskreg.optim.plain import Plain
-
-KINDS = ["dense", "packed", "in-backward"]
-
-
-def model(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
-    torch.manual_seed(1)
-    layers = torch.nn.Linear(300, 700), torch.nn.GELU(), torch.nn.Linear(700, 30)
-    return torch.nn.Sequential(*layers).to(dtype)
-
-
-def masked(net: torch.nn.Module, density: float, seed: int = 0) -> dict[str, TensorMask]:
-    drawn = np.random.default_rng(seed)
-    return {
-        name: TensorMask(name, tuple(p.shape), pack(drawn.random(p.shape) < density))
-        for name, p in net.named_parameters()
-    }
-
-
-def run(
-    optimizer: torch.optim.Optimizer,
-    net: torch.nn.Module,
-    steps: int = 2,
-    before_step: Callable[[], None] = lambda: None,
-) -> None:
-    torch.manual_seed(2)
-    for _ in range(steps):
-        x = torch.randn(16, 300, dtype=next(net.parameters()).dtype)
-        net(x).float().square().sum().backward()
-        before_step()
-        optimizer.step()
-        optimizer.zero_grad()
+from tests.optim.training import KINDS, masked, model, run
 
 
 def reference(
@@ -178,3 +147,20 @@ def test_parameters_without_names_raise_at_the_first_step_unless_the_model_ran()
     optimizer = MaskedAdamW(net.parameters(), mask=mask, gradients="packed")
     run(optimizer, net, 1)
     assert optimizer.state
+
+
+@pytest.mark.parametrize(("dtype", "master"), [(torch.float16, True), (torch.float32, False), (torch.float64, False)])
+def test_what_a_step_does_not_move_keeps_its_bits_in_every_dtype(dtype: torch.dtype, master: bool) -> None:
+    net = model(dtype)
+    with torch.no_grad():
+        for p in net.parameters():
+            # More digits than fp32 has, where there is room.
+            p.add_(torch.randn(p.shape, dtype=torch.float64).to(dtype))
+            p.grad = torch.full_like(p, 1e-3)
+    before = [p.detach().clone() for p in net.parameters()]
+    optimizer = MaskedAdamW(net.named_parameters(), lr=0.0, mask=masked(net, 0.5))
+    for lr, moved in ((0.0, False), (1e-2, True)):
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.step()
+        assert all(torch.equal(p, was) != moved for p, was in zip(net.parameters(), before, strict=True))
+    assert all(("master" in state) == master for state in optimizer.state.values())

@@ -8,7 +8,7 @@ import torch
 
 from maskreg.errors import DataError
 from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
-from tests.optim.test_masked import masked, model, run
+from tests.optim.training import masked, model, run
 
 MAKERS: list[tuple[type[MaskedOptimizer], dict[str, Any]]] = [(MaskedAdamW, {}), (MaskedSGD, {"momentum": 0.9})]
 

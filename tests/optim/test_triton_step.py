@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,14 +13,10 @@ import torch
 
 from maskreg.optim import fastest
 from maskreg.optim.plain import Plain
+from tests.compiling import Recorder, compiled
 from tests.optim.tensors import steps, task
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
-
-SHORT = {
-    torch.uint8: "*u8", torch.int16: "*i16", torch.int32: "*i32", torch.float32: "*fp32", torch.float64: "*fp64",
-    int: "i32", float: "fp32",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -34,32 +28,18 @@ def test_steps_and_sums_are_those_of_pytorch_and_frozen_coordinates_keep_their_b
     assert json.loads(done.stdout) == {}
 
 
-class _Recorder:
-    """Stands in for a kernel, and keeps what it was launched with."""
-
-    def __init__(self) -> None:
-        self.args: tuple[Any, ...] = ()
-        self.options: dict[str, Any] = {}
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return self._launched
-
-    def _launched(self, *args: Any, **options: Any) -> None:
-        self.args, self.options = args, options
-
-
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("name", ["adamw", "sgd", "accumulate", "square_sum"])
 def test_the_kernels_compile_where_there_is_no_gpu(
     name: str, dtype: torch.dtype, capability: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    triton = pytest.importorskip("triton")
+    pytest.importorskip("triton")
     from maskreg.optim import triton_kernels
     from maskreg.optim.triton_step import Triton
 
     kernel = getattr(triton_kernels, name)
-    recorder = _Recorder()
+    recorder = Recorder()
     monkeypatch.setattr(triton_kernels, name, recorder)
     one = task(5000, 0.5, dtypes=(dtype, dtype))
     if name == "accumulate":
@@ -68,18 +48,7 @@ def test_the_kernels_compile_where_there_is_no_gpu(
         Triton().square_sum(one.slopes[0], one.bits)
     else:
         steps(one, Triton(), "nesterov momentum" if name == "sgd" else name, packed=False)
-
-    names = kernel.arg_names
-    kinds = [SHORT[arg.dtype if isinstance(arg, torch.Tensor) else type(arg)] for arg in recorder.args]
-    constants = {place: recorder.options[names[place]] for place in range(len(kinds), len(names))}
-    source = triton.compiler.ASTSource(
-        fn=kernel,
-        signature=dict(zip(names, [*kinds, *["constexpr"] * len(constants)], strict=True)),
-        constexprs={(place,): value for place, value in constants.items()},
-    )
-    options = {option: value for option, value in recorder.options.items() if option not in names}
-    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
-    assert triton.compile(source, target=target, options=options).asm["cubin"]
+    assert compiled(kernel, recorder, capability)
 
 
 class _OnGpu:

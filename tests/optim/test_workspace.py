@@ -13,7 +13,7 @@ from maskreg.mask.packed import PAD_BITS
 from maskreg.optim.bits import SLICE_WORDS, Bits
 from maskreg.optim.cpu import Cpu
 from maskreg.optim.plain import Plain
-from maskreg.optim.step import Adam, Backend, Gradient, Sgd
+from maskreg.optim.step import Adam, Backend, Gradient, Operands, Sgd
 
 MOST = 64 << 20
 NUMEL = 17 * SLICE_WORDS * PAD_BITS
@@ -42,10 +42,11 @@ def test_the_workspace_is_bounded(
 ) -> None:
     weights, bits, (first, second, master, slopes) = tensors
     gradient = Gradient(slopes if packed else weights.clone(), packed)
+    on = Operands(weights, gradient, bits, master)
     adam, sgd = Adam(1e-3, 0.9, 0.99, 1e-8, 0.1, 1, 0.5), Sgd(1e-3, 0.9, 0.1, True, 1, 0.5)
     does: dict[str, Callable[[], object]] = {
-        "adamw": lambda: backend.adamw(weights, gradient, bits, first, second, master, adam),
-        "sgd": lambda: backend.sgd(weights, gradient, bits, first, master, sgd),
+        "adamw": lambda: backend.adamw(on, first, second, adam),
+        "sgd": lambda: backend.sgd(on, first, sgd),
         "accumulate": lambda: backend.accumulate(first, gradient.values, bits),
         "square_sum": lambda: backend.square_sum(gradient.values, bits),
         "square_sum of all": lambda: backend.square_sum(gradient.values, None),

@@ -11,6 +11,7 @@ import torch
 
 from tests.checkpoints import make_checkpoint, moved
 from tests.flow.making import stored
+from tests.retrain.small import small_model
 
 WORDS = ["<pad>", "<eos>", *"0123456789+=# "]
 TEMPLATE = "{% for m in messages %}# {{ m['content'] }}{% if m['role'] == 'assistant' %}<eos>{% endif %}{% endfor %}"
@@ -31,26 +32,8 @@ def make_model(
     folder: Path, seed: int = 0, dtype: torch.dtype = torch.bfloat16, words: Sequence[str] = WORDS, vocabulary: int = 16
 ) -> Path:
     """A Qwen3 of two layers, its tokenizer, and its weights in two shards."""
-    from transformers import AutoModelForCausalLM, Qwen3Config
-
-    config = Qwen3Config(
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=64,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=1,
-        initializer_range=0.2,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "head_dim": 16}
+    model = small_model(seed, vocabulary, dtype, **sizes, initializer_range=0.2)
     model.save_pretrained(folder, max_shard_size="20KB")
     make_tokenizer(folder, words)
     return folder

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from maskreg.errors import CorruptError, UsageError, WrongCheckpointError
 from maskreg.mask.packed import TensorMask, pack
 from maskreg.retrain import LostUpdateWarning, MaskedAdamW, attach
+from tests.optim.training import masked
 from tests.retrain.counting import changed, copies
-from tests.retrain.training import drawn
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1),
@@ -71,7 +71,7 @@ def test_frozen_coordinates_keep_their_bits(
     kind: str, density: float, accumulate: int, clip: float, resumed: bool
 ) -> None:
     net = Net()
-    mask = drawn(net, density)
+    mask = masked(net, density)
     optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
     if resumed and kind != "masked":  # momentum everywhere, from before there was a mask
         train(net, optimizer)
@@ -86,7 +86,7 @@ def test_frozen_coordinates_keep_their_bits(
 
 def test_clipping_sees_masked_gradients_even_where_they_are_not_numbers() -> None:
     net = Net()
-    mask = drawn(net)
+    mask = masked(net)
     attach(net, torch.optim.AdamW(net.parameters()), mask)
     frozen = torch.from_numpy(~mask["layer.weight"].to_bool())
     before: Any = net.layer.weight.register_hook
@@ -102,7 +102,7 @@ def test_state_from_elsewhere_moves_nothing_outside_the_mask() -> None:
     elsewhere = torch.optim.AdamW(dense.parameters(), lr=1e-2)
     train(dense, elsewhere)
     net = Net()
-    mask, optimizer = drawn(net), torch.optim.AdamW(net.parameters(), lr=1e-2)
+    mask, optimizer = masked(net), torch.optim.AdamW(net.parameters(), lr=1e-2)
     attachment = attach(net, optimizer, mask)
     optimizer.load_state_dict(copy.deepcopy(elsewhere.state_dict()))
     before = copies(net)
@@ -114,7 +114,7 @@ def test_state_from_elsewhere_moves_nothing_outside_the_mask() -> None:
 @pytest.mark.parametrize("kind", ["sgd", "masked"])
 def test_check_names_what_was_written_behind_its_back(kind: str) -> None:
     net = Net()
-    mask = drawn(net)
+    mask = masked(net)
     optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
     attachment = attach(net, optimizer, mask)
     frozen = np.argwhere(~mask["layer.weight"].to_bool())[5]
@@ -131,7 +131,7 @@ def test_check_names_what_was_written_behind_its_back(kind: str) -> None:
 
 def test_a_zero_that_changes_its_sign_has_changed() -> None:
     net = Net()
-    mask = drawn(net, 0.0)
+    mask = masked(net, 0.0)
     with torch.no_grad():
         net.embed.weight[0, 0] = 0.0
     attachment = attach(net, torch.optim.SGD(net.parameters()), mask)
@@ -151,15 +151,15 @@ def quiet() -> Iterator[None]:
 def test_a_dense_optimizer_of_narrow_parameters_is_warned_about() -> None:
     net = Net(torch.bfloat16)
     with pytest.warns(LostUpdateWarning, match=r"bfloat16 and have no fp32 master.*MaskedAdamW"):
-        attach(net, torch.optim.AdamW(net.parameters()), drawn(net))
+        attach(net, torch.optim.AdamW(net.parameters()), masked(net))
     net = Net(torch.bfloat16)
-    attach(net, MaskedAdamW(net.named_parameters()), drawn(net))
+    attach(net, MaskedAdamW(net.named_parameters()), masked(net))
 
 
 @pytest.mark.usefixtures("quiet")
 def test_narrow_parameters_keep_their_bits_too() -> None:
     net = Net(torch.bfloat16)
-    mask, before = drawn(net), copies(net)
+    mask, before = masked(net), copies(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     attach(net, optimizer, mask)
     train(net, optimizer)
@@ -169,7 +169,7 @@ def test_narrow_parameters_keep_their_bits_too() -> None:
 
 def test_after_detaching_everything_trains() -> None:
     net = Net()
-    mask, before = drawn(net), copies(net)
+    mask, before = masked(net), copies(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     attach(net, optimizer, mask).detach()
     train(net, optimizer)
@@ -181,7 +181,7 @@ class TestOtherParameters:
     def test_a_resized_embedding(self, kind: str) -> None:
         net = Net()
         optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
-        attachment = attach(net, optimizer, drawn(net))
+        attachment = attach(net, optimizer, masked(net))
         net.embed = torch.nn.Embedding(40, 19)
         net.head.weight = net.embed.weight
         with pytest.raises(UsageError, match=r"embed\.weight, \[37, 19\] when .* is another now, \[40, 19\]"):
@@ -194,14 +194,14 @@ class TestOtherParameters:
         named = dict(net.named_parameters())
         scale = named.pop("scale")
         optimizer = OPTIMIZERS[kind](named.items() if kind == "masked" else named.values())
-        attach(net, optimizer, drawn(net))
+        attach(net, optimizer, masked(net))
         optimizer.add_param_group({"params": [("scale", scale)] if kind == "masked" else [scale]})
         with pytest.raises(UsageError, match="parameters that it did not have"):
             optimizer.step()
 
     def test_one_that_the_mask_does_not_cover(self, kind: str) -> None:
         net = Net()
-        mask = drawn(net)
+        mask = masked(net)
         del mask["scale"]
         optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
         with pytest.raises(UsageError, match="says nothing of scale, which the optimizer trains"):
@@ -212,13 +212,13 @@ class TestOtherParameters:
         named = [(f"other.{name}", p) for name, p in other.named_parameters()]
         optimizer = OPTIMIZERS[kind](named if kind == "masked" else other.parameters())
         with pytest.raises(UsageError, match="parameters that the model does not have"):
-            attach(net, optimizer, drawn(net))
+            attach(net, optimizer, masked(net))
 
     def test_a_mask_of_more_than_is_trained(self, kind: str) -> None:
         net = Net()
         net.layer.requires_grad_(False)
         named = {name: p for name, p in net.named_parameters() if p.requires_grad}
-        mask = drawn(net) | {"seen": TensorMask("seen", (3,), pack(np.ones(3, bool)))}
+        mask = masked(net) | {"seen": TensorMask("seen", (3,), pack(np.ones(3, bool)))}
         before = copies(net)
         optimizer = OPTIMIZERS[kind](named.items() if kind == "masked" else named.values())
         attach(net, optimizer, mask)
@@ -231,7 +231,7 @@ class TestOtherParameters:
         optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
         with pytest.raises(WrongCheckpointError, match=r"tensor lm_head\.bias: missing in this model"):
             attach(
-                net, optimizer, drawn(net) | {"lm_head.bias": TensorMask("lm_head.bias", (1,), np.zeros(8, np.uint8))}
+                net, optimizer, masked(net) | {"lm_head.bias": TensorMask("lm_head.bias", (1,), np.zeros(8, np.uint8))}
             )
 
     def test_no_mask(self, kind: str) -> None:
@@ -246,7 +246,7 @@ class TestOtherParameters:
 def test_a_compiled_model() -> None:
     net = Net()
     compiled: Any = torch.compile(net, backend="eager")
-    mask, before = drawn(net), copies(net)
+    mask, before = masked(net), copies(net)
     optimizer = torch.optim.AdamW(compiled.parameters(), lr=1e-2)
     attachment = attach(compiled, optimizer, mask)
     train(compiled, optimizer)

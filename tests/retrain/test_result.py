@@ -13,9 +13,9 @@ import torch
 
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import DataError, PairMismatchError
+from maskreg.mask.everything import Everything
 from maskreg.mask.packed import TensorMask, pack
 from maskreg.retrain.identity import root_of
-from maskreg.retrain.masks import Everything
 from maskreg.retrain.models import load_model, stored_dtype
 from maskreg.retrain.parallel import World
 from maskreg.retrain.result import check_dtypes, gathered, moved_share, write_result
@@ -98,13 +98,24 @@ def test_a_change_that_no_rule_sees_is_seen_outside_the_mask(tmp_path: Path, ope
         judge(source, result, {})
 
 
-def test_weights_are_not_trained_in_less_than_they_are_stored_in(tmp_path: Path, opener: Any) -> None:
-    source: Checkpoint = opener(make_model(tmp_path / "wide", dtype=torch.float32))
+@pytest.mark.parametrize(
+    ("dtype", "fits", "narrow"),
+    [
+        (torch.float32, torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.float32, torch.float16),
+        (torch.float64, torch.float64, torch.float32),
+    ],
+)
+def test_weights_are_not_trained_in_less_than_they_are_stored_in(
+    dtype: torch.dtype, fits: torch.dtype, narrow: torch.dtype, tmp_path: Path, opener: Any
+) -> None:
+    source: Checkpoint = opener(make_model(tmp_path / "source", dtype=dtype))
     everything = Everything({n: info.shape for n, info in source.tensors.items()})
-    assert stored_dtype(source) == torch.float32
-    check_dtypes(load_model(source.path, torch.float32), source, everything)
-    with pytest.raises(DataError, match="stored in F32 and would be trained in bfloat16"):
-        check_dtypes(load_model(source.path, torch.bfloat16), source, everything)
+    assert stored_dtype(source) == dtype
+    for held in (dtype, fits):
+        check_dtypes(load_model(source.path, held), source, everything)
+    with pytest.raises(DataError, match=f"would be trained in {str(narrow).removeprefix('torch.')}"):
+        check_dtypes(load_model(source.path, narrow), source, everything)
 
 
 def test_a_checkpoint_is_told_by_the_root_that_artifacts_record(tmp_path: Path) -> None:

@@ -15,13 +15,20 @@ from maskreg.mask.packed import Mask
 from maskreg.retrain import LostUpdateWarning, MaskedAdamW
 from maskreg.retrain.trainer import MaskCallback, masked_adamw
 from tests.live import models
+from tests.optim.training import masked
 from tests.retrain.counting import changed, copies
-from tests.retrain.training import drawn, rows
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*pin_memory.*no accelerator is found:UserWarning"),
     pytest.mark.usefixtures("quiet"),
 ]
+
+
+def rows() -> list[dict[str, torch.Tensor]]:
+    """Random sequences of tokens."""
+    generator = torch.Generator().manual_seed(0)
+    ids = [torch.randint(97, (8,), generator=generator) for _ in range(24)]
+    return [{"input_ids": row, "labels": row} for row in ids]
 
 
 def arguments(directory: Path, **changes: Any) -> TrainingArguments:
@@ -56,7 +63,7 @@ def trainer_of(model: torch.nn.Module, args: TrainingArguments, mask: Mask, **op
 @pytest.mark.parametrize("gradients", ["dense", "packed"])
 def test_it_trains_the_mask_and_nothing_else(gradients: str, tmp_path: Path) -> None:
     model, args = model_of(), arguments(tmp_path, max_grad_norm=0.5)
-    mask, before = drawn(model), copies(model)
+    mask, before = masked(model), copies(model)
     trainer = trainer_of(model, args, mask, gradients=gradients)
     trainer.train()
     outside, inside = changed(model, before, mask)
@@ -67,7 +74,7 @@ def test_gradients_of_both_kinds_train_alike_and_log_the_norm_of_what_is_trained
     results, norms = [], []
     for gradients in ("dense", "packed"):
         model = model_of(torch.float32)
-        trainer = trainer_of(model, arguments(tmp_path), drawn(model), gradients=gradients)
+        trainer = trainer_of(model, arguments(tmp_path), masked(model), gradients=gradients)
         trainer.train()
         results.append(copies(model))
         norms.append([row["grad_norm"] for row in trainer.state.log_history if "grad_norm" in row])
@@ -89,7 +96,7 @@ def test_clipping_is_left_to_the_optimizer(tmp_path: Path) -> None:
 
 def test_the_class_alone_finds_its_masks_at_the_first_step(tmp_path: Path) -> None:
     model = model_of()
-    mask, before = drawn(model), copies(model)
+    mask, before = masked(model), copies(model)
     factory = (MaskedAdamW, {"lr": 1e-2, "mask": mask})
     Trainer(model, arguments(tmp_path), train_dataset=rows(), optimizer_cls_and_kwargs=factory).train()
     outside, inside = changed(model, before, mask)
@@ -100,9 +107,9 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> N
     def run(directory: Path, **resume: Any) -> tuple[dict[str, torch.Tensor], Any]:
         model, start = model_of(), model_of()
         args = arguments(directory, save_strategy="steps", save_steps=2, warmup_steps=2)
-        trainer = trainer_of(model, args, drawn(model), gradients="packed")
+        trainer = trainer_of(model, args, masked(model), gradients="packed")
         trainer.train(**resume)
-        assert changed(model, copies(start), drawn(model))[0] == 0
+        assert changed(model, copies(start), masked(model))[0] == 0
         return copies(model), trainer.optimizer.state_dict()
 
     whole, state = run(tmp_path / "run")
@@ -133,7 +140,7 @@ def negate(model: Any) -> None:
 def test_what_moves_outside_the_mask_is_found_before_it_is_saved(strategy: str, tmp_path: Path) -> None:
     model = model_of()
     args = arguments(tmp_path, save_strategy=strategy, save_steps=3)
-    trainer = trainer_of(model, args, drawn(model))
+    trainer = trainer_of(model, args, masked(model))
     trainer.add_callback(Meddling(negate))
     with pytest.raises(CorruptError, match=r"model\.norm\.weight: some coordinates outside the mask changed"):
         trainer.train()
@@ -142,7 +149,7 @@ def test_what_moves_outside_the_mask_is_found_before_it_is_saved(strategy: str, 
 
 def test_resized_embeddings_are_refused_at_the_next_step(tmp_path: Path) -> None:
     model = model_of()
-    trainer = trainer_of(model, arguments(tmp_path), drawn(model))
+    trainer = trainer_of(model, arguments(tmp_path), masked(model))
     trainer.add_callback(Meddling(lambda model: model.resize_token_embeddings(101, mean_resizing=False)))
     with pytest.raises(UsageError, match=r"embed_tokens\.weight, \[97, 24\] when .* is another now, \[101, 24\]"):
         trainer.train()
@@ -152,7 +159,7 @@ def test_resized_embeddings_are_refused_at_the_next_step(tmp_path: Path) -> None
 @pytest.mark.parametrize("optim", ["adamw_torch", "sgd"])
 def test_an_optimizer_that_knows_no_masks_is_held_to_one(optim: str, tmp_path: Path) -> None:
     model = model_of()
-    mask, before = drawn(model), copies(model)
+    mask, before = masked(model), copies(model)
     args = arguments(tmp_path, optim=optim, save_strategy="steps", save_steps=2)
     Trainer(model, args, train_dataset=rows(), callbacks=[MaskCallback(mask)]).train()
     outside, inside = changed(model, before, mask)
@@ -167,4 +174,4 @@ def test_narrow_parameters_are_warned_about(tmp_path: Path) -> None:
     model = model_of()
     args = arguments(tmp_path, max_steps=1)
     with pytest.warns(LostUpdateWarning, match="MaskedAdamW"):
-        Trainer(model, args, train_dataset=rows(), callbacks=[MaskCallback(drawn(model))]).train()
+        Trainer(model, args, train_dataset=rows(), callbacks=[MaskCallback(masked(model))]).train()

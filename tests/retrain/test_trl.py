@@ -15,8 +15,8 @@ from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
 from maskreg.retrain.trainer import MaskCallback, masked_adamw
 from tests.live.models import qwen3
+from tests.optim.training import masked
 from tests.retrain.counting import changed, copies
-from tests.retrain.training import drawn
 
 pytestmark = [
     pytest.mark.usefixtures("quiet", "silenced"),
@@ -122,7 +122,7 @@ def gold(directory: Path, model: torch.nn.Module) -> Any:
 @pytest.mark.parametrize("make", [sft, grpo, gkd, gold], ids=lambda make: make.__name__)
 def test_a_run_moves_masked_coordinates_alone(make: Callable[[Path, torch.nn.Module], Any], tmp_path: Path) -> None:
     model = model_of()
-    mask, before = drawn(model), copies(model)
+    mask, before = masked(model), copies(model)
     trainer = make(tmp_path, model)
     trainer.optimizer_cls_and_kwargs = masked_adamw(trainer.args, mask, gradients="packed")
     trainer.add_callback(MaskCallback())

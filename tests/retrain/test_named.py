@@ -5,18 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.flow.pull import pull
-from maskreg.mask.packed import TensorMask, pack
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.retrain import MaskedAdamW, MaskedSGD, mask_of
-from maskreg.retrain.masks import Everything
 from maskreg.settings import Settings
 from tests.checkpoints import bf16, moved
 from tests.flow.making import extracted, opened
@@ -81,14 +78,6 @@ def test_what_is_not_here_is_pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_what_is_no_mask() -> None:
     with pytest.raises(UsageError, match="int is no mask"):
         mask_of(3)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (63,), (64,), (5, 13), (2, 3, 50)])
-def test_everything(shape: tuple[int, ...]) -> None:
-    one = Everything({"a": shape})["a"]
-    expected = TensorMask("a", shape, pack(np.ones(shape, np.bool_)))
-    assert np.array_equal(one.packed, expected.packed)
-    assert one.shape == shape
 
 
 def test_no_model_library_is_loaded_before_it_is_needed() -> None:
