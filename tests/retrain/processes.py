@@ -18,8 +18,9 @@ from maskreg.optim import MaskedAdamW
 from maskreg.retrain import attach
 from maskreg.retrain.trainer import MaskCallback, masked_adamw
 from tests.live.models import qwen3
+from tests.optim.training import masked
 from tests.retrain.counting import changed, copies
-from tests.retrain.training import drawn, rows
+from tests.retrain.training import rows
 
 
 def model_of() -> Any:
@@ -47,7 +48,7 @@ def trained(directory: Path, **resume: Any) -> dict[str, torch.Tensor]:
         model,
         args,
         train_dataset=rows(),
-        optimizer_cls_and_kwargs=masked_adamw(args, drawn(model)),
+        optimizer_cls_and_kwargs=masked_adamw(args, masked(model)),
         callbacks=[MaskCallback()],
     ).train(**resume)
     return copies(model)
@@ -56,7 +57,7 @@ def trained(directory: Path, **resume: Any) -> dict[str, torch.Tensor]:
 def sharded() -> dict[str, torch.Tensor]:
     """As Accelerate prepares it: the optimizer is made first, of parameters without names, which are then swapped."""
     model: Any = model_of()
-    mask = drawn(model)
+    mask = masked(model)
     decayed = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() == 1]
     groups: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
@@ -88,7 +89,7 @@ def main(directory: Path) -> None:
     whole = trained(directory)
     resumed = trained(directory, resume_from_checkpoint=str(directory / "checkpoint-1"))
     source = model_of()
-    mask, before = drawn(source), copies(source)
+    mask, before = masked(source), copies(source)
     found: dict[str, Any] = {"resumed alike": all(torch.equal(p, resumed[name]) for name, p in whole.items())}
     for kind, after in (("replicated", whole), ("sharded", sharded())):
         source.load_state_dict(after)

@@ -17,18 +17,12 @@ from maskreg.retrain.trainer import MaskCallback, masked_adamw
 from tests.live import models
 from tests.optim.training import masked
 from tests.retrain.counting import changed, copies
+from tests.retrain.training import rows
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*pin_memory.*no accelerator is found:UserWarning"),
     pytest.mark.usefixtures("quiet"),
 ]
-
-
-def rows() -> list[dict[str, torch.Tensor]]:
-    """Random sequences of tokens."""
-    generator = torch.Generator().manual_seed(0)
-    ids = [torch.randint(97, (8,), generator=generator) for _ in range(24)]
-    return [{"input_ids": row, "labels": row} for row in ids]
 
 
 def arguments(directory: Path, **changes: Any) -> TrainingArguments:
