@@ -60,10 +60,15 @@ class Bound:
 
     @property
     def dense(self) -> torch.Tensor | None:
-        """The gradient that autograd has left here, flat, or None."""
+        """The gradient that autograd has left here, flat, or None.
+
+        Raises:
+            UsageError: it is a sparse one.
+        """
         grad = self.parameter.grad
         if grad is None:
             return None
+        refuse_sparse(self.name, grad)
         if self.layout.mesh is not None and grad.placements != self.parameter.placements:  # type: ignore[attr-defined]
             grad = grad.redistribute(placements=self.parameter.placements)  # type: ignore[attr-defined]
         return local_of(grad).reshape(-1)
@@ -97,6 +102,20 @@ def refuse(name: str, parameter: torch.Tensor) -> None:
         raise UsageError(
             f"{name} is on the meta device, without values", hint="load the model's weights before the first step"
         )
+
+
+def refuse_sparse(name: str, grad: torch.Tensor) -> None:
+    """Say no to a gradient of few rows, which masks are not laid over.
+
+    Args:
+        name: for messages.
+        grad: of a parameter.
+
+    Raises:
+        UsageError: it is sparse.
+    """
+    if grad.layout != torch.strided:
+        raise UsageError(f"the gradient of {name} is sparse", hint="nn.Embedding(..., sparse=False)")
 
 
 def refuse_fewer(known: int, now: int) -> None:
