@@ -330,7 +330,9 @@ class MaskedOptimizer(torch.optim.Optimizer):
         Raises:
             DataError: the state is of another mask, of another optimizer, or not of a masked one.
         """
-        if absent := [name for group in state_dict["param_groups"] for name in self.defaults if name not in group]:
+        # PyTorch adds to the defaults what groups need not have.
+        own = [name for name in self.defaults if name in self.param_groups[0]]
+        if absent := [name for group in state_dict["param_groups"] for name in own if name not in group]:
             raise DataError(
                 f"the saved state is of another optimizer: it has no {absent[0]}, as {type(self).__name__} does",
                 hint="load it into an optimizer of the class that saved it",
