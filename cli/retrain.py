@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maskreg.errors import ConflictError
 from maskreg.ref import Card, Ref
 
 from .command import Command
 from .output import Output, human_bytes
-from .values import OUT, REF
+from .values import NAME, OUT, REF
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from maskreg.registry import Registry
     from maskreg.retrain.folder import Folder
     from maskreg.retrain.prepare import Asked, Prepared
+    from maskreg.store.reflog import RefEntry
 
 _LAUNCHER = "maskreg.retrain.launcher"
 
@@ -52,7 +52,7 @@ class _WithLauncher(Command):
 @click.option("--teacher", default="", metavar="CKPT", help="For opd: directory or hub id.")
 @click.option("--data", type=click.Path(path_type=Path), required=True, metavar="JSONL", help="One record a line.")
 @click.option("-o", "--out", type=OUT, required=True, help="Folder of the run; the model appears in OUT/model.")
-@click.option("--name", "new", type=REF, metavar="NAME[:TAG]", help="Register what changed as an artifact.")
+@click.option("--name", "new", type=NAME, metavar="NAME[:TAG]", help="Register what changed as an artifact.")
 @click.option("--mask", "control", default="", metavar="KIND", help="Train a control in place of the mask; see above.")
 @click.option("--mask-seed", type=click.IntRange(min=0), help="Of a control that chance decides; 0.")
 @click.option("--mask-density", type=float, help="For subset: share of all coordinates that are left.")
@@ -109,8 +109,6 @@ def command(ctx: click.Context, /, ref: Ref | None, **given: Any) -> None:
     """  # noqa: D301
     output = ctx.ensure_object(Output)
     new: Ref | None = given["new"]
-    if new is not None and new.digest is not None:
-        raise click.BadParameter("a new artifact has no digest yet; leave @sha256:... out", param_hint="--name")
     if ref is None and given["control"] != "full":
         raise click.UsageError("say which mask to train: maskreg retrain REF; or train everything with --mask full")
     if ref is None and given["source"] is None:
@@ -131,7 +129,7 @@ def command(ctx: click.Context, /, ref: Ref | None, **given: Any) -> None:
     summary = _trained(output, folder, prepared, ctx.meta.get(_LAUNCHER, []))
     if new is not None:
         family = _family(here, ref)
-        summary |= _registered(output, here, folder, prepared, new, head.n if head else 0, family)
+        summary |= _registered(output, here, folder, prepared, new, head, family)
     _tell(output, summary)
 
 
@@ -187,6 +185,7 @@ def _trained(output: Output, folder: Folder, prepared: Prepared, options: list[s
 
     from .steps import Steps
 
+    folder.check(prepared.setup)
     if folder.summary() is not None:
         output.note(f"{folder.path} is complete already")
     with Steps(output) as steps, output.progress() as progress:
@@ -204,25 +203,27 @@ def _family(here: Registry, ref: Ref | None) -> str:
 
 
 def _registered(
-    output: Output, here: Registry, folder: Folder, prepared: Prepared, new: Ref, after: int, family: str
+    output: Output,
+    here: Registry,
+    folder: Folder,
+    prepared: Prepared,
+    new: Ref,
+    head: RefEntry | None,
+    family: str,
 ) -> dict[str, Any]:
     from maskreg.retrain.run import register
 
+    from .naming import publish
     from .places import note_catalog, remember
 
     with output.progress() as progress:
         made = register(folder, prepared.setup, prepared.places, progress=progress)
     recipe = prepared.setup.recipe
     card = Card(family, recipe if ":" not in recipe else "custom").checked()
-    try:
-        here.publish(new, made.digest, card=card, after=after)
-    except ConflictError as error:
-        # The work is done and kept; only the name was taken meanwhile.
-        kept = Ref(new.project, new.name, digest=made.digest)
-        raise ConflictError(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
+    was = publish(output, here, new, made.digest, card, head)
     remember(here, here.artifact(made.digest).manifest.target.root, folder.model)
     note_catalog(output, here)
-    return {"ref": str(new), "digest": str(made.digest)}
+    return {"ref": str(new), "digest": str(made.digest), "was": was}
 
 
 def _tell_plan(output: Output, prepared: Prepared) -> None:

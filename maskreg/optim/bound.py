@@ -11,7 +11,7 @@ import xxhash
 from maskreg.live.shards import Layout, Order, cut, layout_of, local_of
 from maskreg.mask.packed import TensorMask
 from maskreg.optim.bits import Bits
-from maskreg.optim.refusals import refuse_foreign
+from maskreg.optim.refusals import refuse_foreign, refuse_sparse
 
 
 @dataclass(eq=False)
@@ -60,10 +60,15 @@ class Bound:
 
     @property
     def dense(self) -> torch.Tensor | None:
-        """The gradient that autograd has left here, flat, or None."""
+        """The gradient that autograd has left here, flat, or None.
+
+        Raises:
+            UsageError: it is a sparse one.
+        """
         grad = self.parameter.grad
         if grad is None:
             return None
+        refuse_sparse(self.name, grad)
         if self.layout.mesh is not None and grad.placements != self.parameter.placements:  # type: ignore[attr-defined]
             grad = grad.redistribute(placements=self.parameter.placements)  # type: ignore[attr-defined]
         return local_of(grad).reshape(-1)

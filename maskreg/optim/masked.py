@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import weakref
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
-from maskreg.errors import UsageError
+from maskreg.errors import DataError, UsageError
 from maskreg.live.shards import Layout
 from maskreg.mask.packed import Mask
 from maskreg.optim.binding import await_forward, bound_to, in_order, own_names
 from maskreg.optim.bound import Bound
 from maskreg.optim.fastest import backend_of
 from maskreg.optim.norm import norm
+from maskreg.optim.numbers import check_numbers
 from maskreg.optim.refusals import refuse_fewer, refuse_replicas
 from maskreg.optim.state import begun, restored, saved
 from maskreg.optim.step import Backend, Gradient, Operands
 
 Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, torch.Tensor]]
+Clip = Literal["masked", "dense"]
+Gradients = Literal["dense", "packed", "in-backward"]
+
+_COPIED = ("_max_grad_norm", "_clip", "_gradients", "_backend", "_given")
 
 
 class MaskedOptimizer(torch.optim.Optimizer):
@@ -53,7 +59,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         grad_norm: fp32, 0-D, in main memory: what gradients were clipped by at the last step; None where none is taken.
 
     Raises:
-        UsageError: options that exclude each other.
+        UsageError: options that exclude each other, or that there are none of.
     """
 
     def __init__(
@@ -63,12 +69,16 @@ class MaskedOptimizer(torch.optim.Optimizer):
         *,
         mask: Mask | None = None,
         max_grad_norm: float | None = None,
-        clip: Literal["masked", "dense"] = "masked",
-        gradients: Literal["dense", "packed", "in-backward"] = "dense",
+        clip: Clip = "masked",
+        gradients: Gradients = "dense",
         backend: Backend | None = None,
         foreach: bool | None = None,
         fused: bool | None = None,
     ) -> None:
+        check_numbers({**defaults, "max_grad_norm": max_grad_norm})
+        for name, word, known in (("clip", clip, get_args(Clip)), ("gradients", gradients, get_args(Gradients))):
+            if word not in known:
+                raise UsageError(f"{name} cannot be {word!r}", hint=f"{name}= one of: {', '.join(known)}")
         if gradients == "packed" and clip == "dense" and max_grad_norm is not None:
             raise UsageError(
                 "the norm of dense gradients needs dense gradients", hint='clip="masked", or gradients="dense"'
@@ -84,12 +94,28 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._clip = clip
         self._gradients = gradients
         self._backend = backend
-        self._bound: list[Bound] | None = None
         self._loaded: dict[int, dict[str, Any]] = {}
-        self._hooks: list[Any] = []
         self._given = len(in_order(self.param_groups))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._bound: list[Bound] | None = None
+        self._hooks: list[Any] = []
         self.grad_norm: torch.Tensor | None = None
         self._waiting = await_forward(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy or a pickle needs; what ties it to the parameters, it finds anew."""
+        own = {name: getattr(self, name) for name in _COPIED}
+        # An artifact's mask is read where it lies, which a copy may be far from.
+        own |= {"_mask": None if self._mask is None else dict(self._mask), "_loaded": self._kept()}
+        return {**super().__getstate__(), **own, "state": defaultdict(dict)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become a copy; loading state comes here too, with less."""
+        super().__setstate__(state)
+        if "_loaded" in state:
+            self._begin()
 
     # -- which coordinates
 
@@ -248,7 +274,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if getattr(self, "grad_scale", None) is not None:
+        # Set for every step that a GradScaler takes here; the factor is not, once it took gradients for unscaled.
+        if hasattr(self, "found_inf"):
             raise UsageError(
                 f'GradScaler needs dense gradients, to look for infinities in, and they are "{self._gradients}"',
                 hint='gradients="dense", or train in bf16, which needs no GradScaler',
@@ -313,8 +340,15 @@ class MaskedOptimizer(torch.optim.Optimizer):
         State is kept as it is until masks are found, which may be at the first step.
 
         Raises:
-            DataError: the state is of another mask, or not of a masked optimizer.
+            DataError: the state is of another mask, of another optimizer, or not of a masked one.
         """
+        # PyTorch adds to the defaults what groups need not have.
+        own = [name for name in self.defaults if name in self.param_groups[0]]
+        if absent := [name for group in state_dict["param_groups"] for name in own if name not in group]:
+            raise DataError(
+                f"the saved state is of another optimizer: it has no {absent[0]}, as {type(self).__name__} does",
+                hint="load it into an optimizer of the class that saved it",
+            )
         super().load_state_dict({**state_dict, "state": {}})
         numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         state = state_dict["state"]

@@ -32,6 +32,20 @@ def refuse_foreign(name: str, parameter: torch.Tensor) -> None:
         )
 
 
+def refuse_sparse(name: str, grad: torch.Tensor) -> None:
+    """Say no to a gradient of few rows, which masks are not laid over.
+
+    Args:
+        name: for messages.
+        grad: of a parameter.
+
+    Raises:
+        UsageError: it is sparse.
+    """
+    if grad.layout != torch.strided:
+        raise UsageError(f"the gradient of {name} is sparse", hint="nn.Embedding(..., sparse=False)")
+
+
 def refuse_fewer(known: int, now: int) -> None:
     """Say no to a framework that has put other parameters into the groups.
 

@@ -12,10 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.document import parse_object
-from maskreg.errors import DataError, FormatError, LimitError, NotFoundError
+from maskreg.errors import DataError, FormatError, LimitError, NotFoundError, UsageError
 
 MAX_LINE_BYTES = 16 << 20
 """The longest record that is read."""
+
+_FIELDS = 'opd trains on {"prompt"} or {"messages"}; sft on {"prompt", "completion"}, {"messages"} or {"text"}'
+_A_FILE = "--data names a file with one JSON object a line"
+_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,11 @@ class Record:
         """
         value = self.fields.get(name)
         if not isinstance(value, str):
-            what = "is missing" if value is None else f"is {type(value).__name__}, not text"
-            raise FormatError(f"{self.place}: {name!r} {what}")
+            odd = (
+                "is null" if name in self.fields else f"is missing, and there is {', '.join(self.fields) or 'nothing'}"
+            )
+            what = odd if value is None else f"is {type(value).__name__}, not text"
+            raise FormatError(f"{self.place}: {name!r} {what}", hint=_FIELDS)
         return value
 
 
@@ -59,25 +66,32 @@ class Records:
 
     @classmethod
     def of(cls, path: Path) -> Records:
-        """Find the records of a file; lines of nothing but spaces are left out.
+        """Find the records of a file; lines of nothing but spaces are left out, and so is a byte order mark.
 
         Raises:
             NotFoundError: there is no such file, or it is a directory.
+            UsageError: it is a pipe, or a device.
             DataError: it has no records.
             LimitError: a line is too long.
         """
         places: list[tuple[int, int]] = []
         digest, start = hashlib.sha256(), 0
-        try:
-            with path.open("rb") as file:
-                for number, line in enumerate(_lines(file, path), start=1):
-                    digest.update(line)
-                    if line.strip():
-                        places.append((start, number))
-                    start += len(line)
-        except (FileNotFoundError, IsADirectoryError) as error:
-            what = "a directory" if isinstance(error, IsADirectoryError) else "no such file"
-            raise NotFoundError(f"{path}: {what}", hint="--data names a file with one JSON object a line") from error
+        if not path.exists():
+            raise NotFoundError(f"{path}: no such file", hint=_A_FILE)
+        if path.is_dir():
+            raise NotFoundError(f"{path}: a directory", hint=_A_FILE)
+        if not path.is_file():
+            raise UsageError(
+                f"{path}: neither pipes nor devices can be read, as each step picks its records anew",
+                hint="write the records to a file first, and give that to --data",
+            )
+        with path.open("rb") as file:
+            for number, line in enumerate(_lines(file, path), start=1):
+                digest.update(line)
+                marked = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
+                if line[marked:].strip():
+                    places.append((start + marked, number))
+                start += len(line)
         if not places:
             raise DataError(f"{path}: no records", hint='write one JSON object a line, such as {"prompt": "..."}')
         return cls(path, np.array(places, np.int64), f"sha256:{digest.hexdigest()}")
@@ -99,7 +113,12 @@ class Records:
 
     def _parsed(self, line: bytes, number: int) -> Record:
         place = f"{self.path}:{number}"
-        return Record(place, parse_object(line, place, max_bytes=MAX_LINE_BYTES))
+        try:
+            return Record(place, parse_object(line, place, max_bytes=MAX_LINE_BYTES))
+        except FormatError as error:
+            raise FormatError(
+                error.message, hint=f"one JSON object a line, in UTF-8: sed -n {number}p {self.path}"
+            ) from error
 
 
 def drawn(records: int, seed: int, *, step: int, batch: int) -> list[int]:
@@ -128,5 +147,5 @@ def drawn(records: int, seed: int, *, step: int, batch: int) -> list[int]:
 def _lines(file: Any, path: Path) -> Iterator[bytes]:
     while line := file.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
-            raise LimitError(f"{path}: a line of more than {MAX_LINE_BYTES:,} bytes")
+            raise LimitError(f"{path}: a line of more than {MAX_LINE_BYTES:,} bytes", hint=_A_FILE)
         yield line

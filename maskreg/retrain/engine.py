@@ -16,6 +16,7 @@ from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.digest import Digest, short_key
 from maskreg.errors import DataError, UsageError
 from maskreg.flow.pairing import FLOAT
+from maskreg.live.shards import local_of
 from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask
 from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
@@ -34,7 +35,7 @@ SAME = 0.01
 """The loss below which two models are taken for one: rounding of a bf16 forward pass stays below it."""
 
 
-DIVERGED = "a lower --lr, or --dtype float32; the last checkpoint is kept"
+_CALMER = "a lower --lr, or --dtype float32; the last checkpoint is kept"
 
 
 class Listener(Protocol):
@@ -128,6 +129,7 @@ class Engine:
             metrics = self._step(step)
             saving = (step + 1) % self._places.save_every == 0 or step + 1 == setup.steps
             if saving:
+                self._check_weights(step)
                 metrics["moved"] = moved_share(self.plain, self._source, self._world)
             if first:
                 self._folder.step(metrics)
@@ -148,15 +150,15 @@ class Engine:
         loss = self._backward(work, weight)
         self._check_loss(step, loss)
         self._optimizer.step()
-        norm = self._optimizer.grad_norm
-        if norm is not None and not math.isfinite(norm):
-            raise DataError(f"the norm of the gradient of step {step + 1} is {float(norm)}", hint=DIVERGED)
+        norm = None if self._optimizer.grad_norm is None else float(self._optimizer.grad_norm)
+        if norm is not None:
+            self._check_norm(step, norm)
         self._optimizer.zero_grad()
         return {
             "step": step + 1,
             "loss": loss,
             "lr": lr,
-            "grad_norm": None if norm is None else float(norm),
+            "grad_norm": norm,
             "tokens": int(tokens),
             "seconds": round(time.monotonic() - began, 4),
         }
@@ -189,11 +191,20 @@ class Engine:
         device, any_of = self._world.device, self._world.any_of
         return Context(self._setup, self._tokenizer, device, self._teacher, step, rows, seed, any_of)
 
+    def _check_weights(self, step: int) -> None:
+        here = any(not local_of(p.detach()).isfinite().all() for p in self.plain.parameters())
+        if self._world.any_of(here):
+            raise DataError(f"weights are no finite numbers after step {step + 1}; they were not saved", hint=_CALMER)
+
+    def _check_norm(self, step: int, norm: float) -> None:
+        if not math.isfinite(norm):
+            raise DataError(f"the gradient of step {step + 1} has norm {norm}; the step was not saved", hint=_CALMER)
+
     def _check_loss(self, step: int, loss: float) -> None:
         if not math.isfinite(loss):
             raise DataError(
                 f"the loss of step {step + 1} is {loss}; nothing of it was taken into the weights",
-                hint=DIVERGED,
+                hint=_CALMER,
             )
         same = self._setup.teacher == self._setup.source and self._setup.recipe == "opd"
         if step == 0 and same and self._setup.loss == "full" and abs(loss) > SAME:

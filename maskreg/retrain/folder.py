@@ -1,6 +1,6 @@
 """The folder of a run: what it is, how far it has come, and what it gave; whole at every moment, kill -9 included.
 
-``run.json``       the setup: another one is another run
+``run.json``       the setup: another one is another run, which may take the place of one that has saved nothing
 ``places.json``    where the files are that it names; may change
 ``metrics.jsonl``  one line a step
 ``checkpoints/``   the last two states that a run can go on from
@@ -24,7 +24,7 @@ from maskreg import errors
 from maskreg.checkpoint.place import creating
 from maskreg.disk import sync_folder
 from maskreg.document import parse_object
-from maskreg.errors import MaskregError, OutputExistsError, TryAgainError
+from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
 from maskreg.retrain.setup import Places, Setup
 
 KEPT = 2
@@ -55,6 +55,7 @@ class Folder:
 
         Raises:
             OutputExistsError: something else is.
+            CannotCreateError: nothing can be.
         """
         if (self.path / "run.json").is_file():
             return True
@@ -62,27 +63,36 @@ class Folder:
             self.path.is_dir() and {path.name for path in self.path.iterdir()} <= {"lock", ".run.json.draft"}
         ):
             raise OutputExistsError(f"{self.path} exists already and holds no run", hint="choose another -o")
+        above = next(folder for folder in self.path.parents if os.path.lexists(folder))
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            why = "may not be written to" if above.is_dir() else "is no directory"
+            raise CannotCreateError(f"{self.path} cannot be made: {above} {why}", hint="choose another -o")
         return False
 
     def check(self, setup: Setup) -> None:
-        """See that the run that has begun here, if one has, is this one.
+        """See that the run that has begun here, if one has, is this one, or has nothing to lose.
 
         Raises:
             OutputExistsError: something else is here, such as another run, and what differs.
             DataError: ``run.json`` is damaged, or of another version.
         """
-        there = self.setup().difference(setup) if self.begun() else []
-        if there:
+        if not self.begun() or not (self.model.exists() or self.latest()):
+            return
+        if there := self.setup().difference(setup):
             raise OutputExistsError(
                 f"{self.path} holds another run: " + "; ".join(there),
                 hint="choose another -o; or give the options of that run to go on with it",
             )
 
     def begin(self, setup: Setup, places: Places) -> None:
-        """Make the folder and write down what the run is, unless that is there, and where things are."""
+        """Make the folder, and write down what the run is and where things are.
+
+        Raises:
+            OutputExistsError: see :meth:`check`.
+        """
+        self.check(setup)
         with creating(self.path):
-            if not (self.path / "run.json").exists():
-                self._write("run.json", {"schema": "maskreg.run/1", "setup": setup.to_json()})
+            self._write("run.json", {"schema": "maskreg.run/1", "setup": setup.to_json()})
             self._checkpoints.mkdir(exist_ok=True)
             self._write("places.json", asdict(places))
 

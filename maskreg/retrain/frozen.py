@@ -12,6 +12,7 @@ from maskreg.errors import CorruptError
 from maskreg.live.memory import CODES
 from maskreg.live.shards import local_of
 from maskreg.optim.bits import Bits
+from maskreg.optim.refusals import refuse_sparse
 
 
 class Frozen(ABC):
@@ -82,10 +83,15 @@ class Kept(Frozen):
             weights.copy_(flat.view(weights.dtype).reshape(weights.shape))
 
     def mask_gradient(self) -> None:
-        """Make the gradient of frozen coordinates 0, whatever it is."""
+        """Make the gradient of frozen coordinates 0, whatever it is.
+
+        Raises:
+            UsageError: it is a sparse one.
+        """
         grad = self.parameter.grad
         if grad is None:
             return
+        refuse_sparse(self.name, grad)
         here = local_of(grad)
         flat = here.reshape(-1) if here.is_contiguous() else here.contiguous().reshape(-1)
         for part, places in self._frozen.each():

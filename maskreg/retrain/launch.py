@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -81,5 +82,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _last_words(folder: Folder) -> str:
-    lines = [line.strip() for line in folder.log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    text = folder.log.read_text(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if any(letter.isalnum() for letter in line)]
+    # Torchrun ends with a table of its processes, which does not say why.
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): \S", line)]
+    return (errors or lines or ["it said nothing"])[-1]

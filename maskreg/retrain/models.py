@@ -79,5 +79,8 @@ def _telling(path: str | Path, needed: str) -> Iterator[Any]:
     transformers.utils.logging.disable_progress_bar()
     try:
         yield transformers
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path}: transformers cannot load it ({error})") from error
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise DataError(
+            f"{path}: transformers cannot load it ({error})",
+            hint="copy the checkpoint whole again, or: pip install --upgrade transformers",
+        ) from error

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.errors import UsageError
+from maskreg.errors import ConfigError, UsageError
 from maskreg.flow.baseline import make_baseline
 from maskreg.flow.origin import Origin
 from maskreg.flow.pipeline import worker_count
 from maskreg.mask.baseline import KINDS
 from maskreg.mask.baseline import Recipe as Baseline
+from maskreg.optim.numbers import check_numbers
 from maskreg.progress import SILENT, Progress
 from maskreg.retrain.data import Records
 from maskreg.retrain.identity import root_of
 from maskreg.retrain.models import load_config, load_tokenizer
-from maskreg.retrain.recipes import Recipe, get_recipe
+from maskreg.retrain.recipes import RECIPES, Recipe, get_recipe
 from maskreg.retrain.recipes.custom import code_of
 from maskreg.retrain.setup import Places, Setup
 from maskreg.retrain.vocabulary import check_vocabularies
@@ -86,7 +88,8 @@ class Asked:
                     f"--mask-{odd[0]} is for controls, and {what} would be trained", hint="add --mask KIND"
                 )
             return None
-        return Baseline.of(self.control, seed=self.mask_seed, density=self.mask_density)
+        with _own_options():
+            return Baseline.of(self.control, seed=self.mask_seed, density=self.mask_density)
 
 
 @dataclass(frozen=True)
@@ -144,12 +147,16 @@ def prepare(
         raise UsageError("say which mask to train", hint="maskreg retrain REF; or --mask full to train everything")
     if recipe.needs_teacher and not asked.teacher:
         raise UsageError(f"recipe {asked.recipe} needs a teacher", hint="add --teacher CKPT")
-    setup = _asked_setup(asked, recipe, source)
-    _check_numbers(setup)
+    if asked.teacher and asked.recipe in RECIPES and not recipe.needs_teacher:
+        raise UsageError(f"recipe {asked.recipe} learns from no teacher", hint="leave --teacher out, or --recipe opd")
     if not source.path.is_dir():
         raise UsageError(
-            f"{source.path} is a file: training needs the folder of a checkpoint, with configuration and tokenizer"
+            f"{source.path} is a file: training needs the folder of a checkpoint, with configuration and tokenizer",
+            hint=f"--source {source.path.parent}",
         )
+    device = _device(asked.device)
+    setup = _asked_setup(asked, recipe, source)
+    _check_setup(setup)
     if artifact is not None:
         artifact.require("mask")
         check_source(artifact, source)
@@ -162,7 +169,8 @@ def prepare(
     notes: tuple[str, ...] = ()
     mask = "" if artifact is None or asked.control == FULL else str(artifact.digest)
     if control is not None and artifact is not None:
-        made = make_baseline(artifact, control, home, source if control.kind.source else None, progress=progress)
+        with _own_options():
+            made = make_baseline(artifact, control, home, source if control.kind.source else None, progress=progress)
         mask, notes = str(made.digest), made.notes
     setup = replace(
         setup,
@@ -178,7 +186,7 @@ def prepare(
         teacher=teacher,
         data=str(asked.data.absolute()),
         home=str(home),
-        device=_device(asked.device),
+        device=device,
         parallel=asked.parallel,
         save_every=asked.save_every,
     )
@@ -209,6 +217,15 @@ def _options(asked: Asked) -> dict[str, Any]:
     return {**options, "micro_batch": min(options.get("micro_batch", batch), batch)}
 
 
+@contextmanager
+def _own_options() -> Iterator[None]:
+    # Options that begin a baseline's hints have another name here.
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(error.message, hint=re.sub("--(density|seed)", r"--mask-\1", error.hint)) from error
+
+
 def _loss(recipe: Recipe, asked: Asked) -> str:
     if asked.loss and asked.loss not in recipe.losses:
         known = f"--loss {' or '.join(recipe.losses)}" if recipe.losses else "leave --loss out"
@@ -227,7 +244,12 @@ def _length(asked: Asked, source: Checkpoint) -> int:
     return asked.max_length
 
 
-def _check_numbers(setup: Setup) -> None:
+def _check_setup(setup: Setup) -> None:
+    check_numbers(vars(setup))
+    if setup.seed >= 1 << 64:
+        raise UsageError(f"seed {setup.seed} is not a number of 64 bits", hint="--seed from 0 to 2^64 - 1")
+    if setup.optimizer == "adamw" and setup.momentum:
+        raise UsageError("adamw has no momentum", hint="--optimizer sgd; or --betas, of which the first is like it")
     if setup.warmup > setup.steps:
         raise UsageError(f"warmup of {setup.warmup} steps in a run of {setup.steps}", hint="--warmup of fewer steps")
     if setup.recipe == "opd" and setup.max_new_tokens >= setup.max_length:
@@ -254,8 +276,9 @@ def _teacher(asked: Asked, source: Checkpoint, tokenizer: Any, progress: Progres
 
 
 def _device(wanted: str) -> str:
-    if wanted != "auto":
-        return wanted
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    there = torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise ConfigError("no CUDA device can be used here", hint="add --device cpu")
+    return wanted if wanted != "auto" else "cuda" if there else "cpu"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ from maskreg.digest import Digest
 from maskreg.mask.baseline import KINDS
 from maskreg.registry import Registry
 from maskreg.settings import Settings
+from tests.checkpoints import make_checkpoint
 from tests.cli.conftest import Done, Run
 from tests.flow.making import stored
 from tests.retrain.making import WORDS, make_model, make_target, sums, write_lines
@@ -281,9 +284,18 @@ def test_records_of_every_kind(train: Train, tmp_path: Path) -> None:
         (["--recipe", "dpo"], 2, "there is no recipe 'dpo'"),
         (["--recipe", "opd"], 2, "needs a teacher"),
         (["--mask", "nonsense"], 2, "there is no control 'nonsense'"),
-        (["--mask", "subset"], 2, "needs a density"),
+        (["--mask", "subset"], 2, "add --mask-density"),
         (["--mask", "complement", "--mask-seed", "1"], 2, "takes no seed"),
         (["--mask-seed", "1"], 2, "is for controls"),
+        (["--lr", "nan"], 2, "lr cannot be nan"),
+        (["--betas", "2", "0.9"], 2, "betas cannot be (2.0, 0.9)"),
+        (["--clip", "nan"], 2, "clip cannot be nan"),
+        (["--temperature", "inf"], 2, "temperature cannot be inf"),
+        (["--seed", str(1 << 64)], 2, "not a number of 64 bits"),
+        (["--momentum", "0.9"], 2, "adamw has no momentum"),
+        (["--teacher", "."], 2, "learns from no teacher"),
+        (["--recipe", ":mine"], 2, "no module's name"),
+        (["--recipe", "../own:mine"], 2, "no module's name"),
         (["--max-length", "65"], 2, "64 tokens at most"),
         (["--warmup", "9"], 2, "warmup of 9 steps"),
         (["--loss", "full"], 2, "has no loss 'full'"),
@@ -322,3 +334,66 @@ def test_the_source_is_found_where_it_was_seen(run: Run, train: Train, tmp_path:
     data = sums(tmp_path / "data.jsonl")
     run("retrain", "toy", "--recipe", "sft", "--data", data, "-o", tmp_path / "found", *FEW)
     assert (tmp_path / "found" / "summary.json").exists()
+
+
+BAD_LOSSES = """
+import torch
+def broken(model, records, context):
+    return records[0]["absent"]
+def vector(model, records, context):
+    return next(model.parameters()).float().sum(0)
+def steep(model, records, context):
+    return (next(model.parameters()).float().sum() * 0).sqrt()
+"""
+
+
+def test_a_loss_of_ones_own_that_fails_says_where(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "bad_losses.py").write_text(BAD_LOSSES)
+    (tmp_path / "no_losses.py").write_text("raise ValueError('as it is')")
+    told = train(recipe="bad_losses:broken", status=2).err
+    assert "bad_losses:broken failed: KeyError: 'absent'" in told
+    assert "bad_losses.py, line 4" in told
+    # Nothing was saved, so that the next try needs no other folder.
+    assert "a tensor of shape [32] with gradients" in train(recipe="bad_losses:vector", status=65).err
+    assert "has norm nan" in train("--save-every", "1", recipe="bad_losses:steep", status=65).err
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    assert "no_losses failed: ValueError: as it is" in train(recipe="no_losses:mine", status=2).err
+    train()
+
+
+def test_weights_that_became_no_numbers_are_not_saved(train: Train, tmp_path: Path) -> None:
+    huge = ["--gradients", "in-backward", "--lr", "3e37", "--weight-decay", "11", "--steps", "1"]
+    assert "weights are no finite numbers after step 1" in train(*huge, status=65).err
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+def test_a_configuration_of_another_model(train: Train, source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(source, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "hidden_size": 16}))
+    told = train("--source", other, status=65).err
+    assert "transformers cannot load it" in told
+    assert "next: " in told
+
+
+def test_one_file_is_no_checkpoint_to_train(run: Run, tmp_path: Path) -> None:
+    whole = make_checkpoint(tmp_path / "one", {"w": ("BF16", np.zeros((2, 2), np.uint16))}) / "model.safetensors"
+    data = sums(tmp_path / "data.jsonl")
+    options = ["--mask", "full", "--recipe", "sft", "--data", str(data), "-o", str(tmp_path / "run")]
+    told = run("retrain", "--source", whole, *options, status=2).err
+    assert "is a file" in told
+    assert f"--source {whole.parent}" in told
+
+
+def test_a_name_that_meant_something_else_can_be_had_back(train: Train, tmp_path: Path) -> None:
+    told = train("--name", "toy").err
+    assert "note: toy was " in told
+    assert "maskreg tag toy@sha256:" in told
+
+
+def test_another_run_is_not_called_complete(train: Train) -> None:
+    train()
+    told = train("--seed", "1", status=73).err
+    assert "holds another run: seed: 0 there, 1 now" in told
+    assert "complete" not in told

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import copy
+import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from maskreg.errors import UsageError
+from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import TensorMask
 from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
 from maskreg.optim.plain import Plain
@@ -164,3 +167,70 @@ def test_what_a_step_does_not_move_keeps_its_bits_in_every_dtype(dtype: torch.dt
         optimizer.step()
         assert all(torch.equal(p, was) != moved for p, was in zip(net.parameters(), before, strict=True))
     assert all(("master" in state) == master for state in optimizer.state.values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr": -1.0}, {"lr": math.nan}, {"lr": math.inf}, {"betas": (0.9, 1.0)}, {"betas": (math.nan, 0.9)},
+        {"betas": (0.9,)}, {"eps": -1.0}, {"weight_decay": math.nan}, {"max_grad_norm": -1.0}, {"max_grad_norm": 0.0},
+        {"max_grad_norm": math.nan}, {"gradients": "pack"}, {"clip": "mask"}, {"lr": "fast"},
+    ],
+)  # fmt: skip
+def test_options_that_would_ruin_the_weights_are_refused(options: dict[str, Any]) -> None:
+    net = model()
+    with pytest.raises(UsageError, match=f"{next(iter(options))} cannot be") as caught:
+        MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5), **options)
+    assert caught.value.hint
+
+
+def _pickled(value: Any) -> Any:
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 # our own bytes
+
+
+@pytest.mark.parametrize("kind", ["dense", "packed"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, _pickled])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_copy_goes_on_alone_where_the_original_would(kind: str, copied: Callable[..., Any], steps: int) -> None:
+    net = model()
+    mask = masked(net, 0.5)
+    optimizer = MaskedAdamW(net.named_parameters(), lr=1e-2, mask=mask, gradients=kind)
+    if steps:
+        run(optimizer, net, steps)
+    other_net, other = copied((net, optimizer))
+    before = [p.detach().clone() for p in net.parameters()]
+    run(other, other_net)
+    assert all(torch.equal(p, old) for p, old in zip(net.parameters(), before, strict=True))
+    run(optimizer, net)
+    for p, q, old in zip(net.parameters(), other_net.parameters(), before, strict=True):
+        assert torch.equal(p, q)
+        assert not torch.equal(p, old)
+
+
+def test_sparse_gradients_are_refused_by_name() -> None:
+    net = torch.nn.Embedding(20, 4, sparse=True)
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5))
+    net(torch.tensor([1, 2])).sum().backward()
+    with pytest.raises(UsageError, match="the gradient of weight is sparse"):
+        optimizer.step()
+
+
+def test_a_scaler_that_could_not_unscale_packed_gradients_is_refused() -> None:
+    net = model(torch.float32)
+    optimizer = MaskedSGD(net.named_parameters(), mask=masked(net, 0.5), gradients="packed")
+    scaler = torch.amp.GradScaler("cpu")
+    before = [p.detach().clone() for p in net.parameters()]
+    scaler.scale(net(torch.ones(4, 300)).sum()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(UsageError, match="GradScaler needs dense gradients"):
+        scaler.step(optimizer)
+    assert all(torch.equal(p, old) for p, old in zip(net.parameters(), before, strict=True))
+
+
+def test_state_of_another_kind_of_optimizer_is_refused() -> None:
+    net = model()
+    mask = masked(net, 0.5)
+    sgd = MaskedSGD(net.named_parameters(), momentum=0.9, mask=mask)
+    run(sgd, net)
+    with pytest.raises(DataError, match="another optimizer: it has no betas"):
+        MaskedAdamW(net.named_parameters(), mask=mask).load_state_dict(sgd.state_dict())

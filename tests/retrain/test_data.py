@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.errors import DataError, FormatError, LimitError, NotFoundError
+from maskreg.errors import DataError, FormatError, LimitError, NotFoundError, UsageError
 from maskreg.retrain.data import MAX_LINE_BYTES, Records, drawn
 
 
@@ -57,3 +58,31 @@ def test_every_epoch_has_every_record_once(records: int, seed: int, batch: int) 
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     orders = [tuple(drawn(50, seed, step=step, batch=50)) for seed in (0, 1) for step in (0, 1)]
     assert len(set(orders)) == 4
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_bytes(b'\xef\xbb\xbf{"a": 1}\r\n{"a": 2}\r\n')
+    records = Records.of(file)
+    assert [record.fields for record in records] == [{"a": 1}, {"a": 2}]
+    assert records[0].fields == {"a": 1}
+    file.write_bytes(b"\xef\xbb\xbf\n")
+    with pytest.raises(DataError, match="no records"):
+        Records.of(file)
+
+
+def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="neither pipes nor devices") as caught:
+        Records.of(tmp_path / "pipe")
+    assert caught.value.hint
+
+
+def test_a_record_with_other_fields_says_which(tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").write_text('{"question": "1+1", "prompt": null}\n{"question": "1+1"}\n')
+    null, absent = Records.of(tmp_path / "data.jsonl")
+    with pytest.raises(FormatError, match="'prompt' is null"):
+        null.text("prompt")
+    with pytest.raises(FormatError, match="'prompt' is missing, and there is question") as caught:
+        absent.text("prompt")
+    assert "messages" in caught.value.hint

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from maskreg.errors import (
+    CannotCreateError,
     CorruptError,
     DataError,
     FormatError,
@@ -35,6 +36,7 @@ def test_a_setup_is_read_back_as_it_was(folder: Folder) -> None:
     assert folder.setup() == SETUP
     assert folder.places() == PLACES
     folder.check(SETUP)
+    folder.save(1, lambda place: None, first=True, meet=lambda: None)
     with pytest.raises(
         OutputExistsError, match=r"betas: \[0.9, 0.999\] there, \[0.9, 0.95\] now; seed: 0 there, 1 now"
     ):
@@ -124,3 +126,21 @@ def test_a_summary_says_that_it_is_complete(folder: Folder) -> None:
     folder.finish({"model": "x"})
     assert folder.summary() == {"model": "x"}
     assert json.loads((folder.path / "summary.json").read_text()) == {"model": "x"}
+
+
+def test_a_run_that_has_saved_nothing_makes_way_for_another(folder: Folder) -> None:
+    other = replace(SETUP, seed=1)
+    folder.check(other)
+    with folder.locked():
+        folder.begin(other, PLACES)
+    assert folder.setup() == other
+    folder.save(1, lambda place: None, first=True, meet=lambda: None)
+    with folder.locked(), pytest.raises(OutputExistsError, match="seed: 1 there, 0 now"):
+        folder.begin(SETUP, PLACES)
+    assert folder.setup() == other
+
+
+def test_a_place_where_no_folder_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CannotCreateError, match="file is no directory"):
+        Folder(tmp_path / "file" / "under" / "run").begun()

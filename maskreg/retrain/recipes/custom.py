@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import torch
 
 from maskreg.digest import Digest
-from maskreg.errors import DataError, UsageError
+from maskreg.errors import DataError, MaskregError, UsageError
 from maskreg.retrain.data import Record
 from maskreg.retrain.recipes.base import Batch, Context
 from maskreg.retrain.setup import Setup
@@ -49,11 +51,16 @@ class Custom:
         """See :class:`maskreg.retrain.recipes.base.Recipe`.
 
         Raises:
-            DataError: the function gave something else than one number with gradients.
+            UsageError: the function failed.
+            DataError: it gave something else than one number with gradients.
         """
-        loss = self._function(model, batch.content, context)
+        with _yours(self._name):
+            loss = self._function(model, batch.content, context)
         if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.requires_grad:
-            raise DataError(f"{self._name} gave no loss: a 0-D tensor with gradients is wanted")
+            raise DataError(
+                f"{self._name} gave no loss but {_shown(loss)}",
+                hint="return a 0-D tensor with gradients, such as a mean",
+            )
         return loss.float() * (batch.weight / total)
 
 
@@ -63,7 +70,7 @@ def code_of(name: str) -> str:
     Raises:
         UsageError: there is no such module.
     """
-    module = name.partition(":")[0]
+    module = _module(name)
     try:
         with _working_folder():
             found = importlib.util.find_spec(module)
@@ -76,9 +83,9 @@ def code_of(name: str) -> str:
 
 
 def _function(name: str) -> Callable[[torch.nn.Module, list[dict[str, Any]], Context], Any]:
-    module, _, function = name.partition(":")
+    module, function = _module(name), name.partition(":")[2]
     try:
-        with _working_folder():
+        with _working_folder(), _yours(module):
             found = getattr(importlib.import_module(module), function, None)
     except ImportError as error:
         raise _no_module(module, str(error)) from error
@@ -87,10 +94,44 @@ def _function(name: str) -> Callable[[torch.nn.Module, list[dict[str, Any]], Con
     return found  # type: ignore[no-any-return] # what it gives is checked when it is called
 
 
+def _module(name: str) -> str:
+    module = name.partition(":")[0]
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise _no_module(module, "that is no module's name")
+    return module
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {list(value.shape)} with{'' if value.requires_grad else 'out'} gradients"
+    return f"a {type(value).__name__}"
+
+
 def _no_module(module: str, why: str) -> UsageError:
     return UsageError(
         f"module {module!r} cannot be imported: {why}", hint="--recipe my.module:function, from its folder"
     )
+
+
+class _yours:  # noqa: N801 # used like a function
+    # Whatever the code of others raises is theirs to see, and none of our bugs.
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not isinstance(error, Exception) or isinstance(error, (MaskregError, ImportError)):
+            return
+        frames = traceback.extract_tb(trace)
+        last = next((one for one in reversed(frames) if "site-packages" not in one.filename), frames[-1])
+        raise UsageError(
+            f"{self._name} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})",
+            hint="add --debug to see the traceback",
+        ) from error
 
 
 class _working_folder:  # noqa: N801 # used like a function

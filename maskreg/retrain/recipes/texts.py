@@ -28,7 +28,7 @@ def prompt_of(record: Record, tokenizer: Any) -> list[int]:
         answered = messages[-1].get("role") == "assistant"
         prompt = _chat(tokenizer, messages[:-1] if answered else messages, record, ask=True)
     if not prompt:
-        raise FormatError(f"{record.place}: an empty prompt")
+        raise FormatError(f"{record.place}: an empty prompt", hint="leave the record out")
     return prompt
 
 
@@ -82,12 +82,14 @@ def too_long(record: Record, tokens: int, limit: int, what: str) -> DataError:
 
 def _example(prompt: list[int], completion: list[int], record: Record) -> Example:
     if not prompt or not completion:
-        raise FormatError(f"{record.place}: {'nothing to train on' if prompt else 'an empty prompt'}")
+        raise FormatError(
+            f"{record.place}: {'nothing to train on' if prompt else 'an empty prompt'}", hint="leave the record out"
+        )
     return Example(prompt, completion)
 
 
 def _tokens(tokenizer: Any, text: str) -> list[int]:
-    ids: list[int] = tokenizer(text).input_ids
+    ids: list[int] = tokenizer(text, verbose=False).input_ids  # what is too long is dealt with here
     return ids
 
 
@@ -115,5 +117,5 @@ def _chat(tokenizer: Any, messages: list[dict[str, Any]], record: Record, *, ask
     except TemplateError as error:
         raise FormatError(f"{record.place}: the chat template does not take these messages ({error})") from error
     # The template writes special tokens itself.
-    ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
     return ids
