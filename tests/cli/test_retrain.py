@@ -148,7 +148,7 @@ def test_a_loss_of_ones_own(train: Train, tmp_path: Path, run: Run) -> None:
     assert shown["card"] == {"family": "tiny", "method": "custom"}
     assert shown["manifest"]["recipe"]["recipe_code"].startswith("sha256:")
     assert "gave no loss" in train("--data", data, "-o", "other", recipe="own_losses:none", status=65).err
-    assert "gradient of step 1 is nan" in train("--data", data, "-o", "steep", recipe="own_losses:steep", status=65).err
+    assert "gradient of step 1 has norm nan" in train("--data", data, "-o", "steep", recipe="own_losses:steep", status=65).err
     assert "no function" in train("--data", data, "-o", "other", recipe="own_losses:absent", status=2).err
     assert "cannot be imported" in train("--data", data, "-o", "other", recipe="absent.module:mine", status=2).err
 
