@@ -164,15 +164,16 @@ def prepare(
     records = Records.of(asked.data)
     tokenizer = load_tokenizer(source.path)
     progress.start("read data", asked.data.stat().st_size)
-    for record in records:
-        recipe.check(record, setup, tokenizer)
+    cut = sum(not recipe.check(record, setup, tokenizer) for record in records)
     teacher, root = _teacher(asked, source, tokenizer, progress)
     notes: tuple[str, ...] = ()
+    if cut:
+        notes = (f"{cut:,} of {len(records):,} records are cut at {setup.max_length:,} tokens (--max-length)",)
     mask = "" if artifact is None or asked.control == FULL else str(artifact.digest)
     if control is not None and artifact is not None:
         with _own_options():
             made = make_baseline(artifact, control, home, source if control.kind.source else None, progress=progress)
-        mask, notes = str(made.digest), made.notes
+        mask, notes = str(made.digest), (*notes, *made.notes)
     setup = replace(
         setup,
         source=artifact.manifest.source.root if artifact is not None else root_of(source, progress=progress),

@@ -148,7 +148,10 @@ def test_a_loss_of_ones_own(train: Train, tmp_path: Path, run: Run) -> None:
     assert shown["card"] == {"family": "tiny", "method": "custom"}
     assert shown["manifest"]["recipe"]["recipe_code"].startswith("sha256:")
     assert "gave no loss" in train("--data", data, "-o", "other", recipe="own_losses:none", status=65).err
-    assert "gradient of step 1 has norm nan" in train("--data", data, "-o", "steep", recipe="own_losses:steep", status=65).err
+    assert (
+        "gradient of step 1 has norm nan"
+        in train("--data", data, "-o", "steep", recipe="own_losses:steep", status=65).err
+    )
     assert "no function" in train("--data", data, "-o", "other", recipe="own_losses:absent", status=2).err
     assert "cannot be imported" in train("--data", data, "-o", "other", recipe="absent.module:mine", status=2).err
 
@@ -235,6 +238,13 @@ def test_a_dry_run_trains_nothing(train: Train, tmp_path: Path) -> None:
     assert plan["records"] == 12
     assert "steps        3 of 4 records, from 12" in train("--dry-run").out
     assert not (tmp_path / "run").exists()
+
+
+def test_records_that_are_cut_are_counted(train: Train, tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "texts.jsonl", [{"text": "# 1+1=2"}, {"text": "# 1+1=2" * 5}])
+    plan = ("--dry-run", "--data", data, "--max-length")
+    assert "1 of 2 records are cut at 16 tokens" in train(*plan, "16").err
+    assert "are cut" not in train(*plan, "64").err
 
 
 def test_a_folder_of_something_else_is_left_alone(train: Train, tmp_path: Path) -> None:

@@ -61,8 +61,11 @@ class Recipe(Protocol):
     losses: Sequence[str]
     """Words that ``--loss`` takes, the default first; none when there is nothing to choose."""
 
-    def check(self, record: Record, setup: Setup, tokenizer: Any) -> None:
+    def check(self, record: Record, setup: Setup, tokenizer: Any) -> bool:
         """Refuse a record that could not be trained on, before training begins.
+
+        Returns:
+            Whether all of it will be; else it is cut at ``max_length``.
 
         Raises:
             DataError: what is wrong with it, and in which line.

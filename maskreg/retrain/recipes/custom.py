@@ -40,8 +40,9 @@ class Custom:
         self._name = name
         self._function = _function(name)
 
-    def check(self, record: Record, setup: Setup, tokenizer: Any) -> None:
+    def check(self, record: Record, setup: Setup, tokenizer: Any) -> bool:
         """Everything that is a JSON object is taken."""
+        return True
 
     def prepare(self, model: torch.nn.Module, records: Sequence[Record], context: Context) -> Batch:
         """See :class:`maskreg.retrain.recipes.base.Recipe`."""

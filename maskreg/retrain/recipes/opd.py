@@ -27,12 +27,13 @@ class Opd:
     needs_teacher = True
     losses: Sequence[str] = ("full", "sampled")
 
-    def check(self, record: Record, setup: Setup, tokenizer: Any) -> None:
+    def check(self, record: Record, setup: Setup, tokenizer: Any) -> bool:
         """See :class:`maskreg.retrain.recipes.base.Recipe`."""
         prompt = prompt_of(record, tokenizer)
         if len(prompt) > setup.max_length - setup.max_new_tokens:
             most = setup.max_length - setup.max_new_tokens
             raise too_long(record, len(prompt), most, "--max-length, less --max-new-tokens to sample")
+        return True
 
     def prepare(self, model: torch.nn.Module, records: Sequence[Record], context: Context) -> Batch:
         """See :class:`maskreg.retrain.recipes.base.Recipe`."""

@@ -25,11 +25,12 @@ class Sft:
     needs_teacher = False
     losses: Sequence[str] = ()
 
-    def check(self, record: Record, setup: Setup, tokenizer: Any) -> None:
+    def check(self, record: Record, setup: Setup, tokenizer: Any) -> bool:
         """See :class:`maskreg.retrain.recipes.base.Recipe`."""
-        prompt = example_of(record, tokenizer).prompt
+        prompt, completion = example_of(record, tokenizer)
         if len(prompt) >= setup.max_length:
             raise too_long(record, len(prompt), setup.max_length - 1, "--max-length, less one to train on")
+        return len(prompt) + len(completion) <= setup.max_length
 
     def prepare(self, model: torch.nn.Module, records: Sequence[Record], context: Context) -> Batch:
         """See :class:`maskreg.retrain.recipes.base.Recipe`."""
