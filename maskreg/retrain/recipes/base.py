@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import torch
 
-from maskreg.retrain.data import Record
-from maskreg.retrain.setup import Setup
+from maskreg.retrain.runs.data import Record
+from maskreg.retrain.runs.setup import Setup
 
 
 @dataclass(frozen=True, eq=False)

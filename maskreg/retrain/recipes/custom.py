@@ -15,9 +15,9 @@ import torch
 
 from maskreg.digest import Digest
 from maskreg.errors import DataError, MaskregError, UsageError
-from maskreg.retrain.data import Record
 from maskreg.retrain.recipes.base import Batch, Context
-from maskreg.retrain.setup import Setup
+from maskreg.retrain.runs.data import Record
+from maskreg.retrain.runs.setup import Setup
 
 
 class Custom:

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from maskreg.errors import UsageError
-from maskreg.retrain.data import Record
 from maskreg.retrain.losses import reverse_kl, sampled_reverse_kl
 from maskreg.retrain.recipes.base import Batch, Context
 from maskreg.retrain.recipes.texts import ends_of, pad_of, prompt_of, too_long
 from maskreg.retrain.rollout import Rollout, logits_of, sample
-from maskreg.retrain.setup import Setup
+from maskreg.retrain.runs.data import Record
+from maskreg.retrain.runs.setup import Setup
 
 
 class Opd:

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from maskreg.retrain.data import Record
 from maskreg.retrain.losses import cross_entropy
 from maskreg.retrain.recipes.base import Batch, Context
 from maskreg.retrain.recipes.texts import example_of, pad_of, too_long
 from maskreg.retrain.rollout import Rollout, given, logits_of
-from maskreg.retrain.setup import Setup
+from maskreg.retrain.runs.data import Record
+from maskreg.retrain.runs.setup import Setup
 
 
 class Sft:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from maskreg.errors import DataError, FormatError
-from maskreg.retrain.data import Record
+from maskreg.retrain.runs.data import Record
 
 
 class Example(NamedTuple):

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from maskreg.errors import ConfigError
-from maskreg.retrain.engine import Listener, train
-from maskreg.retrain.folder import Folder
+from maskreg.retrain.runs.engine import Listener, train
+from maskreg.retrain.runs.folder import Folder
 
 POLL_SECONDS = 0.2
 
@@ -36,7 +36,7 @@ def launch(folder: Folder, options: Sequence[str], listener: Listener, *, lock: 
     spelled = [option.replace("_", "-") for option in options]
     alone = [] if any(option.startswith(_MEETING) for option in spelled) else ["--standalone"]
     command = [sys.executable, "-m", "torch.distributed.run", *alone, *options]
-    command += ["-m", "maskreg.retrain.worker", str(folder.path)]
+    command += ["-m", "maskreg.retrain.runs.worker", str(folder.path)]
     folder.failure()  # what an earlier attempt left word of is not told again
     with folder.log.open("wb") as log:
         # In a session of its own, so that Ctrl-C comes here alone and is passed on in good order.

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.errors import DataError, FormatError, LimitError, NotFoundError, UsageError
-from maskreg.retrain.data import MAX_LINE_BYTES, Records, drawn
+from maskreg.retrain.runs.data import MAX_LINE_BYTES, Records, drawn
 
 
 def test_records_are_read_where_they_lie(tmp_path: Path) -> None:

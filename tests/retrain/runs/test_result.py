@@ -15,11 +15,11 @@ from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import DataError, PairMismatchError
 from maskreg.mask.everything import Everything
 from maskreg.mask.packed import TensorMask, pack
-from maskreg.retrain.identity import root_of
-from maskreg.retrain.models import load_model, stored_dtype
-from maskreg.retrain.parallel import World
-from maskreg.retrain.result import check_dtypes, gathered, moved_share, write_result
-from maskreg.retrain.verdict import judge
+from maskreg.retrain.runs.identity import root_of
+from maskreg.retrain.runs.models import load_model, stored_dtype
+from maskreg.retrain.runs.parallel import World
+from maskreg.retrain.runs.result import check_dtypes, gathered, moved_share, write_result
+from maskreg.retrain.runs.verdict import judge
 from tests.checkpoints import bf16, f32, make_checkpoint, moved
 from tests.flow.making import extracted, opened, stored
 from tests.retrain.making import make_model

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from maskreg.optim import MaskedOptimizer
-from maskreg.retrain.parallel import World, fill, whole
+from maskreg.retrain.runs.parallel import World, fill, whole
 
 _STATE = "state.pt"
 

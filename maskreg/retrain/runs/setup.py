@@ -30,7 +30,7 @@ class Setup:
         eps: added to the root of AdamW's second moment.
         weight_decay: decoupled for AdamW.
         momentum: of SGD.
-        schedule: of the learning rate, see :data:`maskreg.retrain.schedule.SHAPES`.
+        schedule: of the learning rate, see :data:`maskreg.retrain.runs.schedule.SHAPES`.
         warmup: steps over which the learning rate rises.
         clip: largest norm of the masked gradient; 0 does not clip.
         gradients: how gradients wait for the step, see :class:`maskreg.optim.MaskedOptimizer`.

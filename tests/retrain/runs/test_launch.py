@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from maskreg.errors import ConfigError
-from maskreg.retrain.folder import Folder
-from maskreg.retrain.launch import launch
-from maskreg.retrain.setup import Places, Setup
-from maskreg.retrain.worker import Unheard
+from maskreg.retrain.runs.folder import Folder
+from maskreg.retrain.runs.launch import launch
+from maskreg.retrain.runs.setup import Places, Setup
+from maskreg.retrain.runs.worker import Unheard
 
 
 def test_a_process_that_died_is_told_by_its_last_error(tmp_path: Path) -> None:

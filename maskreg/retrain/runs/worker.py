@@ -1,4 +1,4 @@
-"""One process of a run: ``torchrun ... -m maskreg.retrain.worker FOLDER``."""
+"""One process of a run: ``torchrun ... -m maskreg.retrain.runs.worker FOLDER``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from maskreg.errors import MaskregError
-from maskreg.retrain.engine import train
-from maskreg.retrain.folder import Folder
+from maskreg.retrain.runs.engine import train
+from maskreg.retrain.runs.folder import Folder
 
 
 class Unheard:

@@ -17,8 +17,8 @@ from maskreg.errors import (
     TryAgainError,
     UsageError,
 )
-from maskreg.retrain.folder import KEPT, Folder
-from maskreg.retrain.setup import Places, Setup
+from maskreg.retrain.runs.folder import KEPT, Folder
+from maskreg.retrain.runs.setup import Places, Setup
 
 SETUP = Setup(recipe="sft", source="s", data="d", mask="m", control={"kind": "subset", "density": 0.5}, lr=3e-7)
 PLACES = Places(source="/s", data="/d", home="/h")

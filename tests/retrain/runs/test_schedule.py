@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from maskreg.retrain.schedule import SHAPES, rate
+from maskreg.retrain.runs.schedule import SHAPES, rate
 
 
 @pytest.mark.parametrize("shape", SHAPES)

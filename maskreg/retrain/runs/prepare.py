@@ -19,12 +19,12 @@ from maskreg.mask.baseline import KINDS
 from maskreg.mask.baseline import Recipe as Baseline
 from maskreg.optim.numbers import check_numbers
 from maskreg.progress import SILENT, Progress
-from maskreg.retrain.data import Records
-from maskreg.retrain.identity import root_of
-from maskreg.retrain.models import load_config, load_tokenizer
 from maskreg.retrain.recipes import RECIPES, Recipe, get_recipe
 from maskreg.retrain.recipes.custom import code_of
-from maskreg.retrain.setup import Places, Setup
+from maskreg.retrain.runs.data import Records
+from maskreg.retrain.runs.identity import root_of
+from maskreg.retrain.runs.models import load_config, load_tokenizer
+from maskreg.retrain.runs.setup import Places, Setup
 from maskreg.retrain.vocabulary import check_vocabularies
 
 FULL = "full"

@@ -11,12 +11,12 @@ from maskreg.digest import Digest
 from maskreg.flow.extract import Extracted, extract
 from maskreg.flow.pairing import FLOAT, is_wide
 from maskreg.progress import SILENT, Progress
-from maskreg.retrain.engine import Listener, mask_to_train
-from maskreg.retrain.folder import Folder
-from maskreg.retrain.launch import launch
-from maskreg.retrain.prepare import Prepared
-from maskreg.retrain.setup import Places, Setup
-from maskreg.retrain.verdict import judge
+from maskreg.retrain.runs.engine import Listener, mask_to_train
+from maskreg.retrain.runs.folder import Folder
+from maskreg.retrain.runs.launch import launch
+from maskreg.retrain.runs.prepare import Prepared
+from maskreg.retrain.runs.setup import Places, Setup
+from maskreg.retrain.runs.verdict import judge
 
 _NOT_OF_ADAMW = ("momentum",)
 _NOT_OF_SGD = ("betas", "eps")

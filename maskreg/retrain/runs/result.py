@@ -17,7 +17,7 @@ from maskreg.live.layout import Join, Link, links
 from maskreg.live.memory import CODES, DTYPES
 from maskreg.live.naming import find
 from maskreg.mask.packed import Mask
-from maskreg.retrain.parallel import World, whole
+from maskreg.retrain.runs.parallel import World, whole
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -25,7 +25,7 @@ from maskreg.checkpoint.place import creating
 from maskreg.disk import sync_folder
 from maskreg.document import parse_object
 from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
-from maskreg.retrain.setup import Places, Setup
+from maskreg.retrain.runs.setup import Places, Setup
 
 KEPT = 2
 """Checkpoints that stay: the last might be the one that a machine died in."""

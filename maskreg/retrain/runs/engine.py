@@ -20,15 +20,15 @@ from maskreg.live.shards import local_of
 from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask
 from maskreg.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
-from maskreg.retrain.data import Record, Records, drawn
-from maskreg.retrain.folder import Folder
-from maskreg.retrain.models import load_model, load_tokenizer, stored_dtype
-from maskreg.retrain.parallel import World, parts, spread, without_exchange
 from maskreg.retrain.recipes import Batch, Context, get_recipe
-from maskreg.retrain.result import check_dtypes, moved_share, write_result
-from maskreg.retrain.schedule import rate
-from maskreg.retrain.setup import Places, Setup
-from maskreg.retrain.states import load_state, save_state
+from maskreg.retrain.runs.data import Record, Records, drawn
+from maskreg.retrain.runs.folder import Folder
+from maskreg.retrain.runs.models import load_model, load_tokenizer, stored_dtype
+from maskreg.retrain.runs.parallel import World, parts, spread, without_exchange
+from maskreg.retrain.runs.result import check_dtypes, moved_share, write_result
+from maskreg.retrain.runs.schedule import rate
+from maskreg.retrain.runs.setup import Places, Setup
+from maskreg.retrain.runs.states import load_state, save_state
 from maskreg.store.file import FileStore
 
 SAME = 0.01

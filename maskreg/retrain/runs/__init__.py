@@ -1,0 +1,1 @@
+"""What `maskreg retrain` does: one run in one folder, from its options to a verdict on what it changed."""
