@@ -38,7 +38,6 @@ import bench_codec
 import bench_commands
 import bench_compare
 import bench_pairs
-import bench_retrain
 
 import maskreg
 from maskreg.errors import MaskregError
@@ -187,6 +186,8 @@ def measure(options: argparse.Namespace) -> None:
         print(bench_baselines.table(rows), flush=True)
         out["baselines"] = [asdict(row) for row in rows]
     if options.view in ("all", "retrain"):
+        import bench_retrain  # and torch with it, which other measurements of memory would count
+
         found = bench_retrain.bench(
             options.layers, options.width, options.densities, options.threads, options.repeat, say
         )
