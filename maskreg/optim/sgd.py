@@ -33,11 +33,11 @@ class MaskedSGD(MaskedOptimizer):
         super().__init__(params, defaults, **options)
 
     def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
-        return ("velocity",) if group["momentum"] else ()
+        return ("momentum_buffer",) if group["momentum"] else ()
 
     def _apply(self, on: Operands, group: dict[str, Any], state: dict[str, Any], scale: float) -> None:
         now = Sgd(
             float(group["lr"]), group["momentum"], group["weight_decay"], group["nesterov"], int(state["step"]), scale
         )
-        velocity = state["velocity"] if group["momentum"] else None
+        velocity = state["momentum_buffer"] if group["momentum"] else None
         self._backend_of(on.weights, on.gradient.values).sgd(on, velocity, now)
