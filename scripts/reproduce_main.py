@@ -107,8 +107,11 @@ class Folder:
         """Make it, or go on in it.
 
         Raises:
-            UsageError: it holds results of another setting.
+            UsageError: it holds results of another setting, or something else.
         """
+        there = path.is_dir() and any(path.iterdir()) and not (path / "setting.json").is_file()
+        if there or (path.exists() and not path.is_dir()):
+            raise UsageError(f"{path} exists already and holds no results", hint="another --out")
         self.path, self.registry = path, path / "registry"
         (path / "runs").mkdir(parents=True, exist_ok=True)
         # More seeds and arms can be added to what is there; the rest decides every run.

@@ -81,6 +81,18 @@ class Exchange:
         return tuple(Shard(0) if dim == self.dim else Replicate() for dim in range(self.mesh.ndim))
 
 
+def was_cut_here(vector: torch.Tensor) -> bool:
+    """Whether a DTensor is this process's own share, of processes that run now.
+
+    One that ``torch.save`` wrote and another process reads is not: it brings the share of the process that wrote it.
+    """
+    mesh = vector.device_mesh  # type: ignore[attr-defined]
+    place = mesh.get_coordinate()
+    if place is None or not dist.is_initialized():
+        return False
+    return int(mesh.mesh[tuple(place)]) == dist.get_rank() and int(mesh.mesh.max()) < dist.get_world_size()
+
+
 def _chunk(total: int, processes: int) -> int:
     return max(-(-total // processes), 1)
 

@@ -13,7 +13,7 @@ import torch
 
 from maskreg.errors import DataError
 from maskreg.optim.bound import Bound
-from maskreg.optim.exchange import Exchange
+from maskreg.optim.exchange import Exchange, was_cut_here
 
 MASK = "mask"
 """The key of the fingerprint, uint8 ``[16]``; all other tensors with a dimension are packed vectors."""
@@ -63,7 +63,7 @@ def restored(item: Bound, state: Mapping[str, Any]) -> dict[str, Any]:
         state: as :func:`saved` gave it, here or in other processes; whole vectors will do as well.
 
     Raises:
-        DataError: the state is of another mask, or not of a masked optimizer.
+        DataError: the state is of another mask, not of a masked optimizer, or another process's share of it.
     """
     if not state:
         return {}
@@ -87,6 +87,12 @@ def restored(item: Bound, state: Mapping[str, Any]) -> dict[str, Any]:
             if tuple(value.shape) != (item.order.total,):
                 raise DataError(
                     f"{key} of {item.name} has shape {list(value.shape)}, its mask {item.order.total:,} coordinates"
+                )
+            if hasattr(value, "device_mesh") and not was_cut_here(value):
+                raise DataError(
+                    f"{key} of {item.name} is another process's share of it, as torch.save writes of sharded state",
+                    hint="save and load with torch.distributed.checkpoint; or let each process load the file that it"
+                    " saved, in as many processes",
                 )
             if item.layout.mesh is not None and hasattr(value, "placements"):
                 exchange = exchange or Exchange.of(item.layout, item.order)

@@ -99,7 +99,11 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskL
         bound = optimizer.bind(model, mask)
         return Attachment(model, optimizer, [Fingerprinted(b.name, b.parameter, b.bits) for b in bound], [])
     if mask is None:
-        raise UsageError("there is no mask to train", hint="give attach one")
+        raise UsageError(
+            f"{type(optimizer).__name__} knows no masks, and none was given",
+            hint="attach(model, optimizer, mask), MaskCallback(mask); or make it a MaskedAdamW, in a Trainer by"
+            " optimizer_cls_and_kwargs=masked_adamw(args, mask)",
+        )
     kept = [Kept(b.name, b.parameter, b.bits) for b in bound_to(optimizer.param_groups, model, mask)]
     _warn_if_narrow(kept)
     handles: list[Any] = []

@@ -125,6 +125,18 @@ def test_it_fails_where_nothing_was_learnt(checkpoints: Path, tmp_path: Path) ->
     assert "| full |" in ran.stdout
 
 
+@pytest.mark.parametrize("inside", ["", "thesis.txt"])
+def test_something_else_is_left_alone(checkpoints: Path, tmp_path: Path, inside: str) -> None:
+    out = tmp_path / "mine"
+    if inside:
+        out.mkdir()
+    (out / inside).write_text("mine")
+    ran = reproduce(checkpoints, out)
+    assert ran.returncode == 2
+    assert "holds no results" in ran.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine", *([inside] if inside else [])]
+
+
 def test_checkpoints_have_to_be_there(tmp_path: Path) -> None:
     ran = reproduce(tmp_path, tmp_path / "out")
     assert ran.returncode == 2

@@ -322,6 +322,18 @@ def resume_each_from_its_own_file(folder: Path) -> None:
     _goes_on(net, optimizer)
 
 
+def share_of_another_process(folder: Path) -> None:
+    """What torch.save wrote in one process is refused in the others, and in another number of them."""
+    net = _resumed(folder)
+    optimizer = make(net)
+    other = int(dist.get_world_size() > 1 and dist.get_rank() == 0)
+    state = torch.load(folder / f"rank-{other}-of-2.pt", weights_only=False)
+    optimizer.load_state_dict(state)
+    with pytest.raises(DataError, match="another process's share") as refused:
+        optimizer.bind(net)
+    assert "torch.distributed.checkpoint" in (refused.value.hint or "")
+
+
 def state_of_another_mask(folder: Path) -> None:
     net = _resumed(folder)
     optimizer = MaskedAdamW(net.named_parameters(), mask=masks(seed=3), **ADAMW)

@@ -21,6 +21,7 @@ EVERYWHERE = [
 
 RESUMES = [
     "resume_from_a_whole_file", "resume_from_the_first_process", "resume_from_parts", "state_of_another_mask",
+    "share_of_another_process",
 ]  # fmt: skip
 
 CHECKS = {

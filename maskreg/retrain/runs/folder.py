@@ -135,8 +135,12 @@ class Folder:
     # -- how far it has come
 
     def step(self, metrics: Mapping[str, Any]) -> None:
-        """Add the line of a step."""
-        with self._metrics.open("a") as file:
+        """Add the line of a step.
+
+        Raises:
+            CannotCreateError: it cannot be written.
+        """
+        with creating(self._metrics), self._metrics.open("a") as file:
             file.write(json.dumps(dict(metrics)) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -147,11 +151,16 @@ class Folder:
         return [json.loads(line) for line in lines]
 
     def go_back(self, step: int) -> None:
-        """Forget lines after a step, which are written again."""
+        """Forget lines after a step, which are written again.
+
+        Raises:
+            CannotCreateError: nothing can be written.
+        """
         kept = [line for line in self.metrics() if line["step"] <= step]
         draft = self._metrics.with_suffix(".draft")
-        draft.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        draft.replace(self._metrics)
+        with creating(self._metrics):
+            draft.write_text("".join(json.dumps(line) + "\n" for line in kept))
+            draft.replace(self._metrics)
 
     def save(self, step: int, write: Callable[[Path], None], *, first: bool, meet: Callable[[], None]) -> None:
         """Write a checkpoint under another name, let it appear, and remove those that are too old.
@@ -161,26 +170,43 @@ class Folder:
             write: writes it into a folder; in every process.
             first: whether this process does what only one may do.
             meet: waits for the other processes.
+
+        Raises:
+            NoSpaceError: the disk is full; what was written of it is removed, the checkpoints before are there.
+            CannotCreateError: it cannot be written.
         """
         place = self._checkpoints / f"{step:08}"
         draft = place.with_suffix(".draft")
+        with creating(place), self._drafting(draft, first):
+            meet()
+            write(draft)
+            meet()
+            if first:
+                self._let_appear(draft, place)
+        meet()
+
+    @contextmanager
+    def _drafting(self, draft: Path, first: bool) -> Iterator[None]:
         if first:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
-        meet()
-        write(draft)
-        meet()
-        if first:
-            for file in draft.iterdir():
-                with file.open("rb") as opened:
-                    os.fsync(opened.fileno())
-            sync_folder(draft)
-            shutil.rmtree(place, ignore_errors=True)
-            draft.replace(place)
-            sync_folder(self._checkpoints)
-            for _, old in self._saved()[:-KEPT]:
-                shutil.rmtree(old)
-        meet()
+        try:
+            yield
+        finally:
+            # Half a checkpoint may have filled the disk, and word of that needs room.
+            if first:
+                shutil.rmtree(draft, ignore_errors=True)
+
+    def _let_appear(self, draft: Path, place: Path) -> None:
+        for file in draft.iterdir():
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
+        sync_folder(draft)
+        shutil.rmtree(place, ignore_errors=True)
+        draft.replace(place)
+        sync_folder(self._checkpoints)
+        for _, old in self._saved()[:-KEPT]:
+            shutil.rmtree(old)
 
     def latest(self) -> tuple[int, Path] | None:
         """The last checkpoint: after which step, and where; None when there is none."""

@@ -51,7 +51,8 @@ def complete(
     """
     folder.check(prepared.setup)
     if (there := folder.summary()) is not None:
-        return there
+        # The folder may have been moved since.
+        return {**there, "model": str(folder.model)}
     with folder.locked() as lock:
         folder.begin(prepared.setup, prepared.places)
         if not folder.model.exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -21,6 +21,9 @@ def save_state(place: Path, model: torch.nn.Module, optimizer: MaskedOptimizer, 
         model: its parameters may be sharded.
         optimizer: of them.
         world: the processes.
+
+    Raises:
+        OSError: it cannot be written.
     """
     packed = optimizer.state_dict()
     state = {
@@ -34,7 +37,8 @@ def save_state(place: Path, model: torch.nn.Module, optimizer: MaskedOptimizer, 
         },
     }
     if world.first:
-        torch.save(state, place / _STATE)
+        with (place / _STATE).open("wb") as file:
+            _write(state, file)
 
 
 @torch.no_grad()
@@ -49,6 +53,16 @@ def load_state(place: Path, model: torch.nn.Module, optimizer: MaskedOptimizer) 
     for name, parameter in model.named_parameters():
         fill(parameter, state["model"][name])
     optimizer.load_state_dict(state["optimizer"])
+
+
+def _write(state: dict[str, Any], file: BinaryIO) -> None:
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:
+        # PyTorch tells of a file that takes no more, such as on a full disk, as of a fault of its own.
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def _kept(value: Any, world: World) -> Any:

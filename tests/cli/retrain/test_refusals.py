@@ -24,6 +24,8 @@ def test_a_folder_of_something_else_is_left_alone(train: Train, tmp_path: Path) 
     again = train("--save-every", "2")
     assert "is complete already" in again.err
     assert again.out == f"{done['model']}\n"
+    moved = shutil.move(Path(done["model"]).parent, tmp_path / "moved")
+    assert train("-o", moved).out == f"{moved}/model\n"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     assert "holds no run" in train("-o", tmp_path / "full", status=73).err

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from maskreg.errors import (
     CannotCreateError,
@@ -13,12 +14,17 @@ from maskreg.errors import (
     DataError,
     FormatError,
     MaskregError,
+    NoSpaceError,
     OutputExistsError,
     TryAgainError,
     UsageError,
 )
+from maskreg.mask.everything import Everything
+from maskreg.optim import MaskedAdamW
 from maskreg.retrain.runs.folder import KEPT, Folder
+from maskreg.retrain.runs.parallel import World
 from maskreg.retrain.runs.setup import Places, Setup
+from maskreg.retrain.runs.states import save_state
 
 SETUP = Setup(recipe="sft", source="s", data="d", mask="m", control={"kind": "subset", "density": 0.5}, lr=3e-7)
 PLACES = Places(source="/s", data="/d", home="/h")
@@ -144,3 +150,23 @@ def test_a_place_where_no_folder_can_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotCreateError, match="file is no directory"):
         Folder(tmp_path / "file" / "under" / "run").begun()
+
+
+def test_a_disk_that_becomes_full_while_a_checkpoint_is_written(folder: Folder) -> None:
+    folder.save(1, lambda place: None, first=True, meet=lambda: None)
+
+    def write(place: Path) -> None:
+        (place / "state.pt").symlink_to("/dev/full")
+        model = torch.nn.Linear(100, 100)
+        optimizer = MaskedAdamW(model.named_parameters(), mask=Everything({"weight": (100, 100), "bias": (100,)}))
+        save_state(place, model, optimizer, World(0, 1, torch.device("cpu")))
+
+    with pytest.raises(NoSpaceError, match="00000002: the disk became full"):
+        folder.save(2, write, first=True, meet=lambda: None)
+    assert [path.name for path in (folder.path / "checkpoints").iterdir()] == ["00000001"]
+
+
+def test_metrics_that_find_no_room(folder: Folder) -> None:
+    (folder.path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(NoSpaceError, match=r"metrics\.jsonl: the disk became full"):
+        folder.step({"step": 1})
