@@ -14,7 +14,7 @@ from maskreg.checkpoint.base import ITEM_BYTES, TensorInfo
 from maskreg.checkpoint.header import build_header, header_length, parse_header
 from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError
 from maskreg.limits import Limits
-from tests.checkpoint.library import library_tensors
+from tests.checkpoint.upstream import upstream_tensors
 from tests.checkpoints import header_bytes
 
 
@@ -158,7 +158,7 @@ def test_what_is_built_parses_to_the_same(tensors: list[TensorInfo], metadata: d
 def test_agrees_with_the_formats_own_library(tensors: list[TensorInfo]) -> None:
     header = build_header(tensors, {})
     data = bytes(sum(info.nbytes for info in tensors))
-    found = {name: item[:2] for name, item in library_tensors(header + data).items()}
+    found = {name: item[:2] for name, item in upstream_tensors(header + data).items()}
     assert found == {info.name: (info.dtype, info.shape) for info in tensors}
 
 
@@ -187,7 +187,7 @@ def test_a_mutated_file_is_refused_or_still_good(edits: list[tuple[int, bytes, i
     except MaskregError:
         return
     # What we accept, the format's own library reads in the same way.
-    found = {name: item[:2] for name, item in library_tensors(file).items()}
+    found = {name: item[:2] for name, item in upstream_tensors(file).items()}
     assert found == {info.name: (info.dtype, info.shape) for info in shard.tensors}
 
 

@@ -14,7 +14,7 @@ import pytest
 from maskreg.checkpoint import INDEX_NAME, open_checkpoint
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
 from maskreg.limits import Limits
-from tests.checkpoint.library import library_tensors
+from tests.checkpoint.upstream import upstream_tensors
 from tests.checkpoints import (
     SMALL_FILES,
     bf16,
@@ -97,7 +97,7 @@ def test_agrees_with_the_formats_own_library(tmp_path: Path) -> None:
     source, _ = make_pair(tmp_path, shards=3, specials=True)
     with open_checkpoint(source) as checkpoint:
         for shard in checkpoint.shards:
-            found = library_tensors((source / shard.file_name).read_bytes())
+            found = upstream_tensors((source / shard.file_name).read_bytes())
             assert found == {
                 info.name: (info.dtype, info.shape, checkpoint.read(info.name, 0, info.numel).tobytes())
                 for info in shard.tensors

@@ -18,9 +18,9 @@ from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.settings import Settings
 from tests.cli.conftest import Run
+from tests.tiny import TINY, needs_tiny
 
 REF = "toy-opd:v1"
-TINY = Path("/work/shared/data/tiny")
 OPTIONS: dict[str, list[str]] = {"subset": ["--density", "0.1"]}
 PARAMETERS = {"subset": "-d0.1", "safe": "-a0.5"}
 
@@ -172,7 +172,7 @@ def test_the_way_out_of_a_conflict_can_be_run(run: Run, artifact: str, monkeypat
     assert run(*words, "--json").json[0]["ref"] == "team/null:OTHER-TAG"
 
 
-@pytest.mark.skipif(not TINY.is_dir(), reason=f"the trained checkpoints are not at {TINY}")
+@needs_tiny
 def test_what_baselines_leave_of_the_overlap_of_two_runs(run: Run) -> None:
     """On-policy distillation and RLVR of one source of 5 million parameters, in overlap over what chance gives."""
     found: dict[str, Artifact] = {}

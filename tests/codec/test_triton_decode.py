@@ -15,8 +15,7 @@ import torch
 from maskreg.codec import get_codec, gpu
 from tests.codec.samples import samples
 from tests.compiling import Recorder, compiled
-
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
+from tests.machines import DEVICES
 
 
 @pytest.fixture(scope="module", params=DEVICES)

@@ -10,13 +10,11 @@ from numba import njit
 from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS, encode_tokens
 from maskreg.codec.steps import LITERAL
 from maskreg.codec.vector_encode import PACKINGS, vector_encoder
-from maskreg.jit.vector import AVAILABLE
+from tests.machines import needs_vectors
 
 Keys = npt.NDArray[np.uint16]
 Spans = npt.NDArray[np.uint32]
 States = npt.NDArray[np.uint32]
-
-needs_vectors = pytest.mark.skipif(not AVAILABLE, reason="this processor, or the one that was named, has no AVX2")
 
 
 def by_definition(keys: Keys, spans: Spans, states: States) -> tuple[list[int], list[int]]:

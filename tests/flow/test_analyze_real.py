@@ -6,8 +6,6 @@ choices that each test names.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +16,9 @@ from maskreg.flow.analyze import analyze, question
 from maskreg.flow.extract import extract
 from maskreg.flow.trajectory import trajectory
 from maskreg.store.file import FileStore
+from tests.tiny import TINY, needs_tiny
 
-TINY = Path(os.environ.get("TINY_CHECKPOINTS", Path(__file__).parents[3] / "shared/data/tiny"))
-
-pytestmark = pytest.mark.skipif(not TINY.is_dir(), reason=f"no checkpoints of small real runs in {TINY}")
+pytestmark = needs_tiny
 
 
 @pytest.fixture(scope="module", params=["opd", "rlvr"])

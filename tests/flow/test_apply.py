@@ -19,8 +19,8 @@ from maskreg.flow.extract import extract
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, make_pair, moved, widened
 from tests.flow.making import BLOCK, LEAF, bits, edge_pair, extracted, left_over, opened, stored
+from tests.tiny import TINY, needs_tiny
 
-TINY = Path(__file__).parents[3] / "shared" / "data" / "tiny"
 in_tmp = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -338,7 +338,7 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
     assert peak(8) < 1.5 * peak(4)
 
 
-@pytest.mark.skipif(not TINY.is_dir(), reason=f"there are no real checkpoints in {TINY}")
+@needs_tiny
 @pytest.mark.parametrize("source", ["source", "teacher", "opd", "rlvr"])
 @pytest.mark.parametrize("target", ["source", "teacher", "opd", "rlvr"])
 def test_real_checkpoints_come_out_bit_for_bit_and_go_back(source: str, target: str, tmp_path: Path) -> None:

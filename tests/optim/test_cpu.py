@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.jit.vector import AVAILABLE
 from maskreg.optim import cpu, tiles
 from maskreg.optim.cpu import Cpu
 from maskreg.optim.fastest import backend_of
 from maskreg.optim.plain import Plain
+from tests.machines import needs_vectors
 from tests.optim.tensors import KINDS, Task, frozen, same, steps, task
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -59,7 +59,7 @@ def test_accumulating_and_summing_squares(
 
 @pytest.mark.parametrize("numel", [64, 1000, 4096 + 17])
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
-@pytest.mark.skipif(not AVAILABLE, reason="this processor, or the one that was named, has no AVX2")
+@needs_vectors
 def test_vectors_move_what_single_bits_move(numel: int, dtype: Any) -> None:
     drawn = np.random.default_rng(numel)
     values = drawn.integers(0, np.iinfo(dtype).max, numel, dtype, endpoint=True)

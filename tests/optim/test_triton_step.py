@@ -14,9 +14,8 @@ import torch
 from maskreg.optim import fastest
 from maskreg.optim.plain import Plain
 from tests.compiling import Recorder, compiled
+from tests.machines import DEVICES
 from tests.optim.tensors import steps, task
-
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import safetensors
 
 
-def library_tensors(file: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+def upstream_tensors(file: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     """Name to dtype, shape and data."""
     found = safetensors.deserialize(file)  # type: ignore[no-untyped-call]
     return {name: (item["dtype"], tuple(item["shape"]), bytes(item["data"])) for name, item in found}

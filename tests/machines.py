@@ -1,0 +1,13 @@
+"""What only some machines have."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from maskreg.jit.vector import AVAILABLE
+
+needs_vectors = pytest.mark.skipif(not AVAILABLE, reason="this processor, or the one that was named, has no AVX2")
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
+"""Where Triton's kernels run: interpreted on the CPU anywhere, compiled where there is a GPU."""
