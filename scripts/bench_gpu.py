@@ -24,15 +24,13 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from bench_device import UNAVAILABLE, gpu
 from bench_pairs import RECIPES, generated
 
 from maskreg.codec import DEFAULT_CODEC, get_codec, grid_at
 from maskreg.flow.device import own_stream
 
 ItemT = TypeVar("ItemT")
-
-UNAVAILABLE = 69
-"""What the script exits with where there is no GPU; ``EX_UNAVAILABLE`` of sysexits.h."""
 
 WAYS = ((1, 1), (1, 4), (1, 16), (1, 64), (16, 1), (16, 4))
 """Threads, and blocks that each gives the GPU at once."""
@@ -80,10 +78,9 @@ def parsed() -> argparse.Namespace:
 def main() -> int:
     """Measure, print a table, and write JSON where it is wanted."""
     options = parsed()
-    if not torch.cuda.is_available():
-        print("no CUDA device here: nothing was measured", file=sys.stderr)
+    device = gpu(options.device)
+    if device is None:
         return UNAVAILABLE
-    device = torch.device(options.device)
     machine = f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}, {os.cpu_count()} cores"
     print(machine)
     rows: list[Row] = []

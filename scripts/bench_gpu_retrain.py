@@ -19,13 +19,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from bench_device import UNAVAILABLE, gpu
 
 from maskreg.optim.bits import Bits
 from maskreg.optim.plain import Plain
 from maskreg.optim.step import Adam, Backend, Gradient, Operands
-
-UNAVAILABLE = 69
-"""What the script exits with where there is no GPU; ``EX_UNAVAILABLE`` of sysexits.h."""
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 NOW = Adam(1e-5, 0.9, 0.999, 1e-8, 0.01, 10)
@@ -101,10 +99,9 @@ def parsed() -> argparse.Namespace:
 def main() -> int:
     """Measure, print a table, and write JSON where it is wanted."""
     options = parsed()
-    if not torch.cuda.is_available():
-        print("no CUDA device here: nothing was measured", file=sys.stderr)
+    device = gpu(options.device)
+    if device is None:
         return UNAVAILABLE
-    device = torch.device(options.device)
     torch.cuda.set_device(device)
     machine = f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     print(f"{machine}, {options.layers} layers of {options.width} x {options.width}")

@@ -10,28 +10,13 @@ from matplotlib.figure import Figure
 from reproduce_statistics import Estimate, Results
 from reproduce_table import PUBLISHED
 
-INK, FAINT, GROUND, MARK, OTHER = "#1f2328", "#d8dde3", "#ffffff", "#0072b2", "#d55e00"
-NIGHT = {INK: "#e6e9ed", FAINT: "#39414b", GROUND: "#14181d", MARK: "#56b4e9", OTHER: "#e69f00"}
+from maskreg.report.theme import DARK, LIGHT, style
+
+INK, FAINT, GROUND, MARK, OTHER = LIGHT.ink, LIGHT.faint, LIGHT.ground, LIGHT.observed, LIGHT.null
+NIGHT = {INK: DARK.ink, FAINT: DARK.faint, GROUND: DARK.ground, MARK: DARK.observed, OTHER: DARK.null}
 """Colours of the picture by day, and what they are by night."""
 
-STYLE = {
-    "svg.hashsalt": "maskreg",
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
-    "font.size": 9,
-    "figure.facecolor": GROUND,
-    "axes.facecolor": GROUND,
-    "savefig.facecolor": GROUND,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-}
+STYLE = {**style(LIGHT, "maskreg"), "axes.edgecolor": INK, "axes.spines.left": False}
 
 
 def draw(results: Results, path: Path) -> None:
