@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +134,14 @@ def drawn(records: int, seed: int, *, step: int, batch: int) -> list[int]:
     Returns:
         Indices, ``batch`` of them.
     """
-    first = step * batch
-    orders: dict[int, npt.NDArray[np.int64]] = {}
-    found: list[int] = []
-    for place in range(first, first + batch):
-        epoch, at = divmod(place, records)
-        if epoch not in orders:
-            orders[epoch] = np.random.default_rng([seed, epoch]).permutation(records)
-        found.append(int(orders[epoch][at]))
-    return found
+    places = (divmod(place, records) for place in range(step * batch, (step + 1) * batch))
+    return [int(_order(records, seed, epoch)[at]) for epoch, at in places]
+
+
+@lru_cache(maxsize=2)
+def _order(records: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    # Kept from step to step; a step that ends one epoch begins the next.
+    return np.random.default_rng([seed, epoch]).permutation(records)
 
 
 def _lines(file: Any, path: Path) -> Iterator[bytes]:

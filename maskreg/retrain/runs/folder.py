@@ -143,12 +143,18 @@ class Folder:
         with creating(self._metrics), self._metrics.open("a") as file:
             file.write(json.dumps(dict(metrics)) + "\n")
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines so far; one that a killed process has half written is none."""
+    def metrics(self, after: int = 0) -> list[dict[str, Any]]:
+        """The lines of the steps after that one; one that a killed process has half written is none."""
         if not self._metrics.exists():
             return []
-        lines = self._metrics.read_text().split("\n")[:-1]
-        return [json.loads(line) for line in lines]
+        found: list[dict[str, Any]] = []
+        # From the end, so that whoever follows a long run does not parse all of it again and again.
+        for line in reversed(self._metrics.read_text().split("\n")[:-1]):
+            row = json.loads(line)
+            if row["step"] <= after:
+                break
+            found.append(row)
+        return found[::-1]
 
     def go_back(self, step: int) -> None:
         """Forget lines after a step, which are written again.

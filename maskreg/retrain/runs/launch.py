@@ -65,10 +65,9 @@ def _follow(folder: Folder, process: subprocess.Popen[bytes], listener: Listener
             running = False
         except subprocess.TimeoutExpired:
             pass
-        for line in folder.metrics():
-            if line["step"] > told:
-                listener.step(line)
-                told = line["step"]
+        for line in folder.metrics(after=told):
+            listener.step(line)
+            told = line["step"]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

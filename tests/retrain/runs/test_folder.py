@@ -81,6 +81,8 @@ def test_half_a_line_is_no_line(folder: Folder) -> None:
     folder.go_back(2)
     folder.step({"step": 3, "again": True})
     assert folder.metrics() == [{"step": 1}, {"step": 2}, {"step": 3, "again": True}]
+    assert folder.metrics(after=2) == [{"step": 3, "again": True}]
+    assert folder.metrics(after=3) == []
 
 
 def save(folder: Folder, step: int) -> None:
