@@ -94,7 +94,7 @@ def command(
     if source is None:
         raise click.UsageError("give the checkpoint that the artifact was made from: --source CHECKPOINT")
     from maskreg.analysis.presets import PRESETS
-    from maskreg.flow.analyze import RANKS, question
+    from maskreg.flow.geometry.analysis import RANKS, question
 
     ask = question(
         metrics=metrics or _GROUPS,
@@ -119,7 +119,7 @@ def _analyzed(
     download: bool,
 ) -> tuple[Artifact, str | None]:
     from maskreg.checkpoint import open_checkpoint
-    from maskreg.flow.analyze import analyze, earlier, recipe_of
+    from maskreg.flow.geometry.analysis import analyze, earlier, recipe_of
 
     from .naming import publish
     from .places import note_catalog, remember
@@ -132,7 +132,7 @@ def _analyzed(
         recipe = recipe_of(artifact, target, ask, device)
         digest = earlier(here, called, artifact.digest, recipe) if head else None
         if digest is not None:
-            output.note("note: this was analysed before in the same way; shown is what was found then")
+            output.note("note: this was analyzed before in the same way; shown is what was found then")
         else:
             with output.progress() as progress:
                 made = analyze(artifact, source, target, here.root, ask, device=device, progress=progress)
@@ -163,7 +163,7 @@ def _follow(output: Output, places: tuple[str, ...], exact_up_to: int, seed: int
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")
     from maskreg.analysis.factors import Method
     from maskreg.checkpoint import open_checkpoint
-    from maskreg.flow.trajectory import trajectory
+    from maskreg.flow.geometry.trajectory import trajectory
 
     with ExitStack() as opened, output.progress() as progress:
         source, *run = [opened.enter_context(closing(open_checkpoint(p, download=download))) for p in places]

@@ -14,7 +14,7 @@ from .values import PAIR, REF
 @click.command(
     cls=Command,
     example="""
-    maskreg annotate qwen3-8b-opd --family qwen3-8b --licence apache-2.0
+    maskreg annotate qwen3-8b-opd --family qwen3-8b --license apache-2.0
     maskreg annotate qwen3-8b-opd --meta teacher=qwen3-32b --meta seed=17
     maskreg annotate qwen3-8b-opd --meta seed=
     """,
@@ -22,7 +22,7 @@ from .values import PAIR, REF
 @click.argument("ref", type=REF)
 @click.option("--family", help="Model family, such as qwen3-8b.")
 @click.option("--method", help="How the target was trained: opd, rlvr, sft or another word.")
-@click.option("--licence", help="SPDX identifier, such as apache-2.0.")
+@click.option("--license", help="SPDX identifier, such as apache-2.0.")
 @click.option("--description", help="One paragraph for people.")
 @click.option("--meta", type=PAIR, multiple=True, help="Run metadata; repeatable; an empty value removes the key.")
 @click.pass_obj
@@ -31,7 +31,7 @@ def command(
     ref: Ref,
     family: str | None,
     method: str | None,
-    licence: str | None,
+    license: str | None,
     description: str | None,
     meta: tuple[tuple[str, str], ...],
 ) -> None:
@@ -39,15 +39,15 @@ def command(
 
     The artifact and its digest stay as they are.
     """
-    if not meta and family is method is licence is description is None:
+    if not meta and family is method is license is description is None:
         raise click.UsageError("nothing to change: give at least one of the options")
     # What is taken away may be anything: a card from elsewhere can hold what nobody may write here.
     given = {key: value for key, value in meta if value}
-    Card(family or "", method or "", licence or "", description or "", given).checked()
+    Card(family or "", method or "", license or "", description or "", given).checked()
     from .places import local, note_catalog
 
     here = local()
-    entry = here.annotate(ref, family=family, method=method, licence=licence, description=description, meta=dict(meta))
+    entry = here.annotate(ref, family=family, method=method, license=license, description=description, meta=dict(meta))
     note_catalog(output, here)
     if output.json:
         output.document({"ref": str(entry.ref), "digest": entry.digest, "n": entry.n, "card": entry.card.to_json()})

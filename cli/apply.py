@@ -23,7 +23,7 @@ from .values import OUT
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint.base import Checkpoint
-    from maskreg.flow.apply import Applied
+    from maskreg.flow.apply.on_disk import Applied
     from maskreg.progress import Progress
     from maskreg.registry import Registry
     from maskreg.settings import Settings
@@ -78,7 +78,7 @@ def command(
             raise OutputExistsError(f"{place} exists already", hint=f"{_again(ref, revert)} -o OTHER, or add --force")
 
         def run(checkpoint: Checkpoint) -> Applied:
-            from maskreg.flow.apply import apply
+            from maskreg.flow.apply.on_disk import apply
 
             part = "reverse" if revert else "delta"
             if part in artifact.manifest.parts:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint.base import Checkpoint
-    from maskreg.flow.baseline import Made
+    from maskreg.flow.baseline.build import Made
     from maskreg.mask.baseline import Recipe
     from maskreg.registry import Registry
 
@@ -116,7 +116,7 @@ def _made(
     download: bool,
 ) -> tuple[Made, Path | None]:
     from maskreg.checkpoint import open_checkpoint
-    from maskreg.flow.baseline import make_baseline
+    from maskreg.flow.baseline.build import make_baseline
 
     root = here.root
     assert root is not None  # the local registry is a directory

@@ -46,7 +46,7 @@ def command(
     """
     if (how is None) == (k is None):
         raise click.UsageError("say what to do with the masks: --how and|or|minus|xor, or --at-least K")
-    from maskreg.flow.combine import combine
+    from maskreg.flow.combine.combination import combine
 
     from .naming import publish
     from .places import local, note_catalog

@@ -87,7 +87,7 @@ def command(
     with output.progress() as progress:
 
         def run(checkpoint: Checkpoint | None) -> Contrast:
-            from maskreg.flow.contrast import contrast
+            from maskreg.flow.overlap.contrast import contrast
 
             return contrast(
                 artifacts,
@@ -113,7 +113,7 @@ def command(
     notes: tuple[str, ...] = ()
     try:
         if keep:
-            from maskreg.flow.recording import record
+            from maskreg.workspace.recording import record
 
             kept, notes = record(here, found, [(mask, a.manifest) for mask, a in zip(masks, artifacts, strict=True)])
     finally:

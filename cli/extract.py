@@ -25,7 +25,7 @@ from .values import NAME, PAIR
 @click.option("--name", "ref", type=NAME, required=True, metavar="NAME[:TAG]", help="What to call the artifact.")
 @click.option("--family", default="", help="Model family, such as qwen3-8b.")
 @click.option("--method", default="", help="How the target was trained: opd, rlvr, sft or another word.")
-@click.option("--licence", default="", help="SPDX identifier, such as apache-2.0.")
+@click.option("--license", default="", help="SPDX identifier, such as apache-2.0.")
 @click.option("--description", default="", help="One paragraph for people.")
 @click.option("--meta", type=PAIR, multiple=True, help="Run metadata; repeatable.")
 @click.option("--rule", default="exact", show_default=True, help="What counts as moved: exact, abs:TAU or rel:ETA.")
@@ -42,7 +42,7 @@ def command(
     ref: Ref,
     family: str,
     method: str,
-    licence: str,
+    license: str,
     description: str,
     meta: tuple[tuple[str, str], ...],
     rule: str,
@@ -61,15 +61,15 @@ def command(
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
     from maskreg.checkpoint import open_checkpoint
     from maskreg.codec import DEFAULT_CODEC, get_codec
-    from maskreg.compare import parse_rule
-    from maskreg.flow.extract import extract
+    from maskreg.flow.extract.extraction import extract
+    from maskreg.rules import parse_rule
 
     from .naming import publish
     from .places import local, note_catalog, remember
     from .summary import described, summary
 
     parse_rule(rule)
-    card = Card(family, method, licence, description, dict(meta)).checked()
+    card = Card(family, method, license, description, dict(meta)).checked()
     here = local()
     assert here.root is not None  # the local registry is a directory
     head = here.head(ref)
@@ -108,7 +108,7 @@ def _merged(old: Card, new: Card) -> Card:
     return Card(
         new.family or old.family,
         new.method or old.method,
-        new.licence or old.licence,
+        new.license or old.license,
         new.description or old.description,
         {key: value for key, value in {**old.meta, **new.meta}.items() if value},
     )

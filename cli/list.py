@@ -48,7 +48,7 @@ def _range_options(function: Any) -> Any:
 @click.option("--family", default="", help="Model family, such as qwen3-8b.")
 @click.option("--method", default="", help="opd, rlvr, sft or another word.")
 @click.option("--project", default="", help="Namespace.")
-@click.option("--licence", default="", help="SPDX identifier.")
+@click.option("--license", default="", help="SPDX identifier.")
 @click.option(
     "--kind",
     default="",

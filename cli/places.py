@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from maskreg.digest import Digest
-    from maskreg.flow.recording import Recorded
     from maskreg.registry import Registry
     from maskreg.settings import Remote, Settings
     from maskreg.store.probe import Probe
+    from maskreg.workspace.recording import Recorded
 
     from .output import Output
 
@@ -76,7 +76,7 @@ def remember(here: Registry, root: str, path: Path) -> None:
 
 def recorded(there: Registry, digest: Digest) -> Recorded | None:
     """Overlaps that were recorded of an artifact; None when the catalog cannot be asked."""
-    from maskreg.flow.recording import recorded as ask
+    from maskreg.workspace.recording import recorded as ask
 
     with suppress(MaskregError):
         return None if there.catalog is None else ask(there.catalog, digest)

@@ -60,7 +60,7 @@ def command(
     """Write one self-contained page about a mask.
 
     Where it lies by layer, module and magnitude, beside what rounding alone would move; what it shares with other
-    masks, beside every null; and the geometry of the update, when it was analysed. Without --source the checkpoint is
+    masks, beside every null; and the geometry of the update, when it was analyzed. Without --source the checkpoint is
     looked for where this machine has seen it, then in the hub cache; without any, the page leaves out what needs it.
     """
     from maskreg.report.theme import require_libraries

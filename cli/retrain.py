@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint.base import Checkpoint
     from maskreg.registry import Registry
-    from maskreg.retrain.runs.folder import Folder
-    from maskreg.retrain.runs.prepare import Asked, Prepared
     from maskreg.store.reflog import RefEntry
+    from maskreg.train.runs.folder import Folder
+    from maskreg.train.runs.prepare import Asked, Prepared
 
-_LAUNCHER = "maskreg.retrain.launcher"
+_LAUNCHER = "maskreg.train.launcher"
 
 
 class _WithLauncher(Command):
@@ -113,7 +113,7 @@ def command(ctx: click.Context, /, ref: Ref | None, **given: Any) -> None:
         raise click.UsageError("say which mask to train: maskreg retrain REF; or train everything with --mask full")
     if ref is None and given["source"] is None:
         raise click.UsageError("without a mask there has to be a --source")
-    from maskreg.retrain.runs.folder import Folder
+    from maskreg.train.runs.folder import Folder
 
     from .places import local
 
@@ -134,7 +134,7 @@ def command(ctx: click.Context, /, ref: Ref | None, **given: Any) -> None:
 
 
 def _asked(given: dict[str, Any]) -> Asked:
-    from maskreg.retrain.runs.prepare import Asked
+    from maskreg.train.runs.prepare import Asked
 
     of_setup = (
         "optimizer", "lr", "betas", "weight_decay", "momentum", "clip", "schedule", "warmup", "gradients", "dtype",
@@ -147,7 +147,7 @@ def _asked(given: dict[str, Any]) -> Asked:
 
 
 def _artifact(ref: Ref | None) -> Artifact | None:
-    from maskreg.retrain import artifact_of
+    from maskreg.train import artifact_of
 
     return None if ref is None else artifact_of(str(ref))
 
@@ -156,7 +156,7 @@ def _prepared(
     output: Output, here: Registry, artifact: Artifact | None, asked: Asked, given: dict[str, Any], ref: Ref | None
 ) -> Prepared:
     from maskreg.checkpoint import open_checkpoint
-    from maskreg.retrain.runs.prepare import check_source, prepare
+    from maskreg.train.runs.prepare import check_source, prepare
 
     from .places import remember
     from .sources import apply_to_first
@@ -181,7 +181,7 @@ def _prepared(
 
 
 def _trained(output: Output, folder: Folder, prepared: Prepared, options: list[str]) -> dict[str, Any]:
-    from maskreg.retrain.runs.run import complete
+    from maskreg.train.runs.run import complete
 
     from .steps import Steps
 
@@ -211,7 +211,7 @@ def _registered(
     head: RefEntry | None,
     family: str,
 ) -> dict[str, Any]:
-    from maskreg.retrain.runs.run import register
+    from maskreg.train.runs.run import register
 
     from .naming import publish
     from .places import note_catalog, remember
@@ -228,7 +228,7 @@ def _registered(
 
 def _tell_plan(output: Output, prepared: Prepared) -> None:
     from maskreg.checkpoint import open_checkpoint
-    from maskreg.retrain.runs.run import plan
+    from maskreg.train.runs.run import plan
 
     with closing(open_checkpoint(prepared.places.source)) as source:
         found = plan(prepared.setup, prepared.places, source)

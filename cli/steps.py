@@ -19,7 +19,7 @@ _LINES = 20
 
 
 class Steps:
-    """Tells people of every step, or of some; a ``maskreg.retrain.runs.engine.Listener``."""
+    """Tells people of every step, or of some; a ``maskreg.train.runs.engine.Listener``."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
     from maskreg.catalog import Measurement
     from maskreg.digest import Digest
-    from maskreg.flow.recording import Recorded
     from maskreg.ref import Card, Ref
     from maskreg.store.reflog import RefEntry
+    from maskreg.workspace.recording import Recorded
 
 GroupT = TypeVar("GroupT")
 
@@ -96,7 +96,7 @@ def _identity(ref: Ref | None, digest: Digest, manifest: Manifest, card: Card | 
     if manifest.recipe is not None:
         lines.append(_row("recipe", _recipe(manifest.recipe)))
     if card is not None:
-        said = [("family", card.family), ("method", card.method), ("licence", card.licence)]
+        said = [("family", card.family), ("method", card.method), ("license", card.license)]
         lines += [_row(label, text) for label, text in said if text]
     lines += [_row("parent", parent) for parent in manifest.parents]
     return lines

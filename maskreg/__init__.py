@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import open_checkpoint
-    from maskreg.flow.analyze import analyze
-    from maskreg.flow.apply import apply
-    from maskreg.flow.baseline import make_baseline
-    from maskreg.flow.combine import combine
-    from maskreg.flow.contrast import contrast
-    from maskreg.flow.extract import extract
-    from maskreg.flow.live import apply_
-    from maskreg.flow.pull import load, pull
+    from maskreg.flow.apply.in_memory import apply_
+    from maskreg.flow.apply.on_disk import apply
+    from maskreg.flow.baseline.build import make_baseline
+    from maskreg.flow.combine.combination import combine
+    from maskreg.flow.extract.extraction import extract
+    from maskreg.flow.geometry.analysis import analyze
+    from maskreg.flow.overlap.contrast import contrast
     from maskreg.mask.baseline import Recipe
+    from maskreg.registry.fetch import load, pull
 
     __version__: str
 
@@ -38,16 +38,16 @@ __all__ = [
 _HOMES = {
     "Artifact": "maskreg.artifact.reader",
     "Recipe": "maskreg.mask.baseline",
-    "analyze": "maskreg.flow.analyze",
-    "apply": "maskreg.flow.apply",
-    "apply_": "maskreg.flow.live",
-    "combine": "maskreg.flow.combine",
-    "contrast": "maskreg.flow.contrast",
-    "extract": "maskreg.flow.extract",
-    "load": "maskreg.flow.pull",
-    "make_baseline": "maskreg.flow.baseline",
+    "analyze": "maskreg.flow.geometry.analysis",
+    "apply": "maskreg.flow.apply.on_disk",
+    "apply_": "maskreg.flow.apply.in_memory",
+    "combine": "maskreg.flow.combine.combination",
+    "contrast": "maskreg.flow.overlap.contrast",
+    "extract": "maskreg.flow.extract.extraction",
+    "load": "maskreg.registry.fetch",
+    "make_baseline": "maskreg.flow.baseline.build",
     "open_checkpoint": "maskreg.checkpoint",
-    "pull": "maskreg.flow.pull",
+    "pull": "maskreg.registry.fetch",
 }
 
 

@@ -101,14 +101,14 @@ class Card:
     Attributes:
         family: model family, such as ``qwen3-8b``.
         method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
-        licence: SPDX identifier, such as ``apache-2.0``.
+        license: SPDX identifier, such as ``apache-2.0``.
         description: one paragraph for people.
         meta: run metadata, free key and value.
     """
 
     family: str = ""
     method: str = ""
-    licence: str = ""
+    license: str = ""
     description: str = ""
     meta: dict[str, str] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class Card:
         Raises:
             UsageError: a text is too long, or holds characters that control a terminal, a newline included.
         """
-        texts = [(k, getattr(self, k), _WORD_CHARS) for k in ("family", "method", "licence")]
+        texts = [(k, getattr(self, k), _WORD_CHARS) for k in ("family", "method", "license")]
         texts.append(("description", self.description, _DESCRIPTION_CHARS))
         for key, value in self.meta.items():
             texts += [("a key of meta", key, _META_CHARS), (f"meta {_shown(key)}", value, _META_CHARS)]
@@ -131,7 +131,7 @@ class Card:
 
     def to_json(self) -> dict[str, object]:
         """The card as a JSON object; empty fields are left out."""
-        fields = {k: getattr(self, k) for k in ("family", "method", "licence", "description", "meta")}
+        fields = {k: getattr(self, k) for k in ("family", "method", "license", "description", "meta")}
         return {k: v for k, v in fields.items() if v}
 
     @classmethod
@@ -143,10 +143,10 @@ class Card:
         """
         if not isinstance(value, dict):
             raise FormatError("card: a JSON object was expected")
-        texts = {k: value.get(k, "") for k in ("family", "method", "licence", "description")}
+        texts = {k: value.get(k, "") for k in ("family", "method", "license", "description")}
         meta = value.get("meta", {})
         if not all(isinstance(v, str) for v in texts.values()) or not isinstance(meta, dict):
-            raise FormatError("card: family, method, licence and description are texts, meta an object")
+            raise FormatError("card: family, method, license and description are texts, meta an object")
         if not all(isinstance(v, str) for v in meta.values()):
             raise FormatError("card: the values of meta are texts")
         return cls(**texts, meta=dict(meta))

@@ -13,7 +13,7 @@ import bench_commands
 
 import maskreg
 from maskreg.artifact.reader import Artifact
-from maskreg.flow.baseline import Baseline
+from maskreg.flow.baseline.build import Baseline
 from maskreg.mask.baseline import KINDS, Recipe
 from maskreg.store.file import FileStore
 

@@ -83,8 +83,8 @@ def _make(folder: Path, coordinates: int) -> list[str]:
 
     from maskreg.artifact.manifest import Side
     from maskreg.artifact.writer import ArtifactWriter
-    from maskreg.checkpoint.base import TensorInfo
     from maskreg.mask import packed_bytes
+    from maskreg.tensors.info import TensorInfo
 
     digests = []
     side = Side(root="sha256:" + 64 * "0", params=coordinates, tensors=1, dtypes={"BF16": coordinates})
@@ -140,7 +140,7 @@ def _in_memory(coordinates: int) -> dict[str, Any]:
 def _as_artifacts(folder: Path, digests: list[str]) -> tuple[float, int]:
     from maskreg.artifact.reader import Artifact
     from maskreg.digest import Digest
-    from maskreg.flow.contrast import contrast
+    from maskreg.flow.overlap.contrast import contrast
     from maskreg.store.file import FileStore
 
     begun = time.perf_counter()

@@ -28,7 +28,7 @@ from bench_device import UNAVAILABLE, gpu
 from bench_pairs import RECIPES, generated
 
 from maskreg.codec import DEFAULT_CODEC, get_codec, grid_at
-from maskreg.flow.device import own_stream
+from maskreg.device import own_stream
 
 ItemT = TypeVar("ItemT")
 

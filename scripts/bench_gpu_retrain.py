@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from bench_device import UNAVAILABLE, gpu
 
-from maskreg.optim.bits import Bits
-from maskreg.optim.plain import Plain
-from maskreg.optim.step import Adam, Backend, Gradient, Operands
+from maskreg.train.optim.bits import Bits
+from maskreg.train.optim.plain import Plain
+from maskreg.train.optim.step import Adam, Backend, Gradient, Operands
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 NOW = Adam(1e-5, 0.9, 0.999, 1e-8, 0.01, 10)
@@ -123,7 +123,7 @@ def main() -> int:
 
 def measured(options: argparse.Namespace, device: torch.device) -> Iterator[Row]:
     """A row for every dtype and density."""
-    from maskreg.optim.triton_step import Triton
+    from maskreg.train.optim.triton_step import Triton
 
     backend, params = Triton(), options.layers * options.width**2
     copied = copy_speed(options.repeat, device)

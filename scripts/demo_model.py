@@ -37,7 +37,7 @@ class Shape:
 
 
 def make_model(shape: Shape, seed: int) -> Any:
-    """A randomly initialised ``Qwen3ForCausalLM`` in fp32."""
+    """A randomly initialized ``Qwen3ForCausalLM`` in fp32."""
     from transformers import AutoModelForCausalLM, Qwen3Config
 
     config = Qwen3Config(

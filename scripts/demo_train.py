@@ -37,13 +37,13 @@ class Recipe:
     """Everything that decides the result.
 
     Attributes:
-        source_steps: steps of language modelling from random weights to the source.
+        source_steps: steps of language modeling from random weights to the source.
         teacher_steps: further steps of it, from the source to the teacher.
         steps: steps of distillation.
         seconds: stop distilling after this long, whatever the step; 0 for no limit.
         batch: sequences a step.
         tokens: tokens that the student samples after each prompt.
-        learning_rate: of the distillation; that of language modelling is fixed.
+        learning_rate: of the distillation; that of language modeling is fixed.
         seed: of weights, text and sampling.
     """
 

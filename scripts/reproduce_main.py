@@ -1,7 +1,7 @@
 """Tests masked retraining: a small model is distilled on the mask of another run, and on masks that control for it.
 
 On-policy distillation of a 5 M parameter model that answers sums (2,048 tokens; reverse KL over the whole vocabulary on
-the student's own samples, AdamW, bf16 weights with fp32 masters): from CHECKPOINTS/source towards CHECKPOINTS/teacher,
+the student's own samples, AdamW, bf16 weights with fp32 masters): from CHECKPOINTS/source toward CHECKPOINTS/teacher,
 once on all coordinates and once on each mask. The OPD mask is what a full run with a seed of its own changes visibly.
 
 Primary endpoints, fixed before the first run, on held-out problems, without sampling, as paired differences between
@@ -47,7 +47,7 @@ from reproduce_student import tokenizer
 from reproduce_table import data, markdown
 
 from maskreg.errors import MaskregError, NotFoundError, UsageError
-from maskreg.retrain.vocabulary import check_vocabularies
+from maskreg.train.recipes.vocabulary import check_vocabularies
 
 QUICK: dict[str, Any] = {"steps": 4, "batch": 16, "arms": ("full", "OPD mask", "random"), "seeds": (0,)}
 

@@ -11,8 +11,8 @@ from reproduce_setting import Setting
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.digest import Digest
-from maskreg.flow.baseline import make_baseline
-from maskreg.flow.extract import extract
+from maskreg.flow.baseline.build import make_baseline
+from maskreg.flow.extract.extraction import extract
 from maskreg.mask.baseline import Recipe
 from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask

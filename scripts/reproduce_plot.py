@@ -14,13 +14,13 @@ from maskreg.report.theme import DARK, LIGHT, style
 
 INK, FAINT, GROUND, MARK, OTHER = LIGHT.ink, LIGHT.faint, LIGHT.ground, LIGHT.observed, LIGHT.null
 NIGHT = {INK: DARK.ink, FAINT: DARK.faint, GROUND: DARK.ground, MARK: DARK.observed, OTHER: DARK.null}
-"""Colours of the picture by day, and what they are by night."""
+"""Colors of the picture by day, and what they are by night."""
 
 STYLE = {**style(LIGHT, "maskreg"), "axes.edgecolor": INK, "axes.spines.left": False}
 
 
 def draw(results: Results, path: Path) -> None:
-    """Write the picture as SVG that follows the reader's colour scheme; the same bytes for the same results."""
+    """Write the picture as SVG that follows the reader's color scheme; the same bytes for the same results."""
     with mpl.rc_context(STYLE):
         figure = _figure(results)
         figure.savefig(path, format="svg", metadata={"Date": None})
@@ -49,11 +49,11 @@ def _figure(results: Results) -> Figure:
     return figure
 
 
-def _point(panel: Any, place: int, estimate: Estimate, colour: str) -> None:
+def _point(panel: Any, place: int, estimate: Estimate, color: str) -> None:
     if estimate.half is not None:
         ends = [estimate.mean - estimate.half, estimate.mean + estimate.half]
-        panel.plot(ends, [place, place], color=colour, linewidth=1.6, solid_capstyle="butt")
-    panel.plot([estimate.mean], [place], "o", color=colour, markersize=5)
+        panel.plot(ends, [place, place], color=color, linewidth=1.6, solid_capstyle="butt")
+    panel.plot([estimate.mean], [place], "o", color=color, markersize=5)
 
 
 def _frame(panel: Any, label: str) -> None:
@@ -66,12 +66,12 @@ def _frame(panel: Any, label: str) -> None:
 
 
 def _with_night(svg: str) -> str:
-    """Colours as variables, which a style sheet sets for day and night."""
-    names = {colour: f"--c{number}" for number, colour in enumerate(NIGHT)}
-    for colour, name in names.items():
-        svg = svg.replace(colour, f"var({name})")
-    day = " ".join(f"{name}: {colour};" for colour, name in names.items())
-    night = " ".join(f"{names[colour]}: {other};" for colour, other in NIGHT.items())
+    """Colors as variables, which a style sheet sets for day and night."""
+    names = {color: f"--c{number}" for number, color in enumerate(NIGHT)}
+    for color, name in names.items():
+        svg = svg.replace(color, f"var({name})")
+    day = " ".join(f"{name}: {color};" for color, name in names.items())
+    night = " ".join(f"{names[color]}: {other};" for color, other in NIGHT.items())
     style = f"<style>svg {{ {day} }} @media (prefers-color-scheme: dark) {{ svg {{ {night} }} }}</style>"
     head, tag, rest = svg.partition("<defs>")
     return f"{head}{style}\n {tag}{rest}"

@@ -16,9 +16,9 @@ from reproduce_setting import SAMPLES_SEED, Setting, batches
 from reproduce_student import PAD, Student, distance, lessons, load, measure
 
 from maskreg.mask.packed import Mask
-from maskreg.optim.plain import Plain
-from maskreg.retrain import MaskedAdamW, MaskedSGD
-from maskreg.retrain.rollout import sample
+from maskreg.train import MaskedAdamW, MaskedSGD
+from maskreg.train.optim.plain import Plain
+from maskreg.train.recipes.rollout import sample
 
 MASK_BYTES = 3 / 16
 """Of a coordinate: its bit, and its share of the rank index."""

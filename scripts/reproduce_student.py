@@ -15,8 +15,8 @@ import torch
 from reproduce_setting import Problem, problems
 from torch import Tensor
 
-from maskreg.retrain.losses import forward_kl, log_probabilities, reverse_kl
-from maskreg.retrain.rollout import Rollout, given, logits_of, sample
+from maskreg.train.recipes.losses import forward_kl, log_probabilities, reverse_kl
+from maskreg.train.recipes.rollout import Rollout, given, logits_of, sample
 
 PAD = 0
 

@@ -195,7 +195,7 @@ class Postgres:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, whose gRPC neighbours are free too.
+    """Ports that nobody listens on, whose gRPC neighbors are free too.
 
     They lie below the range from which the kernel gives clients their ports.
     """

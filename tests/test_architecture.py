@@ -20,17 +20,20 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     {"errors", "limits"},
-    {"disk", "document", "jit", "progress", "words"},
+    {"disk", "document", "jit", "parallel", "progress", "words"},
     {"digest"},
-    {"ref", "settings", "checkpoint"},
+    {"ref", "settings", "tensors"},
+    {"checkpoint", "rules"},
     {"mask"},
     {"live"},
-    {"analysis", "compare", "codec", "optim", "store", "patch"},
-    {"artifact"},
+    {"analysis", "codec", "store", "train/optim"},
+    {"artifact", "device"},
+    {"update"},
     {"catalog"},
     {"registry"},
     {"flow"},
-    {"report", "retrain"},
+    {"report", "train"},
+    {"workspace"},
     {"maskreg"},  # maskreg/__init__.py, the names for people who write Python
     {"cli", "migrations"},
 ]
@@ -46,10 +49,10 @@ HOMES = {
     "fastapi": set[str](),
     "httpx": set[str](),
     "huggingface_hub": {"checkpoint"},
-    "jinja2": {"report", "retrain"},
-    "llvmlite": {"codec", "jit", "optim"},
+    "jinja2": {"report", "train"},
+    "llvmlite": {"codec", "jit", "train/optim"},
     "matplotlib": {"report"},
-    "numba": {"codec", "jit", "optim"},
+    "numba": {"codec", "jit", "train/optim"},
     "numcodecs": {"artifact"},
     "psycopg": {"catalog"},
     "pydantic": {"artifact", "cli"},
@@ -57,13 +60,13 @@ HOMES = {
     "safetensors": set[str](),
     "sqlalchemy": {"catalog", "migrations"},
     "tomlkit": {"settings"},
-    "transformers": {"live", "retrain"},
-    "triton": {"codec", "optim"},
+    "transformers": {"live", "train"},
+    "triton": {"codec", "train/optim"},
     "zarr": {"artifact", "store"},
 }
 """The only rooms that may import these; whatever is not here may be imported anywhere."""
 
-PORTABLE = ["mask", "live", "analysis", "compare", "codec", "optim", "patch"]
+PORTABLE = ["tensors", "rules", "mask", "live", "analysis", "codec", "train/optim"]
 """Rooms that run wherever numpy and torch are."""
 
 NOT_PORTABLE = {"zarr", "boto3", "sqlalchemy", "pydantic"}
@@ -125,10 +128,7 @@ def tree(path: Path) -> ast.Module:
 
 def room(path: Path) -> str:
     """The room that a file of the product belongs to."""
-    top, inner = path.parts[:2]
-    if top != "maskreg":
-        return top
-    return "maskreg" if inner == "__init__.py" else inner.removesuffix(".py")
+    return room_of(dotted(path))
 
 
 def dotted(path: Path) -> str:
@@ -164,8 +164,10 @@ def room_of(name: str) -> str:
     top, _, rest = name.partition(".")
     if top in ("maskreg_cli", "maskreg_migrations"):
         return top.removeprefix("maskreg_")
-    inner = rest.partition(".")[0]
-    return "" if top != "maskreg" else inner if inner in RANK else "maskreg"
+    if top != "maskreg":
+        return ""
+    names = rest.split(".")
+    return next((room for room in ("/".join(names[:2]), names[0]) if room in RANK), "maskreg")
 
 
 def test_the_order_lists_every_room_and_no_other() -> None:
@@ -211,7 +213,9 @@ def test_no_portable_room_is_home_to_what_is_not_portable() -> None:
 
 
 def test_portable_rooms_load_nothing_that_is_not_portable() -> None:
-    assert loaded(f"import {', '.join(f'maskreg.{name}' for name in PORTABLE)}") & NOT_PORTABLE == set()
+    assert (
+        loaded(f"import {', '.join('maskreg.' + name.replace('/', '.') for name in PORTABLE)}") & NOT_PORTABLE == set()
+    )
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["extract", "--help"]], ids=" ".join)

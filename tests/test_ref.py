@@ -115,7 +115,7 @@ def test_a_card_through_json_and_back(card: Card) -> None:
 
 def test_an_empty_card_is_an_empty_object() -> None:
     assert Card().to_json() == {}
-    assert Card.from_json({"colour": "red", "later": {"a": 1}}) == Card()
+    assert Card.from_json({"color": "red", "later": {"a": 1}}) == Card()
 
 
 def test_cards_do_not_share_their_metadata() -> None:
@@ -129,7 +129,7 @@ def test_cards_do_not_share_their_metadata() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(None, [], "text", 3, {"family": 3}, {"method": None}, {"licence": []}, {"description": {}}),
+        *(None, [], "text", 3, {"family": 3}, {"method": None}, {"license": []}, {"description": {}}),
         *({"meta": []}, {"meta": {"a": 1}}, {"meta": {"a": None}}, {"meta": "a"}),
     ],
 )

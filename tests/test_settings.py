@@ -98,7 +98,7 @@ def test_which_remote_is_meant(config: Path) -> None:
     ("text", "says"),
     [
         ("jobs = ", "not TOML"),
-        ("colour = 1", "unknown key 'colour'"),
+        ("color = 1", "unknown key 'color'"),
         ('jobs = "4"', "jobs: '4' is not of type int"),
         ("jobs = true", "jobs: True is not of type int"),
         ("jobs = 0", "jobs: '0' is not a number from 1 to 256"),
@@ -144,8 +144,8 @@ def test_a_wrong_variable_is_named(config: Path) -> None:
         load(config, {"MASKREG_JOBS": "many"})
     with pytest.raises(ConfigError, match="--offline: 'perhaps'"):
         load(config, flags={"offline": "perhaps"})
-    with pytest.raises(ConfigError, match="'colour' is not a setting"):
-        load(config, flags={"colour": "red"})
+    with pytest.raises(ConfigError, match="'color' is not a setting"):
+        load(config, flags={"color": "red"})
 
 
 def test_edits_keep_comments(config: Path) -> None:
@@ -233,9 +233,9 @@ def _rest(remote: Remote) -> tuple[str, str, StoreOptions]:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("colour", "red"),
+        ("color", "red"),
         ("jobs", "no"),
-        ("remotes.lab.colour", "red"),
+        ("remotes.lab.color", "red"),
         ("remotes.moon.url", "s3://x"),
         ("remotes", "x"),
     ],

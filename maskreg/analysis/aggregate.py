@@ -89,17 +89,17 @@ class TensorRow:
         )
 
 
-def summarised(rows: Sequence[TensorRow]) -> dict[str, Any]:
+def summarized(rows: Sequence[TensorRow]) -> dict[str, Any]:
     """Pooled numbers of all tensors, and for every figure what its matrices come to."""
     return {"tensors": len(rows), **pooled(rows), "figures": _figures([m for row in rows for m in row.matrices])}
 
 
 def grouped(rows: Iterable[TensorRow], key: str) -> dict[str, dict[str, Any]]:
-    """:func:`summarised` by ``role``, ``layer`` or ``name``."""
+    """:func:`summarized` by ``role``, ``layer`` or ``name``."""
     groups: dict[str, list[TensorRow]] = defaultdict(list)
     for row in rows:
         groups[getattr(row, key)].append(row)
-    return {label: summarised(members) for label, members in groups.items()}
+    return {label: summarized(members) for label, members in groups.items()}
 
 
 def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _popcounts(one: Words, other: Words) -> tuple[np.uint64, np.uint64, np.uint6
 
 @kernel
 def _class_counts(one: Words, other: Words, codes: npt.NDArray[np.uint16], counts: Cells) -> None:
-    # Four tables in turn: neighbours are often of one class, and would wait for each other's count.
+    # Four tables in turn: neighbors are often of one class, and would wait for each other's count.
     tables: npt.NDArray[np.int32] = np.zeros((4, counts.size), np.int32)
     whole = codes.size // 64
     for w in range(whole):

@@ -26,7 +26,7 @@ def write_analysis(root: Path, of: Artifact, document: Mapping[str, Any], recipe
 
     Args:
         root: folder of the registry's file store.
-        of: the artifact that was analysed.
+        of: the artifact that was analyzed.
         document: the figures; of JSON values.
         recipe: everything that decided them, with ``kind``.
     """

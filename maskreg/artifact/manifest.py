@@ -126,7 +126,7 @@ class Manifest(_Model):
 
     Attributes:
         kind: ``mask``, ``delta`` (a mask and the values), ``baseline``, or ``analysis`` (figures about its parent).
-        rule: the rule for "moved", as ``maskreg.compare.parse_rule`` reads it.
+        rule: the rule for "moved", as ``maskreg.rules.parse_rule`` reads it.
         exact: applying the delta gives the target's bytes (False under ``abs:TAU`` and for masks).
         source: the checkpoint that it is applied to.
         target: the checkpoint that it gives.

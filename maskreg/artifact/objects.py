@@ -15,7 +15,7 @@ from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.store.base import ObjectInfo, Store
 
 CACHE_BYTES = 48 << 20
-"""Verified objects kept in memory, so that neighbouring ranges of a shard cost one fetch."""
+"""Verified objects kept in memory, so that neighboring ranges of a shard cost one fetch."""
 
 Check = Callable[[str, bytes], None]
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from maskreg.artifact.manifest import FfnRatios, Group, Tensor, Totals
-from maskreg.mask import Counts, summarise
+from maskreg.mask import Counts, summarize
 
 
 def six_digits(value: float) -> float:
@@ -16,7 +16,7 @@ def six_digits(value: float) -> float:
 
 def totals_of(rows: Iterable[Tensor]) -> Totals:
     """Sums over all tensors, by role, by layer, and the FFN ratios (rounded to six digits)."""
-    summary = summarise((t.role, t.layer, Counts(t.numel, t.nnz, t.differing, t.energy)) for t in rows)
+    summary = summarize((t.role, t.layer, Counts(t.numel, t.nnz, t.differing, t.energy)) for t in rows)
     ratios = {k: None if v is None else six_digits(v) for k, v in dataclasses.asdict(summary.ffn).items()}
     return Totals(
         numel=summary.all.numel,

@@ -81,7 +81,7 @@ class RefRow(Base):
     deleted: Mapped[bool]
     family: Mapped[str] = mapped_column(index=True)
     method: Mapped[str] = mapped_column(index=True)
-    licence: Mapped[str] = mapped_column(index=True)
+    license: Mapped[str] = mapped_column(index=True)
     description: Mapped[str]
     meta: Mapped[dict[str, Any]]
     by: Mapped[str]

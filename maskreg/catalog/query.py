@@ -26,7 +26,7 @@ _EQUAL: dict[str, InstrumentedAttribute[str]] = {
     "project": RefRow.project,
     "family": RefRow.family,
     "method": RefRow.method,
-    "licence": RefRow.licence,
+    "license": RefRow.license,
     "kind": ArtifactRow.kind,
 }
 _RANGES: dict[str, InstrumentedAttribute[float] | InstrumentedAttribute[float | None]] = {
@@ -57,7 +57,7 @@ class Query:
     Attributes:
         text: words, all of which occur in name, project, family or description (any case); a word of four or
             more hex digits also matches as the beginning of a digest.
-        project, family, method, licence, kind: equal to.
+        project, family, method, license, kind: equal to.
         density, ffn_density, ffn_share, ffn_lift, rlvr_overlap: within, both ends included; an artifact
             without that number never matches.
         sort: one of ``SORT_KEYS``; artifacts without that number come last either way.
@@ -69,7 +69,7 @@ class Query:
     project: str = ""
     family: str = ""
     method: str = ""
-    licence: str = ""
+    license: str = ""
     density: Range | None = None
     ffn_density: Range | None = None
     ffn_share: Range | None = None
@@ -103,7 +103,7 @@ class Found:
     kind: str
     family: str
     method: str
-    licence: str
+    license: str
     description: str
     rule: str
     exact: bool
@@ -124,7 +124,7 @@ class Found:
     at: datetime
 
 
-_REF_FIELDS = ("project", "name", "tag", "family", "method", "licence", "description", "by", "at")
+_REF_FIELDS = ("project", "name", "tag", "family", "method", "license", "description", "by", "at")
 _FIELDS = tuple(getattr(RefRow if name in _REF_FIELDS else ArtifactRow, name) for name in Found.__dataclass_fields__)
 
 

@@ -51,7 +51,7 @@ def ref_row(entry: RefEntry) -> Row:
     """The columns of a ref."""
     card = entry.card
     # What outsiders may write at any length, and an index of PostgreSQL cannot hold (2,704 bytes).
-    family, method, licence = (text[:_LABEL] for text in (card.family, card.method, card.licence))
+    family, method, license = (text[:_LABEL] for text in (card.family, card.method, card.license))
     return {
         "project": entry.project,
         "name": entry.name,
@@ -61,7 +61,7 @@ def ref_row(entry: RefEntry) -> Row:
         "deleted": entry.deleted,
         "family": family,
         "method": method,
-        "licence": licence,
+        "license": license,
         "description": card.description,
         "meta": dict(card.meta),
         "by": entry.by,

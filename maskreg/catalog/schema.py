@@ -20,7 +20,7 @@ from maskreg.errors import ConfigError, CorruptError, UsageError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 """Every revision this code knows, oldest first. Known without asking alembic, which is slow to import."""
 
 HEAD = REVISIONS[-1]

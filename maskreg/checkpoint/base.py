@@ -2,55 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from maskreg.tensors.info import TensorInfo
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-ITEM_BYTES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
-    "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
-    "U32": 4, "I32": 4, "F32": 4,
-    "U64": 8, "I64": 8, "F64": 8, "C64": 8,
-}  # fmt: skip
-"""Bytes of one element, by safetensors dtype code."""
-
 INDEX_NAME = "model.safetensors.index.json"
 """The file that says which tensor is in which shard."""
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """One tensor of a checkpoint, without its data.
-
-    Attributes:
-        name: as the checkpoint names it.
-        dtype: safetensors code, such as ``BF16``.
-        shape: empty for a 0-D tensor.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def numel(self) -> int:
-        """Number of elements; 1 for a 0-D tensor."""
-        return math.prod(self.shape)
-
-    @property
-    def item_bytes(self) -> int:
-        """Size of one element in bytes."""
-        return ITEM_BYTES[self.dtype]
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the data in bytes."""
-        return self.numel * self.item_bytes
 
 
 @dataclass(frozen=True)
@@ -101,7 +64,7 @@ class Checkpoint(Protocol):
         """
 
     def small_files(self) -> Mapping[str, Path]:
-        """Config, tokenizer and licence files that travel with the weights: name to path."""
+        """Config, tokenizer and license files that travel with the weights: name to path."""
 
     def other_weights(self) -> tuple[str, ...]:
         """Names of what is never copied: other weight files and folders, small files that are too large."""

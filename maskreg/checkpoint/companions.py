@@ -9,7 +9,7 @@ from pathlib import Path
 from maskreg.limits import LIMITS, Limits
 
 SMALL_FILES = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.py")
-"""Patterns of configuration and tokenizer files that belong to a checkpoint; licences travel too."""
+"""Patterns of configuration and tokenizer files that belong to a checkpoint; licenses travel too."""
 
 _SMALL = re.compile(r".+\.(json|txt|jinja|model|tiktoken|py)|(licen[sc]e|notice|copying)([._-].*)?", re.I)
 _WEIGHTS = re.compile(
@@ -25,7 +25,7 @@ def is_plain_name(name: str) -> bool:
 
 
 def is_small_file(name: str) -> bool:
-    """Whether a file of this name travels with a checkpoint: configuration, tokenizer, code, licence."""
+    """Whether a file of this name travels with a checkpoint: configuration, tokenizer, code, license."""
     return is_plain_name(name) and not _WEIGHTS.fullmatch(name) and bool(_SMALL.fullmatch(name))
 
 

@@ -64,7 +64,7 @@ def snapshot(hub: HubId, *, download: bool) -> Path:
     Raises:
         ConfigError: huggingface_hub is not installed.
         NotFoundError: not in the cache, or not on the hub.
-        NotAllowedError: the hub wants a login or an accepted licence.
+        NotAllowedError: the hub wants a login or an accepted license.
         UnavailableError: the hub does not answer.
     """
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.hub import HubId, hub_identity, not_cached, snapshot
-from maskreg.checkpoint.safetensors import open_directory, open_file
+from maskreg.checkpoint.safetensors.reader import open_directory, open_file
 from maskreg.errors import NotFoundError
 from maskreg.limits import LIMITS, Limits
 

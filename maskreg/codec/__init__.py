@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from maskreg.codec.base import BLOCK_NUMEL, Codec
+from maskreg.codec.base import Codec
 from maskreg.codec.grid import FLAT, Grid, grid_at, row_width
 from maskreg.errors import FormatError
 
@@ -35,4 +35,4 @@ def get_codec(name: str) -> Codec:
     return CODECS[name]()
 
 
-__all__ = ["BLOCK_NUMEL", "CODECS", "DEFAULT_CODEC", "FLAT", "Codec", "Grid", "get_codec", "grid_at", "row_width"]
+__all__ = ["CODECS", "DEFAULT_CODEC", "FLAT", "Codec", "Grid", "get_codec", "grid_at", "row_width"]

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 Codes = npt.NDArray[np.uint16]
 
-BLOCK_NUMEL = 1 << 22
-"""Coordinates in one block at most: 16 leaves. Every block decodes on its own."""
-
 
 class Codec(Protocol):
     """Codes blocks of ``1 <= n <= 2^22`` values. Safe to use from many threads."""

@@ -8,15 +8,7 @@ import numpy.typing as npt
 from maskreg.codec.base import Codes
 from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import TILE, Fields, classify
-from maskreg.codec.rans import (
-    FREQ_SHIFT,
-    LANES,
-    LOWEST_STATE,
-    SLOT_SHIFT,
-    TABLE_BITS,
-    decode_tokens,
-    encode_tokens,
-)
+from maskreg.codec.rans import FREQ_SHIFT, LANES, LOWEST_STATE, SLOT_SHIFT, TABLE_BITS, decode_tokens, encode_tokens
 from maskreg.codec.steps import (
     FEWER_BITS,
     LITERAL,

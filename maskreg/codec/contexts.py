@@ -147,7 +147,7 @@ def classify(
         at: place of the first, counted from the first column of the block's first row.
         contexts: of the block.
         cells: uint8 ``[n]``, filled.
-        flips: int8 ``[n]``, filled: -1 where a step towards larger magnitude goes against the prediction, else 0.
+        flips: int8 ``[n]``, filled: -1 where a step toward larger magnitude goes against the prediction, else 0.
         predicted: int16, at least ``n``; room to work in.
     """
     width, base, row_scales, column_scales, row_factors, column_factors, bounds = contexts

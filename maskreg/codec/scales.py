@@ -173,13 +173,13 @@ def fit_scales(
     by_row, by_column = np.zeros(rows, np.int32), np.zeros(width, np.int32)
     _count_moved(tokens, column, by_row, by_column)
     _fit_rows(context, width, column, lowest, by_row, expectations, row_scales)
-    row_scales = _centred(row_scales)
+    row_scales = _centered(row_scales)
     # Columns are judged knowing the rows. Rows judged again, knowing the columns, come out much the same.
     _fit_columns(context, column, row_scales, lowest, by_column, expectations, column_scales)
-    return row_scales, _centred(column_scales)
+    return row_scales, _centered(column_scales)
 
 
-def _centred(shifts: Ints) -> Ints:
+def _centered(shifts: Ints) -> Ints:
     scales: Ints = np.clip(shifts - round(float(shifts.mean())), -MAX_SCALE, MAX_SCALE).astype(np.int8)
     return scales
 
@@ -195,7 +195,7 @@ def _expectations(seen: Counts, moved: Counts, lowest: int) -> Rates:
 def _falling(seen: list[int], moved: list[int]) -> list[float]:
     """Rates that never rise: larger weights move less, and noise in thin classes must not say otherwise.
 
-    Neighbours that say otherwise are pooled (M. Ayer and others, "An empirical distribution function for sampling with
+    Neighbors that say otherwise are pooled (M. Ayer and others, "An empirical distribution function for sampling with
     incomplete information", Ann. Math. Statist. 26, 1955).
     """
     pools: list[tuple[int, int, int]] = []

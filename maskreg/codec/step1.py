@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.base import BLOCK_NUMEL, Codes
+from maskreg.codec.base import Codes
 from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_runs, encode_runs
 from maskreg.codec.contexts import MAX_RANK, PLAIN_CLASSES, SIZES, TILE, Contexts, rows_of
 from maskreg.codec.costs import plain_window
@@ -24,6 +24,7 @@ from maskreg.codec.steps import MIDDLE, count_keys, tokens_of
 from maskreg.codec.tables import MAX_TABLES, build_tables
 from maskreg.errors import CorruptError
 from maskreg.jit import is_compiled
+from maskreg.tensors.blocks import BLOCK_NUMEL
 
 if TYPE_CHECKING:
     import torch

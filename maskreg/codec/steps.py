@@ -1,6 +1,6 @@
 """Steps: how far a code went, as one token of 64 and, where it went far, a few bits more.
 
-A step is the difference of the magnitudes (the low 15 bits of the codes), so neighbouring numbers are one apart. Token
+A step is the difference of the magnitudes (the low 15 bits of the codes), so neighboring numbers are one apart. Token
 ``t`` stands for ``v = t - 32``: from -16 to 16 for a step of ``v``; from 17 to 27, or -17 to -27, for one of
 ``2^b + extra + 1`` in the direction of ``v``, where ``b`` is 13 less than the size of ``v`` and ``extra`` has ``b``
 bits; and 31 for any code, given whole in 16 bits. A change of sign is such a code.

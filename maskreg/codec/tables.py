@@ -64,7 +64,7 @@ class _Pairs(NamedTuple):
 def _offer(
     counts: Counts, spans: Counts, bits: npt.NDArray[np.float64], wide: int, near: bool, pairs: _Pairs
 ) -> tuple[int, int]:
-    """List pairs of groups, neighbours alone or all; how many, and the best of them."""
+    """List pairs of groups, neighbors alone or all; how many, and the best of them."""
     both = np.empty(counts.shape[1], np.int64)
     listed, best = 0, 0
     for one in range(bits.size):
@@ -119,7 +119,7 @@ def _renew(
 
 @kernel
 def _merge(counts: Counts, wide: int, limit: int) -> tuple[npt.NDArray[np.int64], float]:
-    """Give each cell a group: neighbours first, then all; the groups' numbers and the bits of all.
+    """Give each cell a group: neighbors first, then all; the groups' numbers and the bits of all.
 
     Args:
         counts: int64 ``[cells, 64]``; replaced by those of the groups.
@@ -154,7 +154,7 @@ def _merge(counts: Counts, wide: int, limit: int) -> tuple[npt.NDArray[np.int64]
 
 
 @kernel
-def _normalise(counts: Counts, freqs: npt.NDArray[np.uint16]) -> None:
+def _normalize(counts: Counts, freqs: npt.NDArray[np.uint16]) -> None:
     """Frequencies that sum to 4,096, for every token that is not too rare."""
     total = 0
     for count in counts:
@@ -188,7 +188,7 @@ def build_tables(counts: Counts, wide: int) -> tuple[Tables, float]:
 
     Args:
         counts: int64 ``[cells, 64]``, tokens by cell.
-        wide: cells in a row of the grid of cells: neighbours are alike.
+        wide: cells in a row of the grid of cells: neighbors are alike.
     """
     of_cell, freqs = np.zeros(len(counts), np.uint8), np.zeros((MAX_TABLES, counts.shape[1]), np.uint16)
     used, bits = _build(counts.copy(), wide, of_cell, freqs)
@@ -204,7 +204,7 @@ def _build(
     used, numbers = 0, np.zeros(group.size, np.uint8)
     for cell in range(group.size):
         if group[cell] == cell:
-            _normalise(counts[cell], freqs[used])
+            _normalize(counts[cell], freqs[used])
             numbers[cell] = used
             used += 1
     before = np.uint8(0)

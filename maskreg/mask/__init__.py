@@ -1,7 +1,7 @@
 """Masks: which coordinates of a tensor moved, as packed bits, and what they amount to."""
 
 from maskreg.mask.packed import Mask, TensorMask, flip, overlap, pack, pack_runs, packed_bytes, unpack
-from maskreg.mask.summary import Counts, FfnShares, Summary, ffn_shares, summarise
+from maskreg.mask.summary import Counts, FfnShares, Summary, ffn_shares, summarize
 
 __all__ = [
     "Counts",
@@ -15,6 +15,6 @@ __all__ = [
     "pack",
     "pack_runs",
     "packed_bytes",
-    "summarise",
+    "summarize",
     "unpack",
 ]

@@ -169,9 +169,9 @@ class Quota:
         np.add.at(expected, self.groups, self.members * chance * (chance < 1))
         width = (deviations * np.sqrt(spread) + 2 * deviations * (spread > 0)) / np.maximum(expected, 1.0)
         width = (width * _WIDER**widened)[self.groups]
-        centre = scale * self.weights * WORDS
-        low = np.clip(np.ceil(centre * np.maximum(1 - width, 0.0)), 0, WORDS)
-        high = np.clip(np.ceil(centre * (1 + width)), 0, WORDS)
+        center = scale * self.weights * WORDS
+        low = np.clip(np.ceil(center * np.maximum(1 - width, 0.0)), 0, WORDS)
+        high = np.clip(np.ceil(center * (1 + width)), 0, WORDS)
         # What is wanted whole has no border, and what weighs nothing is never drawn.
         high[chance >= 1] = WORDS
         return Draw(seed, low.astype(np.uint32), np.maximum(low, high).astype(np.uint32), self.groups)

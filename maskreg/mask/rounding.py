@@ -1,6 +1,6 @@
 """The rounding null: which coordinates move when an update knows nothing of the weights, because bf16 rounds.
 
-A bf16 code flips when an update exceeds half the distance to the neighbouring number, so small weights flip first,
+A bf16 code flips when an update exceeds half the distance to the neighboring number, so small weights flip first,
 under any update. The null is Gaussian noise of one scale for the whole tensor, independent of the weights; a
 coordinate's chance to flip then depends on its exponent alone, and on whether its mantissa is 0: below a power of two
 the distance is half of that above.

@@ -25,7 +25,7 @@ def count(classes: Classes, packed: npt.NDArray[np.uint8], members: Counts, move
         members: int64 ``[classes]``, added to.
         moved: int64 ``[classes]``, likewise.
     """
-    # Neighbours are often of one class: four tables in turn do not wait for each other.
+    # Neighbors are often of one class: four tables in turn do not wait for each other.
     table = np.zeros((4, 2 * members.size), np.uint32)
     for i in range(classes.size):
         bit = (packed[i >> 3] >> np.uint8(i & 7)) & np.uint8(1)

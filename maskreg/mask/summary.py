@@ -85,7 +85,7 @@ def ffn_shares(ffn: Counts, everything: Counts) -> FfnShares:
     )
 
 
-def summarise(rows: Iterable[tuple[str, str, Counts]]) -> Summary:
+def summarize(rows: Iterable[tuple[str, str, Counts]]) -> Summary:
     """Add up tensors.
 
     Args:

@@ -293,13 +293,13 @@ class Registry:
         *,
         family: str | None = None,
         method: str | None = None,
-        licence: str | None = None,
+        license: str | None = None,
         description: str | None = None,
         meta: Mapping[str, str] | None = None,
     ) -> RefEntry:
         """Change what people say about a tag; None leaves a field, an empty text of ``meta`` takes its key away."""
         live = self._live(ref, self.head(ref))
-        texts = {"family": family, "method": method, "licence": licence, "description": description}
+        texts = {"family": family, "method": method, "license": license, "description": description}
         merged = {k: v for k, v in {**live.card.meta, **(meta or {})}.items() if v}
         card = replace(live.card, **{k: v for k, v in texts.items() if v is not None}, meta=merged)
         return self.append(ref, live.digest, card=card, after=live.n, origin=live.origin, action="annotate")

@@ -9,15 +9,7 @@ from pathlib import Path
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.manifest import Manifest, Object
-from maskreg.artifact.presence import (
-    absent,
-    listing,
-    matches,
-    objects_of,
-    read_manifest,
-    read_object,
-    whole_parts,
-)
+from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object, whole_parts
 from maskreg.artifact.reader import Artifact
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, NotFoundError, PartAbsentError, UnavailableError, UsageError
@@ -270,8 +262,8 @@ def _directory(local: Registry) -> tuple[Path, LocalStore]:
 
 
 @dataclass
-class _Travelling:
-    # What travelled so far, over all rounds; counted by many threads.
+class _Traveling:
+    # What traveled so far, over all rounds; counted by many threads.
     source: Store
     place: Store
     digest: Digest
@@ -280,13 +272,13 @@ class _Travelling:
     bytes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def travelled(self, entry: Object) -> None:
+    def traveled(self, entry: Object) -> None:
         with self.lock:
             self.count += 1
             self.bytes += entry.size
 
 
-class _Sent(_Travelling):
+class _Sent(_Traveling):
     def bring(self, needed: list[Object], jobs: int) -> None:
         missing = absent(needed, listing(self.place, self.digest))
         if isinstance(self.place, FileStore):
@@ -297,11 +289,11 @@ class _Sent(_Travelling):
     def _send(self, entry: Object) -> None:
         data = read_object(self.source, self.digest, entry)
         self.place.put(artifact_prefix(self.digest) + entry.key, data)
-        self.travelled(entry)
+        self.traveled(entry)
         self.progress.advance(entry.size)
 
 
-class _Fetched(_Travelling):
+class _Fetched(_Traveling):
     place: LocalStore
 
     def bring(self, needed: list[Object], jobs: int) -> None:
@@ -318,7 +310,7 @@ class _Fetched(_Travelling):
             if entry.key in missing or not self._is_sound(entry):
                 if not landing.has(entry):
                     landing.put(entry, read_object(self.source, self.digest, entry))
-                    self.travelled(entry)
+                    self.traveled(entry)
                 landed.append(entry)
             self.progress.advance(entry.size)
 

@@ -23,8 +23,8 @@ def overlap_bars(figures: Figures, theme: Theme) -> Figure:
     figure = Figure(figsize=(WIDTH, 1.1 + 0.34 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     places = range(len(rows))
-    colours = [theme.observed, *[theme.null if "rounding" in label else theme.other for label, _ in rows[1:]]]
-    axes.barh(places, [share for _, share in rows], color=colours, height=0.66)
+    colors = [theme.observed, *[theme.null if "rounding" in label else theme.other for label, _ in rows[1:]]]
+    axes.barh(places, [share for _, share in rows], color=colors, height=0.66)
     axes.axvline(rows[0][1], color=theme.observed, linewidth=1.1, linestyle=":", zorder=3)
     axes.axvline(1, color=theme.limit, linewidth=1.4, linestyle="--", zorder=3)
     axes.annotate("maximum", (1, -0.62), (-4, 0), textcoords="offset points", ha="right", va="bottom", fontsize=8.5)

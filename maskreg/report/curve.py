@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from maskreg.flow.exponents import BIAS, ByExponent
+from maskreg.flow.geometry.exponents import BIAS, ByExponent
 from maskreg.report.theme import Theme, in_percent
 
 WIDTH = 9.0

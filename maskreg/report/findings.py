@@ -11,8 +11,8 @@ from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import Digest
-from maskreg.flow.contrast import contrast
-from maskreg.flow.exponents import ByExponent, by_exponent
+from maskreg.flow.geometry.exponents import ByExponent, by_exponent
+from maskreg.flow.overlap.contrast import contrast
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
 from maskreg.report.geometry import Geometry, Trajectory
@@ -69,7 +69,7 @@ class Findings:
         grid: density by layer and module.
         exponents: density by magnitude; None when the source is not at hand.
         against: comparisons, in the order in which they were asked for.
-        geometry: of the update, when it was analysed.
+        geometry: of the update, when it was analyzed.
         trajectory: how the update grew, when that was followed.
     """
 

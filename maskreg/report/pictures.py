@@ -73,7 +73,7 @@ def export(plots: list[Plot], folder: Path) -> list[Path]:
 
 
 def inline(plot: Plot, theme: Theme) -> str:
-    """A plot as an element of an HTML page: no prologue, no identifiers but its own, labelled for screen readers."""
+    """A plot as an element of an HTML page: no prologue, no identifiers but its own, labeled for screen readers."""
     found = re.search(r"<svg .*</svg>", svg(plot, theme), re.DOTALL)
     if found is None:
         raise ValueError(f"{plot.name}: not an SVG document")
@@ -82,4 +82,4 @@ def inline(plot: Plot, theme: Theme) -> str:
     body = re.sub(r'\bid="', f'id="{mark}', body)
     body = re.sub(r'(xlink:href="|\burl\()#', rf"\1#{mark}", body)
     # Numbers of axes and of pictures must not be read out one by one.
-    return body.replace("<svg ", f'<svg class="plot {theme.name}" role="img" aria-labelledby="{plot.name}-alt" ', 1)
+    return body.replace("<svg ", f'<svg class="plot {theme.name}" role="img" aria-labeledby="{plot.name}-alt" ', 1)

@@ -71,11 +71,11 @@ def _pair(axes: Any, labels: Sequence[str], values: Sequence[Beside], theme: The
     axes.grid(axis="y", linewidth=0.7)
 
 
-def _series(axes: Any, values: Sequence[float | None], colour: str, mark: str, form: str, label: str) -> None:
+def _series(axes: Any, values: Sequence[float | None], color: str, mark: str, form: str, label: str) -> None:
     there = [(place, value) for place, value in enumerate(values) if value is not None]
     if there:
         x, y = zip(*there, strict=True)
-        axes.plot(x, y, color=colour, marker=mark, linestyle=form, markersize=4.5, linewidth=1.7, label=label or None)
+        axes.plot(x, y, color=color, marker=mark, linestyle=form, markersize=4.5, linewidth=1.7, label=label or None)
 
 
 def _label(axes: Any, labels: Sequence[str], *, turned: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""How plots look, by day and by night: colours that colour-blind people can tell, on the page's own background."""
+"""How plots look, by day and by night: colors that color-blind people can tell, on the page's own background."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from maskreg.errors import ConfigError
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of the plots on one background.
+    """Colors of the plots on one background.
 
     Attributes:
         name: ``light`` or ``dark``; part of the names of exported files.
         ground: what the plots lie on.
         ink, faint: of text and of grids.
         observed, null, other, limit: series, after Okabe and Ito; form and place tell them apart too.
-        heat: name of a sequential colour map of even lightness.
+        heat: name of a sequential color map of even lightness.
     """
 
     name: str
@@ -42,7 +42,7 @@ def style(theme: Theme, salt: str) -> dict[str, Any]:
     """Settings for matplotlib.
 
     Args:
-        theme: the colours.
+        theme: the colors.
         salt: makes identifiers within the picture; the same picture gets the same ones every time.
     """
     return {

@@ -12,7 +12,7 @@ DEFINITIONS = {
     "density": "Coordinates of a group that moved, over its coordinates: nnz / numel.",
     "rule": "What counts as moved. Both checkpoints are cast to bf16 first. exact: the codes differ, with -0.0 equal "
     "to +0.0. abs:TAU: the fp32 difference of the codes exceeds TAU. The two give different masks: the step "
-    "between neighbouring codes of small weights is less than 1e-5.",
+    "between neighboring codes of small weights is less than 1e-5.",
     "energy": "Sum of squared fp32 differences of the bf16 values. Unknown, and given as 0, for masks that were not "
     "made by comparing checkpoints.",
     "ffn-energy": "FFN energy share: energy of the FFN's tensors over all energy. Source: arXiv 2606.13657, table 3.",
@@ -21,7 +21,7 @@ DEFINITIONS = {
     "ffn-lift": "Each FFN ratio over what the FFN's share of the compared parameters predicts. A lift of 1 says that "
     "nothing is special about the FFN.",
     "by-exponent": "Density of the weights whose magnitude in the source lies between 2^e and 2^(e+1). bf16 keeps 8 "
-    "significant bits, so the step between neighbouring codes, and with it the smallest update that shows, is "
+    "significant bits, so the step between neighboring codes, and with it the smallest update that shows, is "
     "proportional to the magnitude: small weights move under any update.",
     "elsewhere": "Share of the mask that lies in other classes of weights than rounding alone would choose: half the "
     "sum, over tensors and classes, of the difference between the mask's count and the rounding null's, over nnz. "

@@ -34,7 +34,7 @@ class RefEntry:
         card: what people say about the artifact.
         by: who moved the tag.
         at: when, by the clock of whoever did (aware, UTC).
-        write_id: random, to recognise one's own write after a lost answer.
+        write_id: random, to recognize one's own write after a lost answer.
         origin: uuid of the registry that it was pulled from; empty when made here.
     """
 

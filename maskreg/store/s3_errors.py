@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from maskreg.errors import (
-    ConfigError,
-    MaskregError,
-    NoSpaceError,
-    NotAllowedError,
-    NotFoundError,
-    UnavailableError,
-)
+from maskreg.errors import ConfigError, MaskregError, NoSpaceError, NotAllowedError, NotFoundError, UnavailableError
 
 PERMISSIONS = {
     "get": "s3:GetObject",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from maskreg.analysis.aggregate import MatrixRow, TensorRow, grouped, summarised
+from maskreg.analysis.aggregate import MatrixRow, TensorRow, grouped, summarized
 from maskreg.analysis.glossary import GLOSSARY, beginning, explain
 from maskreg.errors import UsageError
 
@@ -27,7 +27,7 @@ def row(name: str, role: str, numel: int, moved: int, *values: float | None, **c
 
 
 def test_means_medians_and_weights() -> None:
-    found = summarised([row("a", "ffn", 100, 10, 0.2), row("b", "ffn", 300, 30, 0.4), row("c", "norm", 100, 0)])
+    found = summarized([row("a", "ffn", 100, 10, 0.2), row("b", "ffn", 300, 30, 0.4), row("c", "norm", 100, 0)])
     low = found["figures"]["low_x_0.10@exact"]
     assert low["mean"] == pytest.approx(0.3)
     assert low["max"] == 0.4
@@ -41,13 +41,13 @@ def test_means_medians_and_weights() -> None:
 
 
 def test_a_matrix_without_the_figure_counts_on_neither_side() -> None:
-    found = summarised([row("a", "ffn", 100, 10, 0.2, None)])["figures"]["nss"]
+    found = summarized([row("a", "ffn", 100, 10, 0.2, None)])["figures"]["nss"]
     assert (found["matrices"], found["mean"], found["null_matrices"]) == (1, 0.2, 1)
 
 
 def test_where_there_is_no_null_the_pooled_null_is_the_update() -> None:
     still = row("n", "norm", 100, 0, null_moved=None, energies=(400.0, 0.0, None), scale=None)
-    assert summarised([still])["sparsity"]["exact"] == {"value": 1.0, "null": 1.0}
+    assert summarized([still])["sparsity"]["exact"] == {"value": 1.0, "null": 1.0}
 
 
 def test_groups_hold_their_own() -> None:
@@ -58,7 +58,7 @@ def test_groups_hold_their_own() -> None:
 
 def test_the_order_of_tensors_does_not_matter() -> None:
     rows = [row("a", "ffn", 100, 10, 0.2), row("b", "ffn", 300, 30, 0.4), row("c", "ffn", 50, 3, 0.9)]
-    assert summarised(rows) == summarised(rows[::-1])
+    assert summarized(rows) == summarized(rows[::-1])
 
 
 def test_a_row_survives_json() -> None:

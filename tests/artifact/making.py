@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from maskreg.artifact.manifest import PartName, Side
 from maskreg.artifact.writer import ArtifactWriter
-from maskreg.codec import BLOCK_NUMEL, DEFAULT_CODEC, get_codec
-from maskreg.compare import parse_rule
+from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.digest import Digest, fingerprint_root, leaf_hashes
 from maskreg.mask import pack
+from maskreg.rules import parse_rule
+from maskreg.tensors.blocks import BLOCK_NUMEL
 
 Codes = npt.NDArray[np.uint16]
 Pair = dict[str, tuple[Codes, Codes]]

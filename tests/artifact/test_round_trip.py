@@ -11,11 +11,11 @@ import zarr
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.writer import ArtifactWriter
-from maskreg.codec import BLOCK_NUMEL
 from maskreg.digest import Digest, leaf_hashes
 from maskreg.errors import NotFoundError, PartAbsentError
 from maskreg.mask import packed_bytes, unpack
 from maskreg.store.file import FileStore
+from maskreg.tensors.blocks import BLOCK_NUMEL
 from tests.artifact.making import Pair, pair, write
 
 

@@ -22,7 +22,7 @@ def test_what_was_put_is_found_with_every_column(catalog: Catalog) -> None:
     catalog.put_ref(entry("qwen3-8b-opd", digest(1), project="team", tag="v1", card=card))
     (found,) = catalog.search()
     assert (found.project, found.name, found.tag, found.digest) == ("team", "qwen3-8b-opd", "v1", digest(1))
-    assert (found.family, found.method, found.licence, found.description) == (
+    assert (found.family, found.method, found.license, found.description) == (
         "qwen3-8b",
         "opd",
         "apache-2.0",

@@ -68,7 +68,7 @@ def test_text_matches_the_beginning_of_a_digest(full: Catalog) -> None:
     [
         ({"project": "lab"}, ["delta", "gamma"]),
         ({"family": "qwen3-8b", "method": "opd"}, ["alpha"]),
-        ({"licence": "mit"}, ["alpha", "beta"]),
+        ({"license": "mit"}, ["alpha", "beta"]),
         ({"kind": "mask"}, ["beta"]),
         ({"density": (0.4, 0.6)}, ["beta", "gamma"]),
         ({"density": (0.41, 0.59)}, []),
@@ -121,7 +121,7 @@ def test_every_sort_key_works(full: Catalog, sort: str) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        (Query(sort="colour"), "cannot sort by 'colour'"),
+        (Query(sort="color"), "cannot sort by 'color'"),
         (Query(density=(0.6, 0.4)), "density 0.6..0.4 is no range"),
         (Query(ffn_lift=(math.nan, 1.0)), "is no range"),
         (Query(limit=-1), "negative"),
@@ -135,7 +135,7 @@ def test_questions_that_make_no_sense_are_refused(query: Query, message: str) ->
 
 def test_the_refusal_lists_the_sort_keys() -> None:
     with Catalog.open("sqlite://") as catalog, pytest.raises(UsageError) as caught:
-        catalog.search(Query(sort="colour"))
+        catalog.search(Query(sort="color"))
     assert all(key in caught.value.hint for key in ("created", "density", "rlvr_overlap"))
 
 

@@ -135,7 +135,7 @@ def test_a_postgresql_that_is_behind_is_refused(new_url: NewUrl) -> None:
     assert current(url) is None
     upgrade(url)
     downgrade(url, "0001")
-    with pytest.raises(ConfigError, match="has schema 0001; this maskreg needs 0003") as caught:
+    with pytest.raises(ConfigError, match="has schema 0001; this maskreg needs 0004") as caught:
         Catalog.open(url)
     assert caught.value.hint == "maskreg db upgrade"
     upgrade(url)

@@ -44,7 +44,7 @@ def test_a_cached_model_opens_without_network(cache: Path, spec: str, download: 
         assert set(checkpoint.small_files()) == {"config.json", "tokenizer.json"}
 
 
-def test_a_path_into_the_cache_is_recognised(cache: Path) -> None:
+def test_a_path_into_the_cache_is_recognized(cache: Path) -> None:
     for path in (cache, cache / "model-00001-of-00002.safetensors"):
         with open_checkpoint(path) as checkpoint:
             assert checkpoint.hub == f"org/tiny@{COMMIT}"

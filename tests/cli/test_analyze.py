@@ -27,14 +27,14 @@ def test_an_analysis_is_told_kept_and_found_again(run: Run, artifact: str, pair:
         assert words in done.out
     again = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK)
     assert again.out == done.out
-    assert "analysed before" in again.err
+    assert "analyzed before" in again.err
     assert run("analyze", "toy-opd-analysis:v1").out == done.out
     assert len(run("show", "toy-opd-analysis:v1", "--history", "--json").json["history"]) == 1
     other = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--seed", "1", "--json")
-    assert "analysed before" not in other.err
+    assert "analyzed before" not in other.err
     # The first is still known, although the name moved on.
     back = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK)
-    assert "analysed before" in back.err
+    assert "analyzed before" in back.err
     assert back.out == done.out
 
 
@@ -123,4 +123,4 @@ def test_masters_are_measured_every_time(run: Run, artifact: str, pair: tuple[Pa
     for _ in range(2):
         done = run("analyze", "wide", "--source", pair[0], "--target", masters, *QUICK)
         assert "masters" in done.out
-        assert "analysed before" not in done.err
+        assert "analyzed before" not in done.err

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import maskreg.flow.baseline
+import maskreg.flow.baseline.build
 from maskreg.artifact.reader import Artifact
 from maskreg.digest import Digest
 from maskreg.mask import overlap
@@ -157,7 +157,7 @@ def test_a_mask_that_is_not_here(run: Run, artifact: str) -> None:
 
 
 def test_the_way_out_of_a_conflict_can_be_run(run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = maskreg.flow.baseline.make_baseline
+    before = maskreg.flow.baseline.build.make_baseline
 
     def overtaken(*args: Any, **options: Any) -> Any:
         done = before(*args, **options)
@@ -165,7 +165,7 @@ def test_the_way_out_of_a_conflict_can_be_run(run: Run, artifact: str, monkeypat
             here.publish(Ref.parse("team/null"), Digest(artifact), card=Card())
         return done
 
-    monkeypatch.setattr("maskreg.flow.baseline.make_baseline", overtaken)
+    monkeypatch.setattr("maskreg.flow.baseline.build.make_baseline", overtaken)
     error = run("baseline", REF, "--kind", "complement", "--name", "team/null", "--json", status=75).json["error"]
     program, *words = error["hint"].split()
     assert program == "maskreg"

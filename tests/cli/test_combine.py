@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import maskreg.flow.combine
+import maskreg.flow.combine.combination
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
@@ -74,8 +74,8 @@ def test_counts_add_up_on_trained_models(run: Run) -> None:
 def test_the_same_again_keeps_its_card(run: Run, masks: list[str]) -> None:
     words = ("combine", REF, "two", "--how", "and", "--name", "both:v1")
     run(*words, "--description", "moved by both")
-    run("annotate", "both:v1", "--licence", "mit")
-    assert run(*words, "--json").json["card"] == {"description": "moved by both", "licence": "mit"}
+    run("annotate", "both:v1", "--license", "mit")
+    assert run(*words, "--json").json["card"] == {"description": "moved by both", "license": "mit"}
 
 
 def test_the_family_is_that_of_all(run: Run, masks: list[str]) -> None:
@@ -114,7 +114,7 @@ def test_masks_of_two_rules(run: Run, artifact: str, pair: tuple[Path, Path]) ->
 
 
 def test_the_way_out_of_a_conflict_can_be_run(run: Run, masks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    before = maskreg.flow.combine.combine
+    before = maskreg.flow.combine.combination.combine
 
     def overtaken(*args: object, **options: object) -> Digest:
         done = before(*args, **options)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def test_the_way_out_of_a_conflict_can_be_run(run: Run, masks: list[str], monkey
             here.publish(Ref.parse("team/both"), Digest(masks[0]), card=Card())
         return done
 
-    monkeypatch.setattr("maskreg.flow.combine.combine", overtaken)
+    monkeypatch.setattr("maskreg.flow.combine.combination.combine", overtaken)
     words = ("combine", REF, "two", "--how", "and", "--name", "team/both", "--json")
     hint = run(*words, status=75).json["error"]["hint"]
     program, *again = hint.split()

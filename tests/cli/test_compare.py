@@ -182,7 +182,7 @@ def test_usage(run: Run, masks: tuple[str, str, str]) -> None:
     run("compare", status=2)
     run("compare", "one", status=2)
     run("compare", "one", "nobody", status=66)
-    run("compare", "one", "two", "--by", "colour", status=2)
+    run("compare", "one", "two", "--by", "color", status=2)
 
 
 def test_the_mask_that_is_not_here_is_named(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import maskreg.flow.extract
+import maskreg.flow.extract.extraction
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
@@ -18,10 +18,10 @@ REF = "toy-opd:v1"
 
 
 def test_the_same_artifact_keeps_what_was_said_about_it(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
-    run("annotate", REF, "--licence", "mit", "--meta", "seed=1", "--meta", "note=x")
+    run("annotate", REF, "--license", "mit", "--meta", "seed=1", "--meta", "note=x")
     again = run("extract", *pair, "--name", REF, "--method", "rlvr", "--meta", "seed=2", "--meta", "note=", "--json")
     assert again.json["digest"] == artifact
-    wanted = {"family": "toy", "method": "rlvr", "licence": "mit", "meta": {"seed": "2"}}
+    wanted = {"family": "toy", "method": "rlvr", "license": "mit", "meta": {"seed": "2"}}
     assert again.json["card"] == wanted
     assert run("show", REF, "--json").json["card"] == wanted
     count = len(run("show", REF, "--history", "--json").json["history"])
@@ -30,15 +30,15 @@ def test_the_same_artifact_keeps_what_was_said_about_it(run: Run, artifact: str,
 
 
 def test_another_artifact_starts_with_a_card_of_its_own(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
-    made = run("extract", pair[1], pair[0], "--name", REF, "--licence", "mit", "--json").json
+    made = run("extract", pair[1], pair[0], "--name", REF, "--license", "mit", "--json").json
     assert made["digest"] != artifact
-    assert made["card"] == {"licence": "mit"}
+    assert made["card"] == {"license": "mit"}
 
 
 def test_the_way_out_of_a_conflict_can_be_run(
     run: Run, artifact: str, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = maskreg.flow.extract.extract
+    before = maskreg.flow.extract.extraction.extract
 
     def overtaken(*args: Any, **options: Any) -> Any:
         done = before(*args, **options)
@@ -46,7 +46,7 @@ def test_the_way_out_of_a_conflict_can_be_run(
             here.publish(Ref.parse("team/toy"), Digest(artifact), card=Card())
         return done
 
-    monkeypatch.setattr("maskreg.flow.extract.extract", overtaken)
+    monkeypatch.setattr("maskreg.flow.extract.extraction.extract", overtaken)
     error = run("extract", pair[1], pair[0], "--name", "team/toy", "--json", status=75).json["error"]
     program, *words = error["hint"].split()
     assert program == "maskreg"

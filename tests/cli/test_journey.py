@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from maskreg.checkpoint.safetensors import SafetensorsCheckpoint
+from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
 from maskreg.registry import Registry
 from tests.cli.conftest import Run
 from tests.e2e.running import MASKREG, same_files
@@ -30,7 +30,7 @@ def test_the_whole_journey(
     shown = run("show", REF, "--json").json
     assert (shown["digest"], shown["card"]["method"], shown["present"]) == (artifact, "opd", ["delta", "mask"])
     assert run("tag", REF, "best", "team/toy:paper", "--json").json[1]["ref"] == "team/toy:paper"
-    run("annotate", REF, "--licence", "apache-2.0", "--meta", "seed=17", "--meta", "note=x")
+    run("annotate", REF, "--license", "apache-2.0", "--meta", "seed=17", "--meta", "note=x")
     assert run("annotate", REF, "--meta", "note=", "--json").json["card"]["meta"] == {"seed": "17"}
 
     run("remote", "add", "lab", tmp_path / "lab")
@@ -38,7 +38,7 @@ def test_the_whole_journey(
     assert (pushed["ref"], pushed["digest"], pushed["remote"]) == ("toy-opd:v2", artifact, "lab")
     assert pushed["sent_bytes"] == shown["size"]
     assert run("push", REF, "--tag", "v2", "--json").json["sent_bytes"] == 0
-    assert run("list", "--remote", "lab", "--licence", "apache-2.0", "-q").out == "toy-opd:v2\n"
+    assert run("list", "--remote", "lab", "--license", "apache-2.0", "-q").out == "toy-opd:v2\n"
     assert artifact in run("show", "toy-opd:v2", "--remote", "lab").out
 
     assert run("rm", REF, status=2).out == ""
@@ -122,7 +122,7 @@ def test_list_filters_and_sorts(run: Run, artifact: str, pair: tuple[Path, Path]
     assert run("list", "-q", "--sort", "name:asc", "--limit", "1").out == "still\n"
     assert run("list", "-q", "--family", "nobody").out == ""
     assert run("list", "--json", "--ffn-lift", "100..").json == []
-    assert "sort by one of" in run("list", "--sort", "colour", status=2).err
+    assert "sort by one of" in run("list", "--sort", "color", status=2).err
     run("list", "--sort", "name:up", status=2)
     header, row = run("list", "--family", "toy").out.splitlines()
     assert header.split("\t")[:2] == ["ref", "digest"]

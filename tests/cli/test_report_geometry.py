@@ -13,28 +13,28 @@ REF = "toy-opd:v1"
 
 
 @pytest.fixture
-def analysed(run: Run, artifact: str, pair: tuple[Path, Path]) -> str:
+def analyzed(run: Run, artifact: str, pair: tuple[Path, Path]) -> str:
     """What the analysis of ``toy-opd:v1`` is called."""
     return str(run("analyze", REF, "--source", pair[0], "--json").json["ref"])
 
 
-def test_an_analysis_is_found_by_its_name(run: Run, analysed: str, tmp_path: Path) -> None:
+def test_an_analysis_is_found_by_its_name(run: Run, analyzed: str, tmp_path: Path) -> None:
     done = run("report", REF, "-o", tmp_path / "a.html", "--plots", tmp_path / "plots", "--json").json
     assert any("spectra-light.svg" in name for name in done["plots"])
     text = (tmp_path / "a.html").read_text()
-    assert f"From {analysed}." in text
+    assert f"From {analyzed}." in text
     assert "where rounding alone makes" in text
 
 
 def test_an_analysis_of_something_else_is_left_out(
-    run: Run, analysed: str, pair: tuple[Path, Path], tmp_path: Path
+    run: Run, analyzed: str, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     target = {n: moved(t, 0.5, 50 + i) for i, (n, t) in enumerate(tensors().items())}
     run("extract", pair[0], make_checkpoint(tmp_path / "other", target), "--name", REF)
     run("report", REF, "-o", tmp_path / "a.html")
     assert "Geometry" not in (tmp_path / "a.html").read_text()
     # Who names it is told.
-    told = run("report", REF, "--analysis", analysed, "-o", tmp_path / "b.html", status=2).err
+    told = run("report", REF, "--analysis", analyzed, "-o", tmp_path / "b.html", status=2).err
     assert "is no analysis of" in told
     run("report", REF, "--analysis", "nothing", "-o", tmp_path / "b.html", status=66)
     assert not (tmp_path / "b.html").exists()

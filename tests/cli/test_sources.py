@@ -18,7 +18,7 @@ from maskreg.catalog import Catalog
 from maskreg.checkpoint import Checkpoint
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
-from maskreg.flow.apply import Applied
+from maskreg.flow.apply.on_disk import Applied
 from tests.cli.conftest import Run
 from tests.e2e.running import same_files
 

@@ -30,14 +30,14 @@ EVIL = "\x1b]0;owned\x07\x9b2J\nnext\rline\u202egpj.exe"
     [
         ["--family", "a\x1b[2J"],
         ["--method", "a\nb"],
-        ["--licence", "a\x07"],
+        ["--license", "a\x07"],
         ["--description", "a\x9b2J"],
         ["--description", "a\u202eb"],
         ["--meta", "a\x1b=b"],
         ["--meta", "a=b\r"],
         ["--family", "x" * 201],
         ["--method", "x" * 201],
-        ["--licence", "x" * 201],
+        ["--license", "x" * 201],
         ["--description", "x" * 4097],
         ["--meta", "x" * 1025 + "=y"],
         ["--meta", "y=" + "x" * 1025],
@@ -66,7 +66,7 @@ def evil(artifact: str) -> None:
 
 @pytest.mark.usefixtures("evil")
 def test_words_from_elsewhere_do_not_reach_the_terminal(run: Run) -> None:
-    for line in (["show", REF], ["show", REF, "--history"], ["list"], ["annotate", REF, "--licence", "mit"]):
+    for line in (["show", REF], ["show", REF, "--history"], ["list"], ["annotate", REF, "--license", "mit"]):
         out = run(*line).out
         assert "\\x1b]0;owned\\x07\\x9b2J\\nnext\\rline\\u202egpj.exe" in out
         assert not set(out) & set("\x1b\x07\x9b\r\u202e")

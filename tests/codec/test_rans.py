@@ -5,16 +5,7 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.codec.rans import (
-    LANES,
-    LOWEST_STATE,
-    SLOTS,
-    TOKENS,
-    decode_tokens,
-    encode_tokens,
-    fill_decoding,
-    spans_of,
-)
+from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TOKENS, decode_tokens, encode_tokens, fill_decoding, spans_of
 
 Freqs = npt.NDArray[np.uint16]
 Tokens = npt.NDArray[np.uint8]

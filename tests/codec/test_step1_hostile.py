@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from maskreg.codec import BLOCK_NUMEL
 from maskreg.codec.step1 import Step1
 from maskreg.errors import CorruptError
+from maskreg.tensors.blocks import BLOCK_NUMEL
 from tests.codec.fuzz import Outcome, fuzz
 from tests.codec.samples import samples
 

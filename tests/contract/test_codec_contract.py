@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.codec import BLOCK_NUMEL, CODECS, DEFAULT_CODEC, FLAT, Codec, Grid, get_codec
+from maskreg.codec import CODECS, DEFAULT_CODEC, FLAT, Codec, Grid, get_codec
 from maskreg.errors import CorruptError, FormatError
+from maskreg.tensors.blocks import BLOCK_NUMEL
 
 Codes = npt.NDArray[np.uint16]
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.running import Person, same_files
-from tests.retrain.making import make_model, make_target, sums
+from tests.train.making import make_model, make_target, sums
 
 FEW = ["--recipe", "sft", "--batch-size", "4", "--lr", "1e-3", "--seed", "5"]
 LONG = [*FEW, "--steps", "80", "--save-every", "7", "--micro-batch-size", "2"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
-from maskreg.flow.extract import extract
+from maskreg.flow.extract.extraction import extract
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, make_checkpoint, moved
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.compare import to_bf16
 from maskreg.mask.rounding import CLASSES, FINENESS, classes_of, fit_scale, flip_chances
+from maskreg.tensors.cast import to_bf16
 
 Codes = npt.NDArray[np.uint16]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from maskreg.mask import Counts, ffn_shares, summarise
+from maskreg.mask import Counts, ffn_shares, summarize
 
 
 def test_sums_by_role_and_layer() -> None:
@@ -12,7 +12,7 @@ def test_sums_by_role_and_layer() -> None:
         ("embedding", "", Counts(50, 0, 0, 0.0)),
         ("norm", "1", Counts(0, 0, 0, 0.0)),
     ]
-    summary = summarise(rows)
+    summary = summarize(rows)
     assert summary.all == Counts(200, 60, 61, 3.0)
     assert set(summary.roles) == {"ffn", "attention", "embedding"}
     assert summary.layers == {"0": Counts(150, 60, 61, 3.0)}

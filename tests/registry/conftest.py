@@ -18,7 +18,7 @@ from maskreg.store import MemoryStore
 from tests.artifact.making import pair, write
 
 REF = Ref.parse("team/qwen3-8b-opd")
-CARD = Card(family="qwen3-8b", method="opd", licence="apache-2.0", meta={"run": "7"})
+CARD = Card(family="qwen3-8b", method="opd", license="apache-2.0", meta={"run": "7"})
 
 
 class Heard:

@@ -141,9 +141,9 @@ def test_a_tag_follows_its_remote(
 
 def test_a_card_follows_its_remote(local: Registry, empty: Registry, remote: Registry, pushed: Digest) -> None:
     pull(empty, remote, REF)
-    second(remote).annotate(REF, licence="mit")
+    second(remote).annotate(REF, license="mit")
     pull(empty, remote, REF)
-    assert empty.resolve(REF).card.licence == "mit"
+    assert empty.resolve(REF).card.license == "mit"
 
 
 def test_a_tag_that_was_set_here_stays(

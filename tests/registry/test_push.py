@@ -9,11 +9,7 @@ import pytest
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.errors import (
-    ConflictError,
-    CorruptError,
-    NotFoundError,
-)
+from maskreg.errors import ConflictError, CorruptError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.transfer import pull, push

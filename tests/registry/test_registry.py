@@ -11,15 +11,7 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.catalog import Catalog, Query
 from maskreg.digest import Digest
 from maskreg.document import canonical
-from maskreg.errors import (
-    ConfigError,
-    ConflictError,
-    CorruptError,
-    DataError,
-    FormatError,
-    NotFoundError,
-    UsageError,
-)
+from maskreg.errors import ConfigError, ConflictError, CorruptError, DataError, FormatError, NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry, who
 from maskreg.registry.identity import IDENTITY

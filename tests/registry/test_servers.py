@@ -52,7 +52,7 @@ def test_one_bucket_alone_is_a_teams_registry(local: Registry, lab: Registry, em
     assert lab.verify().ok
     with pytest.raises(NotFoundError, match="there is no"):
         lab.resolve(Ref.parse("qwen3"))
-    lab.annotate(REF, licence="mit")
+    lab.annotate(REF, license="mit")
     lab.remove(REF)
     with pytest.raises(NotFoundError, match="was removed"):
         pull(empty, lab, REF)

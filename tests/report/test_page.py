@@ -75,7 +75,7 @@ def test_identifiers_are_unique_and_every_link_leads_somewhere(html: str) -> Non
     ids = parsed.all("id")
     assert len(ids) == len(set(ids))
     links = [a[1:] for name in ("href", "xlink:href") for a in parsed.all(name) if a.startswith("#")]
-    labels = [part for text in parsed.all("aria-labelledby") for part in text.split()]
+    labels = [part for text in parsed.all("aria-labeledby") for part in text.split()]
     clips = re.findall(r"url\(#([^)]*)\)", html)
     assert set(links) | set(labels) | set(clips) <= set(ids)
     assert clips
@@ -130,7 +130,7 @@ def test_a_mask_alone(masks: tuple[Named, Named]) -> None:
 
 def test_masks_of_nothing_have_no_overlap_to_draw(found: Findings, masks: tuple[Named, Named], tmp_path: Path) -> None:
     from maskreg.artifact.reader import Artifact
-    from maskreg.flow.combine import combine
+    from maskreg.flow.combine.combination import combine
     from maskreg.ref import Card
     from maskreg.store.file import FileStore
 
@@ -155,7 +155,7 @@ def test_pictures_are_svg_whose_words_are_words(found: Findings) -> None:
     assert "$\\frac{1}{2}$" in names
 
 
-def test_colours_follow_the_theme(found: Findings) -> None:
+def test_colors_follow_the_theme(found: Findings) -> None:
     for plot in plots_of(found).values():
         light, dark = svg(plot, LIGHT), svg(plot, DARK)
         assert LIGHT.ground in light

@@ -8,7 +8,7 @@ import pytest
 from maskreg.analysis.comparison import Comparison
 from maskreg.analysis.evidence import Figures, figures_of, of_classes, of_counts
 from maskreg.analysis.overlap import Table
-from maskreg.flow.combine import combine
+from maskreg.flow.combine.combination import combine
 from maskreg.ref import Card
 from maskreg.report import words
 from maskreg.report.findings import Findings, Named, gather

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.cli.conftest import Done, Run
-from tests.retrain.making import make_model, make_target, sums
+from tests.train.making import make_model, make_target, sums
 
 FEW = ["--steps", "3", "--batch-size", "4", "--lr", "1e-3", "--max-new-tokens", "4"]
 

@@ -13,7 +13,7 @@ import pytest
 from tests.checkpoints import make_checkpoint
 from tests.cli.conftest import Run
 from tests.cli.retrain.conftest import Train
-from tests.retrain.making import WORDS, make_model, sums, write_lines
+from tests.train.making import WORDS, make_model, sums, write_lines
 
 
 def test_a_folder_of_something_else_is_left_alone(train: Train, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from maskreg.settings import Settings
 from tests.cli.conftest import Run
 from tests.cli.retrain.conftest import FEW, Train
 from tests.flow.making import stored
-from tests.retrain.making import make_model, sums, write_lines
+from tests.train.making import make_model, sums, write_lines
 
 
 def changed(source: Path, model: Path) -> dict[str, torch.Tensor]:

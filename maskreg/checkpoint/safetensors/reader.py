@@ -1,0 +1,244 @@
+"""Safetensors checkpoints, one file or many, read run by run with ``pread``: no maps, no whole tensors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from maskreg.checkpoint import companions
+from maskreg.checkpoint.base import INDEX_NAME, Shard
+from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, header_length, parse_header
+from maskreg.checkpoint.safetensors.index import check_index, parse_index
+from maskreg.errors import (
+    CorruptError,
+    FormatError,
+    LimitError,
+    MaskregError,
+    NotAllowedError,
+    NotFoundError,
+    UnavailableError,
+)
+from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.dtypes import ITEM_BYTES
+from maskreg.tensors.info import TensorInfo
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+SINGLE_NAME = "model.safetensors"
+"""The weight file of a checkpoint that is not sharded."""
+
+
+class SafetensorsCheckpoint:
+    """A checkpoint of one or several safetensors files; see :class:`maskreg.checkpoint.base.Checkpoint`."""
+
+    def __init__(
+        self,
+        path: Path,
+        files: Sequence[Path],
+        *,
+        index: bytes = b"",
+        weight_map: Mapping[str, str] | None = None,
+        hub: str = "",
+        limits: Limits = LIMITS,
+    ) -> None:
+        """Open the weight files and read their headers.
+
+        Args:
+            path: the directory, or the only file.
+            files: the weight files, in order.
+            index: the weight index as stored; empty for a checkpoint of one file.
+            weight_map: what the index says; None without one.
+            hub: ``org/name@commit`` when known.
+            limits: bounds on what is read.
+
+        Raises:
+            DataError: a file, or what they say together, is wrong.
+            NotFoundError: a file is missing.
+        """
+        self.path, self.index, self.hub = path, index, hub
+        self._limits = limits
+        handles: list[int] = []
+        # The header is read through the handle that later reads the data, so that both are of one file.
+        self._release = weakref.finalize(self, _close_all, handles)
+        try:
+            self.shards = tuple(_open_shard(file, handles, limits) for file in files)
+            if weight_map is not None:
+                check_index(weight_map, self.shards)
+        except MaskregError:
+            self.close()
+            raise
+        self.tensors: Mapping[str, TensorInfo] = {info.name: info for shard in self.shards for info in shard.tensors}
+        if len(self.tensors) > limits.tensors:
+            self.close()
+            raise LimitError(f"{path}: {len(self.tensors)} tensors; the limit is {limits.tensors}")
+        self._places: dict[str, tuple[int, int]] = {}
+        for handle, shard in zip(handles, self.shards, strict=True):
+            place = len(shard.header)
+            for info in shard.tensors:
+                self._places[info.name] = (handle, place)
+                place += info.nbytes
+
+    def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+        """Elements ``[start, stop)`` of a tensor in C order, as unsigned integers of the element's width.
+
+        Safe to call from several threads.
+
+        Raises:
+            KeyError: there is no such tensor.
+            ValueError: the run is not within the tensor, or the checkpoint is closed.
+            CorruptError: the file has become shorter than its header says.
+            UnavailableError: the disk does not answer.
+        """
+        import numpy as np
+
+        info = self.tensors[name]
+        if not 0 <= start <= stop <= info.numel:
+            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
+        if not self._release.alive:
+            raise ValueError(f"{self.path}: the checkpoint is closed")
+        width = ITEM_BYTES[info.dtype]
+        run = np.empty(stop - start, np.dtype(f"<u{width}"))
+        handle, place = self._places[name]
+        if run.size and not _fill(handle, run.view(np.uint8).data, place + start * width, self.path):
+            raise CorruptError(name, f"{self.path} was cut short while it was read")
+        return run
+
+    def small_files(self) -> Mapping[str, Path]:
+        """Config, tokenizer and license files that travel with the weights; none beside a single file."""
+        return companions.small_files(self.path, self._limits) if self.path.is_dir() else {}
+
+    def other_weights(self) -> tuple[str, ...]:
+        """Names of what is never copied: other weight files and folders, small files that are too large."""
+        if not self.path.is_dir():
+            return ()
+        return companions.other_weights(self.path, frozenset(shard.file_name for shard in self.shards), self._limits)
+
+    def close(self) -> None:
+        """Release file handles; no other thread may still be reading."""
+        self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def open_file(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> SafetensorsCheckpoint:
+    """Open a single safetensors file.
+
+    Raises:
+        DataError: it is not a good one.
+        NotFoundError: it is not there.
+    """
+    return SafetensorsCheckpoint(path, [path], hub=hub, limits=limits)
+
+
+def open_directory(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> SafetensorsCheckpoint:
+    """Open a directory with ``model.safetensors``, with an index and shards, or with one safetensors file.
+
+    Raises:
+        DataError: index or weights are not good.
+        NotFoundError: there are no safetensors weights, or a shard is missing.
+    """
+    # lexists: a link to nothing is a damaged download, not a checkpoint of another kind.
+    if os.path.lexists(path / SINGLE_NAME):
+        return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub, limits=limits)
+    if os.path.lexists(path / INDEX_NAME):
+        index = _read_whole(path / INDEX_NAME, limits.index_json_bytes)
+        weight_map = parse_index(index, limits)
+        files = [path / name for name in sorted(set(weight_map.values()))]
+        return SafetensorsCheckpoint(path, files, index=index, weight_map=weight_map, hub=hub, limits=limits)
+    return SafetensorsCheckpoint(path, [_only_weights(path)], hub=hub, limits=limits)
+
+
+def _only_weights(directory: Path) -> Path:
+    found = sorted(directory.glob("*.safetensors"))
+    found = [file for file in found if not file.name.startswith("consolidated")] or found
+    if len(found) == 1 and not _is_one_of_many(found[0].name):
+        return found[0]
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found[:3])
+        raise FormatError(
+            f"{directory}: {len(found)} safetensors files ({names}, ...) but no {INDEX_NAME}",
+            hint=f"name one of the files, or put {INDEX_NAME} beside them",
+        )
+    raise NotFoundError(
+        f"{directory}: {f'only a part ({found[0].name}) and no index' if found else 'no safetensors weights'}",
+        hint=f"a checkpoint directory holds {SINGLE_NAME}, or {INDEX_NAME} and its shards",
+    )
+
+
+def _is_one_of_many(name: str) -> bool:
+    # What an interrupted download leaves must not pass for the whole model.
+    found = re.fullmatch(r".*-\d+-of-(\d+)\.safetensors", name)
+    return bool(found and int(found[1]) > 1)
+
+
+def _open_shard(path: Path, handles: list[int], limits: Limits) -> Shard:
+    handle, size = _open_regular(path)
+    handles.append(handle)
+    first = bytearray(min(LENGTH_BYTES, size))
+    _fill(handle, memoryview(first), 0, path)
+    header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, path.name, limits))
+    if not _fill(handle, memoryview(header), 0, path):
+        raise CorruptError(path.name, "cut short while it was read")
+    return parse_header(bytes(header), size - len(header), path.name, limits)
+
+
+def _read_whole(path: Path, max_bytes: int) -> bytes:
+    handle, size = _open_regular(path)
+    try:
+        if size > max_bytes:
+            raise LimitError(f"{path.name}: {size} bytes; the limit is {max_bytes}")
+        data = bytearray(size)
+        if not _fill(handle, memoryview(data), 0, path):
+            raise CorruptError(path.name, "cut short while it was read")
+        return bytes(data)
+    finally:
+        os.close(handle)
+
+
+def _open_regular(path: Path) -> tuple[int, int]:
+    try:
+        # O_NONBLOCK: opening a FIFO must not wait for somebody to write into it.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NotFoundError(f"{path}: a file of the checkpoint is missing") from error
+    except PermissionError as error:
+        raise NotAllowedError(f"{path}: not allowed to read it", hint=f"ls -l {path}") from error
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ELOOP):
+            raise FormatError(f"{path}: not a regular file") from error
+        raise UnavailableError(f"{path}: {error.strerror}") from error
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise FormatError(f"{path}: not a regular file")
+    return handle, status.st_size
+
+
+def _fill(handle: int, into: memoryview, place: int, path: Path) -> bool:
+    """Fill ``into`` from ``place``; False when the file ends before."""
+    done = 0
+    while done < len(into):
+        try:
+            count = os.preadv(handle, [into[done:]], place + done)
+        except OSError as error:
+            raise UnavailableError(f"{path}: {error.strerror}") from error
+        if not count:
+            return False
+        done += count
+    return True
+
+
+def _close_all(handles: list[int]) -> None:
+    while handles:
+        os.close(handles.pop())

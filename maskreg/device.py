@@ -1,0 +1,129 @@
+"""Where block work happens: numpy on the CPU, or torch on a GPU, with the same bits from both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from maskreg.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import torch
+
+    from maskreg.codec import Codec
+    from maskreg.rules import Rule
+
+    Codes = npt.NDArray[np.uint16]
+    Bools = npt.NDArray[np.bool_]
+
+
+class Device(Protocol):
+    """The two operations that may run elsewhere. Safe to call from many threads."""
+
+    def moved(self, rule: Rule, source: Codes, target: Codes) -> Bools:
+        """Which coordinates moved; ``source`` and ``target`` are bf16 codes, uint16 ``[n]``."""
+
+    def decode(self, codec: Codec, context: Codes, block: bytes) -> Codes:
+        """Decode one block; ``context`` and the result are uint16 ``[n]``."""
+
+
+_TILE = 1 << 16
+"""Coordinates whose intermediate results stay in a core's cache."""
+
+
+class HostDevice:
+    """numpy on the CPU."""
+
+    def moved(self, rule: Rule, source: Codes, target: Codes) -> Bools:
+        """Which coordinates moved."""
+        import numpy as np
+
+        result = np.empty(source.shape, np.bool_)
+        for start in range(0, len(source), _TILE):
+            tile = slice(start, start + _TILE)
+            result[tile] = rule.moved(source[tile], target[tile])
+        return result
+
+    def decode(self, codec: Codec, context: Codes, block: bytes) -> Codes:
+        """Decode one block."""
+        return codec.decode(context, block)
+
+
+class TorchDevice:
+    """A torch device. Only compared codes and decoded blocks travel; hashing stays on the CPU."""
+
+    def __init__(self, name: str) -> None:
+        import torch
+
+        self._device = torch.device(name)
+
+    def moved(self, rule: Rule, source: Codes, target: Codes) -> Bools:
+        """Which coordinates moved."""
+        result: Bools = rule.moved(self._up(source), self._up(target)).cpu().numpy()
+        return result
+
+    def decode(self, codec: Codec, context: Codes, block: bytes) -> Codes:
+        """Decode one block."""
+        import numpy as np
+
+        with own_stream(self._device):
+            (values,) = codec.decode_tensors([self._up(context)], [block])
+            codes: Codes = values.cpu().numpy().view(np.uint16)
+        return codes
+
+    def _up(self, codes: Codes) -> torch.Tensor:
+        import numpy as np
+        import torch
+
+        # torch takes over the buffer, so it has to be writable even though nothing writes to it.
+        signed = np.require(codes.view(np.int16), requirements=["C", "W"])
+        return torch.from_numpy(signed).to(self._device)
+
+
+_idle_streams: dict[torch.device, list[torch.cuda.Stream]] = {}
+"""Used again, because the GPU's memory that was used on one is kept for it."""
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """Let a GPU work for this thread beside others, because one thread's blocks do not fill it.
+
+    All that was asked of the GPU within is done at the end, also after an error. Nothing happens on other devices.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    import torch
+
+    idle = _idle_streams.setdefault(device, [])
+    try:
+        stream = idle.pop()
+    except IndexError:
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        stream.synchronize()
+        idle.append(stream)
+
+
+def open_device(name: str) -> Device:
+    """The device called ``cpu``, ``cuda`` or ``cuda:N``.
+
+    Raises:
+        ConfigError: there is no such device on this machine.
+    """
+    if name == "cpu":
+        return HostDevice()
+    kind, _, index = name.partition(":")
+    if kind != "cuda" or not (index == "" or index.isdecimal()):
+        raise ConfigError(f"device {name!r} is not known", hint="use --device cpu or --device cuda")
+    import torch
+
+    if int(index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"no device {name!r} here: torch sees no such GPU", hint="use --device cpu")
+    return TorchDevice(f"cuda:{int(index or 0)}")

@@ -1,0 +1,1 @@
+"""Applying: the source patched into the target, on disk or in memory."""

@@ -1,0 +1,1 @@
+"""Masks to compare a mask with."""

@@ -1,0 +1,203 @@
+"""Baselines: a mask of another making beside a mask, streamed block by block or stored as an artifact of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.manifest import Tensor
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.writer import ArtifactWriter
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.digest import FINGERPRINT_BYTES, Digest
+from maskreg.errors import UsageError
+from maskreg.flow.baseline.choosing import Chooser
+from maskreg.flow.baseline.sweeping import Sweeper
+from maskreg.flow.extract.space import require_bytes
+from maskreg.mask import packed_bytes
+from maskreg.mask.baseline import Recipe
+from maskreg.parallel import worker_count
+from maskreg.progress import SILENT, Progress
+from maskreg.settings import Settings
+from maskreg.tensors.info import TensorInfo
+from maskreg.update.verified import Origin, source_leaves
+
+BATCH_NUMEL = 1 << 28
+"""Coordinates that are settled together: enough for all threads, few enough for the disk's cache."""
+
+
+class Block(NamedTuple):
+    """A baseline's bits of one run of a tensor.
+
+    Attributes:
+        row: the tensor, as the mask's artifact has it.
+        start, stop: its coordinates; none for a tensor without a mask.
+        packed: uint8, padded bits.
+    """
+
+    row: Tensor
+    start: int
+    stop: int
+    packed: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What making a baseline gave.
+
+    Attributes:
+        digest: the artifact, now in the registry's folder.
+        notes: what people should know about it, one sentence each.
+    """
+
+    digest: Digest
+    notes: tuple[str, ...]
+
+
+class Baseline:
+    """A baseline of a mask, worked out while it is streamed; nothing is stored, memory is bounded.
+
+    Attributes:
+        notes: what people should know about it, one sentence each; complete at the end of :meth:`blocks`.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        recipe: Recipe,
+        source: Checkpoint | None = None,
+        *,
+        progress: Progress = SILENT,
+        jobs: int | None = None,
+    ) -> None:
+        """Check that everything is there.
+
+        Args:
+            artifact: has the mask.
+            recipe: which baseline.
+            source: the checkpoint that the artifact is applied to, for kinds that need its values.
+            progress: told about bytes that are worked through.
+            jobs: threads; by default what the machine has. What comes out does not depend on it.
+
+        Raises:
+            UsageError: the kind needs the source, or makes no sense for this mask.
+            WrongCheckpointError: ``source`` is another checkpoint.
+            PartAbsentError: the mask is not here.
+        """
+        artifact.require("mask")
+        threads = worker_count(jobs)
+        if recipe.kind.source and source is None:
+            raise UsageError(f"{recipe.kind.name} needs the source checkpoint", hint="add --source CKPT")
+        origin = Origin(artifact, source, jobs=threads) if source is not None and recipe.kind.source else None
+        self._rows = tuple(row for row in artifact.tensors if row.source_shape is not None)
+        self._sweeper = Sweeper(artifact, origin, progress, threads)
+        self._chooser = Chooser(artifact, recipe, self._sweeper)
+        self._progress = progress
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See the class."""
+        return self._chooser.notes
+
+    def blocks(self) -> Generator[Block, None, None]:
+        """Every tensor of the source in the order of the table, in blocks; one empty block where there is no mask.
+
+        Raises:
+            DataError: the artifact is damaged, or the source is another one.
+            UsageError: there is no such baseline of this mask.
+        """
+        self._progress.start("draw", self._chooser.sweeps * 2 * sum(row.numel for row in self._rows))
+        self._chooser.begin(self._rows)
+        for batch in _batches(self._rows):
+            choices = self._chooser.choose([row for row in batch if row.numel])
+            with closing(self._sweeper.chosen(batch, choices)) as results:
+                for run, packed in results:
+                    yield Block(run.row, run.start, run.stop, packed)
+        self._chooser.end()
+
+
+def make_baseline(
+    artifact: Artifact,
+    recipe: Recipe,
+    root: str | Path | None = None,
+    source: Checkpoint | None = None,
+    *,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
+) -> Made:
+    """Work out a baseline of a mask and store it as an artifact of kind ``baseline``.
+
+    Its source is the mask's. It has no target: where the format wants one, it repeats the source.
+
+    Args:
+        artifact: has the mask.
+        recipe: which baseline.
+        root: folder of the registry's file store; the local registry of the settings when left out. The artifact
+            has no name there yet.
+        source: the checkpoint that the artifact is applied to, for kinds that need its values.
+        progress: told about bytes that are worked through.
+        jobs: threads; by default what the machine has.
+
+    Raises:
+        UsageError: the kind needs the source, or makes no sense for this mask.
+        DataError: the artifact is damaged, or ``source`` is another checkpoint.
+        NoSpaceError: the disk would fill up.
+    """
+    root = Settings.load().home if root is None else Path(root)
+    baseline = Baseline(artifact, recipe, source, progress=progress, jobs=jobs)
+    rows = artifact.tensors
+    require_bytes(root, sum(packed_bytes(row.numel) + 2 * FINGERPRINT_BYTES * row.leaves for row in rows))
+    nnz = 0
+    with ArtifactWriter(root, ["mask"]) as writer, closing(baseline.blocks()) as blocks:
+        for block in blocks:
+            nnz += _write(writer, artifact, block)
+        manifest = artifact.manifest
+        digest = writer.finish(
+            kind="baseline",
+            rule=manifest.rule,
+            exact=False,
+            source=manifest.source,
+            target=manifest.source,
+            parents=(artifact.digest,),
+            recipe=recipe.to_json(),
+            codec="",
+        )
+    notes = baseline.notes
+    if nnz != manifest.totals.nnz:
+        numel = max(manifest.totals.numel, 1)
+        notes += (f"its density is {nnz / numel:.4f}, that of the mask {manifest.totals.density:.4f}",)
+    return Made(digest, notes)
+
+
+def _write(writer: ArtifactWriter, artifact: Artifact, block: Block) -> int:
+    row = block.row
+    if block.start == 0:
+        form = TensorInfo(row.name, row.source_dtype, row.source_shape or ())
+        writer.begin(row.name, role=row.role, layer=row.layer, source=form, target=form)
+        leaves = source_leaves(artifact, row)
+        writer.add_leaves(leaves, leaves)
+    nnz = int(np.bitwise_count(block.packed).sum(dtype=np.int64))
+    if block.stop:
+        writer.add_block(block.packed, numel=block.stop - block.start, nnz=nnz, differing=0, energy=0.0)
+    if block.stop == row.numel:
+        writer.end(row.aliases)
+    return nnz
+
+
+def _batches(rows: tuple[Tensor, ...]) -> Iterator[list[Tensor]]:
+    batch: list[Tensor] = []
+    room = BATCH_NUMEL
+    for row in rows:
+        if batch and row.numel > room:
+            yield batch
+            batch, room = [], BATCH_NUMEL
+        batch.append(row)
+        room -= row.numel
+    if batch:
+        yield batch

@@ -1,0 +1,1 @@
+"""New masks made of several."""

@@ -1,0 +1,180 @@
+"""Mask algebra on artifacts: a new mask of one source from several masks of it, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.scope import Group, groups_of
+from maskreg.artifact.writer import ArtifactWriter
+from maskreg.checkpoint import layer_of, role_of
+from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest
+from maskreg.errors import PairMismatchError, UsageError
+from maskreg.flow.extract.space import require_bytes
+from maskreg.mask import packed_bytes
+from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
+from maskreg.parallel import ordered, worker_count
+from maskreg.progress import SILENT, Progress
+from maskreg.settings import Settings
+from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.info import TensorInfo
+from maskreg.words import counted, listed
+
+
+class _Block(NamedTuple):
+    group: Group
+    start: int
+    stop: int
+    bits: Sequence[npt.NDArray[np.uint8]]
+
+
+def combine(
+    masks: Sequence[Artifact],
+    root: str | Path | None = None,
+    *,
+    how: str = "",
+    k: int = 0,
+    allow_different: bool = False,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
+) -> Digest:
+    """Make a mask of masks: ``and``, ``or``, ``minus``, ``xor``, or the coordinates that at least ``k`` of them hold.
+
+    The result is an artifact of kind ``mask`` with the operands as parents, in order, and the operation as recipe.
+    It was compared with no checkpoint of its own, so source and target are both the operands' source, and it has
+    neither energy nor differing bits. A tensor that is tied in some operands only becomes two.
+
+    Args:
+        masks: opened artifacts whose mask part is here.
+        root: folder of the registry's file store; the local registry of the settings when left out.
+        how: one of :data:`maskreg.mask.algebra.OPERATIONS`; or empty, and ``k`` is given.
+        k: how many of the masks a coordinate must be in.
+        allow_different: combine masks of different rules; the recipe then lists them, and the result has the first's.
+        progress: told about bytes of masks.
+        jobs: threads; by default what the machine has.
+
+    Raises:
+        UsageError: an operation that is unknown, or not of so many masks.
+        PairMismatchError: the masks are of different sources, tensors or rules.
+        PartAbsentError: a mask is not here.
+        NoSpaceError: the disk would fill up.
+    """
+    root = Settings.load().home if root is None else Path(root)
+    operation = partial(at_least, k) if k else OPERATIONS[_checked(how, len(masks))]
+    if k and (how or not 1 <= k <= len(masks)):
+        raise UsageError(f"at least {k} of {len(masks)}: nothing to count", hint=f"choose 1 to {len(masks)}")
+    _refuse_different(masks, allow_different)
+    groups = groups_of(masks)
+    size = sum(packed_bytes(group.rows[0].numel) for group in groups)
+    leaves = sum(group.rows[0].leaves for group in groups) * 2 * FINGERPRINT_BYTES
+    require_bytes(root, size + leaves)
+
+    def run(block: _Block) -> tuple[_Block, npt.NDArray[np.uint8]]:
+        return block, operation(block.bits)
+
+    progress.start("combine", size * len(masks))
+    threads = worker_count(jobs)
+    with (
+        ArtifactWriter(root, ["mask"]) as writer,
+        closing(ordered(run, _blocks(masks, groups), jobs=threads)) as results,
+    ):
+        for block, packed in results:
+            _write(writer, masks[0], block, packed)
+            progress.advance(packed.size * len(masks))
+        first = masks[0].manifest
+        return writer.finish(
+            kind="mask",
+            rule=first.rule,
+            exact=False,
+            source=first.source,
+            target=first.source,
+            codec="",
+            parents=[artifact.digest for artifact in masks],
+            recipe=_recipe(masks, how, k),
+        )
+
+
+def _checked(how: str, count: int) -> str:
+    if how not in OPERATIONS:
+        raise UsageError(f"{how!r} is no operation on masks", hint=f"choose {', '.join(OPERATIONS)}, or a count")
+    if count < 2:
+        raise UsageError(f"{how} takes two masks, not {count}", hint="name another one")
+    if how in PAIRWISE and count != 2:
+        raise UsageError(f"{how} takes exactly two masks, not {count}", hint="combine two, and the result with a third")
+    return how
+
+
+def _recipe(masks: Sequence[Artifact], how: str, k: int) -> dict[str, Any]:
+    recipe: dict[str, Any] = {"kind": "at-least", "k": k, "of": len(masks)} if k else {"kind": how}
+    rules = [artifact.manifest.rule for artifact in masks]
+    return recipe if len(set(rules)) == 1 else {**recipe, "rules": rules}
+
+
+def _refuse_different(masks: Sequence[Artifact], allow_different: bool) -> None:
+    first = masks[0]
+    compared = set(first.mask)
+    for other in masks[1:]:
+        if other.manifest.source.root != first.manifest.source.root:
+            raise PairMismatchError(
+                f"{first.digest.short} and {other.digest.short} are masks of different sources: "
+                + _difference(first, other),
+                hint="combine masks that were extracted from one source checkpoint",
+            )
+        alone = tuple(sorted(compared ^ set(other.mask)))
+        if alone:
+            raise PairMismatchError(
+                f"{first.digest.short} and {other.digest.short} are masks of different tensors: only one has "
+                f"{listed(alone)}",
+                alone,
+                hint="extract both from checkpoints with the same tensors",
+            )
+        if other.manifest.rule != first.manifest.rule and not allow_different:
+            raise PairMismatchError(
+                f"{first.digest.short} has rule {first.manifest.rule} and {other.digest.short} has "
+                f"{other.manifest.rule}: they mean different things by moved",
+                hint="extract both under one rule, or add --allow-different",
+            )
+
+
+def _difference(one: Artifact, other: Artifact) -> str:
+    sides = [{n: t for n, t in m.by_name.items() if t.source_shape is not None} for m in (one, other)]
+    alone = tuple(sorted(sides[0].keys() ^ sides[1].keys()))
+    if alone:
+        return f"only one has {listed(alone)}"
+    for name, row in sides[0].items():
+        there = sides[1][name]
+        if (row.source_dtype, row.source_shape) != (there.source_dtype, there.source_shape):
+            forms = [f"{t.source_dtype} {list(t.source_shape or ())}" for t in (row, there)]
+            return f"{name} is {forms[0]} in one and {forms[1]} in the other"
+    differing = tuple(n for n, t in sides[0].items() if t.source_fingerprint != sides[1][n].source_fingerprint)
+    return f"{counted(len(differing), 'tensor', 'has')} other values, {listed(differing)}"
+
+
+def _blocks(masks: Sequence[Artifact], groups: Sequence[Group]) -> Iterator[_Block]:
+    for group in groups:
+        # A tensor without compared coordinates has one empty block, which carries its leaves.
+        for start, stop in list(blocks_of(group.rows[0].numel)) or [(0, 0)]:
+            pairs = zip(masks, group.rows, strict=True)
+            yield _Block(group, start, stop, [mask.mask_bits(row, start, stop) for mask, row in pairs])
+
+
+def _write(writer: ArtifactWriter, first: Artifact, block: _Block, packed: npt.NDArray[np.uint8]) -> None:
+    (name, *aliases), row = block.group.names, block.group.rows[0]
+    side = TensorInfo(name, row.source_dtype, row.source_shape or ())
+    if block.start == 0:
+        writer.begin(name, role=role_of(name), layer=layer_of(name), source=side, target=side)
+    if block.stop:
+        nnz = int(np.bitwise_count(packed).sum(dtype=np.int64))
+        writer.add_block(packed, numel=block.stop - block.start, nnz=nnz, differing=0, energy=0.0)
+    if block.stop == row.numel:
+        # A target that is longer than the source has leaves that are not of the source.
+        leaves = first.leaves(row)[0][: -(-side.numel // LEAF_NUMEL)]
+        writer.add_leaves(leaves, leaves)
+        writer.end(aliases)

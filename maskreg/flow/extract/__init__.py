@@ -1,0 +1,1 @@
+"""Extraction: two checkpoints in, an artifact out."""

@@ -1,0 +1,212 @@
+"""How the tensors of two checkpoints pair up, and what the artifact will hold of each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from maskreg.checkpoint import role_of
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.errors import PairMismatchError
+from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.dtypes import FLOAT, HALF, WIDE
+from maskreg.tensors.info import TensorInfo
+from maskreg.words import counted, listed
+
+NAMED_AT_MOST = 10
+"""Tensors that a message lists by name."""
+
+
+class How(Enum):
+    """What an artifact holds of a pair."""
+
+    DELTA = "mask and delta between stored 16-bit values of one dtype"
+    CAST = "mask and delta; a wider target was cast to bf16 first"
+    WIDE = "mask of the bf16 casts; the target's bytes whole when any bit differs"
+    OPAQUE = "no mask; the target's bytes whole when any bit differs"
+    WHOLE = "no mask; the target's bytes whole, since shape or dtype changed, or the source lacks it"
+    REMOVED = "nothing: the target lacks it"
+
+    @property
+    def masked(self) -> bool:
+        """Whether its coordinates are compared."""
+        return self in (How.DELTA, How.CAST, How.WIDE)
+
+    @property
+    def coded(self) -> bool:
+        """Whether the delta codec holds its values."""
+        return self in (How.DELTA, How.CAST)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One tensor of the source, the target or both.
+
+    Attributes:
+        name: the same on both sides.
+        how: what the artifact holds of it.
+        source: as stored, None when the target added it.
+        target: as stored, None when the target lacks it.
+        aliases: other names of the same content on both sides.
+    """
+
+    name: str
+    how: How
+    source: TensorInfo | None
+    target: TensorInfo | None
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> TensorInfo | None:
+        """The target as the artifact holds it: bf16 when it was cast."""
+        if self.how is How.CAST and self.target is not None:
+            return replace(self.target, dtype="BF16")
+        return self.target
+
+    @property
+    def numel(self) -> int:
+        """Elements of the longer side."""
+        return max(side.numel for side in (self.source, self.target) if side is not None)
+
+
+class _Mismatch(NamedTuple):
+    name: str
+    why: str
+
+
+def pair_up(
+    source: Checkpoint, target: Checkpoint, *, mask_only: bool, allow_mismatch: bool
+) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
+    """Decide for every tensor of both checkpoints what the artifact holds of it.
+
+    Args:
+        source: read from only to find tied weights.
+        target: likewise.
+        mask_only: no values are wanted, so wider sources are welcome.
+        allow_mismatch: store whole what does not pair up, instead of refusing.
+
+    Returns:
+        Pairs in the order of the source, then added tensors in the order of the target; and notes for people.
+
+    Raises:
+        PairMismatchError: a quantized checkpoint, a source whose values no delta can be taken against, or
+            tensors that do not pair up.
+    """
+    _refuse_quantized(source, target)
+    if not mask_only:
+        _refuse_wide_source(source)
+    pairs: list[Pair] = []
+    mismatches: list[_Mismatch] = []
+    added = [name for name in target.tensors if name not in source.tensors]
+    for name in (*source.tensors, *added):
+        before, after = source.tensors.get(name), target.tensors.get(name)
+        how, why = _how(before, after, mask_only=mask_only)
+        pairs.append(Pair(name, how, before, after))
+        if why:
+            mismatches.append(_Mismatch(name, why))
+    if mismatches and not allow_mismatch:
+        raise PairMismatchError(
+            _do_not_pair_up(mismatches),
+            tuple(m.name for m in mismatches),
+            hint="add --allow-mismatch to store them whole",
+        )
+    notes = []
+    if mismatches:
+        kept = "listed" if mask_only else "stored whole or listed"
+        notes.append(f"{_do_not_pair_up(mismatches)} ({kept})")
+    cast = sorted({p.target.dtype for p in pairs if p.how is How.CAST and p.target is not None})
+    if cast:
+        notes.append(f"target: bf16 cast of an {' and '.join(cast)} checkpoint")
+    return tuple(_fold_tied(pairs, source, target)), tuple(notes)
+
+
+def _how(before: TensorInfo | None, after: TensorInfo | None, *, mask_only: bool) -> tuple[How, str]:
+    if before is None:
+        return How.WHOLE, "only in the target"
+    if after is None:
+        return How.REMOVED, "only in the source"
+    if before.shape != after.shape:
+        return How.WHOLE, f"shape {list(before.shape)} -> {list(after.shape)}"
+    if before.dtype == after.dtype:
+        return (How.DELTA if before.dtype in HALF else How.WIDE if before.dtype in WIDE else How.OPAQUE), ""
+    if before.dtype == "BF16" and after.dtype in WIDE:
+        return How.CAST, ""
+    if {before.dtype, after.dtype} <= FLOAT and (before.dtype in WIDE or (mask_only and after.dtype in WIDE)):
+        return How.WIDE, ""
+    return How.WHOLE, f"dtype {before.dtype} -> {after.dtype}"
+
+
+def _refuse_quantized(source: Checkpoint, target: Checkpoint) -> None:
+    for side, checkpoint in (("source", source), ("target", target)):
+        quantized = tuple(t.name for t in checkpoint.tensors.values() if _is_quantized(t))
+        if quantized:
+            raise PairMismatchError(
+                f"the {side} is quantized: {len(quantized)} tensors such as {quantized[0]} "
+                f"({checkpoint.tensors[quantized[0]].dtype}); codes and scales both move, so a mask of codes says "
+                "nothing about weights",
+                quantized,
+                hint="extract from the 16-bit checkpoints that were quantized",
+            )
+
+
+def _is_quantized(tensor: TensorInfo) -> bool:
+    return tensor.dtype.startswith("F8_") or (tensor.dtype in ("I8", "U8") and len(tensor.shape) >= 2)
+
+
+def is_wide(source: Checkpoint) -> bool:
+    """Whether a source is stored in 32 bits or more alone, so that masks of it are kept and no deltas."""
+    dtypes = {t.dtype for t in source.tensors.values()}
+    return bool(dtypes & WIDE) and not dtypes & HALF
+
+
+def _refuse_wide_source(source: Checkpoint) -> None:
+    if is_wide(source):
+        wide = tuple(t.name for t in source.tensors.values() if t.dtype in WIDE)
+        raise PairMismatchError(
+            f"the source is stored in {source.tensors[wide[0]].dtype}: bits that bf16 does not show differ nearly "
+            "everywhere, so a delta would be as large as the checkpoint; its bf16 mask is as good as any",
+            wide,
+            hint="add --mask-only, or extract from the bf16 checkpoint that training started from",
+        )
+
+
+def _do_not_pair_up(mismatches: Sequence[_Mismatch]) -> str:
+    number = len(mismatches)
+    each = [f"{m.name} ({m.why})" for m in mismatches]
+    return f"{counted(number, 'tensor', 'does')} not pair up: {listed(each, NAMED_AT_MOST, mark='; ')}"
+
+
+def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Iterator[Pair]:
+    """Turn an output head that repeats the embedding on both sides into an alias of it."""
+    by_role: dict[str, list[Pair]] = {"embedding": [], "lm_head": []}
+    for pair in pairs:
+        if pair.how.masked:
+            by_role.get(role_of(pair.name), []).append(pair)
+    alias_of: dict[str, str] = {}
+    for head in by_role["lm_head"]:
+        for owner in by_role["embedding"]:
+            if _same_kind(owner, head) and all(_same_bits(c, owner, head) for c in (source, target)):
+                alias_of[head.name] = owner.name
+                break
+    for pair in pairs:
+        if pair.name not in alias_of:
+            aliases = tuple(alias for alias, owner in alias_of.items() if owner == pair.name)
+            yield replace(pair, aliases=aliases) if aliases else pair
+
+
+def _same_kind(one: Pair, other: Pair) -> bool:
+    # Names differ, all else must not.
+    return (one.how, _form(one.source), _form(one.target)) == (other.how, _form(other.source), _form(other.target))
+
+
+def _form(tensor: TensorInfo | None) -> tuple[str, tuple[int, ...]] | None:
+    return None if tensor is None else (tensor.dtype, tensor.shape)
+
+
+def _same_bits(checkpoint: Checkpoint, one: Pair, other: Pair) -> bool:
+    return all(
+        checkpoint.read(one.name, start, stop).tobytes() == checkpoint.read(other.name, start, stop).tobytes()
+        for start, stop in blocks_of(one.numel)
+    )

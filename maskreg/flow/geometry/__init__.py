@@ -1,0 +1,1 @@
+"""The geometry of an update, and where its mask lies among magnitudes."""

@@ -1,0 +1,176 @@
+"""Where in the range of magnitudes a mask lies: density by exponent of the source, beside rounding alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.analysis.chance import flips
+from maskreg.analysis.contingency import count_classes
+from maskreg.artifact.manifest import Tensor
+from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.errors import WrongCheckpointError
+from maskreg.mask.rounding import CLASSES
+from maskreg.parallel import ordered, worker_count
+from maskreg.progress import SILENT, Progress
+from maskreg.rules import parse_rule
+from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.leaves import check_before, leaves_between
+
+Counts = npt.NDArray[np.int64]
+
+NumberT = TypeVar("NumberT", np.int64, np.float64)
+
+EXPONENTS = CLASSES // 2
+BIAS = 127
+"""What is added to an exponent to store it; field 0 holds zeros and subnormal numbers, 255 infinities and NaNs."""
+
+
+@dataclass(frozen=True, eq=False)
+class ByExponent:
+    """Sums over the tensors of a mask that are stored in bf16.
+
+    Attributes:
+        members: int64 ``[256]``, coordinates by exponent field of the source's code.
+        moved: int64 ``[256]``, of them in the mask.
+        expected: float64 ``[256]``, as many coordinates as rounding alone is expected to move, summed over tensors,
+            each with as many moved as the mask has in it; None where the null is undefined.
+        elsewhere: share of the mask that lies in other classes of weights than rounding alone would choose: half the
+            sum over tensors and classes of |moved - expected|, over nnz. A class is an exponent, mantissa 0 apart.
+        elsewhere_by_chance: what that share would be for a mask that rounding did make.
+        left_out: tensors that are not stored in bf16.
+        reason: why there is no null; empty where there is one.
+    """
+
+    members: Counts
+    moved: Counts
+    expected: npt.NDArray[np.float64] | None
+    elsewhere: float | None
+    elsewhere_by_chance: float | None
+    left_out: tuple[str, ...]
+    reason: str
+
+
+class _Block(NamedTuple):
+    row: Tensor
+    start: int
+    bits: npt.NDArray[np.uint8]
+    codes: npt.NDArray[np.uint16]
+    leaves: npt.NDArray[np.uint8]
+
+
+def by_exponent(
+    artifact: Artifact, source: Checkpoint, *, progress: Progress = SILENT, jobs: int | None = None
+) -> ByExponent:
+    """Count a mask by exponent of the source's codes, and fit the rounding null to each tensor of it.
+
+    Memory is bounded by the blocks in flight. Every leaf of the source is checked on the way.
+
+    Args:
+        artifact: opened; its mask part is here.
+        source: the checkpoint that it was made from.
+        progress: told about bytes of the source.
+        jobs: threads; by default what the machine has.
+
+    Raises:
+        PartAbsentError: the mask is not here.
+        WrongCheckpointError: the source is another one.
+    """
+    artifact.require("mask")
+    rows = [row for row in artifact.tensors if row.numel]
+    for row in rows:
+        _check_form(row, source)
+    stored = [row for row in rows if row.source_dtype == "BF16"]
+    total = _Sum(artifact.manifest.rule)
+    progress.start("count", sum(2 * row.numel for row in stored))
+    with closing(ordered(_count, _blocks(artifact, source, stored), jobs=worker_count(jobs))) as results:
+        for row, numel, members, moved in results:
+            total.add(row, members, moved)
+            progress.advance(2 * numel)
+    return total.result(tuple(row.name for row in rows if row.source_dtype != "BF16"))
+
+
+class _Sum:
+    """Adds up blocks to tensors, and tensors to the whole."""
+
+    def __init__(self, rule: str) -> None:
+        hides = not parse_rule(rule).keeps_target
+        self._reason = f"rule {rule} hides flips, the more the smaller the weight" if hides else ""
+        self._members, self._moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
+        self._expected = np.zeros(CLASSES)
+        self._apart = self._by_chance = 0.0
+        self._here = np.zeros((2, CLASSES), np.int64)
+
+    def add(self, row: Tensor, members: Counts, moved: Counts) -> None:
+        self._here += (members, moved)
+        if self._here[0].sum() == row.numel:
+            self._add_tensor(row.name, *self._here)
+            self._here = np.zeros((2, CLASSES), np.int64)
+
+    def _add_tensor(self, name: str, members: Counts, moved: Counts) -> None:
+        self._members += members
+        self._moved += moved
+        nnz = int(moved.sum())
+        if nnz in (0, int(members.sum())):
+            # None or all of a tensor tells no scale, and nothing of it could lie elsewhere.
+            self._expected += moved
+            return
+        try:
+            chances = flips(members, nnz)
+        except ValueError as error:
+            self._reason = f"{name}: {error}"
+            return
+        expected = members * chances
+        self._expected += expected
+        self._apart += float(np.abs(moved - expected).sum())
+        # The mean distance of a normal variable from its mean is sqrt(2 / pi) standard deviations.
+        self._by_chance += float(np.sqrt(2 / np.pi * expected * np.maximum(1 - chances, 0)).sum())
+
+    def result(self, left_out: tuple[str, ...]) -> ByExponent:
+        nnz = int(self._moved.sum())
+        defined = not self._reason
+        return ByExponent(
+            _folded(self._members),
+            _folded(self._moved),
+            _folded(self._expected) if defined else None,
+            self._apart / 2 / nnz if defined and nnz else None,
+            self._by_chance / 2 / nnz if defined and nnz else None,
+            left_out,
+            self._reason,
+        )
+
+
+def _check_form(row: Tensor, source: Checkpoint) -> None:
+    there = source.tensors.get(row.name)
+    if there is None:
+        raise WrongCheckpointError(row.name, "the checkpoint has none")
+    if (there.dtype, there.shape) != (row.source_dtype, row.source_shape):
+        raise WrongCheckpointError(row.name, f"is {there.dtype} {list(there.shape)}, not what the mask was made from")
+
+
+def _blocks(artifact: Artifact, source: Checkpoint, rows: list[Tensor]) -> Iterator[_Block]:
+    for row in rows:
+        leaves = artifact.leaves(row)[0]
+        for start, stop in blocks_of(row.numel):
+            codes = source.read(row.name, start, stop)
+            bits = artifact.mask_bits(row, start, stop)
+            yield _Block(row, start, bits, codes, leaves_between(leaves, start, stop))
+
+
+def _count(block: _Block) -> tuple[Tensor, int, Counts, Counts]:
+    check_before(block.row.name, block.start, block.codes, block.leaves)
+    # A mask beside itself: in neither, or in both.
+    outside, _, _, moved = count_classes(block.bits, block.bits, block.codes).T
+    return block.row, block.codes.size, outside + moved, moved
+
+
+def _folded(by_class: npt.NDArray[NumberT]) -> npt.NDArray[NumberT]:
+    """Classes as exponents: those with mantissa 0 and the others together."""
+    pairs = by_class.reshape(EXPONENTS, 2)
+    return pairs[:, 0] + pairs[:, 1]

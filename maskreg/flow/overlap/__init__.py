@@ -1,0 +1,1 @@
+"""What several masks share, beside chance."""

@@ -1,0 +1,42 @@
+"""Blocks: the spans of a tensor that are read, coded and checked as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.tensors.info import TensorInfo
+
+BLOCK_NUMEL = 1 << 22
+"""Coordinates in one block at most: 16 leaves. Every block decodes on its own."""
+
+
+def blocks_of(numel: int) -> Iterator[tuple[int, int]]:
+    """Spans ``[start, stop)`` of at most one block each that cover a tensor in order."""
+    for start in range(0, numel, BLOCK_NUMEL):
+        yield start, min(start + BLOCK_NUMEL, numel)
+
+
+def rechunked(chunks: Iterable[bytes], tensor: TensorInfo) -> Iterator[npt.NDArray[Any]]:
+    """A tensor's raw bytes as runs of 2^22 elements, the last one shorter.
+
+    Args:
+        chunks: its bytes, in pieces.
+        tensor: says how wide an element is.
+
+    Yields:
+        Unsigned integers of the element's width, read-only.
+    """
+    dtype = np.dtype(f"<u{tensor.item_bytes}")
+    room = BLOCK_NUMEL * tensor.item_bytes
+    held = bytearray()
+    for chunk in chunks:
+        held += chunk
+        while len(held) >= room:
+            yield np.frombuffer(bytes(held[:room]), dtype)
+            del held[:room]
+    if held:
+        yield np.frombuffer(bytes(held), dtype)

@@ -1,0 +1,70 @@
+"""The cast to bf16 that comes before every comparison, and the way back to numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_EXPONENT = 0x7F80
+
+
+def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
+    """bf16 codes of numbers, rounded to nearest, ties to even.
+
+    F64 is rounded to fp32 first, as PyTorch does. A NaN keeps its sign and its leading payload bits and becomes
+    quiet; libraries disagree about that payload, so a wider target is hashed after this cast.
+
+    Args:
+        bits: unsigned integers of the dtype's width, any shape.
+        dtype: BF16, F16, F32 or F64.
+
+    Returns:
+        uint16 of the same shape; ``bits`` itself for BF16.
+
+    Raises:
+        ValueError: another dtype.
+    """
+    if dtype == "BF16":
+        return bits
+    if dtype == "F16":
+        bits = bits.view(np.float16).astype(np.float32).view(np.uint32)
+    elif dtype == "F64":
+        with np.errstate(over="ignore"):  # beyond fp32 is infinity
+            bits = bits.view(np.float64).astype(np.float32).view(np.uint32)
+    elif dtype != "F32":
+        raise ValueError(f"{dtype} cannot be cast to bf16")
+    nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
+    return np.where(nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+def to_fp32(codes: Any) -> Any:
+    """The numbers that bf16 codes stand for, as fp32 of the same shape: exactly, for bf16 is its upper half.
+
+    Args:
+        codes: numpy uint16, or torch int16 on any device; the result is of the same library.
+    """
+    if isinstance(codes, np.ndarray):
+        return (codes.astype(np.uint32) << 16).view(np.float32)
+    import torch
+
+    return codes.view(torch.bfloat16).float()
+
+
+def to_float(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
+    """The numbers that stored bits stand for, float64 of the same shape.
+
+    Args:
+        bits: unsigned integers of the dtype's width.
+        dtype: BF16, F16, F32 or F64.
+    """
+    if dtype == "BF16":
+        return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return bits.view({"F16": np.float16, "F32": np.float32, "F64": np.float64}[dtype]).astype(np.float64)
+
+
+def is_finite(codes: Any) -> Any:
+    """Which bf16 codes are neither NaN nor infinite: booleans of the same kind and shape."""
+    return (codes & _EXPONENT) != _EXPONENT

@@ -1,0 +1,1 @@
+"""Masks in loops and trainers that are not ours."""

@@ -1,0 +1,113 @@
+"""Masked training in Hugging Face's Trainer, and in what is derived from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from maskreg.train.hooks.attach import Attachment, attach
+from maskreg.train.hooks.named import MaskedAdamW, MaskLike
+
+
+def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tuple[type[MaskedAdamW], dict[str, Any]]:
+    """What Trainer takes as ``optimizer_cls_and_kwargs``: AdamW on a mask, set as the arguments say.
+
+    Trainer clips gradients before the optimizer sees them, by a norm to which frozen coordinates contribute. So
+    clipping is left to the optimizer: it gets ``args.max_grad_norm``, which becomes 0.
+
+    Args:
+        args: of the Trainer; learning rate, betas, epsilon and norm are taken from them, weight decay by Trainer.
+        mask: by the names in the checkpoint.
+        options: for :class:`maskreg.train.MaskedAdamW`, such as ``gradients="packed"``.
+    """
+    taken = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+    if args.max_grad_norm:
+        taken["max_grad_norm"] = args.max_grad_norm
+        args.max_grad_norm = 0.0
+    return MaskedAdamW, {**taken, "mask": mask, **options}
+
+
+class MaskCallback(TrainerCallback):  # type: ignore[misc]
+    """Attaches a mask when training begins, and checks before every save that nothing outside it moved.
+
+    With a masked optimizer it needs no mask of its own. With any other it does, and holds frozen coordinates in place.
+
+    Attributes:
+        attachment: of the run that goes on, or went on last.
+    """
+
+    def __init__(self, mask: MaskLike | None = None) -> None:
+        """Take a mask, by the names in the checkpoint, for an optimizer that has none."""
+        self._mask = mask
+        self._optimizer: Any = None
+        self._checked = -1
+        self.attachment: Attachment | None = None
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        **_: object,
+    ) -> None:
+        """Attach the mask to the model as it is trained.
+
+        Raises:
+            UsageError: there is no mask, or it does not cover what is trained.
+            WrongCheckpointError: it is of another model.
+        """
+        if self.attachment is not None:
+            self.attachment.detach()
+        self.attachment = attach(model, optimizer, self._mask)
+        self._optimizer = optimizer
+        self._checked = -1
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        """Check when the step will be saved.
+
+        Raises:
+            CorruptError: a coordinate outside the mask moved; names the parameter.
+            UsageError: the model has other parameters now.
+        """
+        if control.should_save:
+            self._check(state)
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        """Check when the epoch will be saved; raises what :meth:`on_step_end` does."""
+        if control.should_save:
+            self._check(state)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        """Check where something else asked for the save; raises what :meth:`on_step_end` does."""
+        self._check(state)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
+        """Check what was trained, and let go of it; raises what :meth:`on_step_end` does."""
+        self._check(state)
+        if self.attachment is not None:
+            self.attachment.detach()
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        logs: dict[str, float] | None = None,
+        **_: object,
+    ) -> None:
+        """Log the norm by which the optimizer clipped, which Trainer does not see."""
+        norm = getattr(getattr(self._optimizer, "optimizer", self._optimizer), "grad_norm", None)
+        for row in (logs, state.log_history[-1] if state.log_history else None):
+            if row is not None and norm is not None and "grad_norm" in row:
+                row["grad_norm"] = float(norm)
+
+    def _check(self, state: TrainerState) -> None:
+        if self.attachment is not None and state.global_step != self._checked:
+            self.attachment.check()
+            self._checked = state.global_step

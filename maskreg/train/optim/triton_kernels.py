@@ -1,0 +1,174 @@
+"""Kernels of steps on a GPU: a block of coordinates is unpacked, ranked, gathered, updated and scattered in one pass.
+
+A block's coordinates find their entries by a prefix sum of their bits, from the rank of the block's first word. Weights
+and dense gradients come as bits, int16 of bf16 or int32 of fp32. A block's weights are written whole, its frozen ones
+with the bits that they had: that takes fewer and wider transactions than writing here and there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from maskreg.train.optim.vector_tiles import QUIET
+
+_QUIET = tl.constexpr(QUIET)
+
+
+def _kernel(function: Callable[..., Any]) -> Any:
+    """Have Triton compile a function when it is first launched."""
+    return triton.jit(function)
+
+
+@_kernel
+def _widened(code: tl.tensor) -> tl.tensor:
+    """Bits of bf16 or fp32 as fp32."""
+    wide = code.to(tl.int32) << 16 if code.dtype == tl.int16 else code
+    return wide.to(tl.float32, bitcast=True)
+
+
+@_kernel
+def _rounded(value: tl.tensor, kind: tl.constexpr) -> tl.tensor:
+    """Bits of fp32, or of the nearest bf16, of two the even one."""
+    wide = value.to(tl.int32, bitcast=True)
+    if kind == tl.int16:
+        # Of what a shift leaves, the lower half alone is kept.
+        near = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16
+        code = tl.where((wide & 0x7FFFFFFF) > 0x7F800000, _QUIET, near).to(tl.int16)
+    else:
+        code = wide
+    return code
+
+
+@_kernel
+def _places(block: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
+    """Coordinates of a block, some of which may lie beyond the last."""
+    return block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+
+
+@_kernel
+def _bits(octets: tl.tensor, i: tl.tensor, inside: tl.tensor) -> tl.tensor:
+    """The mask of coordinates, 0 or 1."""
+    octet = tl.load(octets + (i >> 3), mask=inside, other=0).to(tl.int32)
+    return (octet >> (i & 7).to(tl.int32)) & 1
+
+
+@_kernel
+def _entries(rank: tl.tensor, block: tl.tensor, bits: tl.tensor, BLOCK: tl.constexpr, WORD: tl.constexpr) -> tl.tensor:
+    """Where the state of each masked coordinate is."""
+    return tl.load(rank + block.to(tl.int64) * (BLOCK // WORD)) + tl.cumsum(bits, axis=0) - bits
+
+
+@_kernel
+def _slopes(
+    gradient: tl.tensor, i: tl.tensor, inside: tl.tensor, entry: tl.tensor, chosen: tl.tensor, PACKED: tl.constexpr
+) -> tl.tensor:
+    """The gradient of a block's masked coordinates; anything elsewhere."""
+    if PACKED:
+        slope = tl.load(gradient + entry, mask=chosen, other=0.0)
+    else:
+        slope = _widened(tl.load(gradient + i, mask=inside, other=0))
+    return slope
+
+
+@_kernel
+def adamw(
+    weights: tl.tensor, gradient: tl.tensor, octets: tl.tensor, rank: tl.tensor, numel: tl.tensor,
+    exp_avg: tl.tensor, exp_avg_sq: tl.tensor, master: tl.tensor,
+    scale: tl.tensor, keep: tl.tensor, part1: tl.tensor, beta2: tl.tensor, part2: tl.tensor, root: tl.tensor,
+    eps: tl.tensor, size: tl.tensor,
+    PACKED: tl.constexpr, MASTER: tl.constexpr, BLOCK: tl.constexpr, WORD: tl.constexpr,
+) -> None:  # fmt: skip
+    """Take a step of AdamW; from ``keep`` on, its numbers are :meth:`maskreg.train.optim.step.Adam.factors`."""
+    block = tl.program_id(0)
+    i = _places(block, BLOCK)
+    inside = i < numel
+    bits = _bits(octets, i, inside)
+    if tl.sum(bits, axis=0) > 0:
+        chosen = bits != 0
+        entry = _entries(rank, block, bits, BLOCK, WORD)
+        slope = _slopes(gradient, i, inside, entry, chosen, PACKED) * scale
+        first = tl.load(exp_avg + entry, mask=chosen, other=0.0)
+        second = tl.load(exp_avg_sq + entry, mask=chosen, other=0.0)
+        old = tl.load(weights + i, mask=inside, other=0)
+        value = tl.load(master + entry, mask=chosen, other=0.0) if MASTER else _widened(old)
+        first += part1 * (slope - first)
+        second = second * beta2 + part2 * slope * slope
+        value = value * keep - size * first / (tl.sqrt(second) * root + eps)
+        tl.store(exp_avg + entry, first, mask=chosen)
+        tl.store(exp_avg_sq + entry, second, mask=chosen)
+        if MASTER:
+            tl.store(master + entry, value, mask=chosen)
+        tl.store(weights + i, tl.where(chosen, _rounded(value, old.dtype), old), mask=inside)
+
+
+@_kernel
+def sgd(
+    weights: tl.tensor, gradient: tl.tensor, octets: tl.tensor, rank: tl.tensor, numel: tl.tensor,
+    velocity: tl.tensor, master: tl.tensor,
+    scale: tl.tensor, decay: tl.tensor, momentum: tl.tensor, rate: tl.tensor,
+    PACKED: tl.constexpr, MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, MASTER: tl.constexpr,
+    BLOCK: tl.constexpr, WORD: tl.constexpr,
+) -> None:  # fmt: skip
+    """Take a step of SGD."""
+    block = tl.program_id(0)
+    i = _places(block, BLOCK)
+    inside = i < numel
+    bits = _bits(octets, i, inside)
+    if tl.sum(bits, axis=0) > 0:
+        chosen = bits != 0
+        entry = _entries(rank, block, bits, BLOCK, WORD)
+        slope = _slopes(gradient, i, inside, entry, chosen, PACKED) * scale
+        old = tl.load(weights + i, mask=inside, other=0)
+        value = tl.load(master + entry, mask=chosen, other=0.0) if MASTER else _widened(old)
+        slope = tl.where(decay == 0, slope, slope + decay * value)
+        if MOMENTUM:
+            fast = tl.load(velocity + entry, mask=chosen, other=0.0) * momentum + slope
+            tl.store(velocity + entry, fast, mask=chosen)
+            if NESTEROV:
+                slope += momentum * fast
+            else:
+                slope = fast
+        value -= rate * slope
+        if MASTER:
+            tl.store(master + entry, value, mask=chosen)
+        tl.store(weights + i, tl.where(chosen, _rounded(value, old.dtype), old), mask=inside)
+
+
+@_kernel
+def accumulate(
+    into: tl.tensor, gradient: tl.tensor, octets: tl.tensor, rank: tl.tensor, numel: tl.tensor,
+    BLOCK: tl.constexpr, WORD: tl.constexpr,
+) -> None:  # fmt: skip
+    """Add masked entries of a dense gradient to fp32 ``[nnz]``."""
+    block = tl.program_id(0)
+    i = _places(block, BLOCK)
+    inside = i < numel
+    bits = _bits(octets, i, inside)
+    if tl.sum(bits, axis=0) > 0:
+        chosen = bits != 0
+        entry = _entries(rank, block, bits, BLOCK, WORD)
+        slope = _widened(tl.load(gradient + i, mask=inside, other=0))
+        tl.store(into + entry, tl.load(into + entry, mask=chosen, other=0.0) + slope, mask=chosen)
+
+
+@_kernel
+def square_sum(
+    values: tl.tensor, octets: tl.tensor, numel: tl.tensor, sums: tl.tensor,
+    MASKED: tl.constexpr, BLOCK: tl.constexpr,
+) -> None:  # fmt: skip
+    """Fill ``sums``, float64 ``[programs]``, with the sums of squares of the blocks of each program."""
+    total = tl.zeros([BLOCK], tl.float64)
+    block = tl.program_id(0).to(tl.int64)
+    while block * BLOCK < numel:
+        i = _places(block, BLOCK)
+        inside = i < numel
+        value = _widened(tl.load(values + i, mask=inside, other=0)).to(tl.float64)
+        if MASKED:
+            value = tl.where(_bits(octets, i, inside) != 0, value, 0.0)
+        total += value * value
+        block += tl.num_programs(0)
+    tl.store(sums + tl.program_id(0), tl.sum(total, axis=0))

@@ -1,0 +1,86 @@
+"""Models, configurations and tokenizers as Hugging Face's library loads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.errors import ConfigError, DataError, NotFoundError
+from maskreg.live.memory import DTYPES
+from maskreg.tensors.dtypes import FLOAT
+
+
+def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
+    """The dtype that most of a checkpoint's numbers have.
+
+    Raises:
+        DataError: it has no floating-point numbers that could be trained.
+    """
+    counts: dict[str, int] = {}
+    for info in checkpoint.tensors.values():
+        if info.dtype in FLOAT:
+            counts[info.dtype] = counts.get(info.dtype, 0) + info.numel
+    if not counts:
+        raise DataError(f"{checkpoint.path}: no tensors of 16-bit or wider floating-point numbers to train")
+    return DTYPES[max(counts, key=lambda name: counts[name])]
+
+
+def load_model(path: str | Path, dtype: torch.dtype) -> torch.nn.Module:
+    """A causal language model on the CPU, in training mode.
+
+    Raises:
+        ConfigError: the library is not installed.
+        NotFoundError: the folder has no configuration.
+        DataError: the library cannot load it.
+    """
+    with _telling(path, "config.json") as library:
+        return library.AutoModelForCausalLM.from_pretrained(path, dtype=dtype).train()  # type: ignore[no-any-return]
+
+
+def load_config(path: str | Path) -> Any:
+    """A model's configuration.
+
+    Raises:
+        MaskregError: as for :func:`load_model`.
+    """
+    with _telling(path, "config.json") as library:
+        return library.AutoConfig.from_pretrained(path)
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """A tokenizer.
+
+    Raises:
+        MaskregError: as for :func:`load_model`.
+    """
+    with _telling(path, "tokenizer_config.json") as library:
+        return library.AutoTokenizer.from_pretrained(path)
+
+
+@contextmanager
+def _telling(path: str | Path, needed: str) -> Iterator[Any]:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(
+            "training needs Hugging Face's transformers, which is not installed here",
+            hint="pip install 'maskreg[train]'",
+        ) from error
+    if not (Path(path) / needed).is_file():
+        raise NotFoundError(
+            f"{path}: no {needed}: training needs the whole folder of a checkpoint, with configuration and tokenizer",
+            hint=f"put {needed} beside the weights",
+        )
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield transformers
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise DataError(
+            f"{path}: transformers cannot load it ({error})",
+            hint="copy the checkpoint whole again, or: pip install --upgrade transformers",
+        ) from error

@@ -1,0 +1,128 @@
+"""What training made of a checkpoint: its tensors gathered one by one in the form in which the source stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from maskreg.checkpoint import Checkpoint, plan_like, write_checkpoint
+from maskreg.errors import DataError
+from maskreg.live.layout import Join, Link, links
+from maskreg.live.memory import CODES, DTYPES
+from maskreg.live.naming import find
+from maskreg.mask.packed import Mask
+from maskreg.rules import parse_rule
+from maskreg.tensors.cast import to_bf16
+from maskreg.tensors.dtypes import FLOAT
+from maskreg.tensors.info import TensorInfo
+from maskreg.train.runs.parallel import World, whole
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_COPY_NUMEL = 1 << 22
+
+_JOINS_HELD = 3
+"""Gate, up and down."""
+
+
+def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None:
+    """Refuse to train weights in a narrower dtype than the one that they are stored in.
+
+    Raises:
+        DataError: which, and what to do.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name, join in _joins(model, source).items():
+        stored, held = source.tensors[name].dtype, parameters[join.targets[0]].dtype
+        if held != DTYPES[stored] and (held != torch.float32 or stored == "F64"):
+            if name in mask and not mask[name].nnz:
+                continue
+            narrow = str(held).removeprefix("torch.")
+            raise DataError(
+                f"{name} is stored in {stored} and would be trained in {narrow}",
+                hint="--dtype float32" if stored != "F64" else "leave --dtype float32 out, or store all of it in F64",
+            )
+
+
+def gathered(
+    model: torch.nn.Module, source: Checkpoint, world: World
+) -> Iterator[tuple[TensorInfo, npt.NDArray[Any] | None]]:
+    """Every tensor of the source as the model has it now, in the order in which the source stores them.
+
+    Every process takes part; only the first is given values.
+
+    Yields:
+        The tensor, and its bits as unsigned integers of the stored width, flat; None for one that is no parameter of
+        the model, and in other processes.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    joins = _joins(model, source)
+    # A layer's experts are stored one by one and held together: those gathered last serve the next ones.
+    recent: dict[Join, list[Link]] = {}
+    for info in (info for shard in source.shards for info in shard.tensors):
+        join = joins.get(info.name)
+        if join is None:
+            yield info, None
+            continue
+        if join not in recent:
+            while len(recent) >= _JOINS_HELD:
+                del recent[next(iter(recent))]
+            held = {name: whole(parameters[name].detach()) for name in join.targets}
+            shapes = {name: source.tensors[name].shape for group in join.sources for name in group}
+            recent[join] = links(join, shapes, held)
+        yield info, _bits(info, recent[join]) if world.first else None
+
+
+def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, world: World) -> None:
+    """Write the model as a checkpoint with the source's files, tensor order and dtypes, whole or not at all.
+
+    Raises:
+        CannotCreateError: it cannot be written.
+    """
+    if not world.first:
+        for _ in gathered(model, source, world):
+            pass
+        return
+    with write_checkpoint(out, plan_like(source)) as writer:
+        for info, bits in gathered(model, source, world):
+            if bits is not None:
+                writer.write(bits)
+                continue
+            for start in range(0, info.numel, _COPY_NUMEL):
+                writer.write(source.read(info.name, start, min(start + _COPY_NUMEL, info.numel)))
+
+
+def moved_share(model: torch.nn.Module, source: Checkpoint, world: World) -> float:
+    """Share of the source's coordinates whose bf16 codes are others by now; right in the first process only."""
+    rule = parse_rule("exact")
+    moved = numel = 0
+    for info, bits in gathered(model, source, world):
+        if bits is None:
+            continue
+        numel += info.numel
+        for start in range(0, info.numel, _COPY_NUMEL):
+            stop = min(start + _COPY_NUMEL, info.numel)
+            before = to_bf16(source.read(info.name, start, stop), info.dtype)
+            moved += int(np.count_nonzero(rule.moved(before, to_bf16(bits[start:stop], info.dtype))))
+    return moved / max(numel, 1)
+
+
+def _bits(info: TensorInfo, held: list[Link]) -> npt.NDArray[Any]:
+    values = torch.empty(info.shape, dtype=DTYPES[info.dtype])
+    for link in held:
+        if link.tensor == info.name:
+            part = link.of_tensor
+            values.as_strided(part.shape, part.stride(), part.storage_offset()).copy_(link.of_parameter)
+    return values.reshape(-1).view(CODES[info.item_bytes]).numpy().view(f"u{info.item_bytes}")
+
+
+def _joins(model: torch.nn.Module, source: Checkpoint) -> dict[str, Join]:
+    """How each tensor of the source that is in a parameter of the model got there."""
+    floats = [name for name, info in source.tensors.items() if info.dtype in FLOAT]
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    return {name: join for join in find(floats, parameters, model).joins for group in join.sources for name in group}

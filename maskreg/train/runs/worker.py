@@ -1,0 +1,46 @@
+"""One process of a run: ``torchrun ... -m maskreg.train.runs.worker FOLDER``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from maskreg.errors import MaskregError
+from maskreg.train.runs.engine import train
+from maskreg.train.runs.folder import Folder
+
+
+class Unheard:
+    """A listener for processes whose steps are read from ``metrics.jsonl``."""
+
+    def begin(self, done: int, steps: int) -> None:
+        """Ignore."""
+
+    def step(self, metrics: Mapping[str, Any]) -> None:
+        """Ignore."""
+
+
+def main(path: str) -> int:
+    """Take this process's share of a run.
+
+    Args:
+        path: the run's folder, in which the reason for a failure is left.
+
+    Returns:
+        The exit code.
+    """
+    folder = Folder(Path(path))
+    try:
+        train(folder, folder.setup(), folder.places(), Unheard())
+    except MaskregError as error:
+        folder.fail(error)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

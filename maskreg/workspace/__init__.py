@@ -1,0 +1,1 @@
+"""The use cases: what the command line, Python and a service call."""

@@ -1,0 +1,64 @@
+"""Two thousand random damages to an artifact, each followed by apply: never silent, and nothing is left behind."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from maskreg.artifact.layout import artifact_prefix
+from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint import open_checkpoint
+from maskreg.digest import Digest
+from maskreg.errors import DataError, NotFoundError
+from maskreg.flow.apply.on_disk import apply
+from maskreg.flow.extract.extraction import extract
+from maskreg.store.file import FileStore
+from maskreg.store.memory import MemoryStore
+from tests.checkpoints import make_pair
+from tests.damage import damaged_copy
+
+DAMAGES = 2_000
+
+
+def _objects(root: Path, digest: Digest) -> dict[str, bytes]:
+    files = FileStore(root)
+    return {info.key: files.get(info.key, max_bytes=1 << 27) for info in files.list(artifact_prefix(digest))}
+
+
+def test_no_damage_is_silent(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path / "pair")
+    (target / "config.json").write_text('{"changed": true}')
+    digest = extract(
+        open_checkpoint(source), open_checkpoint(target), tmp_path / "root", reversible=True, jobs=1
+    ).digest
+    objects = _objects(tmp_path / "root", digest)
+    out = tmp_path / "out"
+    rng = random.Random(11)
+    for _ in range(DAMAGES):
+        damaged, touched = damaged_copy(objects, rng)
+        store = MemoryStore()
+        for key, data in damaged.items():
+            store.put(key, data)
+        with pytest.raises((DataError, NotFoundError)) as caught:
+            apply(Artifact.open(store, digest), open_checkpoint(source), out, jobs=1)
+        manifest_is_gone = artifact_prefix(digest) + "manifest.json" not in damaged
+        assert manifest_is_gone or any(key in str(caught.value) for key in touched), (touched, caught.value)
+        assert not out.exists()
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["pair", "root"]
+
+
+def test_the_undamaged_artifact_applies(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path / "pair")
+    digest = extract(open_checkpoint(source), open_checkpoint(target), tmp_path / "root").digest
+    store = MemoryStore()
+    for key, data in _objects(tmp_path / "root", digest).items():
+        store.put(key, data)
+    out = tmp_path / "out"
+    apply(Artifact.open(store, digest), open_checkpoint(source), out)
+    for name in open_checkpoint(target).tensors:
+        numel = open_checkpoint(target).tensors[name].numel
+        assert (open_checkpoint(out).read(name, 0, numel) == open_checkpoint(target).read(name, 0, numel)).all()
+    shutil.rmtree(out)

@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from maskreg.artifact.reader import Artifact
+from maskreg.errors import CorruptError, PartAbsentError, UsageError, WrongCheckpointError
+from maskreg.flow.apply import in_memory as patching
+from maskreg.flow.apply.in_memory import apply_
+from maskreg.store.file import FileStore
+from tests.checkpoints import Tensor, bf16, f32, moved
+from tests.flow.making import BLOCK, LEAF, bits, edge_pair, extracted, opened
+
+TORCH = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "I64": torch.int64, "BOOL": torch.bool}
+SIGNED = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def live(tensors: dict[str, Tensor]) -> dict[str, torch.Tensor]:
+    """A state dict with its own memory."""
+    return {
+        name: torch.from_numpy(codes.copy().view(SIGNED[codes.itemsize])).view(TORCH[dtype])
+        for name, (dtype, codes) in tensors.items()
+    }
+
+
+def holds(state: dict[str, torch.Tensor], tensors: dict[str, Tensor]) -> bool:
+    return all(
+        state[name].detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() == codes.tobytes()
+        for name, (_, codes) in tensors.items()
+    )
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_every_edge_is_patched_in_place_and_back(jobs: int, tmp_path: Path) -> None:
+    source, target = edge_pair()
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target), reversible=True)
+    state = live(source)
+    places = {name: tensor.data_ptr() for name, tensor in state.items()}
+    apply_(state, artifact, jobs=jobs)
+    assert holds(state, target)
+    assert places == {name: tensor.data_ptr() for name, tensor in state.items()}
+    apply_(state, artifact, revert=True, jobs=jobs)
+    assert holds(state, source)
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_a_tensor_of_several_blocks(together: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patching, "_at_once", lambda _: together)
+    before = bf16((BLOCK + LEAF + 3,), 1)
+    source, target = {"w": before}, {"w": moved(before, 0.4)}
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+    state = live(source)
+    apply_(state, artifact)
+    assert holds(state, target)
+
+
+@pytest.mark.parametrize("name", ["one_change", "unchanged", "large", "special"])
+def test_one_wrong_bit_and_nothing_is_touched(name: str, tmp_path: Path) -> None:
+    source, target = edge_pair()
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+    dtype, codes = source[name]
+    codes = codes.copy()
+    codes.reshape(-1)[codes.size // 2] ^= 1
+    wrong = {**source, name: (dtype, codes)}
+    state = live(wrong)
+    with pytest.raises(WrongCheckpointError) as caught:
+        apply_(state, artifact)
+    assert caught.value.tensor == name
+    assert holds(state, wrong)
+
+
+def test_damage_anywhere_and_nothing_is_touched(tmp_path: Path) -> None:
+    source, target = edge_pair()
+    digest = extracted(tmp_path / "root", *opened(tmp_path, source, target)).digest
+    shard = next((tmp_path / "root").rglob("data.zarr/delta/c/0"))
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    state = live(source)
+    with pytest.raises(CorruptError):
+        apply_(state, Artifact.open(FileStore(tmp_path / "root"), digest))
+    assert holds(state, source)
+
+
+class Model(torch.nn.Module):
+    """Embedding and head share memory; a weight is transposed; a buffer counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens = torch.nn.Embedding(50, 8, dtype=torch.bfloat16)
+        self.layer = torch.nn.Linear(8, 6, bias=False, dtype=torch.bfloat16)
+        self.lm_head = torch.nn.Linear(8, 50, bias=False, dtype=torch.bfloat16)
+        self.lm_head.weight = self.embed_tokens.weight
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed_tokens(ids)
+        logits: torch.Tensor = self.lm_head(torch.tanh(self.layer(hidden)) @ self.layer.weight)
+        return logits
+
+
+def model_pair() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    source = {"embed_tokens.weight": bf16((50, 8), 1), "layer.weight": bf16((6, 8), 2)}
+    return source, {name: moved(tensor, 0.4) for name, tensor in source.items()}
+
+
+def loaded(source: dict[str, Tensor]) -> Model:
+    model = Model()
+    model.load_state_dict(live(source), strict=False)
+    return model
+
+
+class TestModule:
+    def test_tied_weights_are_patched_once(self, tmp_path: Path) -> None:
+        source, target = model_pair()
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target), reversible=True)
+        model = loaded(source)
+        apply_(model, artifact)
+        assert holds(dict(model.named_parameters()), target)
+        assert model.lm_head.weight is model.embed_tokens.weight
+        apply_(model, artifact, revert=True)
+        assert holds(dict(model.named_parameters()), source)
+
+    def test_tied_in_the_artifact_too(self, tmp_path: Path) -> None:
+        source, target = model_pair()
+        for side in (source, target):
+            side["lm_head.weight"] = side["embed_tokens.weight"]
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+        assert artifact.by_name["lm_head.weight"].name == "embed_tokens.weight"
+        model = loaded(source)
+        apply_(model, artifact)
+        assert holds(model.state_dict(), target)
+        state = live(source)
+        del state["lm_head.weight"]
+        apply_(state, artifact)
+        assert holds(state, {name: target[name] for name in state})
+
+    def test_tied_here_but_not_in_the_artifact(self, tmp_path: Path) -> None:
+        source, target = model_pair()
+        source["lm_head.weight"] = source["embed_tokens.weight"]
+        target["lm_head.weight"] = moved(source["lm_head.weight"], 0.4, seed=9)
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+        model = loaded(source)
+        with pytest.raises(WrongCheckpointError, match="shares memory with"):
+            apply_(model, artifact)
+        assert holds(dict(model.named_parameters()), {n: source[n] for n, _ in model.named_parameters()})
+
+    def test_training_goes_on_and_old_graphs_notice(self, tmp_path: Path) -> None:
+        source, target = model_pair()
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+        model = loaded(source)
+        before = model(torch.tensor([1, 2])).sum()
+        version = model.layer.weight._version
+        apply_(model, artifact)
+        assert model.layer.weight._version > version
+        assert model.layer.weight.requires_grad
+        assert model.layer.weight.is_leaf
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            before.backward()
+        model(torch.tensor([1, 2])).sum().backward()
+        assert model.layer.weight.grad is not None
+
+    def test_wrappers_are_seen_through(self, tmp_path: Path) -> None:
+        source, target = model_pair()
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+        model = loaded(source)
+        wrapped = torch.compile(torch.nn.DataParallel(model), backend="eager")
+        assert isinstance(wrapped, torch.nn.Module)
+        apply_(wrapped, artifact)
+        assert holds(dict(model.named_parameters()), target)
+
+    def test_an_inner_wrapper_is_seen_through(self, tmp_path: Path) -> None:
+        source, target = {"layers.0.w": bf16((4, 4), 1)}, {"layers.0.w": bf16((4, 4), 2)}
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+        state = {"module.layers.0._orig_mod.w": live(source)["layers.0.w"]}
+        apply_(state, artifact)
+        assert holds({"layers.0.w": state["module.layers.0._orig_mod.w"]}, target)
+
+    def test_two_tensors_behind_one_name_are_ambiguous(self, tmp_path: Path) -> None:
+        source, target = {"w": bf16((4, 4), 1)}, {"w": bf16((4, 4), 2)}
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+        state = {"module.w": live(source)["w"], "_orig_mod.w": live(source)["w"]}
+        with pytest.raises(WrongCheckpointError, match=r"ambiguous here: module.w or _orig_mod.w"):
+            apply_(state, artifact)
+
+
+def test_what_is_not_contiguous_is_patched_where_it_lies(tmp_path: Path) -> None:
+    source = {"t": bf16((30, 20), 1), "s": bf16((2 * LEAF,), 2), "u": bf16((7, 9), 3)}
+    target = {name: moved(tensor, 0.3) for name, tensor in source.items()}
+    target["u"] = source["u"]
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+    state = live(source)
+    wide = torch.zeros(4 * LEAF, dtype=torch.bfloat16)
+    wide[::2] = state["s"]
+    strided = {"t": state["t"].t().contiguous().t(), "s": wide[::2], "u": state["u"].t().contiguous().t()}
+    assert not strided["t"].is_contiguous()
+    apply_(strided, artifact)
+    assert holds(strided, target)
+    assert not wide[1::2].any()
+
+
+class TestOverlap:
+    """A fused weight beside views of it."""
+
+    def artifact(self, tmp_path: Path, source: dict[str, Tensor], target: dict[str, Tensor]) -> Artifact:
+        return extracted(tmp_path / "root", *opened(tmp_path, source, target))
+
+    @pytest.mark.parametrize("column", [False, True], ids=["rows", "columns"])
+    @pytest.mark.parametrize("changes", ["both", "fused", "part"])
+    def test_a_view_of_a_fused_weight_is_refused_and_nothing_is_touched(
+        self, column: bool, changes: str, tmp_path: Path
+    ) -> None:
+        fused = bf16((12, 8), 1)
+        fused_after = fused[1].copy()
+        part = np.s_[:, 2:4] if column else np.s_[4:8]
+        fused_after[part] ^= 1
+        source = {"fused": fused, "part": ("BF16", fused[1][part].copy())}
+        target = {
+            "fused": ("BF16", fused_after) if changes != "part" else fused,
+            "part": ("BF16", fused_after[part].copy()) if changes != "fused" else source["part"],
+        }
+        state = {"fused": live(source)["fused"]}
+        state["part"] = state["fused"][part]
+        with pytest.raises(UsageError, match=r"tensors (fused and part|part and fused) overlap in memory"):
+            apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, source)
+
+    def test_it_is_seen_across_storages(self, tmp_path: Path) -> None:
+        source, target = {"a": bf16((6,), 1), "b": bf16((6,), 1)}, {"a": bf16((6,), 2), "b": bf16((6,), 3)}
+        codes = np.concatenate([source["a"][1], source["a"][1][4:]])
+        source["b"] = bits(codes[2:])
+        state = {
+            name: torch.from_numpy(codes[start : start + 6].view(np.int16)).view(torch.bfloat16)
+            for name, start in (("a", 0), ("b", 2))
+        }
+        with pytest.raises(UsageError, match="tensors a and b overlap in memory"):
+            apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, source)
+
+    def test_an_expanded_tensor_is_refused(self, tmp_path: Path) -> None:
+        source, target = {"w": bits([1, 1, 1])}, {"w": bits([1, 2, 3])}
+        state = {"w": live({"w": bits([1])})["w"].expand(3)}
+        with pytest.raises(UsageError, match="tensor w repeats elements"):
+            apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, source)
+
+    def test_parts_that_only_lie_side_by_side_are_patched(self, tmp_path: Path) -> None:
+        fused = bf16((12, 9), 1)
+        source = {f"p{n}": ("BF16", fused[1][:, 3 * n : 3 * n + 3].copy()) for n in range(3)}
+        target = {name: moved(tensor, 0.5) for name, tensor in source.items()}
+        whole = live({"fused": fused})["fused"]
+        state = {f"p{n}": whole[:, 3 * n : 3 * n + 3] for n in range(3)}
+        apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, target)
+
+    def test_what_stays_may_overlap(self, tmp_path: Path) -> None:
+        source = {"a": bf16((6,), 1), "w": bf16((4,), 2)}
+        source["b"] = bits(source["a"][1][2:])
+        source["c"] = bits(np.repeat(source["a"][1][:1], 4))
+        target = {**source, "w": bf16((4,), 3)}
+        state = live(source)
+        state["b"], state["c"] = state["a"][2:], state["a"][:1].expand(4)
+        apply_(state, self.artifact(tmp_path, source, target))
+        assert holds(state, target)
+
+
+def test_what_changes_between_check_and_write_is_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = {"w": bf16((9,), 1)}, {"w": bf16((9,), 2)}
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+    state = live(source)
+    run = patching._for_each
+
+    def then_somebody_writes(*args: Any) -> None:
+        run(*args)
+        state["w"][3] = 7.0
+
+    monkeypatch.setattr(patching, "_for_each", then_somebody_writes)
+    with pytest.raises(WrongCheckpointError, match="tensor w: something else wrote to it"):
+        apply_(state, artifact)
+    codes = source["w"][1].copy()
+    codes[3] = 0x40E0
+    assert holds(state, {"w": bits(codes)})
+
+
+def test_tensors_kept_whole_of_one_form_are_copied_in(tmp_path: Path) -> None:
+    source: dict[str, Tensor] = {
+        "w": bf16((4, 4), 1),
+        "router": f32((9,), 1),
+        "ids": ("I64", np.arange(6, dtype=np.uint64)),
+        "flags": ("BOOL", np.array([0, 1, 1], np.uint8)),
+    }
+    target: dict[str, Tensor] = {
+        "w": source["w"],
+        "router": f32((9,), 2),
+        "ids": ("I64", np.arange(6, dtype=np.uint64)[::-1].copy()),
+        "flags": ("BOOL", np.array([1, 0, 1], np.uint8)),
+    }
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target), reversible=True)
+    state = live(source)
+    apply_(state, artifact)
+    assert holds(state, target)
+    apply_(state, artifact, revert=True)
+    assert holds(state, source)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        pytest.param({"w": bf16((5, 4))}, "changes dtype or shape of tensor w", id="reshaped"),
+        pytest.param({}, "removes tensor w", id="removed"),
+        pytest.param({"w": bf16((4, 4)), "new": bf16((2,))}, "adds tensor new", id="added"),
+    ],
+)
+def test_what_cannot_be_done_in_place_is_refused(target: dict[str, Tensor], message: str, tmp_path: Path) -> None:
+    other, source = {"a": bf16((4,), 5)}, {"w": bf16((4, 4))}
+    pair = opened(tmp_path, other | source, {"a": bf16((4,), 6)} | target)
+    artifact = extracted(tmp_path / "root", *pair, allow_mismatch=True)
+    state = live(other | source)
+    with pytest.raises(UsageError, match=message):
+        apply_(state, artifact)
+    assert holds(state, other | source)
+
+
+class TestForm:
+    @pytest.fixture
+    def artifact(self, tmp_path: Path) -> Artifact:
+        return extracted(tmp_path / "root", *opened(tmp_path, {"w": bits([1, 2, 3])}, {"w": bits([1, 2, 4])}))
+
+    def test_an_fp32_model_is_refused(self, artifact: Artifact) -> None:
+        state = {"w": torch.zeros(3)}
+        with pytest.raises(WrongCheckpointError, match="F32 in this model, BF16 in the artifact") as caught:
+            apply_(state, artifact)
+        assert "load the model in BF16" in caught.value.hint
+
+    def test_another_shape_is_refused(self, artifact: Artifact) -> None:
+        with pytest.raises(WrongCheckpointError, match=r"shape \[4\] in this model, \[3\]"):
+            apply_({"w": torch.zeros(4, dtype=torch.bfloat16)}, artifact)
+
+    def test_a_tensor_without_data_is_refused(self, artifact: Artifact) -> None:
+        with pytest.raises(WrongCheckpointError, match="meta device"):
+            apply_({"w": torch.zeros(3, dtype=torch.bfloat16, device="meta")}, artifact)
+
+    def test_a_missing_tensor_is_named(self, artifact: Artifact) -> None:
+        with pytest.raises(WrongCheckpointError, match="tensor w: missing in this model"):
+            apply_({"v": torch.zeros(3, dtype=torch.bfloat16)}, artifact)
+
+    def test_going_back_needs_the_reverse_part(self, artifact: Artifact) -> None:
+        with pytest.raises(PartAbsentError):
+            apply_({"w": torch.zeros(3, dtype=torch.bfloat16)}, artifact, revert=True)

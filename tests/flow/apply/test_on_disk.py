@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint import open_checkpoint
+from maskreg.device import TorchDevice
+from maskreg.errors import CorruptError, OutputExistsError, PartAbsentError, WrongCheckpointError
+from maskreg.flow.apply.on_disk import apply
+from maskreg.flow.extract.extraction import extract
+from maskreg.store.file import FileStore
+from maskreg.tensors.cast import to_bf16
+from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, make_pair, moved, widened
+from tests.flow.making import BLOCK, LEAF, bits, edge_pair, extracted, left_over, opened, stored
+from tests.tiny import TINY, needs_tiny
+
+in_tmp = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_every_edge_comes_out_bit_for_bit_and_goes_back(shards: int, jobs: int, tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair(), shards=shards)
+    artifact = extracted(tmp_path / "root", source, target, reversible=True)
+    done = apply(artifact, source, tmp_path / "out", jobs=jobs)
+    assert (done.out, done.tensors, done.skipped_files, done.notes) == (tmp_path / "out", 11, (), ())
+    assert stored(tmp_path / "out") == stored(tmp_path / "target")
+    for made in (tmp_path / "out").iterdir():
+        assert made.read_bytes() == (tmp_path / "target" / made.name).read_bytes(), made.name
+    assert done.bytes == sum(made.stat().st_size for made in done.out.iterdir())
+    apply(artifact, open_checkpoint(tmp_path / "out"), tmp_path / "back", revert=True, jobs=jobs)
+    for made in (tmp_path / "source").iterdir():
+        assert made.read_bytes() == (tmp_path / "back" / made.name).read_bytes(), made.name
+
+
+def test_torch_decodes_the_same_bits(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair())
+    artifact = extracted(tmp_path / "root", source, target)
+    apply(artifact, source, tmp_path / "out", device=TorchDevice("cpu"))
+    assert stored(tmp_path / "out") == stored(tmp_path / "target")
+
+
+def test_tensors_of_several_blocks(tmp_path: Path) -> None:
+    before = bf16((BLOCK + LEAF + 3,), 1)
+    source, target = opened(tmp_path, {"w": before, "v": before}, {"w": moved(before, 0.4), "v": before})
+    artifact = extracted(tmp_path / "root", source, target)
+    assert artifact.by_name["w"].blocks == 2
+    apply(artifact, source, tmp_path / "out")
+    assert stored(tmp_path / "out") == stored(tmp_path / "target")
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    source: dict[str, Tensor] = {}
+    target: dict[str, Tensor] = {}
+    for number in range(draw(st.integers(1, 4))):
+        dtype = draw(st.sampled_from(["BF16", "F16"]))
+        shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
+        rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+        before = rng.integers(0, 1 << 16, shape).astype(np.uint16)
+        change = rng.integers(0, 1 << draw(st.integers(0, 16)), shape).astype(np.uint16)
+        keep = rng.random(shape) < draw(st.floats(0, 1))
+        source[f"t{number}"] = bits(before, dtype)
+        target[f"t{number}"] = bits(np.where(keep, before, before ^ change), dtype)
+    return source, target
+
+
+@in_tmp
+@given(pair=pairs())
+def test_any_pair_comes_out_bit_for_bit_and_goes_back(
+    pair: tuple[dict[str, Tensor], dict[str, Tensor]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("pair")
+    source, target = opened(tmp_path, *pair)
+    artifact = extracted(tmp_path / "root", source, target, reversible=True)
+    apply(artifact, source, tmp_path / "out")
+    assert stored(tmp_path / "out") == stored(tmp_path / "target")
+    apply(artifact, target, tmp_path / "back", revert=True)
+    assert stored(tmp_path / "back") == stored(tmp_path / "source")
+
+
+class TestWrongSource:
+    """One bit anywhere in the source, and nothing is written."""
+
+    @in_tmp
+    @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), part=st.sampled_from(["source", "target"]))
+    def test_one_flipped_bit_is_noticed(
+        self, place: float, bit: int, part: str, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        tmp_path = tmp_path_factory.mktemp("pair")
+        source, target = opened(tmp_path, *edge_pair())
+        artifact = extracted(tmp_path / "root", source, target, reversible=True)
+        weights = tmp_path / part / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        start = 8 + int.from_bytes(data[:8], "little")
+        data[start + int(place * (len(data) - start))] ^= 1 << bit
+        weights.write_bytes(data)
+        with pytest.raises(WrongCheckpointError) as caught:
+            apply(artifact, open_checkpoint(tmp_path / part), tmp_path / "out", revert=part == "target")
+        assert "already" not in str(caught.value)
+        assert left_over(tmp_path) == ["root", "source", "target"]
+
+    @pytest.mark.parametrize("name", ["w", "stays", "gone", "whole"])
+    def test_between_the_ends_of_any_kind_of_tensor(self, name: str, tmp_path: Path) -> None:
+        large = bf16((3 * LEAF,), 1)
+        wide = f32((3 * LEAF,), 1)
+        source = {"w": large, "stays": large, "gone": large, "whole": wide}
+        target = {"w": moved(large, 0.1), "stays": large, "whole": f32((3 * LEAF,), 2)}
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target), allow_mismatch=True)
+        dtype, codes = source[name]
+        codes = codes.copy()
+        codes[LEAF + 1] ^= 1
+        wrong = make_checkpoint(tmp_path / "wrong", {**source, name: (dtype, codes)})
+        with pytest.raises(WrongCheckpointError, match=f"tensor {name}: elements 262144") as caught:
+            apply(artifact, open_checkpoint(wrong), tmp_path / "out")
+        assert caught.value.tensor == name
+        assert left_over(tmp_path) == ["root", "source", "target", "wrong"]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            pytest.param(lambda t: t.pop("w"), "tensor w: missing", id="missing"),
+            pytest.param(lambda t: t.update(x=bf16((2,))), "tensor x: surplus", id="surplus"),
+            pytest.param(
+                lambda t: t.update(w=bf16((4, 2))), r"tensor w: BF16 \[4, 2\] here, BF16 \[2, 4\]", id="shape"
+            ),
+            pytest.param(lambda t: t.update(w=f32((2, 4))), r"tensor w: F32 \[2, 4\] here", id="dtype"),
+        ],
+    )
+    def test_another_form(self, change: Callable[[dict[str, Tensor]], object], message: str, tmp_path: Path) -> None:
+        tensors = {"v": bf16((8,), 1), "w": bf16((2, 4), 2)}
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, tensors, {**tensors, "w": bf16((2, 4), 3)}))
+        change(tensors)
+        wrong = make_checkpoint(tmp_path / "wrong", tensors)
+        with pytest.raises(WrongCheckpointError, match=message) as caught:
+            apply(artifact, open_checkpoint(wrong), tmp_path / "out")
+        assert "with root sha256:" in caught.value.hint
+        assert left_over(tmp_path) == ["root", "source", "target", "wrong"]
+
+    def test_the_target_itself_is_recognized(self, tmp_path: Path) -> None:
+        source, target = opened(tmp_path, *edge_pair())
+        artifact = extracted(tmp_path / "root", source, target, reversible=True)
+        with pytest.raises(WrongCheckpointError, match="already the target") as caught:
+            apply(artifact, target, tmp_path / "out")
+        assert "--revert" in caught.value.hint
+        with pytest.raises(WrongCheckpointError, match="already the source"):
+            apply(artifact, source, tmp_path / "out", revert=True)
+        plain = extracted(tmp_path / "root", source, target)
+        with pytest.raises(WrongCheckpointError, match="already the target") as caught:
+            apply(plain, target, tmp_path / "out")
+        assert "--revert" not in caught.value.hint
+
+    def test_a_target_that_differs_only_in_the_middle_is_recognized(self, tmp_path: Path) -> None:
+        before = bf16((3 * LEAF,), 1)
+        after = before[1].copy()
+        after[LEAF + 5] ^= 1
+        source, target = opened(tmp_path, {"w": before}, {"w": bits(after)})
+        artifact = extracted(tmp_path / "root", source, target)
+        with pytest.raises(WrongCheckpointError, match="already the target"):
+            apply(artifact, target, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_tied_weights_come_out_under_both_names(tmp_path: Path) -> None:
+    before = bf16((300, 8), 1)
+    after = moved(before, 0.3)
+    names = ("lm_head.weight", "model.embed_tokens.weight")
+    source, target = opened(tmp_path, dict.fromkeys(names, before), dict.fromkeys(names, after), shards=2)
+    artifact = extracted(tmp_path / "root", source, target, reversible=True)
+    assert len(artifact.tensors) == 1
+    apply(artifact, source, tmp_path / "out")
+    assert stored(tmp_path / "out") == stored(tmp_path / "target")
+    apply(artifact, target, tmp_path / "back", revert=True)
+    assert stored(tmp_path / "back") == stored(tmp_path / "source")
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_tensors_that_come_go_and_change_form(shards: int, tmp_path: Path) -> None:
+    source = {
+        "a": bf16((40, 4), 1),
+        "gone": bf16((3,), 2),
+        "padded": bf16((LEAF + 4, 2), 3),
+        "cast": bf16((4,), 4),
+        "router": f32((9,), 5),
+        "ids": ("I64", np.arange(5, dtype=np.uint64)),
+        "emptied": bf16((4,), 6),
+    }
+    target = {
+        "a": moved(source["a"], 0.5),
+        "padded": bf16((LEAF + 8, 2), 7),
+        "cast": ("F16", bf16((4,), 8)[1]),
+        "router": f32((9,), 9),
+        "ids": ("I64", np.arange(5, dtype=np.uint64)[::-1].copy()),
+        "emptied": bf16((0, 4), 6),
+        "new": bf16((2, 2), 10),
+    }
+    checkpoints = opened(tmp_path, source, target, shards=shards)
+    artifact = extracted(tmp_path / "root", *checkpoints, allow_mismatch=True, reversible=True)
+    apply(artifact, checkpoints[0], tmp_path / "out")
+    assert stored(tmp_path / "out") == stored(tmp_path / "target")
+    apply(artifact, open_checkpoint(tmp_path / "out"), tmp_path / "back", revert=True)
+    assert stored(tmp_path / "back") == stored(tmp_path / "source")
+
+
+def test_an_fp32_target_comes_out_as_its_bf16_cast(tmp_path: Path) -> None:
+    before = bf16((50, 50), 1)
+    source = {"w": before, "special": bits([0x7F81, 0x0000, 0xFF80])}
+    wide = ("F32", np.array([0x7F810001, 0x80000000, 0x7F7FFFFF], np.uint32))
+    target = {"w": widened(moved(before, 0.3)), "special": wide}
+    checkpoints = opened(tmp_path, source, target)
+    artifact = extracted(tmp_path / "root", *checkpoints)
+    done = apply(artifact, checkpoints[0], tmp_path / "out")
+    assert done.notes == ("target: bf16 cast of an F32 checkpoint",)
+    for name, (dtype, _, data) in stored(tmp_path / "out").items():
+        assert dtype == "BF16"
+        assert data == to_bf16(target[name][1], "F32").tobytes()
+
+
+def test_an_absolute_rule_gives_the_masked_changes_only(tmp_path: Path) -> None:
+    before = bf16((100, 100), 1, 1e-3)
+    after = moved(before, 0.5)
+    checkpoints = opened(tmp_path, {"w": before}, {"w": after})
+    artifact = extracted(tmp_path / "root", *checkpoints, rule="abs:1e-5", reversible=True)
+    done = apply(artifact, checkpoints[0], tmp_path / "out")
+    assert any("not the target" in note for note in done.notes)
+    expected = np.where(artifact.mask["w"].to_bool(), after[1], before[1])
+    assert stored(tmp_path / "out")["w"][2] == expected.tobytes()
+    apply(artifact, open_checkpoint(tmp_path / "out"), tmp_path / "back", revert=True)
+    assert stored(tmp_path / "back") == stored(tmp_path / "source")
+
+
+def test_identical_checkpoints_give_a_copy(tmp_path: Path) -> None:
+    source, same = opened(tmp_path, edge_pair()[0], edge_pair()[0])
+    apply(extracted(tmp_path / "root", source, same), source, tmp_path / "out")
+    assert stored(tmp_path / "out") == stored(tmp_path / "source")
+
+
+def test_a_single_file_becomes_a_single_file(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path)
+    given_file = open_checkpoint(source / "model.safetensors")
+    artifact = extracted(tmp_path / "root", given_file, open_checkpoint(target / "model.safetensors"))
+    apply(artifact, given_file, tmp_path / "out.safetensors")
+    assert (tmp_path / "out.safetensors").read_bytes() == (target / "model.safetensors").read_bytes()
+
+
+def test_paths_may_be_texts(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, {"w": bf16((4, 4), 1)}, {"w": bf16((4, 4), 2)})
+    digest = extract(source, target, str(tmp_path / "root")).digest
+    done = apply(Artifact.open(FileStore(tmp_path / "root"), digest), source, str(tmp_path / "out"))
+    assert done.out == tmp_path / "out"
+    assert stored(tmp_path / "out") == stored(tmp_path / "target")
+
+
+def test_small_files_of_the_target_win_and_go_again(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path)
+    (target / "chat_template.jinja").write_text("{{ messages }}")
+    (source / "README.txt").write_text("kept")
+    artifact = extracted(tmp_path / "root", open_checkpoint(source), open_checkpoint(target), reversible=True)
+    apply(artifact, open_checkpoint(source), tmp_path / "out")
+    assert (tmp_path / "out" / "config.json").read_bytes() == (target / "config.json").read_bytes()
+    assert (tmp_path / "out" / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert (tmp_path / "out" / "README.txt").read_text() == "kept"
+    apply(artifact, open_checkpoint(tmp_path / "out"), tmp_path / "back", revert=True)
+    assert left_over(tmp_path / "back") == left_over(source)
+    assert (tmp_path / "back" / "config.json").read_bytes() == (source / "config.json").read_bytes()
+
+
+def test_other_weight_files_are_named_and_not_copied(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path)
+    artifact = extracted(tmp_path / "root", open_checkpoint(source), open_checkpoint(target))
+    (source / "pytorch_model.bin").write_bytes(b"old")
+    done = apply(artifact, open_checkpoint(source), tmp_path / "out")
+    assert done.skipped_files == ("pytorch_model.bin",)
+    assert done.notes == ()
+    assert not (tmp_path / "out" / "pytorch_model.bin").exists()
+
+
+def test_a_mask_cannot_be_applied(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair())
+    artifact = extracted(tmp_path / "root", source, target, mask_only=True)
+    with pytest.raises(PartAbsentError, match="which coordinates move, not to what") as caught:
+        apply(artifact, source, tmp_path / "out")
+    assert "--mask-only" in caught.value.hint
+
+
+def test_going_back_needs_the_reverse_part(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair())
+    artifact = extracted(tmp_path / "root", source, target)
+    with pytest.raises(PartAbsentError) as caught:
+        apply(artifact, target, tmp_path / "out", revert=True)
+    assert "--reversible" in caught.value.hint
+
+
+def test_an_output_is_replaced_only_by_force(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair())
+    artifact = extracted(tmp_path / "root", source, target)
+    apply(artifact, source, tmp_path / "out")
+    with pytest.raises(OutputExistsError):
+        apply(artifact, source, tmp_path / "out")
+    apply(artifact, source, tmp_path / "out", force=True)
+    assert left_over(tmp_path) == ["out", "root", "source", "target"]
+
+
+def test_damage_that_applying_would_not_meet_is_found_before_the_output_appears(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair())
+    digest = extracted(tmp_path / "root", source, target).digest
+    shard = next((tmp_path / "root").rglob("data.zarr/mask/c/0"))
+    data = bytearray(shard.read_bytes())
+    data[5] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptError, match="mask/c/0"):
+        apply(Artifact.open(FileStore(tmp_path / "root"), digest), source, tmp_path / "out")
+    assert left_over(tmp_path) == ["root", "source", "target"]
+
+
+def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
+    def peak(count: int) -> int:
+        codes = np.random.default_rng(1).integers(0, 1 << 16, BLOCK).astype(np.uint16)
+        tensors = {f"w{n}": bits(codes + np.uint16(n)) for n in range(count)}
+        changed = {name: bits(values ^ np.uint16(1)) for name, (_, values) in tensors.items()}
+        source, target = opened(tmp_path / str(count), tensors, changed)
+        del tensors, changed
+        artifact = extracted(tmp_path / f"root{count}", source, target)
+        tracemalloc.start()
+        apply(artifact, source, tmp_path / f"out{count}", jobs=1)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    # Twice as many blocks; how many are in memory at once depends a little on how threads take turns.
+    assert peak(8) < 1.5 * peak(4)
+
+
+@needs_tiny
+@pytest.mark.parametrize("source", ["source", "teacher", "opd", "rlvr"])
+@pytest.mark.parametrize("target", ["source", "teacher", "opd", "rlvr"])
+def test_real_checkpoints_come_out_bit_for_bit_and_go_back(source: str, target: str, tmp_path: Path) -> None:
+    before, after = open_checkpoint(TINY / source), open_checkpoint(TINY / target)
+    artifact = extracted(tmp_path / "root", before, after, reversible=True)
+    apply(artifact, before, tmp_path / "out")
+    assert stored(tmp_path / "out") == stored(TINY / target)
+    apply(artifact, after, tmp_path / "back", revert=True)
+    assert stored(tmp_path / "back") == stored(TINY / source)

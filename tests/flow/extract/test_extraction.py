@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from maskreg.checkpoint import open_checkpoint
+from maskreg.device import TorchDevice, open_device
+from maskreg.digest import Digest
+from maskreg.errors import BadRuleError, ConfigError, CorruptError, NoSpaceError, UsageError
+from maskreg.flow.extract.diff import energy_of
+from maskreg.flow.extract.extraction import extract
+from maskreg.flow.extract.pairing import How, Pair
+from maskreg.flow.extract.space import estimate, require_space
+from maskreg.registry import Registry
+from maskreg.settings import Settings
+from maskreg.tensors.info import TensorInfo
+from tests.checkpoints import SMALL_FILES, bf16, f32, make_checkpoint, make_pair, moved, widened
+from tests.flow.making import BLOCK, bits, edge_pair, every_special_pair, extracted, left_over, opened
+
+
+def values(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float64]:
+    return (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def test_the_mask_is_what_the_rule_says_and_the_totals_add_up(tmp_path: Path) -> None:
+    source, target = edge_pair()
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+    nnz = 0
+    for name, (dtype, before) in source.items():
+        if dtype == "BF16":
+            after = target[name][1]
+            expected = (before != after) & (((before | after) & 0x7FFF) != 0)
+            assert np.array_equal(artifact.mask[name].to_bool(), expected), name
+            nnz += int(expected.sum())
+            assert artifact.by_name[name].differing == int((before != after).sum())
+    manifest = artifact.manifest
+    assert manifest.totals.numel == sum(b.size for _, b in source.values())
+    assert manifest.totals.nnz == nnz + artifact.by_name["half"].nnz
+    assert (manifest.kind, manifest.rule, manifest.exact, manifest.source.cast) == ("delta", "exact", True, "")
+    assert set(manifest.parts) == {"mask", "delta"}
+    assert manifest.source.params == manifest.totals.numel
+    assert manifest.source.dtypes == {"BF16": manifest.totals.numel - 93, "F16": 93}
+
+
+def test_energy_counts_finite_pairs_only(tmp_path: Path) -> None:
+    (_, before), (_, after) = every_special_pair()
+    finite = ((before & 0x7F80) != 0x7F80) & ((after & 0x7F80) != 0x7F80)
+    expected = float(np.square(values(after[finite]) - values(before[finite])).sum())
+    assert energy_of(before.reshape(-1), after.reshape(-1)) == pytest.approx(expected, rel=1e-12)
+    source, target = {"w": bf16((300, 300), 1)}, {"w": moved(bf16((300, 300), 1), 0.5)}
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+    expected = float(np.square(values(target["w"][1]) - values(source["w"][1])).sum())
+    assert artifact.manifest.totals.energy == float(f"{expected:.5e}")
+
+
+def test_the_same_input_gives_the_same_digest(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair())
+    again = opened(tmp_path / "copy", *edge_pair(), shards=3)
+    first = extract(source, target, tmp_path / "a", reversible=True, jobs=1)
+    assert extract(source, target, tmp_path / "b", reversible=True, jobs=4) == first
+    assert extract(*again, tmp_path / "a", reversible=True) == first
+    assert extract(source, target, tmp_path / "c", reversible=True, device=TorchDevice("cpu")) == first
+    assert extract(source, target, tmp_path / "c") != first
+    assert left_over(tmp_path / "a" / "staging") == []
+
+
+@pytest.mark.parametrize("rule", ["exact", "abs:1e-5", "abs:0", "rel:1e-3"])
+def test_torch_and_numpy_agree_bit_for_bit(rule: str, tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair())
+    by_numpy = extract(source, target, tmp_path / "root", rule=rule)
+    assert extract(source, target, tmp_path / "root", rule=rule, device=TorchDevice("cpu")) == by_numpy
+
+
+def test_identical_checkpoints_give_a_valid_empty_artifact(tmp_path: Path) -> None:
+    source, _ = edge_pair()
+    done = extract(*opened(tmp_path, source, source), tmp_path / "root")
+    assert any("identical" in note for note in done.notes)
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, source))
+    assert artifact.digest == done.digest
+    assert artifact.manifest.totals.nnz == artifact.manifest.totals.differing == 0
+    assert artifact.manifest.source.root == artifact.manifest.target.root
+    artifact.verify()
+
+
+def test_a_mask_alone_holds_no_values(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair())
+    full = extracted(tmp_path / "root", source, target)
+    artifact = extracted(tmp_path / "root", source, target, mask_only=True)
+    assert (artifact.manifest.kind, artifact.manifest.exact) == ("mask", False)
+    assert set(artifact.manifest.parts) == {"mask"}
+    assert artifact.manifest.totals == full.manifest.totals
+    assert artifact.manifest.target == full.manifest.target
+    assert artifact.files() == {}
+    with pytest.raises(UsageError, match="--reversible"):
+        extract(source, target, tmp_path / "root", mask_only=True, reversible=True)
+
+
+def test_two_fp32_checkpoints_have_a_mask(tmp_path: Path) -> None:
+    before, after = bf16((40, 40), 1), moved(bf16((40, 40), 1), 0.2)
+    pair = opened(tmp_path, {"w": widened(before)}, {"w": widened(after)})
+    artifact = extracted(tmp_path / "root", *pair, mask_only=True)
+    plain = extracted(tmp_path / "root", *opened(tmp_path / "plain", {"w": before}, {"w": after}), mask_only=True)
+    # The noise below bf16 may round up, so the cast differs from the truncation, but on both sides alike.
+    assert artifact.manifest.totals.nnz == plain.manifest.totals.nnz
+    assert artifact.manifest.source.dtypes == {"F32": 1600}
+
+
+def test_an_absolute_rule_keeps_only_what_it_calls_moved(tmp_path: Path) -> None:
+    source, target = {"w": bf16((100, 100), 1, 1e-3)}, {"w": moved(bf16((100, 100), 1, 1e-3), 0.5)}
+    done = extract(*opened(tmp_path, source, target), tmp_path / "root", rule="abs:1e-5")
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target), rule="abs:1e-5")
+    row = artifact.by_name["w"]
+    assert 0 < row.nnz == row.differing < int((source["w"][1] != target["w"][1]).sum())
+    assert not artifact.manifest.exact
+    assert any("abs:1e-05" in note for note in done.notes)
+
+
+def test_parents_and_hub_are_recorded_and_paths_are_not(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, *edge_pair())
+    parent = Digest.of(b"parent")
+    artifact = extracted(tmp_path / "root", source, target, parents=[parent])
+    assert artifact.manifest.parents == (parent,)
+    assert artifact.manifest.source.hub == ""
+    manifest = next((tmp_path / "root").rglob("manifest.json")).read_text()
+    assert str(tmp_path) not in manifest
+
+
+def test_small_files_that_differ_travel_with_it(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path)
+    (target / "chat_template.jinja").write_text("{{ messages }}")
+    (source / "LICENSE").write_text("free")
+    artifact = extracted(tmp_path / "root", open_checkpoint(source), open_checkpoint(target), reversible=True)
+    assert artifact.files() == {
+        "config.json": (target / "config.json").read_bytes(),
+        "chat_template.jinja": b"{{ messages }}",
+    }
+    assert artifact.files("reverse") == {"config.json": SMALL_FILES["config.json"], "LICENSE": b"free"}
+
+
+def test_an_extraction_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    tensors = {f"w{n}": bf16((600, 600), n) for n in range(6)}
+    source, target = opened(tmp_path, tensors, tensors)
+    weights = tmp_path / "target" / "model.safetensors"
+    with weights.open("r+b") as file:
+        file.truncate(weights.stat().st_size - 100)
+    with pytest.raises(CorruptError):
+        extract(source, target, tmp_path / "root")
+    assert left_over(tmp_path / "root") == ["staging"]
+    assert left_over(tmp_path / "root" / "staging") == []
+
+
+def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
+    def peak(count: int) -> int:
+        tensors = {f"w{n}": ("BF16", np.full(BLOCK, n, np.uint16)) for n in range(count)}
+        changed = {name: ("BF16", codes ^ np.uint16(1)) for name, (_, codes) in tensors.items()}
+        source, target = opened(tmp_path / str(count), tensors, changed)
+        del tensors, changed
+        tracemalloc.start()
+        extract(source, target, tmp_path / f"root{count}", jobs=1)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    assert peak(9) < 1.2 * peak(4)
+
+
+def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path) -> None:
+    huge = TensorInfo("w", "BF16", (1 << 50,))
+    with pytest.raises(NoSpaceError):
+        require_space(tmp_path / "root", [Pair("w", How.DELTA, huge, huge)], mask_only=False, reversible=False)
+    assert left_over(tmp_path) == []
+
+
+def test_an_estimate_is_not_exceeded_by_a_dense_update(tmp_path: Path) -> None:
+    source = {"w": bf16((1500, 1500), 1), "router": f32((8, 64), 2)}
+    target = {"w": moved(source["w"], 0.5), "router": f32((8, 64), 3)}
+    pair = opened(tmp_path, source, target)
+    w, router = (pair[0].tensors[name] for name in source)
+    pairs = [Pair("w", How.DELTA, w, w), Pair("router", How.WIDE, router, router)]
+    for mask_only, reversible in ((False, False), (True, False), (False, True)):
+        artifact = extracted(tmp_path / "root", *pair, mask_only=mask_only, reversible=reversible)
+        payload = sum(o.size for o in artifact.manifest.objects if o.key.startswith("data.zarr/"))
+        metadata = 20_000  # zarr.json of every array
+        assert payload < metadata + estimate(pairs, mask_only=mask_only, reversible=reversible)
+
+
+def test_unknown_rules_and_devices_are_refused(tmp_path: Path) -> None:
+    source, target = opened(tmp_path, {"w": bits([1])}, {"w": bits([2])})
+    with pytest.raises(BadRuleError):
+        extract(source, target, tmp_path / "root", rule="nearly")
+    with pytest.raises(ConfigError) as caught:
+        extract(source, target, tmp_path / "root", device="cuda:99")
+    assert "--device cpu" in caught.value.hint
+    with pytest.raises(ConfigError, match="not known"):
+        open_device("tpu")
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_single_file_has_no_files_beside_it(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path)
+    pair = (open_checkpoint(p / "model.safetensors") for p in (source, target))
+    assert extracted(tmp_path / "root", *pair).files() == {}
+
+
+def test_progress_is_told_every_byte_of_both_sides(tmp_path: Path) -> None:
+    class Listener:
+        total = done = 0
+
+        def start(self, label: str, total_bytes: int) -> None:
+            self.total = total_bytes
+
+        def advance(self, n_bytes: int) -> None:
+            self.done += n_bytes
+
+    tensors = {"model.embed_tokens.weight": bf16((70, 3)), "lm_head.weight": bf16((70, 3)), "w": bf16((8, 8))}
+    make_checkpoint(tmp_path / "a", tensors)
+    listener = Listener()
+    extract(*opened(tmp_path, tensors, tensors), tmp_path / "root", progress=listener)
+    assert listener.done == listener.total == 2 * 2 * (210 + 210 + 64)
+
+
+def test_without_a_root_it_goes_into_the_local_registry(tmp_path: Path) -> None:
+    made = extract(*opened(tmp_path, {"w": bf16((4,), 1)}, {"w": bf16((4,), 2)}))
+    with Registry.local(Settings.load()) as here:
+        assert here.artifact(made.digest).manifest.kind == "delta"

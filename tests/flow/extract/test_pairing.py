@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from maskreg.errors import PairMismatchError
+from maskreg.flow.extract.extraction import extract
+from maskreg.flow.extract.pairing import How, pair_up
+from tests.checkpoints import Tensor, bf16, f16, f32, moved, widened
+from tests.flow.making import bits, extracted, opened
+
+I64: Tensor = ("I64", np.arange(6, dtype=np.uint64).reshape(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "mask_only", "how"),
+    [
+        pytest.param(bf16((4,)), bf16((4,)), False, How.DELTA, id="bf16"),
+        pytest.param(f16((4,)), f16((4,)), False, How.DELTA, id="fp16"),
+        pytest.param(bf16((4,)), f32((4,)), False, How.CAST, id="fp32 target"),
+        pytest.param(bf16((4,)), f32((4,)), True, How.CAST, id="fp32 target, mask only"),
+        pytest.param(f32((4,)), f32((4,)), False, How.WIDE, id="fp32 among others"),
+        pytest.param(f32((4,)), bf16((4,)), False, How.WIDE, id="fp32 source among others"),
+        pytest.param(f16((4,)), f32((4,)), True, How.WIDE, id="fp32 target of fp16, mask only"),
+        pytest.param(I64, I64, False, How.OPAQUE, id="integers"),
+    ],
+)
+def test_what_is_held_follows_from_the_dtypes(
+    source: Tensor, target: Tensor, mask_only: bool, how: How, tmp_path: Path
+) -> None:
+    other = bf16((4, 4))
+    pairs, _ = pair_up(
+        *opened(tmp_path, {"a": other, "w": source}, {"a": other, "w": target}),
+        mask_only=mask_only,
+        allow_mismatch=False,
+    )
+    assert {p.name: p.how for p in pairs} == {"a": How.DELTA, "w": how}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "why"),
+    [
+        pytest.param({"w": bf16((4, 4))}, {"w": bf16((5, 4))}, r"w \(shape \[4, 4\] -> \[5, 4\]\)", id="padded"),
+        pytest.param({"w": bf16((4,))}, {"w": f16((4,))}, r"w \(dtype BF16 -> F16\)", id="bf16 to fp16"),
+        pytest.param({"w": f16((4,))}, {"w": f32((4,))}, r"w \(dtype F16 -> F32\)", id="fp16 to fp32"),
+        pytest.param({"w": bf16((2, 3))}, {"w": I64}, r"w \(dtype BF16 -> I64\)", id="float to integer"),
+        pytest.param({"w": bf16((4,))}, {}, r"w \(only in the source\)", id="missing"),
+        pytest.param({}, {"w": bf16((4,))}, r"w \(only in the target\)", id="extra"),
+    ],
+)
+def test_what_does_not_pair_up_is_refused_and_named(
+    source: dict[str, Tensor], target: dict[str, Tensor], why: str, tmp_path: Path
+) -> None:
+    other = {"a": bf16((4, 4))}
+    with pytest.raises(PairMismatchError, match=why) as caught:
+        extract(*opened(tmp_path, other | source, other | target), tmp_path / "root")
+    assert caught.value.tensors == ("w",)
+    assert "--allow-mismatch" in caught.value.hint
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_message_names_ten_and_counts_all(tmp_path: Path) -> None:
+    source = {f"w{n:02}": bf16((4,), n) for n in range(13)}
+    target = {name: bf16((5,)) for name in source}
+    with pytest.raises(PairMismatchError, match=r"^13 tensors .*w09.* and 3 more$") as caught:
+        extract(*opened(tmp_path, source, target), tmp_path / "root")
+    assert "w10" not in caught.value.message
+    assert len(caught.value.tensors) == 13
+
+
+def test_mismatches_that_are_allowed_are_noted_and_stored_whole(tmp_path: Path) -> None:
+    source = {"a": bf16((4, 4)), "gone": bf16((3,)), "padded": bf16((4, 2))}
+    target = {"a": moved(source["a"], 0.5), "padded": bf16((6, 2)), "new": bf16((2, 2))}
+    pair = opened(tmp_path, source, target)
+    done = extract(*pair, tmp_path / "root", allow_mismatch=True)
+    assert any(note.startswith("3 tensors do not pair up") for note in done.notes)
+    artifact = extracted(tmp_path / "root", *pair, allow_mismatch=True)
+    rows = artifact.by_name
+    assert (rows["gone"].target_shape, rows["gone"].whole_bytes) == (None, 0)
+    assert (rows["new"].source_shape, rows["new"].whole_bytes) == (None, 8)
+    assert (rows["padded"].numel, rows["padded"].whole_bytes) == (0, 24)
+    listed = extracted(tmp_path / "root", *pair, allow_mismatch=True, mask_only=True)
+    assert [row.whole_bytes for row in listed.tensors] == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        pytest.param(("F8_E4M3", np.ones((4, 4), np.uint8)), id="fp8"),
+        pytest.param(("F8_E8M0", np.ones(4, np.uint8)), id="fp8 scales"),
+        pytest.param(("I8", np.ones((4, 4), np.uint8)), id="int8"),
+        pytest.param(("U8", np.ones((4, 4), np.uint8)), id="packed int4"),
+    ],
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_quantized_checkpoints_are_refused(tensor: Tensor, side: int, tmp_path: Path) -> None:
+    sides = [{"w": bf16((4, 4))}, {"w": bf16((4, 4))}]
+    sides[side] = {"w": tensor}
+    with pytest.raises(PairMismatchError, match=("source", "target")[side] + " is quantized"):
+        extract(*opened(tmp_path, *sides), tmp_path / "root", mask_only=True, allow_mismatch=True)
+
+
+def test_a_wide_source_is_refused_with_the_reason(tmp_path: Path) -> None:
+    pair = opened(tmp_path, {"w": f32((4, 4), 1)}, {"w": f32((4, 4), 2)})
+    with pytest.raises(PairMismatchError, match="stored in F32: bits that bf16 does not show") as caught:
+        extract(*pair, tmp_path / "root")
+    assert "--mask-only" in caught.value.hint
+    extract(*pair, tmp_path / "root", mask_only=True)
+
+
+def test_a_few_wide_tensors_are_compared_and_kept_whole_when_they_differ(tmp_path: Path) -> None:
+    weight = bf16((4, 4))
+    bias = f32((4,), 1)
+    below = ("F32", bias[1] ^ np.uint32(1))  # a difference that bf16 does not show
+    source = {"w": weight, "same": bias, "moved": bias, "below": bias, "ids": I64, "ids_moved": I64}
+    target = {**source, "moved": f32((4,), 2), "below": below, "ids_moved": ("I64", I64[1] + np.uint64(1))}
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target), reversible=True)
+    rows = artifact.by_name
+    whole = {name: (row.numel, row.nnz, row.whole_bytes, row.reverse_whole_bytes) for name, row in rows.items()}
+    assert whole["same"] == (4, 0, 0, 0)
+    assert whole["moved"] == (4, 4, 16, 16)
+    assert whole["below"] == (4, 0, 16, 16)
+    assert whole["ids"] == (0, 0, 0, 0)
+    assert whole["ids_moved"] == (0, 0, 48, 48)
+    assert rows["below"].differing == 4
+
+
+def test_a_wider_target_is_held_as_its_cast(tmp_path: Path) -> None:
+    before = bf16((50, 50), 1)
+    done = extract(*opened(tmp_path, {"w": before}, {"w": widened(before)}), tmp_path / "root")
+    assert "target: bf16 cast of an F32 checkpoint" in done.notes
+    artifact = extracted(tmp_path / "root", *opened(tmp_path, {"w": before}, {"w": widened(before)}))
+    assert artifact.manifest.target.cast == "BF16"
+    assert artifact.manifest.target.dtypes == {"F32": 2500}
+    assert artifact.by_name["w"].target_dtype == "BF16"
+
+
+class TestTied:
+    embedding, head = "model.embed_tokens.weight", "lm_head.weight"
+
+    def fold(self, tmp_path: Path, source_head: Tensor, target_head: Tensor) -> dict[str, tuple[str, ...]]:
+        before = bf16((500, 8), 1)
+        after = moved(before, 0.3)
+        source = {self.embedding: before, self.head: source_head}
+        target = {self.embedding: after, self.head: target_head}
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
+        assert artifact.manifest.source.tensors == 2
+        assert artifact.manifest.source.params == 8000
+        return {row.name: row.aliases for row in artifact.tensors}
+
+    def test_tied_on_both_sides_is_stored_once(self, tmp_path: Path) -> None:
+        before = bf16((500, 8), 1)
+        assert self.fold(tmp_path, before, moved(before, 0.3)) == {self.embedding: (self.head,)}
+
+    def test_untied_on_either_side_is_stored_twice(self, tmp_path: Path) -> None:
+        before = bf16((500, 8), 1)
+        twice = {self.embedding: (), self.head: ()}
+        assert self.fold(tmp_path / "a", before, moved(before, 0.3, seed=9)) == twice
+        assert self.fold(tmp_path / "b", moved(before, 0.1, seed=9), moved(before, 0.3)) == twice
+
+    def test_equal_tensors_of_other_roles_are_not_called_tied(self, tmp_path: Path) -> None:
+        same = bits(np.ones((8, 8)))
+        artifact = extracted(tmp_path / "root", *opened(tmp_path, {"a": same, "b": same}, {"a": same, "b": same}))
+        assert [row.aliases for row in artifact.tensors] == [(), ()]

@@ -1,0 +1,364 @@
+"""Comparing masks of artifacts: against dense masks, in every shape and edge, on real updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maskreg.analysis.comparison import Comparison, Contrast
+from maskreg.analysis.evidence import (
+    BY_BOTH,
+    BY_EXPONENT,
+    GLOBAL,
+    MATCHED,
+    NULLS,
+    PER_TENSOR,
+    ROUNDING,
+    ROUNDING_A,
+    ROUNDING_B,
+)
+from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint import open_checkpoint
+from maskreg.errors import CorruptError, PairMismatchError, UsageError, WrongCheckpointError
+from maskreg.flow.extract.extraction import extract
+from maskreg.flow.overlap.contrast import contrast
+from maskreg.mask.rounding import classes_of, fit_scale, flip_chances
+from maskreg.store.file import FileStore
+from tests.checkpoints import Tensor, bf16, f16, llama_tensors, make_checkpoint, moved, widened
+from tests.tiny import TINY, needs_tiny
+
+Pair = tuple[str, str, float]
+
+
+class Bench:
+    """A source and masks of it, in one store."""
+
+    def __init__(self, folder: Path, source: Mapping[str, Tensor]) -> None:
+        self.folder = folder
+        self.tensors = dict(source)
+        self.source = open_checkpoint(make_checkpoint(folder / "source", source))
+        self._made = 0
+
+    def mask(self, target: Mapping[str, Tensor], **options: Any) -> Artifact:
+        """The mask of a target."""
+        self._made += 1
+        made = open_checkpoint(make_checkpoint(self.folder / f"target{self._made}", target))
+        digest = extract(self.source, made, self.folder / "store", mask_only=True, **options).digest
+        return Artifact.open(FileStore(self.folder / "store"), digest)
+
+    def random(self, fraction: float, seed: int) -> Artifact:
+        """The mask of a target in which so many coordinates moved; norms stay."""
+        return self.mask(
+            {
+                name: tensor if "norm" in name else moved(tensor, fraction, seed=seed * 1000 + place)
+                for place, (name, tensor) in enumerate(self.tensors.items())
+            }
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, llama_tensors())
+
+
+def dense(artifact: Artifact) -> np.ndarray:
+    return np.concatenate([artifact.mask[name].to_bool().reshape(-1) for name in sorted(artifact.mask)])
+
+
+def chance_of_each(kinds: np.ndarray, nnz: int) -> np.ndarray:
+    """Chance of every coordinate to be in a mask of that size which rounding made."""
+    if nnz in (0, kinds.size):
+        return np.full(kinds.size, nnz / kinds.size)
+    scale = fit_scale(np.bincount(kinds, minlength=512), nnz)
+    fewer, more = (flip_chances(one)[kinds] for one in (scale - 1, scale))
+    there = (nnz - fewer.sum()) / (more.sum() - fewer.sum())
+    chances: np.ndarray = (1 - there) * fewer + there * more
+    assert chances.sum() == pytest.approx(nnz)
+    return chances
+
+
+def only(found: Contrast) -> Comparison:
+    (pair,) = found.pairs
+    return pair
+
+
+def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
+    one, other = bench.random(0.4, 1), bench.random(0.2, 2)
+    pair = only(contrast([one, other], bench.source))
+    a, b = dense(one), dense(other)
+    whole = pair.whole
+    assert (whole.table.numel, whole.table.a, whole.table.b) == (a.size, a.sum(), b.sum())
+    assert whole.table.both == (a & b).sum()
+    assert whole.overlap.phi == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert pair.digests == (one.digest, other.digest)
+    assert pair.notes == ()
+    expected = dict.fromkeys(NULLS[1:], 0.0)
+    tensor_alike = tensor_apart = 0.0
+    sums = np.zeros((256, 4))
+    for name, tensor in bench.tensors.items():
+        codes = tensor[1].reshape(-1)
+        x, y = (artifact.mask[name].to_bool().reshape(-1) for artifact in (one, other))
+        if not codes.size:
+            continue
+        expected[PER_TENSOR] += x.sum() * y.sum() / codes.size
+        for kind in np.unique(np.stack([codes >> 7 & 0xFF, codes & 0x7F == 0]), axis=1).T:
+            here = (codes >> 7 & 0xFF == kind[0]) & ((codes & 0x7F == 0) == kind[1])
+            expected[MATCHED] += x[here].sum() * y[here].sum() / here.sum()
+        kinds = classes_of(codes)
+        chances = [chance_of_each(kinds, int(mask.sum())) for mask in (x, y)]
+        expected[ROUNDING] += (chances[0] * chances[1]).sum()
+        expected[ROUNDING_A] += chances[0][y].sum()
+        expected[ROUNDING_B] += chances[1][x].sum()
+        for exponent in np.unique(codes >> 7 & 0xFF):
+            here = codes >> 7 & 0xFF == exponent
+            counts = np.array([(~x & ~y)[here].sum(), (x & ~y)[here].sum(), (~x & y)[here].sum(), (x & y)[here].sum()])
+            sums[exponent] += counts
+            tensor_alike += counts[0] * counts[3] / here.sum()
+            tensor_apart += counts[1] * counts[2] / here.sum()
+    for null, value in expected.items():
+        assert whole.nulls[null].expected == pytest.approx(value)
+    n = np.maximum(sums.sum(1), 1)
+    alike, apart = sums[:, 0] * sums[:, 3] / n, sums[:, 1] * sums[:, 2] / n
+    assert whole.mantel_haenszel[BY_EXPONENT] == pytest.approx(alike.sum() / apart.sum())
+    assert whole.mantel_haenszel[BY_BOTH] == pytest.approx(tensor_alike / tensor_apart)
+
+
+def test_groups_add_up_to_the_whole(bench: Bench) -> None:
+    pair = only(contrast([bench.random(0.4, 1), bench.random(0.2, 2)], bench.source))
+    for groups in (pair.roles, pair.tensors):
+        assert sum(figures.table.both for figures in groups.values()) == pair.whole.table.both
+        assert sum(figures.tensors for figures in groups.values()) == pair.whole.tensors
+    assert set(pair.layers) == {"0", "1"}
+    assert pair.whole.overlap.lift == pytest.approx(1, abs=0.02)
+    assert not pair.verdict.more
+
+
+def test_without_the_source_the_counts_are_the_same(bench: Bench) -> None:
+    masks = [bench.random(0.4, 1), bench.random(0.2, 2)]
+    here, there = only(contrast(masks, bench.source)), only(contrast(masks))
+    assert (here.whole.table, here.whole.overlap) == (there.whole.table, there.whole.overlap)
+    assert {null for null in NULLS if there.whole.nulls[null].reason} == set(NULLS[2:])
+    assert [note for note in there.notes if "--source" in note]
+
+
+def test_exchanged_masks_say_the_same(bench: Bench) -> None:
+    one, other = bench.random(0.4, 1), bench.random(0.2, 2)
+    here, there = (only(contrast(pair, bench.source)).whole for pair in ([one, other], [other, one]))
+    assert here.overlap.lift == there.overlap.lift
+    assert here.table == there.table.swapped
+    swapped = {ROUNDING_A: ROUNDING_B, ROUNDING_B: ROUNDING_A}
+    for null in NULLS:
+        assert here.nulls[null].expected == pytest.approx(there.nulls[swapped.get(null, null)].expected)
+
+
+def test_any_number_of_threads_gives_the_same_figures(bench: Bench) -> None:
+    masks = [bench.random(0.4, seed) for seed in range(3)]
+    one, four = (contrast(masks, bench.source, stripes=True, jobs=jobs).to_json() for jobs in (1, 4))
+    assert one == four
+
+
+def test_a_mask_beside_itself(bench: Bench) -> None:
+    mask = bench.random(0.4, 1)
+    whole = only(contrast([mask, mask], bench.source)).whole
+    assert (whole.overlap.coverage_a, whole.overlap.jaccard, whole.overlap.odds_ratio) == (1, 1, None)
+    assert whole.overlap.lift == whole.overlap.lift_max
+    assert whole.nulls[MATCHED].headroom == pytest.approx(1)
+
+
+def test_disjoint_masks_and_complements(bench: Bench) -> None:
+    half = {name: np.arange(bits.size).reshape(bits.shape) % 2 == 0 for name, (_, bits) in bench.tensors.items()}
+
+    def flipped(where: Mapping[str, np.ndarray]) -> Artifact:
+        return bench.mask(
+            {name: (dtype, bits ^ where[name].astype(np.uint16)) for name, (dtype, bits) in bench.tensors.items()}
+        )
+
+    even, odd = flipped(half), flipped({name: ~mask for name, mask in half.items()})
+    pair = only(contrast([even, odd], bench.source))
+    assert (pair.whole.table.both, pair.whole.overlap.lift) == (0, 0)
+    assert pair.whole.overlap.phi == pytest.approx(-1)
+    assert not pair.verdict.more
+
+
+def test_masks_of_nothing_and_of_everything(bench: Bench) -> None:
+    nothing = bench.mask(bench.tensors)
+    everything = bench.mask({name: (dtype, bits ^ np.uint16(1)) for name, (dtype, bits) in bench.tensors.items()})
+    pair = only(contrast([nothing, everything], bench.source))
+    assert (pair.whole.overlap.lift, pair.whole.overlap.phi, pair.verdict.more) == (None, None, None)
+    for null in NULLS:
+        assert (pair.whole.nulls[null].expected, pair.whole.nulls[null].sd) == (0, 0)
+    some = only(contrast([everything, bench.random(0.3, 1)], bench.source)).whole
+    # A tensor that moved as a whole tells no scale, and counts as it is.
+    assert some.nulls[ROUNDING].expected == pytest.approx(some.table.b)
+
+
+def test_many_masks_have_pairs_and_a_consensus(bench: Bench) -> None:
+    masks = [bench.random(fraction, seed) for seed, fraction in enumerate((0.5, 0.3, 0.2))]
+    found = contrast(masks)
+    assert [pair.digests for pair in found.pairs] == [
+        (masks[a].digest, masks[b].digest) for a, b in ((0, 1), (0, 2), (1, 2))
+    ]
+    assert found.consensus is not None
+    expected = np.bincount(np.sum([dense(mask) for mask in masks], axis=0), minlength=4)
+    assert found.consensus.observed == tuple(expected)
+    assert sum(found.consensus.expected) == pytest.approx(expected.sum())
+    assert found.consensus.expected[3] == pytest.approx(expected[3], rel=0.05)
+    assert only(contrast(masks[:2])) and contrast(masks[:2]).consensus is None
+
+
+def test_stripes_are_of_matrices_only(bench: Bench) -> None:
+    target = {name: (dtype, bits.copy()) for name, (dtype, bits) in bench.tensors.items()}
+    name = "model.layers.0.mlp.up_proj.weight"
+    target[name][1][5] ^= 1
+    found = contrast([bench.mask(target), bench.random(0.3, 1)], stripes=True).stripes
+    assert set(found[0]) == {n for n, (_, bits) in bench.tensors.items() if bits.ndim == 2 and bits.size}
+    assert (found[0][name].rows.full, found[0][name].columns.full) == (1 / 128, 0)
+    assert found[1][name].rows.dispersion == pytest.approx(1, abs=0.5)
+
+
+def test_different_rules_are_refused_unless_allowed(bench: Bench) -> None:
+    target = {name: moved(tensor, 0.4) for name, tensor in bench.tensors.items()}
+    masks = [bench.mask(target), bench.mask(target, rule="abs:1e-5")]
+    with pytest.raises(PairMismatchError, match=r"different rules: abs:1e-0?5, exact") as raised:
+        contrast(masks, bench.source)
+    assert "--allow-different" in raised.value.hint
+    pair = only(contrast(masks, bench.source, allow_different=True))
+    assert pair.whole.nulls[ROUNDING_A].expected is not None
+    assert "hides flips" in pair.whole.nulls[ROUNDING_B].reason
+    assert "hides flips" in pair.whole.nulls[ROUNDING].reason
+    assert any("hides flips" in note for note in pair.notes)
+    assert any("different rules" in note for note in pair.notes)
+
+
+def test_different_tensors_are_refused_unless_allowed(bench: Bench, tmp_path: Path) -> None:
+    fewer = {name: tensor for name, tensor in bench.tensors.items() if "layers.1" not in name}
+    other = Bench(tmp_path / "other", fewer)
+    masks = [bench.random(0.3, 1), other.random(0.3, 1)]
+    with pytest.raises(PairMismatchError, match=r"9 tensors are not alike in all masks: model\.layers\.1\."):
+        contrast(masks)
+    pair = only(contrast(masks, bench.source, allow_different=True))
+    assert set(pair.tensors) == {name for name, (_, bits) in fewer.items() if bits.size}
+    assert pair.whole.nulls[MATCHED].expected is not None
+    assert contrast(masks[::-1], other.source, allow_different=True).pairs[0].scope == pair.scope
+
+
+def test_other_shapes_are_not_alike(bench: Bench, tmp_path: Path) -> None:
+    other = Bench(tmp_path / "other", {**bench.tensors, "model.norm.weight": bf16((32,), 9)})
+    with pytest.raises(PairMismatchError, match=r"1 tensor is not alike in all masks: model\.norm\.weight"):
+        contrast([bench.random(0.3, 1), other.random(0.3, 1)])
+
+
+def test_masks_of_different_sources_are_refused_unless_allowed(bench: Bench, tmp_path: Path) -> None:
+    other = Bench(tmp_path / "other", llama_tensors(seed=4))
+    masks = [bench.random(0.3, 1), other.random(0.3, 1)]
+    with pytest.raises(PairMismatchError, match="different sources"):
+        contrast(masks)
+    pair = only(contrast(masks, bench.source, allow_different=True))
+    assert pair.whole.nulls[MATCHED].expected is None
+    assert any("no one source" in note for note in pair.notes)
+
+
+def test_masks_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
+    one, other = (Bench(tmp_path / name, {name: bf16((9, 9))}).random(0.3, 1) for name in ("a", "b"))
+    with pytest.raises(PairMismatchError, match="no tensor in common"):
+        contrast([one, other], allow_different=True)
+
+
+def test_masks_of_nothing_but_empty_tensors_are_refused(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"a.weight": bf16((0, 9)), "b.weight": bf16((4, 0))})
+    with pytest.raises(PairMismatchError, match="in common hold no coordinates"):
+        contrast([bench.mask(bench.tensors), bench.mask(bench.tensors)], bench.source)
+
+
+def test_tied_weights_pair_by_any_of_their_names(tmp_path: Path) -> None:
+    embedding = bf16((40, 16), 1)
+    tied = {"model.embed_tokens.weight": embedding, "lm_head.weight": embedding}
+    bench = Bench(tmp_path, tied)
+    after = moved(embedding, 0.4)
+    one = bench.mask({"model.embed_tokens.weight": after, "lm_head.weight": after})
+    two = bench.mask(
+        {"model.embed_tokens.weight": moved(embedding, 0.2, 1), "lm_head.weight": moved(embedding, 0.2, 1)}
+    )
+    apart = bench.mask({"model.embed_tokens.weight": after, "lm_head.weight": moved(embedding, 0.2, 2)})
+    assert [row.aliases for row in one.tensors] == [("lm_head.weight",)]
+    assert only(contrast([one, two], bench.source)).scope == {"tensors": 1, "coordinates": 640}
+    for masks in ([one, apart], [apart, one]):
+        with pytest.raises(PairMismatchError, match=r"not alike in all masks: lm_head\.weight"):
+            contrast(masks)
+        assert only(contrast(masks, allow_different=True)).scope["coordinates"] == 640
+
+
+def test_a_wider_source_has_no_rounding_null(tmp_path: Path) -> None:
+    source = {"a.weight": widened(bf16((64, 64), 1)), "b.weight": f16((64, 64), 2)}
+    bench = Bench(tmp_path, source)
+    target = {"a.weight": widened(moved(bf16((64, 64), 1), 0.3)), "b.weight": moved(source["b.weight"], 0.3)}
+    pair = only(contrast([bench.mask(target), bench.random(0.2, 5)], bench.source))
+    assert pair.whole.nulls[MATCHED].expected is not None
+    assert "F32" in pair.whole.nulls[ROUNDING].reason
+    assert "F16" in pair.tensors["b.weight"].nulls[ROUNDING].reason
+    assert "did not start on the bf16 grid" in pair.whole.nulls[ROUNDING].reason
+    assert any("the rounding null is undefined" in note for note in pair.notes)
+
+
+def test_the_wrong_source_is_refused(bench: Bench, tmp_path: Path) -> None:
+    masks = [bench.random(0.3, 1), bench.random(0.3, 2)]
+    name = "model.layers.0.mlp.up_proj.weight"
+    for wrong in (bf16((128, 64), 77), bf16((64, 128), 77), widened(bench.tensors[name]), None):
+        tensors = {**bench.tensors, name: wrong} if wrong else {k: v for k, v in bench.tensors.items() if k != name}
+        other = open_checkpoint(make_checkpoint(tmp_path / f"wrong{id(wrong)}", tensors))
+        with pytest.raises(WrongCheckpointError) as raised:
+            contrast(masks, other)
+        assert raised.value.tensor == name
+
+
+def test_a_mask_that_is_not_as_its_table_says_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    masks = [bench.random(0.3, 1), bench.random(0.3, 2)]
+    read = Artifact.mask_bits
+
+    def with_a_flip(self: Artifact, row: Any, start: int = 0, stop: int | None = None) -> np.ndarray:
+        bits = read(self, row, start, stop).copy()
+        if self is masks[1] and row.name == "lm_head.weight" and bits.size:
+            bits[3] ^= 1
+        return bits
+
+    monkeypatch.setattr(Artifact, "mask_bits", with_a_flip)
+    for source in (None, bench.source):
+        with pytest.raises(CorruptError, match=r"lm_head\.weight"):
+            contrast(masks, source)
+
+
+def test_one_mask_is_not_compared(bench: Bench) -> None:
+    with pytest.raises(UsageError, match="2 to 255"):
+        contrast([bench.random(0.3, 1)])
+
+
+@needs_tiny
+def test_two_real_updates_of_one_model(tmp_path: Path) -> None:
+    """On-policy distillation and RLVR of one small model: most of their overlap is rounding, and some is not."""
+    source = open_checkpoint(TINY / "source")
+    masks = [
+        Artifact.open(
+            FileStore(tmp_path), extract(source, open_checkpoint(TINY / name), tmp_path, mask_only=True).digest
+        )
+        for name in ("opd", "rlvr")
+    ]
+    pair = only(contrast(masks, source))
+    seen, nulls, odds = pair.whole.overlap, pair.whole.nulls, pair.whole.mantel_haenszel
+    near = 0.006
+    assert [seen.density_a, seen.density_b, seen.lift, seen.lift_max, seen.phi, seen.phi_max] == pytest.approx(
+        [0.468, 0.249, 1.86, 2.14, 0.46, 0.61], abs=near
+    )
+    assert nulls[GLOBAL].ratio == pytest.approx(seen.lift)
+    assert nulls[MATCHED].ratio == pytest.approx(1.057, abs=0.001)
+    assert nulls[MATCHED].headroom == pytest.approx(0.264, abs=0.001)
+    assert nulls[ROUNDING].ratio == pytest.approx(1.079, abs=0.001)
+    assert nulls[ROUNDING_A].ratio == pytest.approx(1.071, abs=0.001)
+    assert nulls[ROUNDING_B].ratio == pytest.approx(1.064, abs=0.001)
+    assert seen.odds_ratio == pytest.approx(13.3, abs=0.05)
+    assert odds[BY_EXPONENT] == pytest.approx(2.04, abs=near)
+    assert odds[BY_BOTH] == pytest.approx(2.13, abs=near)
+    assert (pair.verdict.more, pair.verdict.null) == (True, MATCHED)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from maskreg.errors import UsageError
+from maskreg.parallel import ordered, worker_count
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    # Odd tasks wait for the even one after them, so that they finish out of order.
+    done = [threading.Event() for _ in range(21)]
+
+    def run(n: int) -> int:
+        if n % 2:
+            assert done[n + 1].wait(30)
+        done[n].set()
+        return n
+
+    with closing(ordered(run, range(20 + 1), jobs=4)) as results:
+        assert list(results) == list(range(21))
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_never_more_tasks_are_drawn_than_there_is_room_for(jobs: int) -> None:
+    drawn = taken = peak = 0
+
+    def tasks() -> Iterator[int]:
+        nonlocal drawn, peak
+        for n in range(50):
+            drawn += 1
+            peak = max(peak, drawn - taken)
+            yield n
+
+    with closing(ordered(lambda n: n, tasks(), jobs=jobs)) as results:
+        for _ in results:
+            taken += 1
+    assert taken == 50
+    assert peak <= jobs + 2
+
+
+def test_an_error_comes_out_in_its_turn_and_stops_the_rest() -> None:
+    ran = []
+
+    def run(n: int) -> int:
+        ran.append(n)
+        if n == 3:
+            raise ValueError("three")
+        return n
+
+    got = []
+    with closing(ordered(run, range(1000), jobs=2)) as results, pytest.raises(ValueError, match="three"):
+        for n in results:
+            got.append(n)  # one by one, to keep what came before the error
+    assert got == [0, 1, 2]
+    assert len(ran) < 20
+
+
+def test_closing_waits_for_what_runs() -> None:
+    running = threading.Event()
+    go_on = threading.Event()
+    finished = []
+
+    def run(n: int) -> int:
+        if n == 1:
+            running.set()
+            assert go_on.wait(30)
+        finished.append(n)
+        return n
+
+    results = ordered(run, range(100), jobs=2)
+    assert next(results) == 0
+    assert running.wait(30)
+    go_on.set()
+    results.close()
+    assert 1 in finished
+    assert len(finished) < 10
+
+
+def test_at_least_one_thread_is_needed() -> None:
+    assert worker_count(3) == 3
+    assert worker_count(None) >= 1
+    with pytest.raises(UsageError, match=r"^jobs=0: at least"):
+        worker_count(0)

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maskreg.errors import CorruptError, UsageError, WrongCheckpointError
+from maskreg.mask.packed import TensorMask, pack
+from maskreg.train import LostUpdateWarning, MaskedAdamW, attach
+from tests.train.counting import changed, copies
+from tests.train.optim.training import masked
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1),
+    "adamw fused": lambda p: torch.optim.AdamW(p, lr=1e-2, weight_decay=0.1, fused=True),
+    "sgd": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, weight_decay=0.1, nesterov=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.9, weight_decay=0.1, centered=True),
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=1e-2, weight_decay=0.1),
+    "masked": lambda p: MaskedAdamW(p, lr=1e-2, weight_decay=0.1),
+}
+
+
+class Net(torch.nn.Module):
+    """Odd sizes, a scalar, a tied weight, a transposed one, a buffer."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(37, 19, dtype=dtype)
+        self.layer = torch.nn.Linear(19, 19, dtype=dtype)
+        self.layer.weight = torch.nn.Parameter(torch.randn(19, 19, dtype=dtype).t())
+        self.scale = torch.nn.Parameter(torch.ones((), dtype=dtype))
+        self.head = torch.nn.Linear(19, 37, bias=False, dtype=dtype)
+        self.head.weight = self.embed.weight
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(torch.tanh(self.layer(self.embed(ids))) * self.scale)
+        return logits
+
+
+def train(
+    net: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int = 3, accumulate: int = 1, clip: float = 0.0
+) -> None:
+    for step in range(steps * accumulate):
+        ids = torch.randint(37, (5, 4), generator=torch.Generator().manual_seed(step))
+        net(ids).float().square().mean().backward()
+        if (step + 1) % accumulate == 0:
+            if clip:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), clip)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@settings(max_examples=6, deadline=None)
+@given(
+    density=st.sampled_from([0.0, 0.3, 1.0]),
+    accumulate=st.integers(1, 2),
+    clip=st.sampled_from([0.0, 1e-3]),
+    resumed=st.booleans(),
+)
+def test_frozen_coordinates_keep_their_bits(
+    kind: str, density: float, accumulate: int, clip: float, resumed: bool
+) -> None:
+    net = Net()
+    mask = masked(net, density)
+    optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+    if resumed and kind != "masked":  # momentum everywhere, from before there was a mask
+        train(net, optimizer)
+    before = copies(net)
+    attachment = attach(net, optimizer, mask)
+    train(net, optimizer, 3, accumulate, clip)
+    attachment.check()
+    outside, inside = changed(net, before, mask)
+    assert outside == 0
+    assert (inside > 0) == (density > 0)
+
+
+def test_clipping_sees_masked_gradients_even_where_they_are_not_numbers() -> None:
+    net = Net()
+    mask = masked(net)
+    attach(net, torch.optim.AdamW(net.parameters()), mask)
+    frozen = torch.from_numpy(~mask["layer.weight"].to_bool())
+    before: Any = net.layer.weight.register_hook
+    before(lambda grad: grad + torch.where(frozen, torch.nan, 0.0))
+    net(torch.arange(20)).square().mean().backward()
+    assert torch.isfinite(torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0))
+    assert net.layer.weight.grad is not None
+    assert not net.layer.weight.grad[frozen].any()
+
+
+def test_state_from_elsewhere_moves_nothing_outside_the_mask() -> None:
+    dense = Net()
+    elsewhere = torch.optim.AdamW(dense.parameters(), lr=1e-2)
+    train(dense, elsewhere)
+    net = Net()
+    mask, optimizer = masked(net), torch.optim.AdamW(net.parameters(), lr=1e-2)
+    attachment = attach(net, optimizer, mask)
+    optimizer.load_state_dict(copy.deepcopy(elsewhere.state_dict()))
+    before = copies(net)
+    train(net, optimizer)
+    assert changed(net, before, mask)[0] == 0
+    attachment.check()
+
+
+@pytest.mark.parametrize("kind", ["sgd", "masked"])
+def test_check_names_what_was_written_behind_its_back(kind: str) -> None:
+    net = Net()
+    mask = masked(net)
+    optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+    attachment = attach(net, optimizer, mask)
+    frozen = np.argwhere(~mask["layer.weight"].to_bool())[5]
+    trained = np.argwhere(mask["layer.weight"].to_bool())[5]
+    with torch.no_grad():
+        net.layer.weight[tuple(trained)] += 1
+        attachment.check()
+        net.layer.weight[tuple(frozen)] *= -1
+    with pytest.raises(CorruptError, match=r"layer\.weight: .* outside the mask changed") as caught:
+        attachment.check()
+    if kind == "sgd":
+        assert str([int(i) for i in frozen]) in str(caught.value)
+
+
+def test_a_zero_that_changes_its_sign_has_changed() -> None:
+    net = Net()
+    mask = masked(net, 0.0)
+    with torch.no_grad():
+        net.embed.weight[0, 0] = 0.0
+    attachment = attach(net, torch.optim.SGD(net.parameters()), mask)
+    with torch.no_grad():
+        net.embed.weight[0, 0] = -0.0
+    with pytest.raises(CorruptError, match=r"embed\.weight"):
+        attachment.check()
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LostUpdateWarning)
+        yield
+
+
+def test_a_dense_optimizer_of_narrow_parameters_is_warned_about() -> None:
+    net = Net(torch.bfloat16)
+    with pytest.warns(LostUpdateWarning, match=r"bfloat16 and have no fp32 master.*MaskedAdamW"):
+        attach(net, torch.optim.AdamW(net.parameters()), masked(net))
+    net = Net(torch.bfloat16)
+    attach(net, MaskedAdamW(net.named_parameters()), masked(net))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_narrow_parameters_keep_their_bits_too() -> None:
+    net = Net(torch.bfloat16)
+    mask, before = masked(net), copies(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    attach(net, optimizer, mask)
+    train(net, optimizer)
+    outside, inside = changed(net, before, mask)
+    assert outside == 0 < inside
+
+
+def test_after_detaching_everything_trains() -> None:
+    net = Net()
+    mask, before = masked(net), copies(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    attach(net, optimizer, mask).detach()
+    train(net, optimizer)
+    assert changed(net, before, mask)[0] > 0
+
+
+@pytest.mark.parametrize("kind", ["sgd", "masked"])
+class TestOtherParameters:
+    def test_a_resized_embedding(self, kind: str) -> None:
+        net = Net()
+        optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+        attachment = attach(net, optimizer, masked(net))
+        net.embed = torch.nn.Embedding(40, 19)
+        net.head.weight = net.embed.weight
+        with pytest.raises(UsageError, match=r"embed\.weight, \[37, 19\] when .* is another now, \[40, 19\]"):
+            optimizer.step()
+        with pytest.raises(UsageError, match=r"embed\.weight"):
+            attachment.check()
+
+    def test_a_group_added_later(self, kind: str) -> None:
+        net = Net()
+        named = dict(net.named_parameters())
+        scale = named.pop("scale")
+        optimizer = OPTIMIZERS[kind](named.items() if kind == "masked" else named.values())
+        attach(net, optimizer, masked(net))
+        optimizer.add_param_group({"params": [("scale", scale)] if kind == "masked" else [scale]})
+        with pytest.raises(UsageError, match="parameters that it did not have"):
+            optimizer.step()
+
+    def test_one_that_the_mask_does_not_cover(self, kind: str) -> None:
+        net = Net()
+        mask = masked(net)
+        del mask["scale"]
+        optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+        with pytest.raises(UsageError, match="says nothing of scale, which the optimizer trains"):
+            attach(net, optimizer, mask)
+
+    def test_those_of_another_model(self, kind: str) -> None:
+        net, other = Net(), Net()
+        named = [(f"other.{name}", p) for name, p in other.named_parameters()]
+        optimizer = OPTIMIZERS[kind](named if kind == "masked" else other.parameters())
+        with pytest.raises(UsageError, match="parameters that the model does not have"):
+            attach(net, optimizer, masked(net))
+
+    def test_a_mask_of_more_than_is_trained(self, kind: str) -> None:
+        net = Net()
+        net.layer.requires_grad_(False)
+        named = {name: p for name, p in net.named_parameters() if p.requires_grad}
+        mask = masked(net) | {"seen": TensorMask("seen", (3,), pack(np.ones(3, bool)))}
+        before = copies(net)
+        optimizer = OPTIMIZERS[kind](named.items() if kind == "masked" else named.values())
+        attach(net, optimizer, mask)
+        train(net, optimizer)
+        assert changed(net, before, mask)[0] == 0
+        assert torch.equal(net.layer.weight, before["layer.weight"])
+
+    def test_a_mask_of_another_model(self, kind: str) -> None:
+        net = Net()
+        optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+        with pytest.raises(WrongCheckpointError, match=r"tensor lm_head\.bias: missing in this model"):
+            attach(
+                net, optimizer, masked(net) | {"lm_head.bias": TensorMask("lm_head.bias", (1,), np.zeros(8, np.uint8))}
+            )
+
+    def test_no_mask(self, kind: str) -> None:
+        net = Net()
+        optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+        with pytest.raises(UsageError, match="no mask"):
+            attach(net, optimizer)
+
+
+# An optimizer that no longer has a model to wait for, in an earlier test, may not have been collected yet.
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+def test_a_compiled_model() -> None:
+    net = Net()
+    compiled: Any = torch.compile(net, backend="eager")
+    mask, before = masked(net), copies(net)
+    optimizer = torch.optim.AdamW(compiled.parameters(), lr=1e-2)
+    attachment = attach(compiled, optimizer, mask)
+    train(compiled, optimizer)
+    attachment.check()
+    outside, inside = changed(net, before, mask)
+    assert outside == 0 < inside

@@ -1,0 +1,171 @@
+"""Hugging Face's Trainer on a small Qwen3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from maskreg.errors import CorruptError, UsageError
+from maskreg.mask.packed import Mask
+from maskreg.train import LostUpdateWarning, MaskedAdamW
+from maskreg.train.hooks.trainer import MaskCallback, masked_adamw
+from tests.live import models
+from tests.train.counting import changed, copies
+from tests.train.optim.training import masked
+from tests.train.training import rows
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*pin_memory.*no accelerator is found:UserWarning"),
+    pytest.mark.usefixtures("quiet"),
+]
+
+
+def arguments(directory: Path, **changes: Any) -> TrainingArguments:
+    options: dict[str, Any] = {
+        "output_dir": str(directory),
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "learning_rate": 1e-2,
+        "weight_decay": 0.1,
+        "max_steps": 4,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        "report_to": [],
+        "use_cpu": True,
+        "seed": 3,
+        "disable_tqdm": True,
+        "lr_scheduler_type": "linear",
+    }
+    return TrainingArguments(**options | changes)
+
+
+def model_of(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return models.qwen3().to(dtype)
+
+
+def trainer_of(model: torch.nn.Module, args: TrainingArguments, mask: Mask, **options: Any) -> Trainer:
+    factory = masked_adamw(args, mask, **options)
+    return Trainer(model, args, train_dataset=rows(), optimizer_cls_and_kwargs=factory, callbacks=[MaskCallback()])
+
+
+@pytest.mark.parametrize("gradients", ["dense", "packed"])
+def test_it_trains_the_mask_and_nothing_else(gradients: str, tmp_path: Path) -> None:
+    model, args = model_of(), arguments(tmp_path, max_grad_norm=0.5)
+    mask, before = masked(model), copies(model)
+    trainer = trainer_of(model, args, mask, gradients=gradients)
+    trainer.train()
+    outside, inside = changed(model, before, mask)
+    assert outside == 0 < inside
+
+
+def test_gradients_of_both_kinds_train_alike_and_log_the_norm_of_what_is_trained(tmp_path: Path) -> None:
+    results, norms = [], []
+    for gradients in ("dense", "packed"):
+        model = model_of(torch.float32)
+        trainer = trainer_of(model, arguments(tmp_path), masked(model), gradients=gradients)
+        trainer.train()
+        results.append(copies(model))
+        norms.append([row["grad_norm"] for row in trainer.state.log_history if "grad_norm" in row])
+    for name, p in results[0].items():
+        torch.testing.assert_close(p, results[1][name], rtol=0, atol=2e-3)
+    assert len(norms[0]) == 4
+    assert min(norms[0]) > 0
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+
+
+def test_clipping_is_left_to_the_optimizer(tmp_path: Path) -> None:
+    args = arguments(tmp_path, max_grad_norm=0.25, adam_beta2=0.9)
+    cls, options = masked_adamw(args, {})
+    assert cls is MaskedAdamW
+    assert options == {"lr": 1e-2, "betas": (0.9, 0.9), "eps": 1e-8, "max_grad_norm": 0.25, "mask": {}}
+    assert args.max_grad_norm == 0
+    assert "max_grad_norm" not in masked_adamw(args, {}, gradients="in-backward")[1]
+
+
+def test_the_class_alone_finds_its_masks_at_the_first_step(tmp_path: Path) -> None:
+    model = model_of()
+    mask, before = masked(model), copies(model)
+    factory = (MaskedAdamW, {"lr": 1e-2, "mask": mask})
+    Trainer(model, arguments(tmp_path), train_dataset=rows(), optimizer_cls_and_kwargs=factory).train()
+    outside, inside = changed(model, before, mask)
+    assert outside == 0 < inside
+
+
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
+    def run(directory: Path, **resume: Any) -> tuple[dict[str, torch.Tensor], Any]:
+        model, start = model_of(), model_of()
+        args = arguments(directory, save_strategy="steps", save_steps=2, warmup_steps=2)
+        trainer = trainer_of(model, args, masked(model), gradients="packed")
+        trainer.train(**resume)
+        assert changed(model, copies(start), masked(model))[0] == 0
+        return copies(model), trainer.optimizer.state_dict()
+
+    whole, state = run(tmp_path / "run")
+    resumed, state_after = run(tmp_path / "run", resume_from_checkpoint=str(tmp_path / "run/checkpoint-2"))
+    assert all(torch.equal(p, resumed[name]) for name, p in whole.items())
+    assert state["param_groups"] == state_after["param_groups"]
+    for number, vectors in state["state"].items():
+        for name, vector in vectors.items():
+            again = state_after["state"][number][name]
+            assert torch.equal(vector, again) if isinstance(vector, torch.Tensor) else vector == again, name
+
+
+class Meddling(TrainerCallback):  # type: ignore[misc]
+    def __init__(self, act: Callable[[Any], None]) -> None:
+        self._act = act
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, *, model: Any, **_: object) -> None:
+        if state.global_step == 1:
+            self._act(model)
+
+
+@torch.no_grad()
+def negate(model: Any) -> None:
+    model.model.norm.weight.neg_()
+
+
+@pytest.mark.parametrize("strategy", ["steps", "epoch", "no"])
+def test_what_moves_outside_the_mask_is_found_before_it_is_saved(strategy: str, tmp_path: Path) -> None:
+    model = model_of()
+    args = arguments(tmp_path, save_strategy=strategy, save_steps=3)
+    trainer = trainer_of(model, args, masked(model))
+    trainer.add_callback(Meddling(negate))
+    with pytest.raises(CorruptError, match=r"model\.norm\.weight: some coordinates outside the mask changed"):
+        trainer.train()
+    assert list(tmp_path.glob("checkpoint-*")) == []
+
+
+def test_resized_embeddings_are_refused_at_the_next_step(tmp_path: Path) -> None:
+    model = model_of()
+    trainer = trainer_of(model, arguments(tmp_path), masked(model))
+    trainer.add_callback(Meddling(lambda model: model.resize_token_embeddings(101, mean_resizing=False)))
+    with pytest.raises(UsageError, match=r"embed_tokens\.weight, \[97, 24\] when .* is another now, \[101, 24\]"):
+        trainer.train()
+
+
+@pytest.mark.filterwarnings("ignore::maskreg.train.LostUpdateWarning")
+@pytest.mark.parametrize("optim", ["adamw_torch", "sgd"])
+def test_an_optimizer_that_knows_no_masks_is_held_to_one(optim: str, tmp_path: Path) -> None:
+    model = model_of()
+    mask, before = masked(model), copies(model)
+    args = arguments(tmp_path, optim=optim, save_strategy="steps", save_steps=2)
+    Trainer(model, args, train_dataset=rows(), callbacks=[MaskCallback(mask)]).train()
+    outside, inside = changed(model, before, mask)
+    assert outside == 0 < inside
+    resumed = model_of()
+    path = str(tmp_path / "checkpoint-2")
+    Trainer(resumed, args, train_dataset=rows(), callbacks=[MaskCallback(mask)]).train(resume_from_checkpoint=path)
+    assert all(torch.equal(p, resumed.get_parameter(name)) for name, p in copies(model).items())
+
+
+def test_narrow_parameters_are_warned_about(tmp_path: Path) -> None:
+    model = model_of()
+    args = arguments(tmp_path, max_steps=1)
+    with pytest.warns(LostUpdateWarning, match="MaskedAdamW"):
+        Trainer(model, args, train_dataset=rows(), callbacks=[MaskCallback(masked(model))]).train()

@@ -1,0 +1,353 @@
+"""What must hold in every process of several; each is called by name in all of them at once."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save as save_parts
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
+from torch.nn.parallel import DistributedDataParallel
+
+from maskreg.errors import DataError, UsageError
+from maskreg.live.shards import layout_of
+from maskreg.train.optim import MaskedAdamW, MaskedSGD
+from tests.train.optim.world import (  # fmt: skip
+    ADAMW,
+    IN_ALL,
+    SAVED_AT,
+    Net,
+    alone,
+    frozen_kept,
+    make,
+    masks,
+    mesh,
+    put_gradients,
+    same,
+    same_state,
+    sharded,
+    train,
+    weights,
+)
+
+FULL = StateDictOptions(full_state_dict=True)
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+
+
+def shards_train_as_one(folder: Path) -> None:
+    """FSDP2, some parameters over their second dimension: weights, norms and state are those of one process."""
+    for dtype in (torch.bfloat16, torch.float32):
+        expected, reference = alone(dtype=dtype)
+        net = sharded(dtype)
+        optimizer = make(net)
+        train(net, optimizer)
+        same(weights(net), weights(expected))
+        frozen_kept(net, dtype)
+        assert optimizer.grad_norm is not None
+        assert reference.grad_norm is not None
+        assert torch.equal(optimizer.grad_norm, reference.grad_norm)
+        same_state(optimizer.state_dict()["state"], reference.state_dict()["state"])
+
+
+def hybrid_shards_train_as_one(folder: Path) -> None:
+    """HSDP: replicas count once in the norm."""
+    expected, reference = alone()
+    world = dist.get_world_size()
+    for shape in {(world, 1), (1, world), (2, world // 2)} if world % 2 == 0 else {(world, 1), (1, world)}:
+        net = sharded(mesh=mesh(*shape))
+        optimizer = make(net)
+        train(net, optimizer)
+        same(weights(net), weights(expected))
+        assert torch.equal(optimizer.grad_norm, reference.grad_norm)  # type: ignore[arg-type]
+        state = optimizer.state_dict()
+        same_state(state["state"], reference.state_dict()["state"])
+        again = sharded(mesh=mesh(*shape))
+        other = make(again)
+        other.load_state_dict(state)
+        put_gradients(again, 1)
+        other.step()
+        assert other.state_dict()["state"][0]["step"] == IN_ALL + 1
+
+
+def uneven_shards_of_later_dimensions(folder: Path) -> None:
+    """DTensors made by hand, sharded over each dimension, parameters of one optimizer on two meshes."""
+    world = dist.get_world_size()
+    one, two = mesh(world), mesh(1, world)
+    for dim in range(3):
+        net = Net()
+        for number, (name, p) in enumerate(list(net.named_parameters())):
+            placement = Shard(min(dim, p.dim() - 1))
+            places = (one, [placement]) if number % 2 else (two, [Replicate(), placement])
+            net.register_parameter(name, torch.nn.Parameter(distribute_tensor(p.detach(), *places)))
+        optimizer = make(net)
+        train(net, optimizer)
+        expected, reference = alone()
+        same(weights(net), weights(expected))
+        state = optimizer.state_dict()
+        same_state(state["state"], reference.state_dict()["state"])
+        for own, (name, p) in zip(optimizer.state.values(), net.named_parameters(), strict=True):
+            here = torch.from_numpy(masks()[name].to_bool())
+            inside = distribute_tensor(here, p.device_mesh, p.placements).to_local()  # type: ignore[attr-defined]
+            assert own["exp_avg"].shape == (int(inside.sum()),)
+        again = make(net)
+        again.load_state_dict(state)
+        train(net, again, 0, 0)
+        again.bind(net)
+        for mine, theirs in zip(again.state.values(), optimizer.state.values(), strict=True):
+            same(mine, theirs)
+
+
+def real_gradients_packed_and_within_backward(folder: Path) -> None:
+    """Post-accumulate hooks see reduced shards: all three ways give the same bits, also of accumulated gradients."""
+    for micro in (1, 2):
+        for kinds in (["dense", "packed"], ["dense", "in-backward"][: 3 - micro]):
+            found: list[dict[str, torch.Tensor]] = []
+            for kind in kinds:
+                net = sharded(torch.float32)
+                clip = {"max_grad_norm": None if "in-backward" in kinds else 0.1}
+                optimizer = make(net, gradients=kind, **clip)
+                for step in range(3):
+                    for part in range(micro):
+                        net.set_requires_gradient_sync(step == 1 or part == micro - 1)  # type: ignore[operator]
+                        net(torch.tensor(1.0 + step + part + dist.get_rank())).backward()
+                    assert kind == "dense" or all(p.grad is None for p in net.parameters())
+                    optimizer.step()
+                    optimizer.zero_grad()
+                frozen_kept(net, torch.float32)
+                found.append(weights(net))
+            for other in found[1:]:
+                same(other, found[0])
+
+
+def parameters_that_sharding_replaced(folder: Path) -> None:
+    """An optimizer that is older than the shards."""
+    expected = weights(alone()[0])
+    # The loop binds it: parameters give way to those of the same names.
+    net = Net()
+    optimizer = make(net)
+    fully_shard(net)
+    optimizer.bind(net)
+    train(net, optimizer)
+    same(weights(net), expected)
+    # A framework replaces them in the groups.
+    net = Net()
+    optimizer = make(net)
+    fully_shard(net)
+    optimizer.param_groups[0]["params"] = list(net.parameters())
+    train(net, optimizer)
+    same(weights(net), expected)
+    # In the middle of a run: state is cut anew.
+    net = Net()
+    optimizer = make(net)
+    train(net, optimizer, 0, SAVED_AT)
+    fully_shard(net)
+    optimizer.bind(net)
+    train(net, optimizer, SAVED_AT)
+    same(weights(net), expected)
+
+
+def names_from_the_first_forward(folder: Path) -> None:
+    """Parameters without names, as verl passes them; another model runs first, and this one without gradients."""
+    net = sharded()
+    optimizer = MaskedAdamW(net.parameters(), mask=masks(), max_grad_norm=1.0, **ADAMW)
+    Net()(torch.ones(()))
+    put_gradients(net, 1)
+    with pytest.raises(UsageError, match="have no names"):
+        optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        net(torch.ones(()))
+    net(torch.ones(())).backward()
+    optimizer.zero_grad()
+    train(net, optimizer)
+    same(weights(net), weights(alone()[0]))
+
+
+def replicas_of_ddp(folder: Path) -> None:
+    """DDP: names begin with ``module.``, gradients are averages already; what takes them earlier is refused."""
+    for seen in ("named", "unnamed"):
+        net = DistributedDataParallel(Net(torch.float32))
+        given: Any = net.named_parameters() if seen == "named" else net.parameters()
+        optimizer = MaskedAdamW(given, mask=masks(), max_grad_norm=1.0, **ADAMW)
+        for _ in range(2):
+            net(torch.tensor(1.0 + dist.get_rank())).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        frozen_kept(net, torch.float32)
+        first = weights(net)
+        for one in first.values():
+            ours = one.clone()
+            dist.broadcast(ours, 0)
+            assert torch.equal(ours, one)
+        for state in optimizer.state_dict()["state"].values():
+            assert all(type(value) is torch.Tensor for value in state.values())
+    for kind in ("packed", "in-backward"):
+        net = DistributedDataParallel(Net())
+        optimizer = MaskedAdamW(net.named_parameters(), mask=masks(), gradients=kind, **ADAMW)
+        for _ in range(2):
+            with pytest.raises(UsageError, match="before DistributedDataParallel has averaged them"):
+                net(torch.ones(()))
+        del optimizer
+        gc.collect()
+        net(torch.ones(()))
+
+
+def other_layouts_are_refused_by_name(folder: Path) -> None:
+    world = dist.get_world_size()
+    full = torch.zeros(8, 8)
+    over = mesh(world)
+    split = distribute_tensor(full, over, [Shard(0)])
+    for placement, words in (
+        (Partial(), r"w lies as Partial\(sum\) over 1"),
+        (_StridedShard(0, split_factor=2), r"w lies as _StridedShard\(dim=0, sf=2\)"),
+    ):
+        wrong = type(split).from_local(split.to_local(), over, [placement], run_check=False)
+        with pytest.raises(UsageError, match=words):
+            layout_of("w", wrong)
+    if world == 4:
+        with pytest.raises(UsageError, match=r"w lies as Shard\(dim=0\), Shard\(dim=1\) over 2"):
+            layout_of("w", distribute_tensor(full, mesh(2, 2), [Shard(0), Shard(1)]))
+
+
+def gradients_in_another_layout(folder: Path) -> None:
+    """A gradient that is still a sum of parts, or whole in every process, is brought to the parameter's layout."""
+    net, other = sharded(), sharded()
+    one, two = make(net), make(other)
+    put_gradients(net, 5)
+    for p, q in zip(net.parameters(), other.parameters(), strict=True):
+        q.grad = p.grad.redistribute(placements=[Replicate()])  # type: ignore[union-attr]
+    one.step()
+    two.step()
+    same(weights(other), weights(net))
+
+
+# -- saved by two processes, resumed by one, two and three
+
+
+def save(folder: Path) -> None:
+    """Half a run, saved in every way that there is."""
+    net = sharded()
+    optimizer = make(net)
+    train(net, optimizer, 0, SAVED_AT)
+    full: dict[str, Any] = get_optimizer_state_dict(net, optimizer, options=FULL)
+    full_weights = weights(net)
+    rank = dist.get_rank()
+    if rank == 0:
+        torch.save(full, folder / "full.pt")
+        torch.save(full_weights, folder / "weights.pt")
+    save_parts({"optim": get_optimizer_state_dict(net, optimizer)}, checkpoint_id=folder / "parts")
+    save_parts({"optim": get_optimizer_state_dict(net, optimizer, options=FLAT)}, checkpoint_id=folder / "flat")
+    torch.save(optimizer.state_dict(), folder / f"rank-{rank}-of-{dist.get_world_size()}.pt")
+    same_state(full["state"], alone(SAVED_AT)[1].state_dict()["state"])
+    dist.barrier()
+
+
+def _resumed(folder: Path) -> Net:
+    net = sharded()
+    kept = torch.load(folder / "weights.pt")
+    for name, p in net.named_parameters():
+        p.data.copy_(distribute_tensor(kept[name], p.device_mesh, p.placements))  # type: ignore[attr-defined]
+    return net
+
+
+def _goes_on(net: Net, optimizer: MaskedAdamW) -> None:
+    assert optimizer.param_groups[0]["lr"] == ADAMW["lr"] / SAVED_AT
+    train(net, optimizer, SAVED_AT)
+    expected, reference = alone()
+    same(weights(net), weights(expected))
+    same_state(optimizer.state_dict()["state"], reference.state_dict()["state"])
+    frozen_kept(net)
+
+
+def resume_from_a_whole_file(folder: Path) -> None:
+    """torch.load, then set_optimizer_state_dict; or straight into an optimizer that has bound nothing yet."""
+    net = _resumed(folder)
+    optimizer = make(net)
+    set_optimizer_state_dict(net, optimizer, torch.load(folder / "full.pt"), options=FULL)
+    _goes_on(net, optimizer)
+    net = _resumed(folder)
+    optimizer = make(net)
+    optimizer.load_state_dict(torch.load(folder / "full.pt"))
+    assert not optimizer.state
+    _goes_on(net, optimizer)
+
+
+def resume_from_the_first_process(folder: Path) -> None:
+    """Only one process reads the file."""
+    net = _resumed(folder)
+    optimizer = make(net)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    state = torch.load(folder / "full.pt") if dist.get_rank() == 0 else {}
+    set_optimizer_state_dict(net, optimizer, state, options=options)
+    _goes_on(net, optimizer)
+
+
+def resume_from_parts(folder: Path) -> None:
+    """torch.distributed.checkpoint, nested and flattened, whatever the gradients are."""
+    for kind in ("dense", "packed"):
+        for name, options in (("parts", None), ("flat", FLAT)):
+            net = _resumed(folder)
+            optimizer = make(net, gradients=kind)
+            state: Any = {"optim": get_optimizer_state_dict(net, optimizer, options=options)}
+            same(weights(net), torch.load(folder / "weights.pt"))
+            load(state, checkpoint_id=folder / name)
+            set_optimizer_state_dict(net, optimizer, state["optim"], options=options)
+            _goes_on(net, optimizer)
+
+
+def resume_each_from_its_own_file(folder: Path) -> None:
+    """As verl does: every process loads what it saved, before any mask is found."""
+    net = _resumed(folder)
+    optimizer = MaskedAdamW(net.parameters(), mask=masks(), max_grad_norm=1.0, **ADAMW)
+    file = folder / f"rank-{dist.get_rank()}-of-{dist.get_world_size()}.pt"
+    optimizer.load_state_dict(torch.load(file, weights_only=False))
+    with torch.no_grad():
+        net(torch.ones(()))
+    net.reshard()  # type: ignore[operator]
+    for state in optimizer.state.values():
+        for key, value in state.items():
+            state[key] = value.to("cpu", non_blocking=True)
+    _goes_on(net, optimizer)
+
+
+def share_of_another_process(folder: Path) -> None:
+    """What torch.save wrote in one process is refused in the others, and in another number of them."""
+    net = _resumed(folder)
+    optimizer = make(net)
+    other = int(dist.get_world_size() > 1 and dist.get_rank() == 0)
+    state = torch.load(folder / f"rank-{other}-of-2.pt", weights_only=False)
+    optimizer.load_state_dict(state)
+    with pytest.raises(DataError, match="another process's share") as refused:
+        optimizer.bind(net)
+    assert "torch.distributed.checkpoint" in (refused.value.hint or "")
+
+
+def state_of_another_mask(folder: Path) -> None:
+    net = _resumed(folder)
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masks(seed=3), **ADAMW)
+    optimizer.load_state_dict(torch.load(folder / "full.pt"))
+    with pytest.raises(DataError, match="of another mask"):
+        optimizer.bind(net)
+
+
+def sgd_with_momentum(folder: Path) -> None:
+    nets = Net(), sharded()
+    for net in nets:
+        optimizer = MaskedSGD(net.named_parameters(), mask=masks(), lr=0.1, momentum=0.9, weight_decay=0.1)
+        for seed in range(2):
+            put_gradients(net, seed)
+            optimizer.step()
+            optimizer.zero_grad()
+    same(weights(nets[1]), weights(nets[0]))

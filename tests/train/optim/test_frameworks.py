@@ -1,0 +1,192 @@
+"""How frameworks make, wrap, save and move optimizers."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import types
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+from torch.nn.modules.module import _global_forward_pre_hooks
+
+from maskreg.errors import UsageError
+from maskreg.mask.packed import TensorMask
+from maskreg.train.optim import MaskedAdamW, MaskedOptimizer
+from tests.train.optim.training import KINDS, masked, model, run
+
+
+def built_as_verl_does(parameters: Any, config: types.SimpleNamespace) -> MaskedOptimizer:
+    """What verl 0.9.1 makes of ``optim.optimizer_impl`` and ``optim.optimizer`` (verl/workers/config/optimizer.py)."""
+    options = {"lr": config.lr, "weight_decay": config.weight_decay, "betas": config.betas}
+    options.update(config.override_optimizer_config)
+    made: MaskedOptimizer = getattr(importlib.import_module(config.optimizer_impl), config.optimizer)(
+        parameters, **options
+    )
+    return made
+
+
+def verl_config(mask: dict[str, TensorMask], **override: Any) -> types.SimpleNamespace:
+    return types.SimpleNamespace(
+        lr=1e-3, weight_decay=0.1, betas=[0.9, 0.999], optimizer_impl="maskreg.train", optimizer="MaskedAdamW",
+        override_optimizer_config={"mask": mask, **override},
+    )  # fmt: skip
+
+
+def test_verl_makes_it_without_names_and_the_model_gives_them() -> None:
+    net, other = model(), model()
+    mask = masked(net, 0.4)
+    optimizer = built_as_verl_does(net.parameters(), verl_config(mask))
+    for p in net.parameters():
+        p.grad = torch.ones_like(p)
+    with pytest.raises(UsageError, match="have no names"):
+        optimizer.step()
+    optimizer.zero_grad()
+    with torch.no_grad():
+        model()(torch.randn(1, 300, dtype=torch.bfloat16))  # the reference
+    run(optimizer, net)
+    named = MaskedAdamW(other.named_parameters(), mask=mask, lr=1e-3, weight_decay=0.1)
+    run(named, other)
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
+
+
+def test_verl_s_own_function_makes_it() -> None:
+    config = pytest.importorskip("verl.workers.config", reason="verl is not installed")
+    net = model()
+    made = config.build_optimizer(net.parameters(), config.FSDPOptimizerConfig(**vars(verl_config(masked(net, 0.4)))))
+    assert isinstance(made, MaskedAdamW)
+    run(made, net, 1)
+
+
+def test_state_moves_as_offloading_moves_it() -> None:
+    net = model()
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4))
+    run(optimizer, net, 1)
+    held = [weakref.ref(value) for state in optimizer.state.values() for value in state.values()]
+    for state in optimizer.state.values():
+        state.update({key: value.clone() for key, value in state.items()})
+    gc.collect()
+    assert held
+    assert all(one() is None for one in held)
+    run(optimizer, net, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_made_by_a_step_of_nothing_changes_no_bits(kind: Any) -> None:
+    net = model()
+    with torch.no_grad():
+        net[0].weight[0] = -0.0  # type: ignore[index]
+    before = [p.detach().clone().view(torch.int16) for p in net.parameters()]
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4), gradients=kind)
+    state: dict[str, Any] = get_optimizer_state_dict(net, optimizer)
+    assert state["state"].keys() == dict(net.named_parameters()).keys()
+    assert all(torch.equal(p.view(torch.int16), was) for p, was in zip(net.parameters(), before, strict=True))
+
+
+def test_saving_amid_accumulation_takes_nothing_from_packed_gradients() -> None:
+    net, other = model(), model()
+    mask = masked(net, 0.4)
+    x = torch.randn(4, 300, dtype=torch.bfloat16)
+    for one, saves in ((net, True), (other, False)):
+        optimizer = MaskedAdamW(one.named_parameters(), mask=mask, gradients="packed")
+        one(x).float().sum().backward()
+        if saves:
+            get_optimizer_state_dict(one, optimizer)
+        one(x * 2).float().sum().backward()
+        optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
+
+
+def test_a_learning_rate_may_be_a_tensor_and_options_for_torch_are_taken() -> None:
+    nets = model(), model()
+    mask = masked(nets[0], 0.4)
+    run(MaskedAdamW(nets[0].named_parameters(), lr=torch.tensor(2.0**-10), mask=mask, foreach=True), nets[0])  # type: ignore[arg-type]
+    run(MaskedAdamW(nets[1].named_parameters(), lr=2.0**-10, mask=mask, fused=True), nets[1])
+    assert all(torch.equal(a, b) for a, b in zip(nets[0].parameters(), nets[1].parameters(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["dense", "packed"])
+def test_grad_scaler_works_on_dense_gradients(kind: Any) -> None:
+    net = model(torch.float32)
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4), gradients=kind)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(net(torch.randn(4, 300)).sum()).backward()
+    if kind == "dense":
+        scaler.step(optimizer)
+        scaler.update()
+        assert all(state["step"] == 1 for state in optimizer.state.values())
+    else:
+        with pytest.raises(UsageError, match="GradScaler needs dense gradients"):
+            scaler.step(optimizer)
+
+
+def test_accelerate_s_wrapper_steps_saves_and_loads() -> None:
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    net, other = model(), model()
+    mask = masked(net, 0.4)
+    plain = MaskedAdamW(other.named_parameters(), mask=mask)
+    ready = accelerate.Accelerator(cpu=True)
+    inner, wrapped = ready.prepare(net, MaskedAdamW(net.named_parameters(), mask=mask))
+    run(wrapped, inner)
+    wrapped.load_state_dict(wrapped.state_dict())
+    run(wrapped, inner)
+    run(plain, other)
+    run(plain, other)
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
+
+
+def test_hooks_go_with_the_optimizer() -> None:
+    gc.collect()
+    hooks = len(_global_forward_pre_hooks)
+    net = model()
+    before = [p.detach().clone() for p in net.parameters()]
+    unbound = MaskedAdamW(model().parameters(), mask=masked(net, 0.4))
+    net(torch.randn(1, 300, dtype=torch.bfloat16))
+    assert len(_global_forward_pre_hooks) == hooks + 1
+    bound = MaskedAdamW(net.parameters(), mask=masked(net, 0.4), gradients="in-backward")
+    net(torch.randn(1, 300, dtype=torch.bfloat16))
+    assert len(_global_forward_pre_hooks) == hooks + 1
+    del unbound, bound
+    gc.collect()
+    assert len(_global_forward_pre_hooks) == hooks
+    net(torch.randn(1, 300, dtype=torch.bfloat16)).float().sum().backward()
+    assert all(p.grad is not None for p in net.parameters())
+    assert all(torch.equal(p, was) for p, was in zip(net.parameters(), before, strict=True))
+
+
+class TestRefused:
+    def made(self, attribute: str, value: object) -> tuple[torch.nn.Module, MaskedOptimizer]:
+        net = model()
+        setattr(next(net.parameters()), attribute, value)
+        return net, MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4))
+
+    @pytest.mark.parametrize("attribute", ["_is_flat_param", "_fsdp_flattened"])
+    def test_fsdp1(self, attribute: str) -> None:
+        net, optimizer = self.made(attribute, True)
+        with pytest.raises(UsageError, match="FlatParameter") as caught:
+            run(optimizer, net, 1)
+        assert "strategy=fsdp2" in caught.value.hint
+
+    @pytest.mark.parametrize("attribute", ["ds_id", "_hp_mapping"])
+    def test_deepspeed(self, attribute: str) -> None:
+        net, optimizer = self.made(attribute, 7)
+        with pytest.raises(UsageError, match="is DeepSpeed's") as caught:
+            run(optimizer, net, 1)
+        assert "fully_shard" in caught.value.hint
+
+    @pytest.mark.parametrize("named", [True, False])
+    def test_parameters_put_together_to_fewer(self, named: bool) -> None:
+        net = model()
+        optimizer = MaskedAdamW(net.named_parameters() if named else net.parameters(), mask=masked(net, 0.4))
+        optimizer.param_groups[0]["params"] = [torch.zeros(sum(p.numel() for p in net.parameters()))]
+        with pytest.raises(UsageError, match="4 parameters were put together to 1, as DeepSpeed"):
+            optimizer.step()
+
+    def test_meta_tensors(self) -> None:
+        net = model().to("meta")
+        optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4))
+        with pytest.raises(UsageError, match="on the meta device"):
+            optimizer.step()

@@ -1,0 +1,80 @@
+"""Steps by Triton's kernels: on a GPU where there is one, and by Triton's interpreter anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from maskreg.train.optim import fastest
+from maskreg.train.optim.plain import Plain
+from tests.compiling import Recorder, compiled
+from tests.machines import DEVICES
+from tests.train.optim.tensors import steps, task
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_steps_and_sums_are_those_of_pytorch_and_frozen_coordinates_keep_their_bits(device: str) -> None:
+    pytest.importorskip("triton")
+    interpreted = {"TRITON_INTERPRET": "1"} if device == "cpu" else {}
+    command = [sys.executable, "-W", "ignore::RuntimeWarning", "-m", "tests.train.optim.launching", device]
+    done = subprocess.run(command, env=os.environ | interpreted, check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == {}
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", ["adamw", "sgd", "accumulate", "square_sum"])
+def test_the_kernels_compile_where_there_is_no_gpu(
+    name: str, dtype: torch.dtype, capability: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    from maskreg.train.optim import triton_kernels
+    from maskreg.train.optim.triton_step import Triton
+
+    kernel = getattr(triton_kernels, name)
+    recorder = Recorder()
+    monkeypatch.setattr(triton_kernels, name, recorder)
+    one = task(5000, 0.5, dtypes=(dtype, dtype))
+    if name == "accumulate":
+        Triton().accumulate(torch.zeros(one.bits.nnz), one.slopes[0], one.bits)
+    elif name == "square_sum":
+        Triton().square_sum(one.slopes[0], one.bits)
+    else:
+        steps(one, Triton(), "nesterov momentum" if name == "sgd" else name, packed=False)
+    assert compiled(kernel, recorder, capability)
+
+
+class _OnGpu:
+    """What is asked of a tensor before a backend is chosen."""
+
+    dtype = torch.float32
+    device = torch.device("cuda")
+
+    def is_contiguous(self) -> bool:
+        return True
+
+
+def test_a_gpu_without_triton_is_served_by_pytorch_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "maskreg.train.optim.triton_step", None)
+    fastest._on_gpu.cache_clear()
+    tensor: Any = _OnGpu()
+    with pytest.warns(UserWarning, match=r"pip install maskreg\[gpu\]"):
+        assert isinstance(fastest.backend_of(tensor), Plain)
+    assert isinstance(fastest.backend_of(tensor), Plain)
+    fastest._on_gpu.cache_clear()
+
+
+def test_a_gpu_is_served_by_triton() -> None:
+    pytest.importorskip("triton")
+    from maskreg.train.optim.triton_step import Triton
+
+    tensor: Any = _OnGpu()
+    assert isinstance(fastest.backend_of(tensor), Triton)
+    assert isinstance(fastest.backend_of(tensor, torch.zeros(1)), Plain)
+    fastest._on_gpu.cache_clear()

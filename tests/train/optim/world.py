@@ -1,0 +1,154 @@
+"""A process of several that share a model: runs every check given by name, and writes down which of them held.
+
+Gradients come from seeded whole tensors, so that they are the same in any number of processes, and so must be every
+bit of what is trained with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+
+from maskreg.mask.packed import TensorMask, pack
+from maskreg.train.optim import MaskedAdamW, MaskedOptimizer
+
+SHAPES = {"wide": (5, 7), "tall": (130, 31), "one": (1,), "odd": (3,), "even": (4, 12), "cube": (2, 12, 35)}
+"""Odd widths; fewer rows than processes; dimensions that 1, 2, 3 and 4 divide."""
+
+ADAMW: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1}
+SAVED_AT = 3
+IN_ALL = 6
+
+
+class Net(torch.nn.Module):
+    def __init__(self, dtype: torch.dtype = torch.bfloat16, seed: int = 1) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        for name, shape in SHAPES.items():
+            self.register_parameter(name, torch.nn.Parameter(torch.randn(shape).to(dtype)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([(p * x).sin().float().sum() for p in self.parameters()]).sum()
+
+
+def masks(density: float = 0.4, seed: int = 0) -> dict[str, TensorMask]:
+    drawn = np.random.default_rng(seed)
+    return {name: TensorMask(name, shape, pack(drawn.random(shape) < density)) for name, shape in SHAPES.items()}
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+
+
+def weights(net: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name.removeprefix("module."): whole(p) for name, p in net.named_parameters()}
+
+
+def put_gradients(net: torch.nn.Module, seed: int) -> None:
+    """Add the seed's gradients to those that are there."""
+    drawn = torch.Generator().manual_seed(seed)
+    for p in net.parameters():
+        full = torch.randn(p.shape, generator=drawn).to(p.dtype)
+        here = distribute_tensor(full, p.device_mesh, p.placements) if isinstance(p, DTensor) else full
+        p.grad = here if p.grad is None else p.grad + here
+
+
+def train(net: torch.nn.Module, optimizer: MaskedOptimizer, first: int = 0, last: int = IN_ALL) -> None:
+    """Steps of two gradients each, with a learning rate that falls."""
+    for step in range(first, last):
+        for group in optimizer.param_groups:
+            group["lr"] = ADAMW["lr"] / (1 + step)
+        put_gradients(net, 10 + step)
+        put_gradients(net, 110 + step)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def make(net: torch.nn.Module, **options: Any) -> MaskedAdamW:
+    return MaskedAdamW(net.named_parameters(), mask=masks(), **{"max_grad_norm": 1.0, **ADAMW, **options})
+
+
+def alone(steps: int = IN_ALL, dtype: torch.dtype = torch.bfloat16, **options: Any) -> tuple[Net, MaskedAdamW]:
+    """The same run without other processes."""
+    net = Net(dtype)
+    optimizer = make(net, **options)
+    train(net, optimizer, 0, steps)
+    return net, optimizer
+
+
+def same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == expected.keys(), (found.keys(), expected.keys())
+    for name, one in expected.items():
+        assert found[name].dtype == one.dtype, name
+        assert torch.equal(found[name], one), name
+
+
+def same_state(found: dict[Any, Any], expected: dict[Any, Any]) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found.values(), expected.values(), strict=True):
+        same({key: whole(value) for key, value in one.items()}, other)
+
+
+def frozen_kept(net: torch.nn.Module, dtype: torch.dtype = torch.bfloat16) -> None:
+    before, mask, moved = weights(Net(dtype)), masks(), 0
+    for name, now in weights(net).items():
+        inside = torch.from_numpy(mask[name].to_bool())
+        assert torch.equal(now[~inside], before[name][~inside]), name
+        moved += int((now != before[name]).sum())
+    assert moved
+
+
+def second_dimension(p: torch.nn.Parameter) -> Shard | None:
+    return Shard(1) if tuple(p.shape) in (SHAPES["even"], SHAPES["cube"]) else None
+
+
+def sharded(dtype: torch.dtype = torch.bfloat16, mesh: DeviceMesh | None = None) -> Net:
+    """Over the first dimension, and some over the second."""
+    net = Net(dtype)
+    fully_shard(net, mesh=mesh, shard_placement_fn=second_dimension)
+    return net
+
+
+@contextmanager
+def processes(rank: int, world: int, folder: Path) -> Iterator[None]:
+    meet = f"file://{folder}/meet-{world}"
+    dist.init_process_group("gloo", meet, rank=rank, world_size=world, timeout=timedelta(seconds=60))
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def mesh(*shape: int) -> DeviceMesh:
+    return init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape) :])
+
+
+def main(rank: int, world: int, folder: Path, names: list[str]) -> None:
+    from tests.train.optim import sharing
+
+    torch.set_num_threads(1)
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
+    held: list[str] = []
+    with processes(rank, world, folder):
+        for name in names:
+            check: Callable[[Path], None] = getattr(sharing, name)
+            check(folder)
+            held.append(name)
+            (folder / f"held-{world}-{rank}.json").write_text(json.dumps(held))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

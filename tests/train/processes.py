@@ -1,0 +1,105 @@
+"""Run by torchrun in several processes: Trainer, and sharding as Accelerate does it, each on a mask."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate.utils.fsdp_utils import fsdp2_switch_optimizer_parameters
+from torch.distributed.fsdp import fully_shard
+from transformers import Trainer, TrainingArguments
+from transformers.utils import logging
+
+from maskreg.train import attach
+from maskreg.train.hooks.trainer import MaskCallback, masked_adamw
+from maskreg.train.optim import MaskedAdamW
+from tests.live.models import qwen3
+from tests.train.counting import changed, copies
+from tests.train.optim.training import masked
+from tests.train.training import rows
+
+
+def model_of() -> Any:
+    torch.manual_seed(0)
+    return qwen3(tie_word_embeddings=False).to(torch.bfloat16)
+
+
+def trained(directory: Path, **resume: Any) -> dict[str, torch.Tensor]:
+    """By Trainer, which replicates the model: on a CPU Accelerate shards none."""
+    model = model_of()
+    args = TrainingArguments(
+        output_dir=str(directory),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        learning_rate=1e-2,
+        max_steps=2,
+        save_strategy="steps",
+        save_steps=1,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+    Trainer(
+        model,
+        args,
+        train_dataset=rows(),
+        optimizer_cls_and_kwargs=masked_adamw(args, masked(model)),
+        callbacks=[MaskCallback()],
+    ).train(**resume)
+    return copies(model)
+
+
+def sharded() -> dict[str, torch.Tensor]:
+    """As Accelerate prepares it: the optimizer is made first, of parameters without names, which are then swapped."""
+    model: Any = model_of()
+    mask = masked(model)
+    decayed = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() == 1]
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+    optimizer = MaskedAdamW(groups, lr=1e-2, mask=mask, gradients="packed")
+    old = {name: p.data_ptr() for name, p in model.named_parameters()}
+    for group in optimizer.param_groups:
+        for number, p in enumerate(group["params"]):
+            placeholder: Any = torch.empty(1, dtype=p.dtype)
+            placeholder.data_ptr = p.data_ptr()
+            group["params"][number] = placeholder
+    for layer in model.model.layers:
+        fully_shard(layer)
+    fully_shard(model)
+    fsdp2_switch_optimizer_parameters(optimizer, {old[name]: p for name, p in model.named_parameters()})
+    attachment = attach(model, optimizer)
+    for step in range(2):
+        ids = torch.randint(97, (2, 8), generator=torch.Generator().manual_seed(2 * step + dist.get_rank()))
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        model.zero_grad()
+    attachment.check()
+    return {name: p.full_tensor().detach() for name, p in model.named_parameters()}
+
+
+def main(directory: Path) -> None:
+    """Write what changed, as JSON."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    whole = trained(directory)
+    resumed = trained(directory, resume_from_checkpoint=str(directory / "checkpoint-1"))
+    source = model_of()
+    mask, before = masked(source), copies(source)
+    found: dict[str, Any] = {"resumed alike": all(torch.equal(p, resumed[name]) for name, p in whole.items())}
+    for kind, after in (("replicated", whole), ("sharded", sharded())):
+        source.load_state_dict(after)
+        found[kind] = changed(source, before, mask)
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, found)
+    if dist.get_rank() == 0:
+        (directory / "found.json").write_text(json.dumps(every))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

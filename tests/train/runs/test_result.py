@@ -1,0 +1,127 @@
+"""What is written of a model, and what is found of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from maskreg.checkpoint import Checkpoint, open_checkpoint
+from maskreg.errors import DataError, PairMismatchError
+from maskreg.mask.everything import Everything
+from maskreg.mask.packed import TensorMask, pack
+from maskreg.train.runs.identity import root_of
+from maskreg.train.runs.models import load_model, stored_dtype
+from maskreg.train.runs.parallel import World
+from maskreg.train.runs.result import check_dtypes, gathered, moved_share, write_result
+from maskreg.train.runs.verdict import judge
+from tests.checkpoints import bf16, f32, make_checkpoint, moved
+from tests.flow.making import extracted, opened, stored
+from tests.train.making import make_model
+
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture
+def opener() -> Iterator[Any]:
+    with ExitStack() as stack:
+        yield lambda path: stack.enter_context(open_checkpoint(path))
+
+
+def experts(folder: Path) -> Path:
+    """A mixture of experts, which checkpoints store one by one."""
+    from transformers import AutoModelForCausalLM, Qwen3MoeConfig
+
+    config = Qwen3MoeConfig(
+        vocab_size=16,
+        hidden_size=16,
+        intermediate_size=24,
+        moe_intermediate_size=8,
+        num_hidden_layers=2,
+        num_experts=3,
+        num_experts_per_tok=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        decoder_sparse_step=1,
+    )
+    AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("make", [make_model, experts])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_an_untrained_model_is_its_source_bit_for_bit(
+    make: Any, dtype: torch.dtype, tmp_path: Path, opener: Any
+) -> None:
+    source: Checkpoint = opener(make(tmp_path / "source"))
+    assert stored_dtype(source) == torch.bfloat16
+    model = load_model(source.path, dtype)
+    assert all(bits is not None for _, bits in gathered(model, source, ALONE))
+    write_result(model, source, tmp_path / "out", ALONE)
+    assert stored(tmp_path / "out") == stored(source.path)
+    assert moved_share(model, source, ALONE) == 0
+
+
+def test_one_coordinate_of_an_expert(tmp_path: Path, opener: Any) -> None:
+    source: Checkpoint = opener(experts(tmp_path / "source"))
+    model = load_model(source.path, torch.bfloat16)
+    name = "model.layers.1.mlp.experts.2.up_proj.weight"
+    with torch.no_grad():
+        dict(model.named_parameters())["model.layers.1.mlp.experts.gate_up_proj"][2, 8 + 3, 5] += 1
+    write_result(model, source, tmp_path / "out", ALONE)
+    result: Checkpoint = opener(tmp_path / "out")
+    before, after = (side.read(name, 0, 128).reshape(8, 16) for side in (source, result))
+    assert np.argwhere(before != after).tolist() == [[3, 5]]
+    assert {n for n, one in stored(source.path).items() if one != stored(tmp_path / "out")[n]} == {name}
+    verdict = judge(source, result, Everything({n: info.shape for n, info in source.tensors.items()}))
+    assert (verdict.visible, verdict.density) == (1, 1.0)
+    mask = {n: TensorMask(n, info.shape, pack(np.zeros(info.shape, np.bool_))) for n, info in source.tensors.items()}
+    with pytest.raises(PairMismatchError, match=rf"1 coordinates .*{name} \(1\)") as told:
+        judge(source, result, mask)
+    assert told.value.tensors == (name,)
+
+
+def test_a_change_that_no_rule_sees_is_seen_outside_the_mask(tmp_path: Path, opener: Any) -> None:
+    dtype, bits = f32((40, 70))
+    other = bits.copy()
+    other[7, 7] ^= 1
+    source: Checkpoint = opener(make_checkpoint(tmp_path / "source", {"a": (dtype, bits)}))
+    result: Checkpoint = opener(make_checkpoint(tmp_path / "result", {"a": (dtype, other)}))
+    assert judge(source, result, Everything({"a": (40, 70)})).visible == 0
+    with pytest.raises(PairMismatchError):
+        judge(source, result, {})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fits", "narrow"),
+    [
+        (torch.float32, torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.float32, torch.float16),
+        (torch.float64, torch.float64, torch.float32),
+    ],
+)
+def test_weights_are_not_trained_in_less_than_they_are_stored_in(
+    dtype: torch.dtype, fits: torch.dtype, narrow: torch.dtype, tmp_path: Path, opener: Any
+) -> None:
+    source: Checkpoint = opener(make_model(tmp_path / "source", dtype=dtype))
+    everything = Everything({n: info.shape for n, info in source.tensors.items()})
+    assert stored_dtype(source) == dtype
+    for held in (dtype, fits):
+        check_dtypes(load_model(source.path, held), source, everything)
+    with pytest.raises(DataError, match=f"would be trained in {str(narrow).removeprefix('torch.')}"):
+        check_dtypes(load_model(source.path, narrow), source, everything)
+
+
+def test_a_checkpoint_is_told_by_the_root_that_artifacts_record(tmp_path: Path) -> None:
+    before = {"a": bf16((700, 500), 1), "b": f32((3,), 2), "c": bf16((), 3), "d": bf16((0, 4), 4)}
+    after = {name: moved(tensor, 0.5) if tensor[0] == "BF16" else tensor for name, tensor in before.items()}
+    source, target = opened(tmp_path / "pair", before, after)
+    manifest = extracted(tmp_path / "home", source, target, mask_only=True).manifest
+    assert root_of(source, jobs=2) == manifest.source.root
+    assert root_of(target, jobs=1) == manifest.target.root
