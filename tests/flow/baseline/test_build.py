@@ -13,7 +13,7 @@ import pytest
 
 import maskreg.flow.baseline.build
 import maskreg.flow.baseline.choosing
-import maskreg.flow.extract.pairing
+import maskreg.tensors.blocks
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import NoSpaceError, PartAbsentError, UsageError, WrongCheckpointError
@@ -110,7 +110,7 @@ def test_blocks_do_not_matter(
     """A tensor of many blocks, as one of more than 4 million coordinates has."""
     recipe = Recipe.of(kind, **OPTIONS.get(kind, {}))
     whole = make_baseline(artifact, recipe, tmp_path, pair[0])
-    monkeypatch.setattr(maskreg.flow.extract.pairing, "BLOCK_NUMEL", 1 << 18)
+    monkeypatch.setattr(maskreg.tensors.blocks, "BLOCK_NUMEL", 1 << 18)
     assert make_baseline(artifact, recipe, tmp_path, pair[0]) == whole
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 EVERYWHERE = [
     "shards_train_as_one", "hybrid_shards_train_as_one", "uneven_shards_of_later_dimensions",
