@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import click
 
 from maskreg.digest import Digest
+from maskreg.disk import occupied
 from maskreg.errors import NotFoundError, OutputExistsError, PipeError
 from maskreg.ref import Ref
 from maskreg.words import counted
 
 from .command import Command, again
 from .output import Output, human_bytes
-from .targets import occupied
 from .values import OUT
 
 if TYPE_CHECKING:

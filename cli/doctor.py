@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 import maskreg
-from maskreg.disk import existing, free_bytes
+from maskreg.disk import free_bytes, nearest_existing
 from maskreg.errors import MaskregError
 from maskreg.words import counted
 
@@ -135,7 +135,7 @@ def _catalog(chosen: Settings) -> Finding:
 
 def _disk(home: Path) -> Finding:
     free = free_bytes(home)
-    detail = f"{human_bytes(free)} free at {existing(home)}"
+    detail = f"{human_bytes(free)} free at {nearest_existing(home)}"
     if free < _LOW_BYTES:
         return Finding("disk", "note", detail, "maskreg gc --dry-run")
     return Finding("disk", "ok", detail)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
+from maskreg.disk import replacing
 from maskreg.ref import Ref
 
 from .command import Command
 from .output import Output, human_bytes
-from .targets import whole_file
 from .values import REF
 
 
@@ -49,7 +49,7 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
         stream.flush()
         return
     path = Path(out)
-    with output.progress() as progress, whole_file(path, force=force) as file:
+    with output.progress() as progress, replacing(path, force=force) as file:
         done = export_file(here, ref, file, progress=progress)
     if output.json:
         parts = sorted(done.parts)

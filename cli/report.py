@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 import maskreg
+from maskreg.disk import replacing
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 
 from .command import Command, again
 from .output import Output
-from .targets import whole_file
 from .values import FILE, OUT, REF
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def command(
     mask, *others = (_named(here, one) for one in (ref, *against))
     geometry, growth = _geometry(here, mask, ref, analysis), _trajectory(trajectory)
 
-    with whole_file(out, force=force) as file:
+    with replacing(out, force=force) as file:
         with output.progress() as progress:
 
             def run(checkpoint: Checkpoint | None) -> Findings:

@@ -1,11 +1,145 @@
-"""What every room that writes to a disk asks the operating system."""
+"""Files and disks: one atomic write, one check of free space, and how their failures are reported."""
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
+
+from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+# Errors that say that no file can be created under such a path.
+_IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+# A draft's name begins with that of its file; cut, so that it is not too long where the file's name is not.
+_DRAFT_PREFIX_LENGTH = 40
+
+
+@contextmanager
+def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: bool = True) -> Iterator[BinaryIO]:
+    """A file to write that appears under its name when it is whole, and not at all when writing fails.
+
+    Other processes see the old file or the new one, never a part of either::
+
+        write   .NAME.<8 hex digits>.draft   beside path, so that a rename stays on one file system
+        fsync   the draft                    else a crash could leave the name with no data behind it
+        rename  the draft to path            atomic; with force=False a link, which never replaces
+        fsync   the folder                   makes the new name durable
+
+    Args:
+        path: the file; its folder must exist.
+        mode: permission bits; None keeps those of the file that is replaced, or takes the process's default.
+        force: replace a file that exists.
+        sync: make the file durable before this returns; False where losing it in a power failure does not matter.
+
+    Raises:
+        OutputExistsError: the file exists and ``force`` is False, or something that is not a regular file has the name.
+        CannotCreateError: nothing can be created under that name.
+        OSError: the disk is full, or the folder may not be written to; see :func:`creating`.
+    """
+    status = _status(path)
+    if status is not None:
+        if not stat.S_ISREG(status.st_mode):
+            raise OutputExistsError(f"{path} is not a regular file and stays as it is", hint="choose another name")
+        if not force:
+            raise OutputExistsError(f"{path} exists already", hint="choose another name, or add --force")
+        mode = stat.S_IMODE(status.st_mode) & 0o777 if mode is None else mode
+    draft = path.with_name(f".{path.name[:_DRAFT_PREFIX_LENGTH]}.{secrets.token_hex(4)}.draft")
+    try:
+        with _new_file(draft, path, mode) as file:
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        if force:
+            draft.replace(path)
+        else:
+            rename_new(draft, path)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+    if sync:
+        sync_folder(path.parent)
+
+
+def rename_new(work: Path, path: Path) -> None:
+    """Rename a file or directory, and replace nothing but an empty directory.
+
+    Raises:
+        OutputExistsError: something has the name.
+        OSError: it cannot be renamed.
+    """
+    try:
+        if work.is_dir():
+            work.rename(path)
+            return
+        # A rename silently replaces a file that has just appeared; a link never does.
+        try:
+            os.link(work, path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # The file system has no links.
+            work.rename(path)
+        else:
+            work.unlink()
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise OutputExistsError(f"{path}: appeared while it was being written") from error
+        raise
+
+
+@contextmanager
+def creating(path: Path) -> Iterator[None]:
+    """Report the operating system's errors as failures to write ``path``.
+
+    Raises:
+        NoSpaceError: the disk or the quota is full.
+        CannotCreateError: any other failure.
+    """
+    try:
+        yield
+    except MaskregError:
+        raise
+    except OSError as error:
+        if error.errno in _FULL:
+            raise NoSpaceError(f"{path}: the disk became full", hint=f"df -h {path.parent}") from error
+        raise CannotCreateError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+def require_space(path: Path, needed: int, *, what: str = "the output", hint: str = "") -> None:
+    """Check before the first byte is written that the disk of ``path`` has room.
+
+    Args:
+        path: what will be written, or its folder; need not exist yet.
+        needed: bytes, with any margin the caller wants.
+        what: the subject of the message.
+        hint: the next step; shows the disk when empty.
+
+    Raises:
+        NoSpaceError: fewer bytes are free.
+    """
+    available = free_bytes(path)
+    if needed > available:
+        raise NoSpaceError(
+            f"{path}: {what} needs {needed:,} bytes, and {available:,} are free",
+            hint=hint or f"df -h {nearest_existing(path)}",
+        )
+
+
+def occupied(path: Path) -> bool:
+    """Whether something has that name, a dangling link included.
+
+    Raises:
+        CannotCreateError: nothing can be created under that name.
+    """
+    return _status(path) is not None
 
 
 def sync_folder(folder: Path) -> None:
@@ -25,15 +159,15 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def existing(place: Path) -> Path:
-    """``place``, or the nearest folder above it that exists."""
-    place = place.absolute()
-    return next(path for path in (place, *place.parents) if path.exists())
+def nearest_existing(path: Path) -> Path:
+    """``path``, or the nearest folder above it that exists."""
+    path = path.absolute()
+    return next(candidate for candidate in (path, *path.parents) if candidate.exists())
 
 
-def free_bytes(place: Path) -> int:
-    """Bytes free on the disk where ``place`` is, or would be."""
-    return shutil.disk_usage(existing(place)).free
+def free_bytes(path: Path) -> int:
+    """Bytes free on the disk where ``path`` is, or would be."""
+    return shutil.disk_usage(nearest_existing(path)).free
 
 
 def is_alive(pid: int) -> bool:
@@ -45,3 +179,29 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in _IMPOSSIBLE:
+            raise CannotCreateError(f"{path}: {error.strerror}", hint="choose another name") from error
+        raise
+
+
+def _new_file(draft: Path, path: Path, mode: int | None) -> BinaryIO:
+    try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else mode)
+    except OSError as error:
+        if error.errno not in _IMPOSSIBLE:
+            raise
+        missing = error.errno in (errno.ENOENT, errno.ENOTDIR)
+        fault = f"there is no directory {path.parent}" if missing else error.strerror
+        raise CannotCreateError(f"{path}: {fault}", hint="choose another name") from error
+    if mode is not None:
+        # The process's umask has narrowed the mode that the file was created with.
+        os.fchmod(handle, mode)
+    return os.fdopen(handle, "wb")

@@ -1,19 +1,220 @@
-"""What rooms ask the operating system about disks."""
+"""Atomic writes, free space, and what the operating system says about files."""
 
+from __future__ import annotations
+
+import errno
 import os
 import shutil
+import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from maskreg.disk import existing, free_bytes, is_alive, sync_folder
+from maskreg.disk import (
+    creating,
+    free_bytes,
+    is_alive,
+    nearest_existing,
+    occupied,
+    rename_new,
+    replacing,
+    require_space,
+    sync_folder,
+)
+from maskreg.errors import CannotCreateError, NoSpaceError, OutputExistsError
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("force", [True, False])
+def test_a_file_appears_when_it_is_whole(tmp_path: Path, force: bool, sync: bool) -> None:
+    path = tmp_path / "file"
+    with replacing(path, force=force, sync=sync) as file:
+        file.write(b"new")
+        assert not path.exists()
+    assert path.read_bytes() == b"new"
+    assert names(tmp_path) == {"file"}
+
+
+def test_a_file_is_replaced_at_once_and_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    path.chmod(0o640)
+    with replacing(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    with replacing(path, mode=0o600):
+        pass
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_new_file_has_the_mode_of_the_process(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with replacing(tmp_path / "default"):
+            pass
+        with replacing(tmp_path / "chosen", mode=0o666):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "default").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "chosen").stat().st_mode) == 0o666
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyError), replacing(path) as file:
+        file.write(b"new")
+        raise KeyError
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == {"file"}
+
+
+def test_without_force_no_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    with pytest.raises(OutputExistsError, match="exists already"), replacing(path, force=False):
+        pytest.fail("nothing is to be written")
+    path.unlink()
+    with pytest.raises(OutputExistsError, match="appeared while"), replacing(path, force=False) as file:
+        file.write(b"new")
+        path.write_bytes(b"theirs")
+    assert path.read_bytes() == b"theirs"
+    assert names(tmp_path) == {"file"}
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "dangling", "fifo"])
+@pytest.mark.parametrize("force", [True, False])
+def test_only_a_regular_file_is_replaced(tmp_path: Path, kind: str, force: bool) -> None:
+    path = tmp_path / "out"
+    (tmp_path / "file").write_bytes(b"old")
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to("file")
+        case "dangling":
+            path.symlink_to("nowhere")
+        case _:
+            os.mkfifo(path)
+    with pytest.raises(OutputExistsError, match="not a regular file"), replacing(path, force=force):
+        pytest.fail("nothing is to be written")
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_names_that_nothing_can_have(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    for path, fault in [
+        (tmp_path / "missing" / "x", "there is no directory"),
+        (tmp_path / "file" / "x", "Not a directory"),
+        (tmp_path / ("x" * 256), "name too long"),
+        (tmp_path / "loop" / "x", "symbolic links"),
+    ]:
+        with pytest.raises(CannotCreateError, match=fault), replacing(path):
+            pytest.fail("nothing is to be written")
+
+
+def test_the_longest_names_can_be_written(tmp_path: Path) -> None:
+    for name in ("x" * 255, "é" * 127):
+        with replacing(tmp_path / name) as file:
+            file.write(b"new")
+        assert (tmp_path / name).read_bytes() == b"new"
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from maskreg.disk import replacing
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+try:
+    with replacing(Path(sys.argv[1])) as file:
+        file.write(bytes(11))
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_what_cannot_be_written_never_appears(tmp_path: Path) -> None:
+    result = subprocess.run([sys.executable, "-c", FULL, tmp_path / "file"], check=True, capture_output=True, text=True)
+    assert int(result.stdout) == errno.EFBIG
+    assert names(tmp_path) == set()
+
+
+def test_a_new_name_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("theirs")
+    (tmp_path / "work").write_text("ours")
+    with pytest.raises(OutputExistsError):
+        rename_new(tmp_path / "work", tmp_path / "file")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "x").touch()
+    (tmp_path / "works").mkdir()
+    for name in ("file", "folder"):
+        with pytest.raises(OutputExistsError):
+            rename_new(tmp_path / "works", tmp_path / name)
+    assert (tmp_path / "file").read_text() == "theirs"
+
+
+def test_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(work: Path, path: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    (tmp_path / "work").write_text("ours")
+    rename_new(tmp_path / "work", tmp_path / "file")
+    assert names(tmp_path) == {"file"}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_becomes_full(tmp_path: Path, number: int) -> None:
+    with pytest.raises(NoSpaceError, match="became full"), creating(tmp_path / "out"):
+        raise OSError(number, os.strerror(number))
+
+
+def test_other_errors_of_the_system(tmp_path: Path) -> None:
+    with (
+        pytest.raises(CannotCreateError, match=r"out: cannot be written \(Input/output error\)") as caught,
+        creating(tmp_path / "out"),
+    ):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    assert not isinstance(caught.value, NoSpaceError)
+    with pytest.raises(OutputExistsError), creating(tmp_path / "out"):
+        raise OutputExistsError("as it is")
+
+
+def test_space_is_required(tmp_path: Path) -> None:
+    require_space(tmp_path / "a" / "b", 0)
+    huge = shutil.disk_usage(tmp_path).total + 1
+    with pytest.raises(NoSpaceError, match=rf"b: the model needs {huge:,} bytes, and [\d,]+ are free") as caught:
+        require_space(tmp_path / "a" / "b", huge, what="the model")
+    assert caught.value.hint == f"df -h {tmp_path}"
+    with pytest.raises(NoSpaceError) as caught:
+        require_space(tmp_path, huge, hint="buy a disk")
+    assert caught.value.hint == "buy a disk"
+
+
+def test_occupied(tmp_path: Path) -> None:
+    (tmp_path / "dangling").symlink_to("nowhere")
+    assert occupied(tmp_path / "dangling")
+    assert not occupied(tmp_path / "missing" / "x")
+    with pytest.raises(CannotCreateError, match="name too long"):
+        occupied(tmp_path / ("x" * 256))
 
 
 def test_the_nearest_folder_that_exists(tmp_path: Path) -> None:
-    assert existing(tmp_path) == tmp_path
-    assert existing(tmp_path / "a" / "b") == tmp_path
-    assert existing(Path("surely-not-here")) == Path.cwd()
+    assert nearest_existing(tmp_path) == tmp_path
+    assert nearest_existing(tmp_path / "a" / "b") == tmp_path
+    assert nearest_existing(Path("surely-not-here")) == Path.cwd()
 
 
 def test_free_bytes_are_those_of_the_disk_that_would_be_written(tmp_path: Path) -> None:

@@ -7,17 +7,15 @@ moved to that name with ``.old`` behind it. Both names tell who was at work, so 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
-from maskreg.disk import free_bytes, is_alive, sync_folder
-from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError
+from maskreg.disk import is_alive, rename_new, sync_folder
+from maskreg.errors import CannotCreateError, OutputExistsError
 
 _WORK = re.compile(
     r"\.(?P<out>.+)\.maskreg-(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-(?P<nonce>[0-9a-f]{8})(?P<old>\.old)?",
@@ -27,35 +25,6 @@ _ASIDE = ".old"
 
 # Names of this process's unfinished work: in a container, a dead predecessor may have had the same pid.
 _live: set[str] = set()
-
-
-@contextlib.contextmanager
-def creating(out: Path) -> Iterator[None]:
-    """Give an error of the operating system its meaning for an output.
-
-    Raises:
-        NoSpaceError: the disk or the quota is full.
-        CannotCreateError: any other failure.
-    """
-    try:
-        yield
-    except MaskregError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise NoSpaceError(f"{out}: the disk became full", hint=f"df -h {out.parent}") from error
-        raise CannotCreateError(f"{out}: cannot be written ({error.strerror or error})") from error
-
-
-def check_space(out: Path, needed: int) -> None:
-    """See that ``needed`` bytes fit beside ``out``.
-
-    Raises:
-        NoSpaceError: they do not.
-    """
-    available = free_bytes(out.parent)
-    if needed > available:
-        raise NoSpaceError(f"{out}: needs {needed:,} bytes, and {available:,} are free", hint=f"df -h {out.parent}")
 
 
 def check_out(out: Path, *, is_file: bool, source: tuple[Path, ...], force: bool) -> None:
@@ -111,7 +80,7 @@ def commit(work: Path, out: Path) -> None:
     try:
         if replaces:
             out.rename(aside)
-        _move_in(work, out)
+        rename_new(work, out)
     except BaseException:
         if os.path.lexists(aside) and not os.path.lexists(out):
             aside.rename(out)
@@ -155,26 +124,6 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _move_in(work: Path, out: Path) -> None:
-    try:
-        if work.is_dir():
-            work.rename(out)
-            return
-        # A rename would silently replace a file that just appeared; a link never does.
-        try:
-            os.link(work, out)
-        except FileExistsError:
-            raise
-        except OSError:
-            work.rename(out)
-        else:
-            work.unlink()
-    except OSError as error:
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-            raise OutputExistsError(f"{out}: appeared while it was being written") from error
-        raise
 
 
 def _not_ours(out: Path, is_file: bool) -> str:

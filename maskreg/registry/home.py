@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from maskreg.disk import existing
+from maskreg.disk import nearest_existing
 from maskreg.errors import ConfigError
 
 
@@ -15,7 +15,7 @@ def check_home(home: Path) -> None:
     Raises:
         ConfigError: it is a file, or lies below one, or it is not there and may not be made.
     """
-    there = existing(Path(os.path.realpath(home)))
+    there = nearest_existing(Path(os.path.realpath(home)))
     if not there.is_dir():
         reason = f"{there} is not a directory"
     elif not home.exists() and not os.access(there, os.W_OK | os.X_OK):

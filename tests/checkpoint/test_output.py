@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import os
 import re
 import signal
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.checkpoint import OutputPlan, clean_stale, open_checkpoint, output, plan_like, write_checkpoint
-from maskreg.errors import NoSpaceError, OutputExistsError
+from maskreg.checkpoint import OutputPlan, clean_stale, open_checkpoint, plan_like, write_checkpoint
+from maskreg.errors import OutputExistsError
 from tests.checkpoints import SMALL_FILES, bf16, make_checkpoint
 
 
@@ -27,26 +26,6 @@ def contents(directory: Path) -> dict[str, bytes]:
 def plan_for(source: Path) -> OutputPlan:
     with open_checkpoint(source) as checkpoint:
         return plan_like(checkpoint)
-
-
-def test_the_last_instant_is_safe_too(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("theirs")
-    (tmp_path / "work").write_text("ours")
-    with pytest.raises(OutputExistsError):
-        output._move_in(tmp_path / "work", tmp_path / "file")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "x").touch()
-    (tmp_path / "works").mkdir()
-    for name in ("file", "folder"):
-        with pytest.raises(OutputExistsError):
-            output._move_in(tmp_path / "works", tmp_path / name)
-    assert (tmp_path / "file").read_text() == "theirs"
-
-
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_that_becomes_full(tmp_path: Path, number: int) -> None:
-    with pytest.raises(NoSpaceError, match="became full"), output.creating(tmp_path / "out"):
-        raise OSError(number, os.strerror(number))
 
 
 def dead_pid() -> int:
@@ -117,7 +96,7 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if when == "between":
-    output._move_in = die
+    output.rename_new = die
 elif when == "after":
     output.sync_folder = lambda path: die() if path == out.parent else None
 with open_checkpoint(source) as checkpoint:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self, cast
 from maskreg.checkpoint import output
 from maskreg.checkpoint.base import INDEX_NAME, Shard
 from maskreg.checkpoint.safetensors.plan import OutputPlan
-from maskreg.disk import sync_folder
+from maskreg.disk import creating, require_space, sync_folder
 from maskreg.errors import CannotCreateError
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class CheckpointWriter:
         self._left = 0
 
     def __enter__(self) -> Self:
-        with output.creating(self.out):
+        with creating(self.out):
             self._check_out()
             self.out.parent.mkdir(parents=True, exist_ok=True)
             output.clean_stale(self.out.parent)
             # Again: an output that a crash had left moved aside may just have come back.
             self._check_out()
-            output.check_space(self.out, self._plan.total_bytes)
+            require_space(self.out.parent, self._plan.total_bytes, what="the checkpoint")
             self._work = output.work_path(self.out)
             try:
                 self._begin()
@@ -75,7 +75,7 @@ class CheckpointWriter:
         if not view.nbytes:
             return
         view = view.cast("B")
-        with output.creating(self.out):
+        with creating(self.out):
             while view:
                 if not self._left:
                     self._next_shard()
@@ -86,7 +86,7 @@ class CheckpointWriter:
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         try:
             if kind is None:
-                with output.creating(self.out):
+                with creating(self.out):
                     self._finish()
         finally:
             # After a commit there is nothing left under the name of the work.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL
-from maskreg.disk import existing, free_bytes
+from maskreg.disk import free_bytes, nearest_existing
 from maskreg.errors import NoSpaceError
 from maskreg.flow.extract.pairing import How, Pair
 
@@ -49,5 +49,5 @@ def require_bytes(root: Path, needed: int) -> None:
     if needed > available:
         raise NoSpaceError(
             f"{root}: the artifact may need {needed:,} bytes, and {available:,} are free",
-            hint=f"df -h {existing(root)}; or keep the registry elsewhere with MASKREG_HOME",
+            hint=f"df -h {nearest_existing(root)}; or keep the registry elsewhere with MASKREG_HOME",
         )

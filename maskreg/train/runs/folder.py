@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from maskreg import errors
-from maskreg.checkpoint.output import creating
-from maskreg.disk import sync_folder
+from maskreg.disk import creating, sync_folder
 from maskreg.document import parse_object
 from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
 from maskreg.train.recipes.setup import Places, Setup
