@@ -1,11 +1,11 @@
-"""Blocks in parallel, results in order, and never more than a few of them in memory."""
+"""Work on threads with bounded memory: results in order (:func:`ordered`), or none at all (:func:`each`)."""
 
 from __future__ import annotations
 
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from maskreg.errors import UsageError
@@ -14,11 +14,11 @@ TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
 MAX_DEFAULT_JOBS = 16
-"""More threads than this wait for the disk and memory bus, and each holds blocks of some 50 MB."""
+"""More threads only wait for the disk and the memory bus, and each holds blocks of about 50 MB."""
 
 
 def worker_count(jobs: int | None) -> int:
-    """Threads to use: ``jobs``, or what this machine lets the process have.
+    """Threads to use: ``jobs``, or as many as this process has CPUs, at most 16.
 
     Raises:
         UsageError: ``jobs`` is not positive.
@@ -31,34 +31,62 @@ def worker_count(jobs: int | None) -> int:
 
 
 def ordered(
-    run: Callable[[TaskT], ResultT], tasks: Iterable[TaskT], *, jobs: int, in_flight: int | None = None
+    work: Callable[[TaskT], ResultT], tasks: Iterable[TaskT], *, jobs: int, in_flight: int | None = None
 ) -> Generator[ResultT, None, None]:
-    """Run tasks on threads and yield their results in the order of the tasks.
+    """Call ``work`` on every task on threads and yield the results in the order of the tasks.
 
-    ``tasks`` is drawn in the caller's thread, and only when there is room: at most ``in_flight`` tasks are
-    waiting, running or finished but not yet taken. What a task raises is raised here, in order. Closing the
-    generator waits for the tasks that run.
+    A window slides over the tasks. The caller's thread fills it and yields from its front::
+
+        for task in tasks:                  # drawn here, so a generator of tasks needs no lock
+            window.append(submit(task))
+            if len(window) == in_flight:
+                yield window.popleft().result()    # waits for the oldest task only
+
+    With ``in_flight=4``, task 4 is drawn only when the result of task 0 has been taken. So at most ``in_flight``
+    tasks wait, run or hold a result, and memory does not grow with their number. An exception of a task is raised
+    in its turn; closing the generator cancels waiting tasks and joins running ones.
 
     Args:
-        run: called on a worker thread.
-        tasks: may be a generator that reads; it is not drawn ahead of ``in_flight``.
+        work: called on a worker thread.
+        tasks: may be a generator that reads from disk.
         jobs: threads.
-        in_flight: default ``jobs + 2``.
+        in_flight: size of the window; default ``jobs + 2``.
     """
     room = in_flight or jobs + 2
-    pending: deque[Future[ResultT]] = deque()
+    window: deque[Future[ResultT]] = deque()
     with ThreadPoolExecutor(jobs, thread_name_prefix="maskreg") as pool:
         try:
             for task in tasks:
-                pending.append(pool.submit(run, task))
+                window.append(pool.submit(work, task))
                 del task  # the future alone keeps the block's memory
-                if len(pending) >= room:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
+                if len(window) >= room:
+                    yield window.popleft().result()
+            while window:
+                yield window.popleft().result()
         finally:
-            for future in pending:
+            for future in window:
                 future.cancel()
+
+
+def each(items: Iterable[TaskT], work: Callable[[TaskT], None], jobs: int) -> None:
+    """Call ``work`` on every item, ``jobs`` at a time, in no particular order.
+
+    After an error nothing new starts; what runs is finished, then the error is raised.
+    """
+    if jobs == 1:
+        for item in items:
+            work(item)
+        return
+    running: set[Future[None]] = set()
+    with ThreadPoolExecutor(jobs, thread_name_prefix="maskreg") as pool:
+        for item in items:
+            if len(running) == jobs:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+            running.add(pool.submit(work, item))
+        for future in running:
+            future.result()
 
 
 def _available_cpus() -> int:

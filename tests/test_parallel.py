@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from maskreg.errors import UsageError
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import each, ordered, worker_count
 
 
 def test_results_come_in_the_order_of_the_tasks() -> None:
@@ -85,3 +85,39 @@ def test_at_least_one_thread_is_needed() -> None:
     assert worker_count(None) >= 1
     with pytest.raises(UsageError, match=r"^jobs=0: at least"):
         worker_count(0)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_each_runs_every_item_and_no_more_than_jobs_at_once(jobs: int) -> None:
+    lock, running, peak, seen = threading.Lock(), 0, 0, set[int]()
+
+    def work(n: int) -> None:
+        nonlocal running, peak
+        with lock:
+            running += 1
+            peak = max(peak, running)
+            seen.add(n)
+        with lock:
+            running -= 1
+
+    each(range(20), work, jobs)
+    assert seen == set(range(20))
+    assert peak <= jobs
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_each_draws_nothing_more_after_an_error(jobs: int) -> None:
+    drawn: list[int] = []
+
+    def items() -> Iterator[int]:
+        for n in range(50):
+            drawn.append(n)
+            yield n
+
+    def work(n: int) -> None:
+        if n == 4:
+            raise ValueError(n)
+
+    with pytest.raises(ValueError, match="4"):
+        each(items(), work, jobs)
+    assert len(drawn) <= 4 + 2 * jobs

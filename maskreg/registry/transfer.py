@@ -13,10 +13,10 @@ from maskreg.artifact.presence import absent, listing, matches, objects_of, read
 from maskreg.artifact.reader import Artifact
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, NotFoundError, PartAbsentError, UnavailableError, UsageError
+from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.landing import Landing, LocalStore, check_space
-from maskreg.registry.parallel import each
 from maskreg.registry.registry import Registry
 from maskreg.registry.resolved import Resolved
 from maskreg.registry.settling import settle

@@ -13,9 +13,9 @@ from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import begun_parts, listing, objects_of, read_manifest, read_object, strays
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, NotFoundError
+from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.index import digests_in
-from maskreg.registry.parallel import each
 
 if TYPE_CHECKING:
     from maskreg.registry.registry import Registry
