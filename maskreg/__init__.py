@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from maskreg.mask.baseline import Recipe
     from maskreg.registry.fetch import load, pull
 
-    __version__: str
+__version__ = "0.1.0"
+"""The one place that holds it; pyproject.toml reads it here."""
 
 __all__ = [
     "Artifact",
@@ -54,18 +55,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = _version() if name == "__version__" else getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("maskreg")
-    except PackageNotFoundError:  # a source tree that was never installed
-        return "0+unknown"
 
 
 def __dir__() -> list[str]:

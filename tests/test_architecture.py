@@ -89,8 +89,8 @@ HEAVY = {
 """What the command line does not import to say how it is used."""
 
 TOP_LEVEL = {
-    "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "README.md", "cli", "compose.yaml", "docs", "maskreg",
-    "migrations", "pyproject.toml", "scripts", "tests",
+    "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "MANIFEST.in", "README.md",
+    "SECURITY.md", "cli", "compose.yaml", "docs", "maskreg", "migrations", "pyproject.toml", "scripts", "tests",
 }  # fmt: skip
 """What the repository's top holds, besides names that begin with a dot."""
 

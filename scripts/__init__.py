@@ -1,0 +1,1 @@
+"""Commands for those who work on maskreg; none of them is installed."""

@@ -1,0 +1,71 @@
+"""What `python -m build` makes: a wheel of exactly the product's files, and metadata that PyPI takes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+from maskreg import __version__
+from tests.test_architecture import ROOT, tracked
+
+IMPORTED_AS = {"maskreg": "maskreg", "cli": "maskreg_cli", "migrations": "maskreg_migrations"}
+
+
+def python(*args: str | Path) -> None:
+    done = subprocess.run([sys.executable, *args], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist of a copy of the tracked files, and the wheel built from that sdist."""
+    tree = tmp_path_factory.mktemp("tree")
+    for path in tracked():
+        (tree / path.parent).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, tree / path)
+    out = tmp_path_factory.mktemp("dist")
+    python("-m", "build", "--no-isolation", "--outdir", out, tree)
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> zipfile.ZipFile:
+    return zipfile.ZipFile(dist / f"maskreg-{__version__}-py3-none-any.whl")
+
+
+def test_the_wheel_holds_the_product_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+    product = {Path(IMPORTED_AS[p.parts[0]], *p.parts[1:]).as_posix() for p in tracked() if p.parts[0] in IMPORTED_AS}
+    files = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert files == product
+    assert {"maskreg/py.typed", "maskreg/artifact/FORMAT.md", "maskreg/report/page.html.j2"} <= files
+
+
+def test_the_wheel_names_its_command_and_its_origin(wheel: zipfile.ZipFile) -> None:
+    folder = f"maskreg-{__version__}.dist-info"
+    metadata = message_from_bytes(wheel.read(f"{folder}/METADATA"))
+    assert metadata["Version"] == __version__
+    assert metadata["Author"] == "the maskreg authors"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert "Repository, https://github.com/maskreg/maskreg" in metadata.get_all("Project-URL", [])
+    assert b"maskreg = maskreg_cli.main:main" in wheel.read(f"{folder}/entry_points.txt")
+    assert f"{folder}/licenses/LICENSE" in wheel.namelist()
+
+
+def test_the_sdist_builds_the_wheel_and_tells_its_history(dist: Path) -> None:
+    top = f"maskreg-{__version__}"
+    with tarfile.open(dist / f"{top}.tar.gz") as archive:
+        names = {member.name.removeprefix(f"{top}/") for member in archive.getmembers() if member.isfile()}
+    assert {path.as_posix() for path in tracked() if path.parts[0] in IMPORTED_AS} <= names
+    assert {"CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "SECURITY.md", "pyproject.toml"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "scripts/", "."))]
+
+
+def test_pypi_would_take_both(dist: Path) -> None:
+    python("-m", "twine", "check", "--strict", *dist.iterdir())

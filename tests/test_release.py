@@ -1,0 +1,118 @@
+"""What a release needs: one version, a changelog that names it, and valid files for those who build, cite and check."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from maskreg import __version__
+from scripts import release_check
+from tests.test_architecture import ROOT
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+DATED = "# Changelog\n\n## [1.2.0] - 2026-03-01\n\n- All.\n\n## [1.1.0] - 2026-02-01\n\n- Some.\n"
+UNRELEASED = DATED.replace("## [1.2.0]", "## [Unreleased]\n\n- More.\n\n## [1.2.0]", 1)
+
+
+def tool(*command: str | Path) -> None:
+    """Run what is installed beside the interpreter; it must succeed."""
+    program, *args = command
+    done = subprocess.run(
+        [Path(sys.executable).with_name(str(program)), *args], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_changelog_leads_to_the_version() -> None:
+    assert release_check.version() == __version__
+    assert list(release_check.problems(__version__, (ROOT / "CHANGELOG.md").read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "changelog", "tag"),
+    [
+        ("1.2.0", DATED, ""),
+        ("1.2.0", DATED, "v1.2.0"),
+        ("1.2.0", UNRELEASED, ""),
+        ("1.3.0", UNRELEASED, ""),
+        ("1.2.0", UNRELEASED.replace("- More.\n", ""), "v1.2.0"),
+    ],
+    ids=["dated", "released", "unreleased", "next", "nothing unreleased"],
+)
+def test_a_changelog_that_will_do(version: str, changelog: str, tag: str) -> None:
+    assert list(release_check.problems(version, changelog, tag)) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "changelog", "tag", "problem"),
+    [
+        ("1.3.0", DATED, "", 'begin with a section "Unreleased" or one for 1.3.0, not 1.2.0'),
+        ("1.2.0", "# Changelog\n", "", "not nothing"),
+        ("1.3.0", UNRELEASED, "v1.3.0", 'a release needs a section "## [1.3.0] - YYYY-MM-DD"'),
+        ("1.2.0", UNRELEASED, "v1.2.0", 'move what "Unreleased" says'),
+        ("1.2.0", DATED, "v1.2.1", "the tag is v1.2.1, the version is 1.2.0"),
+        ("1.2.0", DATED, "1.2.0", "tag v1.2.0"),
+        ("1.2.0", DATED.replace("2026-03-01", "unreleased"), "v1.2.0", "the section of 1.2.0 needs a date"),
+        ("1.2.0", DATED.replace(" - 2026-02-01", ""), "", "the section of 1.1.0 needs a date"),
+        ("1.2.0", DATED.replace("2026-03-01", "2026-13-01"), "", "the section of 1.2.0 needs a date"),
+        ("1.2.0", DATED.replace("1.1.0", "1.3.0"), "", "newest first"),
+        ("1.2.0", DATED.replace("1.1.0", "1.2.0"), "", "versions must be unique"),
+        ("1.2.0", DATED.replace("1.1.0", "one"), "", "one is no version"),
+        ("1.2.0", DATED.replace("- All.\n", ""), "v1.2.0", "the section of 1.2.0 is empty"),
+    ],
+)
+def test_a_changelog_that_will_not_do(version: str, changelog: str, tag: str, problem: str) -> None:
+    assert problem in "\n".join(release_check.problems(version, changelog, tag))
+
+
+def test_a_tag_is_checked_without_an_installation() -> None:
+    command = [sys.executable, "-S", "-m", "scripts.release_check", "v0.0.0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"the tag is v0.0.0, the version is {__version__}" in done.stderr
+
+
+def test_workflows_are_valid() -> None:
+    tool("actionlint", "-shellcheck=", "-pyflakes=", *WORKFLOWS)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_use_actions_by_commit(path: Path) -> None:
+    uses = re.findall(r"uses: (?!\./)(.*)", path.read_text())
+    assert [line for line in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
+
+
+def test_the_test_workflow_runs_the_test_command() -> None:
+    job = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text())["jobs"]["test"]
+    assert job["steps"][-1] == {"run": "scripts/test"}
+    assert job["strategy"]["matrix"]["python"] == re.findall(
+        r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text()
+    )
+
+
+def test_only_publishing_may_write() -> None:
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    assert release["permissions"] == {"contents": "read"}
+    assert release["jobs"]["publish"]["needs"] == ["test", "build"]
+    rights = {name: job["permissions"] for name, job in release["jobs"].items() if "permissions" in job}
+    assert rights == {"publish": {"id-token": "write"}}
+
+
+def test_commit_hooks_are_valid() -> None:
+    tool("pre-commit", "validate-config", ".pre-commit-config.yaml")
+
+
+def test_it_can_be_cited() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] == "software"
+    assert citation["license"] == "Apache-2.0"
+    assert all(citation[key] for key in ("message", "title", "abstract", "repository-code", "keywords"))
+    assert citation["authors"] == [{"name": "the maskreg authors"}]
+    for name in ("pyproject.toml", "SECURITY.md"):
+        assert citation["repository-code"] in (ROOT / name).read_text()
