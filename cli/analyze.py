@@ -17,7 +17,7 @@ from .output import Output
 from .values import NAME
 
 if TYPE_CHECKING:
-    from maskreg.analysis.matrix import Question
+    from maskreg.analysis.matrix import AnalysisSpec
     from maskreg.artifact.reader import Artifact
     from maskreg.registry import Registry
 
@@ -113,7 +113,7 @@ def _analyzed(
     here: Registry,
     artifact: Artifact,
     called: Ref,
-    ask: Question,
+    ask: AnalysisSpec,
     sides: tuple[str, str | None],
     device: str,
     download: bool,

@@ -13,7 +13,7 @@ from .output import Output
 from .values import REF
 
 if TYPE_CHECKING:
-    from maskreg.analysis.comparison import Contrast
+    from maskreg.analysis.comparison import Comparison
     from maskreg.catalog import Measurement
     from maskreg.checkpoint.base import Checkpoint
 
@@ -70,7 +70,7 @@ def command(
         return
     if len(refs) < 2:
         raise click.UsageError("name at least two masks")
-    from .contrasts import described, text
+    from .comparison import described, text
     from .places import local, note_catalog
     from .sources import run_with_source
 
@@ -86,7 +86,7 @@ def command(
 
     with output.progress() as progress:
 
-        def run(checkpoint: Checkpoint | None) -> Contrast:
+        def run(checkpoint: Checkpoint | None) -> Comparison:
             from maskreg.flow.overlap.contrast import contrast
 
             return contrast(

@@ -1,7 +1,11 @@
-"""What chance makes of the overlap of two masks: expectations under nulls, and odds given what is known of a weight.
+"""The overlap that chance alone produces: expectations under null models, and odds ratios within strata.
 
-Every quantity is a sum over strata (a tensor, or a class of source codes in a tensor), so what is said of a model is
-the sum of what is said of its tensors.
+Every quantity is a sum over strata (a tensor, or a class of source codes within a tensor), so the figures of a model
+are sums over its tensors. Notation: a stratum has n coordinates, a of them in mask A, b in mask B.
+
+Example: two masks both take the same 50 of 100 coordinates, where uniform masks would share 50 * 50 / 100 = 25. If
+those 50 are one class of codes and the rest another, masks matched by class are expected to share 50 * 50 / 50 + 0 =
+50: the classes explain the whole overlap.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.overlap import Table, ratio
+from maskreg.analysis.overlap import OverlapCounts, ratio
 from maskreg.mask.rounding import fit_scale, flip_chances
 
 Cells = npt.NDArray[np.int64]
@@ -20,44 +24,49 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Chance:
-    """The overlap that a null expects; the sum of two is that of their coordinates together.
+class Expectation:
+    """The overlap that a null model expects; additive over disjoint sets of coordinates.
 
     Attributes:
         expected: coordinates in both masks; None where the null is undefined.
         variance: of that number, under the null.
-        reason: why it is undefined; empty where it is not.
+        reason: why it is undefined; empty where it is defined.
     """
 
     expected: float | None = 0.0
     variance: float = 0.0
     reason: str = ""
 
-    def __add__(self, other: Chance) -> Chance:
+    def __add__(self, other: Expectation) -> Expectation:
         if self.expected is None or other.expected is None:
             return self if self.expected is None else other
-        return Chance(self.expected + other.expected, self.variance + other.variance)
+        return Expectation(self.expected + other.expected, self.variance + other.variance)
 
 
 @dataclass(frozen=True)
-class Odds:
-    """Sums of a Mantel-Haenszel odds ratio: over strata of n, both * neither / n, and A only * B only / n."""
+class OddsSums:
+    """Both sums of a Mantel-Haenszel odds ratio.
 
-    alike: float = 0.0
-    apart: float = 0.0
+    Attributes:
+        concordant: both * neither / n, summed over strata.
+        discordant: A only * B only / n, summed over strata.
+    """
 
-    def __add__(self, other: Odds) -> Odds:
-        return Odds(self.alike + other.alike, self.apart + other.apart)
+    concordant: float = 0.0
+    discordant: float = 0.0
+
+    def __add__(self, other: OddsSums) -> OddsSums:
+        return OddsSums(self.concordant + other.concordant, self.discordant + other.discordant)
 
     @property
     def ratio(self) -> float | None:
         """The odds ratio; None where no stratum has coordinates in A only and others in B only."""
-        return ratio(self.alike, self.apart)
+        return ratio(self.concordant, self.discordant)
 
 
 @dataclass(frozen=True)
-class Beside:
-    """An observed overlap beside what a null expects; all None where the null is undefined.
+class Excess:
+    """An observed overlap against a null model's expectation; all None where the null is undefined.
 
     Attributes:
         expected: coordinates in both masks.
@@ -66,7 +75,7 @@ class Beside:
         headroom: (observed - expected) / (the most that masks of these sizes can share - expected).
         sd: standard deviation of the overlap under the null, in coordinates.
         deviations: (observed - expected) / sd.
-        reason: why the null is undefined; empty where it is not.
+        reason: why the null is undefined; empty where it is defined.
     """
 
     expected: float | None = None
@@ -78,61 +87,69 @@ class Beside:
     reason: str = ""
 
 
-def beside(table: Table, chance: Chance) -> Beside:
-    """Put an observed overlap beside what a null expects."""
-    if chance.expected is None:
-        return Beside(reason=chance.reason)
-    over, sd = table.both - chance.expected, math.sqrt(chance.variance)
-    room = table.most - chance.expected
-    # Where chance alone reaches the most, the two differ by no more than what sums of floats lose.
-    open_room = room if room > 1e-9 * table.most else 0.0
-    return Beside(
-        expected=chance.expected,
-        lift=ratio(chance.expected * table.numel, table.a * table.b),
-        ratio=ratio(table.both, chance.expected),
-        headroom=ratio(over, open_room),
+def excess_of(counts: OverlapCounts, null: Expectation) -> Excess:
+    """Measure an observed overlap against a null model's expectation.
+
+    Example: 20 shared of N = 100, |A| = 40, |B| = 30, with 12 expected and variance 4: lift of the null 1, ratio 1.67,
+    headroom (20 - 12) / (30 - 12) = 44 %, 4 standard deviations.
+    """
+    if null.expected is None:
+        return Excess(reason=null.reason)
+    excess, sd = counts.both - null.expected, math.sqrt(null.variance)
+    headroom = counts.most - null.expected
+    # A null that already expects the maximum leaves none; what remains is the rounding error of float sums.
+    headroom = headroom if headroom > 1e-9 * counts.most else 0.0
+    return Excess(
+        expected=null.expected,
+        lift=ratio(null.expected * counts.numel, counts.a * counts.b),
+        ratio=ratio(counts.both, null.expected),
+        headroom=ratio(excess, headroom),
         sd=sd,
-        deviations=ratio(over, sd),
+        deviations=ratio(excess, sd),
     )
 
 
-def uniform(table: Table) -> Chance:
-    """One of the masks redrawn with as many coordinates, anywhere: pqN, with the hypergeometric variance."""
-    return matched(one_stratum(table))
+def expect_uniform(counts: OverlapCounts) -> Expectation:
+    """One mask redrawn with as many coordinates, anywhere: pqN, with the hypergeometric variance."""
+    return expect_matched(one_stratum(counts))
 
 
-def matched(cells: Cells) -> Chance:
-    """One of the masks redrawn with as many coordinates in each stratum, anywhere in it.
+def expect_matched(cells: Cells) -> Expectation:
+    """One mask redrawn with as many coordinates in each stratum, anywhere in it.
+
+    The overlap of a stratum is hypergeometric: mean ab / n, variance ab (n - a)(n - b) / (n^2 (n - 1)). Example: n = 4,
+    a = b = 2 share 0, 1 or 2 coordinates with chances 1/6, 4/6, 1/6: mean 1, variance 1/3.
 
     Args:
         cells: int64 ``[k, 4]``, a 2x2 table (neither, A only, B only, both) for each stratum.
-
-    Returns:
-        The sum over strata of ab / n, with the hypergeometric variance ab (n - a)(n - b) / (n^2 (n - 1)).
     """
     n, a, b = _margins(cells)
     expected = a * b / n
     variance = expected * (n - a) * (n - b) / (n * np.maximum(n - 1, 1))
-    return Chance(float(expected.sum()), float(variance.sum()))
+    return Expectation(float(expected.sum()), float(variance.sum()))
 
 
-def odds(cells: Cells) -> Odds:
-    """Sums of the Mantel-Haenszel odds ratio over strata.
+def odds_sums(cells: Cells) -> OddsSums:
+    """Both sums of the Mantel-Haenszel odds ratio over strata (J. Natl. Cancer Inst. 22, 1959).
+
+    Example, strata (neither, A only, B only, both) = (40, 10, 10, 40) and (4, 1, 1, 4): concordant
+    1600/100 + 16/10 = 17.6, discordant 100/100 + 1/10 = 1.1, odds ratio 16, as in each of them.
 
     Args:
-        cells: int64 ``[k, 4]``, as for :func:`matched`.
+        cells: int64 ``[k, 4]``, as for :func:`expect_matched`.
     """
     full = cells[cells.sum(1) > 0].astype(np.float64)
     n = full.sum(1)
-    return Odds(float((full[:, 3] * full[:, 0] / n).sum()), float((full[:, 1] * full[:, 2] / n).sum()))
+    return OddsSums(float((full[:, 3] * full[:, 0] / n).sum()), float((full[:, 1] * full[:, 2] / n).sum()))
 
 
-def flips(members: Cells, nnz: int) -> Floats:
+def fit_flips(members: Cells, nnz: int) -> Floats:
     """Chance of each class to be in a mask that rounding alone made of one tensor.
 
-    Noise of one scale for the whole tensor, see :mod:`maskreg.mask.rounding`; between the two scales whose chances sum
-    to less than ``nnz`` and to no less, on a line. A mask of none or all of a tensor says nothing of a scale, and is
-    what it is.
+    The model is noise of one scale for the whole tensor (:mod:`maskreg.mask.rounding`), fitted to the number of
+    coordinates in the mask. Scales are powers of 2^(1/256); the chances are interpolated linearly between the two that
+    expect fewer than ``nnz`` and at least ``nnz``, so that they sum to ``nnz``. An empty or full mask tells nothing of
+    a scale: its chances are 0 or 1.
 
     Args:
         members: int64 ``[512]``, coordinates of the tensor by class.
@@ -142,7 +159,7 @@ def flips(members: Cells, nnz: int) -> Floats:
         float64 ``[512]``.
 
     Raises:
-        ValueError: no noise makes so many coordinates flip.
+        ValueError: no scale flips that many coordinates.
     """
     if nnz in (0, int(members.sum())):
         return np.full(members.size, float(nnz > 0))
@@ -153,15 +170,16 @@ def flips(members: Cells, nnz: int) -> Floats:
     return chances
 
 
-def rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Chance:
-    """A mask, or both, redrawn as rounding alone would make it of one tensor.
+def expect_rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Expectation:
+    """One or both masks of a tensor redrawn as rounding alone would make them.
 
-    Coordinates flip one by one; that their number is fixed would make the spread a little smaller.
+    Coordinates flip independently, so a class of n coordinates is binomial: n P_A P_B expected with both masks
+    redrawn, |B| P_A with A alone. With a fixed number of flips the variance would be a little smaller.
 
     Args:
         cells: int64 ``[512, 4]``, the tensor's 2x2 tables by class.
-        a: chances of A by class, as :func:`flips` gives them; None keeps A as it is.
-        b: likewise B's; not both None.
+        a: chances of A by class, from :func:`fit_flips`; None keeps A as it is.
+        b: chances of B by class; not both None.
     """
     n, in_a, in_b = cells.sum(1), cells[:, 1] + cells[:, 3], cells[:, 2] + cells[:, 3]
     if a is not None and b is not None:
@@ -173,12 +191,12 @@ def rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Chance:
     else:
         raise ValueError("neither mask is redrawn")
     expected = trials * chance
-    return Chance(float(expected.sum()), float((expected * (1 - chance)).sum()))
+    return Expectation(float(expected.sum()), float((expected * (1 - chance)).sum()))
 
 
-def one_stratum(table: Table) -> Cells:
-    """A table as a single stratum, int64 ``[1, 4]``: neither, A only, B only, both."""
-    return np.array([[table.neither, table.a - table.both, table.b - table.both, table.both]], np.int64)
+def one_stratum(counts: OverlapCounts) -> Cells:
+    """Counts as a single stratum, int64 ``[1, 4]``: neither, A only, B only, both."""
+    return np.array([[counts.neither, counts.a - counts.both, counts.b - counts.both, counts.both]], np.int64)
 
 
 def _margins(cells: Cells) -> tuple[Floats, Floats, Floats]:

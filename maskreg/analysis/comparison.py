@@ -1,4 +1,4 @@
-"""What a comparison of masks says: figures of every pair, consensus, stripes."""
+"""The result of comparing masks: figures of every pair, consensus, stripes."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from maskreg.analysis.consensus import Consensus
-from maskreg.analysis.evidence import Figures
+from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.stripes import Stripes
 from maskreg.analysis.verdict import Verdict, verdict
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two masks beside each other, A and B.
+class PairOverlap:
+    """The overlap of two masks, A and B.
 
     Attributes:
-        names: what A and B are called.
+        names: of A and B.
         digests: of A and B.
         rules: of A and B.
-        whole: the figures of everything that was compared.
-        roles, layers, tensors: the same figures by group; what belongs to no layer is in none.
-        notes: what people should know about the figures, one sentence each.
+        whole: figures over everything that was compared.
+        roles, layers, tensors: the same figures by group; tensors outside every layer are in no layer.
+        notes: caveats about the figures, one sentence each.
     """
 
     names: tuple[str, str]
     digests: tuple[str, str]
     rules: tuple[str, str]
-    whole: Figures
-    roles: Mapping[str, Figures]
-    layers: Mapping[str, Figures]
-    tensors: Mapping[str, Figures]
+    whole: OverlapFigures
+    roles: Mapping[str, OverlapFigures]
+    layers: Mapping[str, OverlapFigures]
+    tensors: Mapping[str, OverlapFigures]
     notes: tuple[str, ...]
 
     @property
@@ -42,7 +42,7 @@ class Comparison:
     @property
     def scope(self) -> dict[str, int]:
         """How much was compared: tensors and coordinates."""
-        return {"tensors": self.whole.tensors, "coordinates": self.whole.table.numel}
+        return {"tensors": self.whole.tensors, "coordinates": self.whole.counts.numel}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; undefined figures are null."""
@@ -53,23 +53,23 @@ class Comparison:
             "rules": list(self.rules),
             "scope": self.scope,
             "whole": self.whole.to_json(),
-            **{kind: {name: found.to_json() for name, found in group.items()} for kind, group in groups.items()},
+            **{kind: {name: figures.to_json() for name, figures in group.items()} for kind, group in groups.items()},
             "verdict": asdict(self.verdict),
             "notes": list(self.notes),
         }
 
 
 @dataclass(frozen=True)
-class Contrast:
-    """Two or more masks beside each other.
+class Comparison:
+    """Two or more masks compared.
 
     Attributes:
         pairs: every pair, in the order in which the masks were given.
         consensus: how many coordinates are in how many masks; None for two masks.
-        stripes: for each mask, its matrices by name; empty when they were not asked for.
+        stripes: for each mask, the stripes of its matrices by name; empty unless requested.
     """
 
-    pairs: tuple[Comparison, ...]
+    pairs: tuple[PairOverlap, ...]
     consensus: Consensus | None
     stripes: tuple[Mapping[str, Stripes], ...]
 
@@ -78,5 +78,5 @@ class Contrast:
         return {
             "pairs": [pair.to_json() for pair in self.pairs],
             "consensus": None if self.consensus is None else self.consensus.to_json(),
-            "stripes": [{name: asdict(found) for name, found in mask.items()} for mask in self.stripes],
+            "stripes": [{name: asdict(stripes) for name, stripes in mask.items()} for mask in self.stripes],
         }

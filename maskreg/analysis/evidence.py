@@ -1,4 +1,4 @@
-"""What is known of the overlap of two masks: sums that add up from tensors to roles, layers and the whole."""
+"""Evidence about the overlap of two masks: sums that add up from tensors to roles, layers and the whole."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.chance import Beside, Chance, Odds, beside, matched, odds, one_stratum, rounding, uniform
-from maskreg.analysis.overlap import Overlap, Table, overlap_of
+from maskreg.analysis.chance import (
+    Excess,
+    Expectation,
+    OddsSums,
+    excess_of,
+    expect_matched,
+    expect_rounding,
+    expect_uniform,
+    odds_sums,
+    one_stratum,
+)
+from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
 
 Cells = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -24,45 +34,46 @@ ROUNDING_A = "rounding-null-a"
 ROUNDING_B = "rounding-null-b"
 
 NULLS = (GLOBAL, PER_TENSOR, MATCHED, ROUNDING, ROUNDING_A, ROUNDING_B)
-"""What an overlap stands beside, the weakest first; those from ``exponent-matched`` on need the source."""
+"""The null models of an overlap, the weakest first; ``exponent-matched`` and those after it need the source."""
 
 BY_TENSOR = "by-tensor"
 BY_EXPONENT = "by-exponent"
 BY_BOTH = "by-tensor-and-exponent"
 
 STRATA = (BY_TENSOR, BY_EXPONENT, BY_BOTH)
-"""What Mantel-Haenszel odds ratios are stratified by; those by exponent need the source."""
+"""Stratifications of the Mantel-Haenszel odds ratio; those by exponent need the source."""
 
-NO_SOURCE = "the source checkpoint is not at hand"
+NO_SOURCE = "the source checkpoint is not available"
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class OverlapSums:
     """Sums over a group of tensors.
 
     Attributes:
         tensors: how many.
-        table: their coordinates.
-        chances: by null, without ``random-global``, which is about a group as a whole.
-        by_tensor, by_both: odds over tensors, and over the exponents of each tensor.
+        counts: their coordinates.
+        expectations: by null, without ``random-global``, which is about the group as a whole.
+        by_tensor: odds sums over tensors.
+        by_both: odds sums over the exponents of each tensor.
         exponents: int64 ``[256, 4]``, 2x2 tables by exponent; None without the source.
     """
 
     tensors: int = 0
-    table: Table = field(default_factory=Table)
-    chances: Mapping[str, Chance] = field(default_factory=lambda: dict.fromkeys(NULLS[1:], Chance()))
-    by_tensor: Odds = field(default_factory=Odds)
-    by_both: Odds = field(default_factory=Odds)
+    counts: OverlapCounts = field(default_factory=OverlapCounts)
+    expectations: Mapping[str, Expectation] = field(default_factory=lambda: dict.fromkeys(NULLS[1:], Expectation()))
+    by_tensor: OddsSums = field(default_factory=OddsSums)
+    by_both: OddsSums = field(default_factory=OddsSums)
     exponents: Cells | None = field(default_factory=lambda: np.zeros((256, 4), np.int64))
 
-    def __add__(self, other: Evidence) -> Evidence:
+    def __add__(self, other: OverlapSums) -> OverlapSums:
         exponents = None
         if self.exponents is not None and other.exponents is not None:
             exponents = self.exponents + other.exponents
-        return Evidence(
+        return OverlapSums(
             self.tensors + other.tensors,
-            self.table + other.table,
-            {null: self.chances[null] + other.chances[null] for null in NULLS[1:]},
+            self.counts + other.counts,
+            {null: self.expectations[null] + other.expectations[null] for null in NULLS[1:]},
             self.by_tensor + other.by_tensor,
             self.by_both + other.by_both,
             exponents,
@@ -70,90 +81,92 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Everything about the overlap of two masks in one group of tensors.
+class OverlapFigures:
+    """All figures of the overlap of two masks in one group of tensors.
 
     Attributes:
         tensors: how many were counted.
-        table: the counts.
-        overlap: what they say alone.
-        nulls: by null, the overlap beside it.
-        mantel_haenszel: by stratification, Mantel-Haenszel odds ratios; None where undefined or without the source.
+        counts: the 2x2 table.
+        overlap: figures of the table alone.
+        nulls: the excess over each null.
+        mantel_haenszel: odds ratios by stratification; None where undefined or without the source.
     """
 
     tensors: int
-    table: Table
+    counts: OverlapCounts
     overlap: Overlap
-    nulls: Mapping[str, Beside]
+    nulls: Mapping[str, Excess]
     mantel_haenszel: Mapping[str, float | None]
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; undefined figures are null."""
         return {
             "tensors": self.tensors,
-            "coordinates": self.table.numel,
-            "nnz_a": self.table.a,
-            "nnz_b": self.table.b,
-            "nnz_both": self.table.both,
+            "coordinates": self.counts.numel,
+            "nnz_a": self.counts.a,
+            "nnz_b": self.counts.b,
+            "nnz_both": self.counts.both,
             **dataclasses.asdict(self.overlap),
-            "nulls": {name: dataclasses.asdict(found) for name, found in self.nulls.items()},
+            "nulls": {null: dataclasses.asdict(excess) for null, excess in self.nulls.items()},
             "mantel_haenszel": dict(self.mantel_haenszel),
         }
 
 
-def figures_of(evidence: Evidence) -> Figures:
+def figures_of(sums: OverlapSums) -> OverlapFigures:
     """The figures of a group of tensors."""
-    table = evidence.table
-    chances = {GLOBAL: uniform(table), **evidence.chances}
-    exponents = evidence.exponents
-    return Figures(
-        evidence.tensors,
-        table,
-        overlap_of(table),
-        {null: beside(table, chances[null]) for null in NULLS},
+    expectations = {GLOBAL: expect_uniform(sums.counts), **sums.expectations}
+    exponents = sums.exponents
+    return OverlapFigures(
+        sums.tensors,
+        sums.counts,
+        overlap_of(sums.counts),
+        {null: excess_of(sums.counts, expectations[null]) for null in NULLS},
         {
-            BY_TENSOR: evidence.by_tensor.ratio,
-            BY_EXPONENT: None if exponents is None else odds(exponents).ratio,
-            BY_BOTH: None if exponents is None else evidence.by_both.ratio,
+            BY_TENSOR: sums.by_tensor.ratio,
+            BY_EXPONENT: None if exponents is None else odds_sums(exponents).ratio,
+            BY_BOTH: None if exponents is None else sums.by_both.ratio,
         },
     )
 
 
-def of_counts(table: Table) -> Evidence:
-    """What is known of one tensor without the source."""
-    unknown = dict.fromkeys(NULLS[2:], Chance(None, reason=NO_SOURCE))
-    return Evidence(1, table, {PER_TENSOR: uniform(table), **unknown}, odds(one_stratum(table)), Odds(), None)
+def sums_from_counts(counts: OverlapCounts) -> OverlapSums:
+    """Sums of one tensor without the source."""
+    undefined = dict.fromkeys(NULLS[2:], Expectation(None, reason=NO_SOURCE))
+    expectations = {PER_TENSOR: expect_uniform(counts), **undefined}
+    return OverlapSums(1, counts, expectations, odds_sums(one_stratum(counts)), OddsSums(), None)
 
 
-def of_classes(cells: Cells, flips_a: Floats | str, flips_b: Floats | str) -> Evidence:
-    """What is known of one tensor with the source.
+def sums_from_classes(cells: Cells, flips_a: Floats | str, flips_b: Floats | str) -> OverlapSums:
+    """Sums of one tensor with the source.
 
     Args:
         cells: int64 ``[512, 4]``, 2x2 tables by class of the source's codes.
-        flips_a: chances of A by class under the rounding null; or why there are none.
-        flips_b: likewise B's.
+        flips_a: chances of A by class under the rounding null, or why it is undefined.
+        flips_b: the same of B.
     """
     neither, only_a, only_b, both = (int(count) for count in cells.sum(0))
-    table = Table(neither + only_a + only_b + both, only_a + both, only_b + both, both)
+    counts = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
+    # Classes 2e and 2e + 1 share the exponent field e.
     exponents = cells.reshape(256, 2, 4).sum(1)
-    return Evidence(
+    return OverlapSums(
         1,
-        table,
+        counts,
         {
-            PER_TENSOR: uniform(table),
-            MATCHED: matched(cells),
+            PER_TENSOR: expect_uniform(counts),
+            MATCHED: expect_matched(cells),
             ROUNDING: _rounding(cells, flips_a, flips_b),
             ROUNDING_A: _rounding(cells, flips_a, None),
             ROUNDING_B: _rounding(cells, None, flips_b),
         },
-        odds(one_stratum(table)),
-        odds(exponents),
+        odds_sums(one_stratum(counts)),
+        odds_sums(exponents),
         exponents,
     )
 
 
-def _rounding(cells: Cells, a: Floats | str | None, b: Floats | str | None) -> Chance:
-    for side in (a, b):
-        if isinstance(side, str):
-            return Chance(None, reason=side)
-    return rounding(cells, *(None if side is None or isinstance(side, str) else side for side in (a, b)))
+def _rounding(cells: Cells, a: Floats | str | None, b: Floats | str | None) -> Expectation:
+    if isinstance(a, str):
+        return Expectation(None, reason=a)
+    if isinstance(b, str):
+        return Expectation(None, reason=b)
+    return expect_rounding(cells, a, b)

@@ -16,7 +16,7 @@ import torch
 from maskreg.analysis.angles import SHARES, angle_figures, projection_figures, spectral_shift
 from maskreg.analysis.coverage import Bools, count_of, coverage_of, highest, lowest_magnitudes, principal_scores
 from maskreg.analysis.factors import Factors, Method, decompose, singular_values
-from maskreg.analysis.merged import step_figures
+from maskreg.analysis.merged_adapter import gap_figures
 from maskreg.analysis.presets import Preset
 from maskreg.analysis.spectrum import figures as rank_figures
 
@@ -27,7 +27,7 @@ Figures = dict[str, float | None]
 
 
 @dataclass(frozen=True)
-class Question:
+class AnalysisSpec:
     """What is asked of every matrix.
 
     Attributes:
@@ -73,7 +73,7 @@ class Matrix:
         values: float64 ``[m, n]`` on the device that works.
     """
 
-    def __init__(self, role: str, codes: npt.NDArray[np.uint16], values: torch.Tensor, ask: Question) -> None:
+    def __init__(self, role: str, codes: npt.NDArray[np.uint16], values: torch.Tensor, ask: AnalysisSpec) -> None:
         self.role = role
         self.codes = codes
         self.values = values
@@ -137,7 +137,7 @@ class Matrix:
             found["relative_norm"] = math.sqrt(energy / whole) if whole > 0 else None
         if "rank" in ask.metrics:
             values = singular_values(update, ask.method) if energy > 0 else np.zeros(0)
-            found |= {**rank_figures(values, energy, self.size), **step_figures(values, energy)}
+            found |= {**rank_figures(values, energy, self.size), **gap_figures(values, energy)}
         if {"angles", "shift"} & ask.metrics:
             found |= self._turned(after, energy)
         if "projection" in ask.metrics:

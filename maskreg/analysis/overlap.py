@@ -1,4 +1,4 @@
-"""The figures of two masks over the same coordinates, from four counts.
+"""Figures of the overlap of two masks, from four counts.
 
 A figure whose denominator is 0 is None: an empty mask has no coverage and no lift, a full one no phi. Published code
 returns 1.0 there ("Dense Supervision, Sparse Updates"), which reads as perfect agreement.
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Table:
-    """How many coordinates there are, and how many of them are in A, in B and in both.
+class OverlapCounts:
+    """A 2x2 table: coordinates in all, in mask A, in mask B and in both.
 
     Raises:
         ValueError: no two masks have such counts.
@@ -26,15 +26,15 @@ class Table:
     def __post_init__(self) -> None:
         most = min(self.a, self.b)
         if not (max(0, self.a + self.b - self.numel) <= self.both <= most and max(self.a, self.b) <= self.numel):
-            raise ValueError(f"no masks of {self.a} and {self.b} of {self.numel} have {self.both} in common")
+            raise ValueError(f"masks of {self.a} and {self.b} of {self.numel} coordinates cannot share {self.both}")
 
-    def __add__(self, other: Table) -> Table:
-        return Table(self.numel + other.numel, self.a + other.a, self.b + other.b, self.both + other.both)
+    def __add__(self, other: OverlapCounts) -> OverlapCounts:
+        return OverlapCounts(self.numel + other.numel, self.a + other.a, self.b + other.b, self.both + other.both)
 
     @property
-    def swapped(self) -> Table:
-        """The same with A and B exchanged."""
-        return Table(self.numel, self.b, self.a, self.both)
+    def swapped(self) -> OverlapCounts:
+        """The same table with A and B exchanged."""
+        return OverlapCounts(self.numel, self.b, self.a, self.both)
 
     @property
     def most(self) -> int:
@@ -43,19 +43,19 @@ class Table:
 
     @property
     def neither(self) -> int:
-        """Coordinates outside of both."""
+        """Coordinates in neither mask."""
         return self.numel - self.a - self.b + self.both
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What four counts say, each figure None where its denominator is 0; ``definitions.py`` says what each means.
+    """Figures of one 2x2 table, each None where its denominator is 0; the glossary defines them.
 
     Attributes:
         density_a, density_b: p = |A| / N and q = |B| / N.
         coverage_a, coverage_b: share of A that is in B, and share of B that is in A.
         jaccard, jaccard_random: |A and B| / |A or B|, and pq / (p + q - pq).
-        lift, lift_max, lift_share: i / (pq), 1 / max(p, q), and the one over the other.
+        lift, lift_max, lift_share: i / (Npq), 1 / max(p, q), and the first over the second.
         phi, phi_max: correlation of the two masks, and the largest that their densities allow.
         odds_ratio: a d / (b c), not stratified.
     """
@@ -74,10 +74,15 @@ class Overlap:
     odds_ratio: float | None
 
 
-def overlap_of(table: Table) -> Overlap:
-    """All figures of a table. Products are of whole numbers, so what is symmetric is so to the last bit."""
-    n, a, b, both = table.numel, table.a, table.b, table.both
-    apart = (a - both) * (b - both)
+def overlap_of(counts: OverlapCounts) -> Overlap:
+    """All figures of a 2x2 table.
+
+    Products are of integers, so what is symmetric in A and B is equal to the last bit. Example: N = 100, |A| = 40,
+    |B| = 30, i = 20 gives coverages 1/2 and 2/3, Jaccard 20/50, lift 2000/1200 = 1.67 of at most 100/40 = 2.5, phi
+    800 / sqrt(40 60 30 70) = 0.36 and the odds ratio 20 50 / (20 10) = 5.
+    """
+    n, a, b, both = counts.numel, counts.a, counts.b, counts.both
+    discordant = (a - both) * (b - both)
     scale = math.sqrt(a * (n - a) * b * (n - b))
     return Overlap(
         density_a=ratio(a, n),
@@ -88,13 +93,13 @@ def overlap_of(table: Table) -> Overlap:
         jaccard_random=ratio(a * b, n * (a + b) - a * b),
         lift=ratio(both * n, a * b),
         lift_max=ratio(n, max(a, b)),
-        lift_share=ratio(both, table.most),
+        lift_share=ratio(both, counts.most),
         phi=ratio(both * n - a * b, scale),
-        phi_max=ratio(table.most * n - a * b, scale),
-        odds_ratio=ratio(both * table.neither, apart),
+        phi_max=ratio(counts.most * n - a * b, scale),
+        odds_ratio=ratio(both * counts.neither, discordant),
     )
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """part / whole; None where ``whole`` is 0."""
+    """``part / whole``; None where ``whole`` is 0."""
     return part / whole if whole else None

@@ -1,16 +1,17 @@
-"""The answer in words: is the overlap of two masks more than rounding makes of any two updates?
+"""The answer in words: is the overlap of two masks more than rounding alone would produce?
 
-Updates that know nothing of the weights, and of each other, flip the coordinates of one exponent alike. So whatever
-their sizes, their masks share what masks do that are drawn at random within each exponent of each tensor: that is what
-the answer goes by. A rounding null says what noise of one size would do; where a mask has other numbers by exponent
-than that noise gives, it describes another mask, and stands beside the answer without deciding it.
+Two updates that are independent of the weights and of each other still share coordinates: bf16 rounding lets the
+coordinates of one exponent flip equally easily, and small exponents more easily than large ones. Whatever their sizes,
+the masks of such updates overlap like masks drawn at random within each exponent of each tensor. The verdict therefore
+tests against that null (``exponent-matched``). The rounding null also predicts how many coordinates of each exponent
+flip. Where a mask has other numbers by exponent, that null describes another mask: it is reported and does not decide.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from maskreg.analysis.evidence import GLOBAL, MATCHED, PER_TENSOR, ROUNDING, ROUNDING_A, ROUNDING_B, Figures
+from maskreg.analysis.evidence import GLOBAL, MATCHED, PER_TENSOR, ROUNDING, ROUNDING_A, ROUNDING_B, OverlapFigures
 
 DEVIATIONS = 5.0
 """Standard deviations of the null by which an overlap must exceed it to count as more."""
@@ -19,9 +20,9 @@ RULE = (
     f"more means: by over {DEVIATIONS:g} standard deviations of random masks with as many coordinates of every tensor "
     "and exponent; without the source, of every tensor"
 )
-"""The rule behind every answer."""
+"""The criterion behind every verdict."""
 
-_NAMES = {
+_LABELS = {
     GLOBAL: "uniform random",
     PER_TENSOR: "random per tensor",
     MATCHED: "exponent-matched random",
@@ -37,9 +38,9 @@ class Verdict:
     """Whether an overlap is more than chance.
 
     Attributes:
-        more: it exceeds the finest random null at hand; None when there is nothing to tell it by.
-        null: that null; empty when there is nothing to tell.
-        sentence: for people.
+        more: it exceeds the finest random null that is defined; None when the masks' sizes fix their overlap.
+        null: that null; empty when ``more`` is None.
+        sentence: the answer as text.
     """
 
     more: bool | None
@@ -47,41 +48,41 @@ class Verdict:
     sentence: str
 
 
-def name_of(null: str, masks: tuple[str, str] = ("A", "B")) -> str:
-    """What a null is called in a sentence about these two masks."""
-    return _NAMES[null].format(masks[_ONE_SIDED.get(null, 0)])
+def null_label(null: str, masks: tuple[str, str] = ("A", "B")) -> str:
+    """The label of a null in text about these two masks."""
+    return _LABELS[null].format(masks[_ONE_SIDED.get(null, 0)])
 
 
-def verdict(figures: Figures, masks: tuple[str, str] = ("A", "B")) -> Verdict:
-    """Answer from the figures of a comparison.
+def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B")) -> Verdict:
+    """Decide from the figures of everything that was compared.
+
+    Example: 5,000 of 10,000 coordinates in each mask, in one stratum. 2,500 are expected in both with a standard
+    deviation of 25, so 2,626 in both is more than chance and 2,625 is not.
 
     Args:
-        figures: of everything that was compared.
-        masks: what the two are called.
+        figures: of all tensors.
+        masks: the names of A and B.
     """
-    table, two = figures.table, " and ".join(masks)
-    if not table.most or table.most == max(0, table.a + table.b - table.numel):
-        why = "masks of these sizes can share one number of coordinates only"
-        return Verdict(None, "", f"There is nothing to tell of {two}: {why}.")
+    counts, names = figures.counts, " and ".join(masks)
+    if not counts.most or counts.most == max(0, counts.a + counts.b - counts.numel):
+        return Verdict(None, "", f"No answer for {names}: their sizes alone determine how many coordinates they share.")
     null = next(name for name in (MATCHED, PER_TENSOR, GLOBAL) if figures.nulls[name].expected is not None)
-    found = figures.nulls[null]
-    expected, sd = found.expected or 0.0, found.sd or 0.0
-    # Sums of floats lose a little, also where chance has no spread.
-    more = table.both - expected > max(DEVIATIONS * sd, 1e-9 * expected)
-    asked = "rounding" if null == MATCHED else "chance"
-    size = "-" if found.ratio is None else three(found.ratio)
-    left = "" if found.headroom is None else f", {three(100 * found.headroom)} % of the headroom"
-    answer = "Yes" if more else "No"
-    than = "more than" if more else "not more than"
+    excess = figures.nulls[null]
+    expected, sd = excess.expected or 0.0, excess.sd or 0.0
+    # The relative margin absorbs the rounding error of float sums where the null has no variance.
+    more = counts.both - expected > max(DEVIATIONS * sd, 1e-9 * expected)
+    cause = "rounding" if null == MATCHED else "chance"
+    times = "-" if excess.ratio is None else three_digits(excess.ratio)
+    headroom = "" if excess.headroom is None else f", {three_digits(100 * excess.headroom)} % of the headroom"
     sentence = (
-        f"{answer}: the overlap of {two} is {than} {asked}: {size} times what {name_of(null, masks)} expects{left} "
-        f"({RULE})."
+        f"{'Yes' if more else 'No'}: the overlap of {names} is {'' if more else 'not '}more than {cause}: "
+        f"{times} times what {null_label(null, masks)} expects{headroom} ({RULE})."
     )
-    if asked == "chance":
+    if cause == "chance":
         sentence += " Whether it is more than rounding cannot be said without the source."
     return Verdict(more, null, sentence)
 
 
-def three(value: float) -> str:
+def three_digits(value: float) -> str:
     """A number with three significant digits."""
     return f"{value:#.3g}".rstrip(".")

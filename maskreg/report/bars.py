@@ -5,21 +5,21 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from maskreg.analysis.evidence import Figures
-from maskreg.analysis.verdict import name_of
+from maskreg.analysis.evidence import OverlapFigures
+from maskreg.analysis.verdict import null_label
 from maskreg.report.theme import Theme, in_percent
 
 WIDTH = 9.0
 
 
-def overlap_bars(figures: Figures, theme: Theme) -> Figure:
+def overlap_bars(figures: OverlapFigures, theme: Theme) -> Figure:
     """One bar for the observed overlap and for each null that is defined, as shares of the smaller mask.
 
     The whole width is the maximum: the smaller mask lies in the larger.
     """
-    most = figures.table.most
-    nulls = [(name_of(name), found.expected) for name, found in figures.nulls.items() if found.expected is not None]
-    rows = [("observed", figures.table.both / most), *((label, expected / most) for label, expected in nulls)]
+    most = figures.counts.most
+    nulls = [(null_label(name), found.expected) for name, found in figures.nulls.items() if found.expected is not None]
+    rows = [("observed", figures.counts.both / most), *((label, expected / most) for label, expected in nulls)]
     figure = Figure(figsize=(WIDTH, 1.1 + 0.34 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     places = range(len(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskreg.analysis.comparison import Comparison
+from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.verdict import Verdict
 from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.reader import Artifact
@@ -48,7 +48,7 @@ class Against:
 
     name: str
     card: Card
-    comparison: Comparison
+    comparison: PairOverlap
     independent: bool
 
     @property

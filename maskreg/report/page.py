@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from maskreg.analysis.evidence import STRATA
 from maskreg.analysis.glossary import beginning
-from maskreg.analysis.verdict import RULE, name_of
+from maskreg.analysis.verdict import RULE, null_label
 from maskreg.report import words
 from maskreg.report.bars import overlap_bars
 from maskreg.report.curve import curve
@@ -41,7 +41,7 @@ def plots_of(found: Findings) -> dict[str, Plot]:
         alt = "Density of the mask by exponent of the source's weights, beside what rounding alone would move."
         plots.append(Plot("exponents", "Density by magnitude", alt, partial(curve, found.exponents)))
     for number, against in enumerate(found.against, start=1):
-        if against.comparison.whole.table.most:
+        if against.comparison.whole.counts.most:
             alt = f"Overlap with {against.name}, beside every null's expectation and the maximum."
             title = "What the two masks share"
             draw = partial(overlap_bars, against.comparison.whole)
@@ -80,7 +80,7 @@ def page(found: Findings, version: str) -> str:
         sentence=sentence,
         rule=RULE,
         plots={name: _drawn(plot) for name, plot in plots_of(found).items()},
-        name_of=name_of,
+        null_label=null_label,
         outside=sorted(found.grid.outside.items(), key=lambda item: -item[1].numel)[:MOST_OUTSIDE],
         strata=STRATA,
         definitions={**words.DEFINITIONS, **(words.GEOMETRY if found.geometry or found.trajectory else {})},

@@ -30,10 +30,10 @@ DEFINITIONS = {
     "it takes; only a second mask shows whether that choice is more than noise.",
     **{name: text for name, text in COMPARED.items() if name not in ("density", "groups", "nnz", "rule")},
 }
-"""Figures of masks, by the name of the anchor."""
+"""OverlapFigures of masks, by the name of the anchor."""
 
 GEOMETRY = {anchor: f"{found.text}. Source: {found.source}." for anchor, found in GLOSSARY.items()}
-"""Figures of geometry, likewise; only on pages that have some."""
+"""OverlapFigures of geometry, likewise; only on pages that have some."""
 
 KEY = (
     STABLE,
@@ -45,7 +45,7 @@ KEY = (
     "nss",
     "projection_lift_0.10",
 )
-"""Figures of geometry that are shown before anybody asks for all of them."""
+"""OverlapFigures of geometry that are shown before anybody asks for all of them."""
 
 MORE, NOT_MORE, OPEN = "more", "not-more", "open"
 """What the page's mark says."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from maskreg.analysis.comparison import Comparison, Contrast
+from maskreg.analysis.comparison import Comparison, PairOverlap
 from maskreg.catalog import Measurement, Query
 from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.errors import NotFoundError
@@ -42,7 +42,7 @@ class Recorded:
 
 
 def record(
-    here: Registry, contrast: Contrast, masks: Sequence[tuple[Resolved, Manifest]]
+    here: Registry, contrast: Comparison, masks: Sequence[tuple[Resolved, Manifest]]
 ) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
     """Record every pair of a comparison on its first mask.
 
@@ -114,7 +114,7 @@ def _two_seeds(one: Resolved, manifest: Manifest, other: Resolved, others: Manif
     return bool(one.card.family and one.card.method) and same and len(seeds) == 2 and "" not in seeds
 
 
-def _detail(pair: Comparison, one: Resolved, other: Resolved, manifest: Manifest) -> dict[str, Any]:
+def _detail(pair: PairOverlap, one: Resolved, other: Resolved, manifest: Manifest) -> dict[str, Any]:
     figures = pair.whole.to_json()
     return {
         "refs": [str(one.ref), str(other.ref)],

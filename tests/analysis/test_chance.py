@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.chance import Chance, beside, flips, matched, odds, one_stratum, rounding, uniform
-from maskreg.analysis.overlap import Table
+from maskreg.analysis.chance import (
+    Expectation,
+    excess_of,
+    expect_matched,
+    expect_rounding,
+    expect_uniform,
+    fit_flips,
+    odds_sums,
+    one_stratum,
+)
+from maskreg.analysis.overlap import OverlapCounts
 
 Cells = np.ndarray
 
@@ -25,17 +34,17 @@ def strata(draw: st.DrawFn) -> Cells:
 def test_uniform_is_the_mean_over_all_masks_of_that_size(n: int, a: int, b: int) -> None:
     fixed = set(range(b))
     shared = np.array([len(fixed & set(drawn)) for drawn in combinations(range(n), a)])
-    chance = uniform(Table(n, a, b, max(0, a + b - n)))
+    chance = expect_uniform(OverlapCounts(n, a, b, max(0, a + b - n)))
     assert chance.expected == pytest.approx(shared.mean())
     assert chance.variance == pytest.approx(shared.var())
 
 
 @given(strata())
 def test_matched_is_the_sum_of_uniform_over_strata(cells: Cells) -> None:
-    total = Chance()
+    total = Expectation()
     for neither, only_a, only_b, both in cells.tolist():
-        total += uniform(Table(neither + only_a + only_b + both, only_a + both, only_b + both, both))
-    found = matched(cells)
+        total += expect_uniform(OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both))
+    found = expect_matched(cells)
     assert found.expected == pytest.approx(total.expected)
     assert found.variance == pytest.approx(total.variance)
 
@@ -48,14 +57,14 @@ def test_odds_are_mantel_haenszel(cells: Cells) -> None:
         if n:
             alike += both * neither / n
             apart += only_a * only_b / n
-    assert odds(cells).ratio == (pytest.approx(alike / apart) if apart else None)
-    assert odds(cells[:, [0, 2, 1, 3]]).ratio == pytest.approx(odds(cells).ratio)
+    assert odds_sums(cells).ratio == (pytest.approx(alike / apart) if apart else None)
+    assert odds_sums(cells[:, [0, 2, 1, 3]]).ratio == pytest.approx(odds_sums(cells).ratio)
 
 
 def test_one_stratum_has_the_plain_odds_ratio() -> None:
-    table = Table(100, 40, 30, 20)
-    assert odds(one_stratum(table)).ratio == pytest.approx(20 * 50 / (20 * 10))
-    assert odds(one_stratum(Table(10, 4, 4, 4))).ratio is None
+    table = OverlapCounts(100, 40, 30, 20)
+    assert odds_sums(one_stratum(table)).ratio == pytest.approx(20 * 50 / (20 * 10))
+    assert odds_sums(one_stratum(OverlapCounts(10, 4, 4, 4))).ratio is None
 
 
 def classes(seed: int = 0, numel: int = 40_000) -> np.ndarray:
@@ -69,7 +78,7 @@ def test_flips_sum_to_what_flipped(nnz: int) -> None:
     from maskreg.mask.rounding import classes_of
 
     members = np.bincount(classes_of(classes()), minlength=512)
-    chances = flips(members, nnz)
+    chances = fit_flips(members, nnz)
     assert float(members @ chances) == pytest.approx(nnz)
     assert chances.min() >= 0
     assert chances.max() <= 1
@@ -93,43 +102,43 @@ def test_rounding_expects_what_independent_noise_shares() -> None:
     a, b = updated(3e-5), updated(1.2e-5)
     cells = np.zeros((512, 4), np.int64)
     np.add.at(cells, (kinds, a + 2 * b), 1)
-    table = Table(codes.size, int(a.sum()), int(b.sum()), int((a & b).sum()))
+    table = OverlapCounts(codes.size, int(a.sum()), int(b.sum()), int((a & b).sum()))
     members = cells.sum(1)
-    flips_a, flips_b = flips(members, table.a), flips(members, table.b)
+    flips_a, flips_b = fit_flips(members, table.a), fit_flips(members, table.b)
     for chance in (
-        rounding(cells, flips_a, flips_b),
-        rounding(cells, flips_a, None),
-        rounding(cells, None, flips_b),
-        matched(cells),
+        expect_rounding(cells, flips_a, flips_b),
+        expect_rounding(cells, flips_a, None),
+        expect_rounding(cells, None, flips_b),
+        expect_matched(cells),
     ):
-        assert abs(beside(table, chance).deviations or 9) < 4
-    assert (beside(table, uniform(table)).deviations or 0) > 100
+        assert abs(excess_of(table, chance).deviations or 9) < 4
+    assert (excess_of(table, expect_uniform(table)).deviations or 0) > 100
 
 
 def test_rounding_keeps_a_mask_that_is_not_redrawn() -> None:
     cells = np.zeros((512, 4), np.int64)
     cells[240] = (5, 3, 2, 4)
     certain, never = np.ones(512), np.zeros(512)
-    assert rounding(cells, certain, None).expected == 6
-    assert rounding(cells, None, certain).expected == 7
-    assert rounding(cells, certain, certain) == Chance(14, 0)
-    assert rounding(cells, never, certain) == Chance(0, 0)
+    assert expect_rounding(cells, certain, None).expected == 6
+    assert expect_rounding(cells, None, certain).expected == 7
+    assert expect_rounding(cells, certain, certain) == Expectation(14, 0)
+    assert expect_rounding(cells, never, certain) == Expectation(0, 0)
     with pytest.raises(ValueError, match="neither"):
-        rounding(cells, None, None)
+        expect_rounding(cells, None, None)
 
 
 def test_beside_a_null() -> None:
-    table = Table(100, 40, 30, 20)
-    found = beside(table, Chance(12.0, 4.0))
+    table = OverlapCounts(100, 40, 30, 20)
+    found = excess_of(table, Expectation(12.0, 4.0))
     assert (found.ratio, found.headroom, found.sd, found.deviations) == (20 / 12, 8 / 18, 2, 4)
     assert found.lift == 1.0
-    undefined = beside(table, Chance(None, reason="why"))
+    undefined = excess_of(table, Expectation(None, reason="why"))
     assert (undefined.expected, undefined.ratio, undefined.reason) == (None, None, "why")
-    assert beside(table, Chance(30.0, 0.0)).headroom is None
-    assert beside(table, Chance(30.0, 0.0)).deviations is None
+    assert excess_of(table, Expectation(30.0, 0.0)).headroom is None
+    assert excess_of(table, Expectation(30.0, 0.0)).deviations is None
 
 
 def test_an_undefined_null_stays_undefined_in_a_sum() -> None:
-    undefined = Chance(None, reason="first")
-    assert Chance(1.0, 1.0) + undefined == undefined + Chance(2.0, 1.0) == undefined
-    assert undefined + Chance(None, reason="second") == undefined
+    undefined = Expectation(None, reason="first")
+    assert Expectation(1.0, 1.0) + undefined == undefined + Expectation(2.0, 1.0) == undefined
+    assert undefined + Expectation(None, reason="second") == undefined

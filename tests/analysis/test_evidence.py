@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.chance import matched, odds, uniform
+from maskreg.analysis.chance import expect_matched, expect_uniform, odds_sums
 from maskreg.analysis.consensus import independent
 from maskreg.analysis.definitions import ALIASES, DEFINITIONS, explain
 from maskreg.analysis.evidence import (
@@ -25,15 +25,15 @@ from maskreg.analysis.evidence import (
     ROUNDING,
     ROUNDING_A,
     ROUNDING_B,
-    Evidence,
-    Figures,
+    OverlapFigures,
+    OverlapSums,
     figures_of,
-    of_classes,
-    of_counts,
+    sums_from_classes,
+    sums_from_counts,
 )
-from maskreg.analysis.overlap import Table
+from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.stripes import stripes_of
-from maskreg.analysis.verdict import name_of, verdict
+from maskreg.analysis.verdict import null_label, verdict
 from maskreg.errors import UsageError
 
 
@@ -44,46 +44,48 @@ def cells(seed: int) -> np.ndarray:
     return found
 
 
-def tensor(seed: int) -> Evidence:
-    return of_classes(cells(seed), np.full(512, 0.3), np.full(512, 0.6))
+def tensor(seed: int) -> OverlapSums:
+    return sums_from_classes(cells(seed), np.full(512, 0.3), np.full(512, 0.6))
 
 
 def test_the_whole_is_what_its_strata_say() -> None:
     several = [cells(seed) for seed in range(4)]
-    found = figures_of(reduce(lambda one, other: one + other, map(tensor, range(4)), Evidence()))
+    found = figures_of(reduce(lambda one, other: one + other, map(tensor, range(4)), OverlapSums()))
     together = np.sum(several, axis=0)
-    table = Table(
+    table = OverlapCounts(
         int(together.sum()),
         int(together[:, [1, 3]].sum()),
         int(together[:, [2, 3]].sum()),
         int(together[:, 3].sum()),
     )
-    assert (found.tensors, found.table) == (4, table)
+    assert (found.tensors, found.counts) == (4, table)
     assert found.nulls[GLOBAL].expected == pytest.approx(table.a * table.b / table.numel)
     by_tensor = np.array([one.sum(0) for one in several])
     by_exponent = together.reshape(256, 2, 4).sum(1)
     by_both = np.concatenate([one.reshape(256, 2, 4).sum(1) for one in several])
-    assert found.nulls[PER_TENSOR].expected == pytest.approx(matched(by_tensor).expected)
-    assert found.nulls[MATCHED].expected == pytest.approx(matched(np.concatenate(several)).expected)
+    assert found.nulls[PER_TENSOR].expected == pytest.approx(expect_matched(by_tensor).expected)
+    assert found.nulls[MATCHED].expected == pytest.approx(expect_matched(np.concatenate(several)).expected)
     assert found.nulls[ROUNDING].expected == pytest.approx(0.18 * table.numel)
     assert found.nulls[ROUNDING_A].expected == pytest.approx(0.3 * table.b)
     assert found.nulls[ROUNDING_B].expected == pytest.approx(0.6 * table.a)
     for strata, name in ((by_tensor, BY_TENSOR), (by_exponent, BY_EXPONENT), (by_both, BY_BOTH)):
-        assert found.mantel_haenszel[name] == pytest.approx(odds(strata).ratio)
+        assert found.mantel_haenszel[name] == pytest.approx(odds_sums(strata).ratio)
 
 
 @given(st.permutations(range(5)))
 def test_the_order_of_tensors_does_not_matter(order: list[int]) -> None:
-    here = figures_of(reduce(lambda one, other: one + other, map(tensor, order), Evidence()))
-    there = figures_of(reduce(lambda one, other: one + other, map(tensor, range(5)), Evidence()))
-    assert (here.table, here.overlap) == (there.table, there.overlap)
+    here = figures_of(reduce(lambda one, other: one + other, map(tensor, order), OverlapSums()))
+    there = figures_of(reduce(lambda one, other: one + other, map(tensor, range(5)), OverlapSums()))
+    assert (here.counts, here.overlap) == (there.counts, there.overlap)
     for null in NULLS:
         assert here.nulls[null].expected == pytest.approx(there.nulls[null].expected)
     assert here.mantel_haenszel == pytest.approx(there.mantel_haenszel)
 
 
 def test_without_the_source_what_needs_it_says_so() -> None:
-    found = figures_of(Evidence() + of_counts(Table(100, 40, 30, 20)) + of_counts(Table(50, 0, 9, 0)))
+    found = figures_of(
+        OverlapSums() + sums_from_counts(OverlapCounts(100, 40, 30, 20)) + sums_from_counts(OverlapCounts(50, 0, 9, 0))
+    )
     assert found.nulls[PER_TENSOR].expected == pytest.approx(12)
     assert {found.nulls[null].reason for null in NULLS[2:]} == {NO_SOURCE}
     assert (found.mantel_haenszel[BY_EXPONENT], found.mantel_haenszel[BY_BOTH]) == (None, None)
@@ -91,17 +93,17 @@ def test_without_the_source_what_needs_it_says_so() -> None:
 
 
 def test_one_undefined_side_leaves_the_other_defined() -> None:
-    found = figures_of(of_classes(cells(1), "why", np.full(512, 0.5)))
+    found = figures_of(sums_from_classes(cells(1), "why", np.full(512, 0.5)))
     assert [found.nulls[null].reason for null in (ROUNDING, ROUNDING_A, ROUNDING_B)] == ["why", "why", ""]
 
 
-def answer(table: Table) -> Figures:
-    return figures_of(of_counts(table))
+def answer(table: OverlapCounts) -> OverlapFigures:
+    return figures_of(sums_from_counts(table))
 
 
 def test_the_answer_is_by_five_deviations_of_the_finest_random_null() -> None:
-    table = Table(10_000, 5_000, 5_000, 2_500)
-    sd = uniform(table).variance ** 0.5
+    table = OverlapCounts(10_000, 5_000, 5_000, 2_500)
+    sd = expect_uniform(table).variance ** 0.5
     for more, expected in ((int(5 * sd), False), (int(5 * sd) + 1, True), (-100, False)):
         found = verdict(answer(dataclasses.replace(table, both=2_500 + more)))
         assert found.more is expected
@@ -113,11 +115,11 @@ def test_random_within_exponents_decides() -> None:
     # All that the masks share is in one class, which both like.
     strata = np.zeros((512, 4), np.int64)
     strata[200], strata[250] = (0, 0, 0, 1000), (9000, 0, 0, 0)
-    evidence = of_classes(strata, np.full(512, 0.1), np.full(512, 0.1))
+    evidence = sums_from_classes(strata, np.full(512, 0.1), np.full(512, 0.1))
     found = verdict(figures_of(evidence))
     assert (found.more, found.null) == (False, MATCHED)
     assert "more than rounding" in found.sentence
-    assert verdict(figures_of(of_counts(Table(10_000, 1000, 1000, 1000)))).more
+    assert verdict(figures_of(sums_from_counts(OverlapCounts(10_000, 1000, 1000, 1000)))).more
 
 
 def test_noise_that_gives_other_numbers_by_exponent_does_not_decide() -> None:
@@ -126,27 +128,27 @@ def test_noise_that_gives_other_numbers_by_exponent_does_not_decide() -> None:
     strata[200], strata[250] = (700, 100, 100, 100), (700, 100, 100, 100)
     chances = np.zeros(512)
     chances[200] = 0.5
-    figures = figures_of(of_classes(strata, chances, chances))
-    assert (figures.nulls[ROUNDING].expected or 0) > figures.table.both
+    figures = figures_of(sums_from_classes(strata, chances, chances))
+    assert (figures.nulls[ROUNDING].expected or 0) > figures.counts.both
     assert verdict(figures).more
 
 
-@pytest.mark.parametrize("table", [Table(), Table(10, 0, 4, 0), Table(10, 10, 4, 4)])
-def test_masks_that_can_share_one_number_only_tell_nothing(table: Table) -> None:
+@pytest.mark.parametrize("table", [OverlapCounts(), OverlapCounts(10, 0, 4, 0), OverlapCounts(10, 10, 4, 4)])
+def test_masks_that_can_share_one_number_only_tell_nothing(table: OverlapCounts) -> None:
     assert verdict(answer(table)).more is None
 
 
 def test_masks_are_called_by_their_names() -> None:
-    assert name_of(ROUNDING_A, ("X", "Y")) == "rounding alone in X"
-    assert name_of(ROUNDING_B, ("X", "Y")) == "rounding alone in Y"
+    assert null_label(ROUNDING_A, ("X", "Y")) == "rounding alone in X"
+    assert null_label(ROUNDING_B, ("X", "Y")) == "rounding alone in Y"
 
 
 def test_every_figure_has_a_definition() -> None:
-    document = answer(Table(100, 40, 30, 20)).to_json()
+    document = answer(OverlapCounts(100, 40, 30, 20)).to_json()
     shown = {*document, *document["nulls"], *document["mantel_haenszel"], *document["nulls"][GLOBAL]}
     for name in shown - {"tensors", "coordinates", "nulls", "mantel_haenszel", "reason"}:
         assert explain(name).partition(": ")[2]
-    for name in (*map(name_of, NULLS), "by tensor and exponent", "observed/expected", "of at most", "Odds ratio"):
+    for name in (*map(null_label, NULLS), "by tensor and exponent", "observed/expected", "of at most", "Odds ratio"):
         assert explain(name)
     assert set(ALIASES.values()) <= set(DEFINITIONS)
     assert explain(" LIFT ").startswith("lift: How many times")

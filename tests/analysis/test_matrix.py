@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from maskreg.analysis.factors import Method
-from maskreg.analysis.matrix import METRICS, Matrix, Question
+from maskreg.analysis.matrix import METRICS, AnalysisSpec, Matrix
 from maskreg.analysis.noise import rounded
 from maskreg.analysis.presets import PRESETS
 
 
-def ask(*presets: str, exact_up_to: int = 4096) -> Question:
+def ask(*presets: str, exact_up_to: int = 4096) -> AnalysisSpec:
     method = Method(exact_up_to=exact_up_to, q=8)
-    return Question(frozenset(METRICS), (4,), tuple(PRESETS[name] for name in presets), method, 0)
+    return AnalysisSpec(frozenset(METRICS), (4,), tuple(PRESETS[name] for name in presets), method, 0)
 
 
-def matrix(rows: int, columns: int, question: Question, role: str = "ffn") -> Matrix:
+def matrix(rows: int, columns: int, question: AnalysisSpec, role: str = "ffn") -> Matrix:
     values = np.random.default_rng(0).normal(0, 0.02, (rows, columns)).astype(np.float32)
     codes = rounded(values)
     numbers = (codes.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
@@ -60,5 +60,5 @@ def test_a_question_is_the_same_once_stored() -> None:
     question = ask("dssu", "geo")
     assert json.loads(json.dumps(question.to_json())) == question.to_json()
     assert question.thresholds == {"exact", "abs:1e-05", "rel:0.001"}
-    without = Question(frozenset({"rank"}), (), question.presets, question.method, 0)
+    without = AnalysisSpec(frozenset({"rank"}), (), question.presets, question.method, 0)
     assert without.thresholds == frozenset()

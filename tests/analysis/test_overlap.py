@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.overlap import Overlap, Table, overlap_of
+from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> Table:
+def tables(draw: st.DrawFn) -> OverlapCounts:
     cells = [draw(st.integers(0, 60)) for _ in range(4)]
-    return Table(sum(cells), cells[1] + cells[3], cells[2] + cells[3], cells[3])
+    return OverlapCounts(sum(cells), cells[1] + cells[3], cells[2] + cells[3], cells[3])
 
 
-def dense(table: Table) -> tuple[np.ndarray, np.ndarray]:
+def dense(table: OverlapCounts) -> tuple[np.ndarray, np.ndarray]:
     """Two masks with these counts."""
     a, b = np.zeros(table.numel, bool), np.zeros(table.numel, bool)
     a[: table.a] = True
@@ -27,7 +27,7 @@ def dense(table: Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(tables())
-def test_figures_are_those_of_dense_masks(table: Table) -> None:
+def test_figures_are_those_of_dense_masks(table: OverlapCounts) -> None:
     a, b = dense(table)
     found = overlap_of(table)
     n, both, either = a.size, (a & b).sum(), (a | b).sum()
@@ -50,7 +50,7 @@ def test_figures_are_those_of_dense_masks(table: Table) -> None:
 
 
 @given(tables())
-def test_figures_are_symmetric_to_the_last_bit(table: Table) -> None:
+def test_figures_are_symmetric_to_the_last_bit(table: OverlapCounts) -> None:
     here, there = overlap_of(table), overlap_of(table.swapped)
     for name in ("jaccard", "jaccard_random", "lift", "lift_max", "lift_share", "phi", "phi_max", "odds_ratio"):
         assert getattr(here, name) == getattr(there, name)
@@ -58,7 +58,7 @@ def test_figures_are_symmetric_to_the_last_bit(table: Table) -> None:
 
 
 @given(tables())
-def test_lift_is_coverage_over_its_random_baseline(table: Table) -> None:
+def test_lift_is_coverage_over_its_random_baseline(table: OverlapCounts) -> None:
     found = overlap_of(table)
     if found.lift is not None and found.coverage_a is not None and found.coverage_b is not None:
         assert found.density_a and found.density_b and found.lift_max
@@ -68,7 +68,9 @@ def test_lift_is_coverage_over_its_random_baseline(table: Table) -> None:
 
 
 def test_a_mask_beside_itself_nothing_and_its_complement() -> None:
-    same, apart, rest = (overlap_of(t) for t in (Table(10, 4, 4, 4), Table(10, 4, 5, 0), Table(10, 4, 6, 0)))
+    same, apart, rest = (
+        overlap_of(t) for t in (OverlapCounts(10, 4, 4, 4), OverlapCounts(10, 4, 5, 0), OverlapCounts(10, 4, 6, 0))
+    )
     assert (same.coverage_a, same.jaccard, same.lift, same.phi, same.odds_ratio) == (1, 1, 2.5, 1, None)
     assert same.lift == same.lift_max
     assert (apart.coverage_a, apart.jaccard, apart.lift, apart.odds_ratio) == (0, 0, 0, 0)
@@ -76,19 +78,19 @@ def test_a_mask_beside_itself_nothing_and_its_complement() -> None:
 
 
 def test_what_has_no_denominator_has_no_value() -> None:
-    nothing = overlap_of(Table())
+    nothing = overlap_of(OverlapCounts())
     assert all(value is None for value in vars(nothing).values())
-    empty = overlap_of(Table(10, 0, 4, 0))
+    empty = overlap_of(OverlapCounts(10, 0, 4, 0))
     assert (empty.density_a, empty.coverage_a, empty.coverage_b, empty.lift, empty.phi) == (0, None, 0, None, None)
     assert (empty.jaccard, empty.lift_max, empty.lift_share) == (0, 2.5, None)
-    full = overlap_of(Table(10, 10, 4, 4))
+    full = overlap_of(OverlapCounts(10, 10, 4, 4))
     assert (full.coverage_a, full.lift, full.lift_max, full.phi, full.phi_max) == (0.4, 1, 1, None, None)
 
 
 @pytest.mark.parametrize("counts", [(3, 4, 1, 1), (10, 4, 4, 5), (10, 8, 8, 5), (10, -1, 3, 0)])
 def test_impossible_counts_are_refused(counts: tuple[int, int, int, int]) -> None:
-    with pytest.raises(ValueError, match="in common"):
-        Table(*counts)
+    with pytest.raises(ValueError, match="cannot share"):
+        OverlapCounts(*counts)
 
 
 ROWS = {
@@ -107,7 +109,7 @@ def test_published_rows_follow_from_densities_and_one_coverage(row: tuple[float,
     p, q, covered, *expected = row
     n = 10**8
     a, b = round(p / 100 * n), round(q / 100 * n)
-    found: Overlap = overlap_of(Table(n, a, b, round(a * covered / 100)))
+    found: Overlap = overlap_of(OverlapCounts(n, a, b, round(a * covered / 100)))
     figures = (found.coverage_b, found.lift, found.jaccard, found.jaccard_random, found.phi)
     values = [math.nan if value is None else value for value in figures]
     # One unit in the last printed digit of what goes in and of what comes out.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.analysis.merged import is_merged, step_figures
+from maskreg.analysis.merged_adapter import gap_figures, is_merged
 from maskreg.analysis.spectrum import (
     TOLERANCES,
     TOP,
@@ -128,7 +128,7 @@ def test_the_small_functions_alone() -> None:
 def test_a_step_is_found_where_it_is() -> None:
     values = np.concatenate([np.linspace(9, 8, 16), np.linspace(2, 1, 48)])
     energy = float((values**2).sum())
-    found = step_figures(values, energy)
+    found = gap_figures(values, energy)
     assert found["step"] == pytest.approx(4)
     assert found["step_rank"] == 16
     assert found["step_energy"] == pytest.approx((values[:16] ** 2).sum() / energy)
@@ -138,8 +138,8 @@ def test_a_step_is_found_where_it_is() -> None:
 
 def test_no_step_is_no_suspicion() -> None:
     smooth = np.geomspace(10, 0.1, 128)
-    assert not is_merged(step_figures(smooth, float((smooth**2).sum())), {})
+    assert not is_merged(gap_figures(smooth, float((smooth**2).sum())), {})
     # A single leading direction is what every training run has.
     spiked = np.concatenate([[50.0], np.linspace(2, 1, 127)])
-    assert not is_merged(step_figures(spiked, float((spiked**2).sum())), {})
-    assert not is_merged(step_figures(np.ones(4), 4.0), {})
+    assert not is_merged(gap_figures(spiked, float((spiked**2).sum())), {})
+    assert not is_merged(gap_figures(np.ones(4), 4.0), {})

@@ -38,7 +38,7 @@ def test_from_two_names_to_a_page(run: Run, other: str, tmp_path: Path) -> None:
     text = page.read_text()
     # The source was found where extract had seen it.
     assert "rounding alone in A" in text
-    assert "was not at hand" not in text
+    assert "was not available" not in text
     said = run("report", REF, "-o", tmp_path / "alone.html")
     assert said.out == f"{tmp_path / 'alone.html'}\n"
     assert "One mask alone cannot tell" in said.err
@@ -58,9 +58,9 @@ def test_without_the_source_it_says_so(run: Run, other: str, pair: tuple[Path, P
     page = tmp_path / "report.html"
     told = run("report", REF, "--against", other, "-o", page)
     assert "was not found" in told.err
-    assert "was not at hand" in page.read_text()
+    assert "was not available" in page.read_text()
     run("report", REF, "--source", tmp_path / "moved", "-o", page, "--force")
-    assert "was not at hand" not in page.read_text()
+    assert "was not available" not in page.read_text()
 
 
 def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:

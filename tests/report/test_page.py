@@ -118,8 +118,8 @@ def test_without_a_source_it_says_what_is_missing(masks: tuple[Named, Named]) ->
     found = gather(masks[0], masks[1:])
     assert set(plots_of(found)) == {"density", "overlap-1"}
     texts = " ".join(Parsed(page(found, "1.2.3")).texts)
-    assert "The source was not at hand" in texts
-    assert "undefined: the source checkpoint is not at hand" in texts
+    assert "The source was not available" in texts
+    assert "undefined: the source checkpoint is not available" in texts
 
 
 def test_a_mask_alone(masks: tuple[Named, Named]) -> None:

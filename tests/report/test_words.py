@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.analysis.comparison import Comparison
-from maskreg.analysis.evidence import Figures, figures_of, of_classes, of_counts
-from maskreg.analysis.overlap import Table
+from maskreg.analysis.comparison import PairOverlap
+from maskreg.analysis.evidence import OverlapFigures, figures_of, sums_from_classes, sums_from_counts
+from maskreg.analysis.overlap import OverlapCounts
 from maskreg.flow.combine.combination import combine
 from maskreg.ref import Card
 from maskreg.report import words
@@ -15,24 +15,24 @@ from maskreg.report.findings import Findings, Named, gather
 from maskreg.report.words import MORE, NOT_MORE, OPEN, answer
 
 
-def against(found: Findings, *all_figures: Figures, independent: bool = True) -> Findings:
+def against(found: Findings, *all_figures: OverlapFigures, independent: bool = True) -> Findings:
     """The findings with other figures in place of the comparisons'."""
     one = found.against[0]
     made = []
     for figures in all_figures:
         comparison = dataclasses.replace(one.comparison, whole=figures)
-        assert isinstance(comparison, Comparison)
+        assert isinstance(comparison, PairOverlap)
         made.append(dataclasses.replace(one, comparison=comparison, independent=independent))
     return dataclasses.replace(found, against=tuple(made))
 
 
-def classes(both: int) -> Figures:
+def classes(both: int) -> OverlapFigures:
     """Masks of 4,000 of 10,000 coordinates of one class; 1,600 are expected in both."""
     import numpy as np
 
     cells = np.zeros((512, 4), np.int64)
     cells[240] = (2000 + both, 4000 - both, 4000 - both, both)
-    return figures_of(of_classes(cells, np.full(512, 0.4), np.full(512, 0.4)))
+    return figures_of(sums_from_classes(cells, np.full(512, 0.4), np.full(512, 0.4)))
 
 
 def test_one_other_mask_settles_it(found: Findings) -> None:
@@ -51,11 +51,13 @@ def test_several_masks_are_counted(found: Findings) -> None:
 
 
 def test_more_than_chance_is_not_more_than_rounding(found: Findings) -> None:
-    without_source = figures_of(of_counts(Table(10_000, 4_000, 4_000, 3_900)))
+    without_source = figures_of(sums_from_counts(OverlapCounts(10_000, 4_000, 4_000, 3_900)))
     mark, sentence = answer(against(found, without_source))
     assert mark == OPEN
     assert "cannot be said without the source" in sentence
-    assert answer(against(found, figures_of(of_counts(Table(10_000, 4_000, 4_000, 1_600)))))[0] == NOT_MORE
+    assert (
+        answer(against(found, figures_of(sums_from_counts(OverlapCounts(10_000, 4_000, 4_000, 1_600)))))[0] == NOT_MORE
+    )
 
 
 def test_one_mask_alone_settles_nothing(found: Findings) -> None:

@@ -15,7 +15,7 @@ import torch
 from maskreg.analysis.aggregate import TensorRow, grouped, summarized
 from maskreg.analysis.angles import SHARES
 from maskreg.analysis.factors import Method
-from maskreg.analysis.matrix import METRICS, Question
+from maskreg.analysis.matrix import METRICS, AnalysisSpec
 from maskreg.analysis.presets import PRESETS, get_preset
 from maskreg.analysis.spectrum import HILL_K
 from maskreg.artifact.analysis import write_analysis
@@ -72,7 +72,7 @@ def question(
     exact_up_to: int = 4096,
     q: int = 64,
     niter: int = 2,
-) -> Question:
+) -> AnalysisSpec:
     """What is asked of every matrix.
 
     Args:
@@ -94,10 +94,10 @@ def question(
         raise UsageError("ranks, sizes and q are positive, and seeds from 0 to 2^63 - 1")
     method = Method(exact_up_to, q, niter, seed)
     chosen = tuple(get_preset(name) for name in dict.fromkeys(presets))
-    return Question(frozenset(metrics), tuple(sorted(set(ranks))), chosen, method, seed)
+    return AnalysisSpec(frozenset(metrics), tuple(sorted(set(ranks))), chosen, method, seed)
 
 
-def recipe_of(artifact: Artifact, target: Checkpoint | None, ask: Question, device: str) -> dict[str, Any]:
+def recipe_of(artifact: Artifact, target: Checkpoint | None, ask: AnalysisSpec, device: str) -> dict[str, Any]:
     """What decides the figures of an artifact, as the manifest of the analysis has it.
 
     Args:
@@ -147,7 +147,7 @@ def analyze(
     source: Checkpoint,
     target: Checkpoint | None = None,
     root: str | Path | None = None,
-    ask: Question | None = None,
+    ask: AnalysisSpec | None = None,
     *,
     device: str = "cpu",
     progress: Progress = SILENT,

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.chance import flips
+from maskreg.analysis.chance import fit_flips
 from maskreg.analysis.contingency import count_classes
 from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
@@ -122,7 +122,7 @@ class _Sum:
             self._expected += moved
             return
         try:
-            chances = flips(members, nnz)
+            chances = fit_flips(members, nnz)
         except ValueError as error:
             self._reason = f"{name}: {error}"
             return

@@ -12,8 +12,8 @@ import torch
 
 from maskreg.analysis.aggregate import MatrixRow, TensorRow
 from maskreg.analysis.coverage import Bools
-from maskreg.analysis.matrix import Figures, Matrix, Question
-from maskreg.analysis.merged import is_merged
+from maskreg.analysis.matrix import AnalysisSpec, Figures, Matrix
+from maskreg.analysis.merged_adapter import is_merged
 from maskreg.analysis.noise import fitted_scale, noisy, rounded
 from maskreg.device import HostDevice
 from maskreg.flow.geometry.sides import Bits, Pair
@@ -61,7 +61,7 @@ class _Update:
         return {rule: int(np.count_nonzero(moved[at])) for rule, moved in self.moved.items()}
 
 
-def measure(pair: Pair, ask: Question, device: torch.device) -> TensorRow:
+def measure(pair: Pair, ask: AnalysisSpec, device: torch.device) -> TensorRow:
     """Everything that is asked of one tensor.
 
     Its bits are in memory whole, numbers of one of its matrices at a time; of those, a decomposition takes some ten
@@ -159,7 +159,7 @@ def _matrix_row(
     update: _Update,
     null: _Update | None,
     at: tuple[int, ...],
-    ask: Question,
+    ask: AnalysisSpec,
     device: torch.device,
 ) -> MatrixRow:
     matrix = Matrix(role, before.codes[at], torch.from_numpy(before.numbers(at)).to(device), ask)

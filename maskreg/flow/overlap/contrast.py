@@ -7,7 +7,7 @@ from contextlib import closing
 
 import numpy as np
 
-from maskreg.analysis.comparison import Contrast
+from maskreg.analysis.comparison import Comparison
 from maskreg.analysis.consensus import Consensus, independent
 from maskreg.analysis.contingency import MAX_MASKS
 from maskreg.analysis.evidence import NO_SOURCE
@@ -32,7 +32,7 @@ def contrast(
     stripes: bool = False,
     progress: Progress = SILENT,
     jobs: int | None = None,
-) -> Contrast:
+) -> Comparison:
     """Compare masks, streaming: memory grows neither with the model nor with a tensor.
 
     Args:
@@ -84,7 +84,7 @@ def contrast(
                 matrix[run.rows[0].name] = stripes_of(*lines)
             sums = None
     consensus = Consensus(tuple(agreeing.tolist()), tuple(expected.tolist())) if many else None
-    return Contrast(gathered.comparisons(notes), consensus, tuple(matrices))
+    return Comparison(gathered.comparisons(notes), consensus, tuple(matrices))
 
 
 def _short(artifacts: Sequence[Artifact]) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from maskreg.analysis.chance import Floats, flips
-from maskreg.analysis.comparison import Comparison
+from maskreg.analysis.chance import Floats, fit_flips
+from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.contingency import Cells
-from maskreg.analysis.evidence import Evidence, Figures, figures_of, of_classes, of_counts
-from maskreg.analysis.overlap import Table
+from maskreg.analysis.evidence import OverlapFigures, OverlapSums, figures_of, sums_from_classes, sums_from_counts
+from maskreg.analysis.overlap import OverlapCounts
 from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import CorruptError
@@ -51,22 +51,22 @@ class Gathered:
             _check(rows[a], only_a + both)
             _check(rows[b], only_b + both)
             if self._by_class:
-                evidence = of_classes(cells, flips_of[a], flips_of[b])
+                evidence = sums_from_classes(cells, flips_of[a], flips_of[b])
             else:
-                evidence = of_counts(Table(rows[0].numel, only_a + both, only_b + both, both))
+                evidence = sums_from_counts(OverlapCounts(rows[0].numel, only_a + both, only_b + both, both))
             sums.add(rows[0], evidence)
 
-    def comparisons(self, notes: Sequence[str]) -> tuple[Comparison, ...]:
+    def comparisons(self, notes: Sequence[str]) -> tuple[PairOverlap, ...]:
         """The figures of every pair."""
         pairs = zip(combinations(self._artifacts, 2), combinations(self._names, 2), self._pairs, strict=True)
         return tuple(self._comparison(masks, names, sums, notes) for masks, names, sums in pairs)
 
     def _comparison(
         self, masks: tuple[Artifact, Artifact], names: tuple[str, str], sums: _Sums, notes: Sequence[str]
-    ) -> Comparison:
+    ) -> PairOverlap:
         one, other = masks
         whole = figures_of(sums.whole)
-        return Comparison(
+        return PairOverlap(
             names,
             (one.digest, other.digest),
             (one.manifest.rule, other.manifest.rule),
@@ -74,7 +74,7 @@ class Gathered:
             {name: figures_of(evidence) for name, evidence in sums.roles.items()},
             {name: figures_of(evidence) for name, evidence in sums.layers.items()},
             sums.tensors,
-            (*notes, *_relation(masks, names, whole.table), *(_missing(whole) if self._by_class else ())),
+            (*notes, *_relation(masks, names, whole.counts), *(_missing(whole) if self._by_class else ())),
         )
 
     def _flips(self, number: int, row: Tensor, cells: Cells) -> Floats | str:
@@ -83,23 +83,23 @@ class Gathered:
         if row.source_dtype != "BF16":
             return f"{row.name}: {off_grid(row.source_dtype)}"
         try:
-            return flips(cells.sum(1), row.nnz)
+            return fit_flips(cells.sum(1), row.nnz)
         except ValueError as error:
             return f"{row.name}: {error}"
 
 
 class _Sums:
     def __init__(self) -> None:
-        self.whole = Evidence()
-        self.roles: dict[str, Evidence] = {}
-        self.layers: dict[str, Evidence] = {}
-        self.tensors: dict[str, Figures] = {}
+        self.whole = OverlapSums()
+        self.roles: dict[str, OverlapSums] = {}
+        self.layers: dict[str, OverlapSums] = {}
+        self.tensors: dict[str, OverlapFigures] = {}
 
-    def add(self, row: Tensor, evidence: Evidence) -> None:
+    def add(self, row: Tensor, evidence: OverlapSums) -> None:
         self.whole += evidence
-        self.roles[row.role] = self.roles.get(row.role, Evidence()) + evidence
+        self.roles[row.role] = self.roles.get(row.role, OverlapSums()) + evidence
         if row.layer:
-            self.layers[row.layer] = self.layers.get(row.layer, Evidence()) + evidence
+            self.layers[row.layer] = self.layers.get(row.layer, OverlapSums()) + evidence
         self.tensors[row.name] = figures_of(evidence)
 
 
@@ -108,7 +108,7 @@ def _why_no_flips(artifact: Artifact) -> str:
     return "" if parse_rule(rule).keeps_target else f"rule {rule} hides flips, the more the smaller the weight"
 
 
-def _relation(masks: tuple[Artifact, Artifact], names: tuple[str, str], table: Table) -> Iterator[str]:
+def _relation(masks: tuple[Artifact, Artifact], names: tuple[str, str], table: OverlapCounts) -> Iterator[str]:
     """What makes two masks alike before any weight moves: they are one, or one was made from the other."""
     one, other = masks
     if one.digest == other.digest:
@@ -128,6 +128,6 @@ def _check(row: Tensor, counted: int) -> None:
         raise CorruptError(f"tensor {row.name}", f"its mask has {counted} coordinates, and {row.nnz} are recorded")
 
 
-def _missing(whole: Figures) -> list[str]:
+def _missing(whole: OverlapFigures) -> list[str]:
     reasons = dict.fromkeys(found.reason for found in whole.nulls.values() if found.reason)
     return [f"the rounding null is undefined where it needs this: {reason}" for reason in reasons]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskreg.analysis.matrix import METRICS, Question
+from maskreg.analysis.matrix import METRICS, AnalysisSpec
 from maskreg.artifact.analysis import read_analysis
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
@@ -50,7 +50,7 @@ def small_pair() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return source, {**target, NORM: source[NORM]}
 
 
-def asked(**options: Any) -> Question:
+def asked(**options: Any) -> AnalysisSpec:
     return question(**{"ranks": (4,), "presets": ("small",), **options})
 
 

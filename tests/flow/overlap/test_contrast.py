@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskreg.analysis.comparison import Comparison, Contrast
+from maskreg.analysis.comparison import Comparison, PairOverlap
 from maskreg.analysis.evidence import (
     BY_BOTH,
     BY_EXPONENT,
@@ -81,7 +81,7 @@ def chance_of_each(kinds: np.ndarray, nnz: int) -> np.ndarray:
     return chances
 
 
-def only(found: Contrast) -> Comparison:
+def only(found: Comparison) -> PairOverlap:
     (pair,) = found.pairs
     return pair
 
@@ -91,8 +91,8 @@ def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
     pair = only(contrast([one, other], bench.source))
     a, b = dense(one), dense(other)
     whole = pair.whole
-    assert (whole.table.numel, whole.table.a, whole.table.b) == (a.size, a.sum(), b.sum())
-    assert whole.table.both == (a & b).sum()
+    assert (whole.counts.numel, whole.counts.a, whole.counts.b) == (a.size, a.sum(), b.sum())
+    assert whole.counts.both == (a & b).sum()
     assert whole.overlap.phi == pytest.approx(np.corrcoef(a, b)[0, 1])
     assert pair.digests == (one.digest, other.digest)
     assert pair.notes == ()
@@ -130,7 +130,7 @@ def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
 def test_groups_add_up_to_the_whole(bench: Bench) -> None:
     pair = only(contrast([bench.random(0.4, 1), bench.random(0.2, 2)], bench.source))
     for groups in (pair.roles, pair.tensors):
-        assert sum(figures.table.both for figures in groups.values()) == pair.whole.table.both
+        assert sum(figures.counts.both for figures in groups.values()) == pair.whole.counts.both
         assert sum(figures.tensors for figures in groups.values()) == pair.whole.tensors
     assert set(pair.layers) == {"0", "1"}
     assert pair.whole.overlap.lift == pytest.approx(1, abs=0.02)
@@ -140,7 +140,7 @@ def test_groups_add_up_to_the_whole(bench: Bench) -> None:
 def test_without_the_source_the_counts_are_the_same(bench: Bench) -> None:
     masks = [bench.random(0.4, 1), bench.random(0.2, 2)]
     here, there = only(contrast(masks, bench.source)), only(contrast(masks))
-    assert (here.whole.table, here.whole.overlap) == (there.whole.table, there.whole.overlap)
+    assert (here.whole.counts, here.whole.overlap) == (there.whole.counts, there.whole.overlap)
     assert {null for null in NULLS if there.whole.nulls[null].reason} == set(NULLS[2:])
     assert [note for note in there.notes if "--source" in note]
 
@@ -149,7 +149,7 @@ def test_exchanged_masks_say_the_same(bench: Bench) -> None:
     one, other = bench.random(0.4, 1), bench.random(0.2, 2)
     here, there = (only(contrast(pair, bench.source)).whole for pair in ([one, other], [other, one]))
     assert here.overlap.lift == there.overlap.lift
-    assert here.table == there.table.swapped
+    assert here.counts == there.counts.swapped
     swapped = {ROUNDING_A: ROUNDING_B, ROUNDING_B: ROUNDING_A}
     for null in NULLS:
         assert here.nulls[null].expected == pytest.approx(there.nulls[swapped.get(null, null)].expected)
@@ -179,7 +179,7 @@ def test_disjoint_masks_and_complements(bench: Bench) -> None:
 
     even, odd = flipped(half), flipped({name: ~mask for name, mask in half.items()})
     pair = only(contrast([even, odd], bench.source))
-    assert (pair.whole.table.both, pair.whole.overlap.lift) == (0, 0)
+    assert (pair.whole.counts.both, pair.whole.overlap.lift) == (0, 0)
     assert pair.whole.overlap.phi == pytest.approx(-1)
     assert not pair.verdict.more
 
@@ -193,7 +193,7 @@ def test_masks_of_nothing_and_of_everything(bench: Bench) -> None:
         assert (pair.whole.nulls[null].expected, pair.whole.nulls[null].sd) == (0, 0)
     some = only(contrast([everything, bench.random(0.3, 1)], bench.source)).whole
     # A tensor that moved as a whole tells no scale, and counts as it is.
-    assert some.nulls[ROUNDING].expected == pytest.approx(some.table.b)
+    assert some.nulls[ROUNDING].expected == pytest.approx(some.counts.b)
 
 
 def test_many_masks_have_pairs_and_a_consensus(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, PER_TENSOR, ROUNDING
-from maskreg.analysis.verdict import name_of, three, verdict
+from maskreg.analysis.verdict import null_label, three_digits, verdict
 from maskreg.ref import printable
 from maskreg.words import counted
 
@@ -17,9 +17,9 @@ from .summary import layers_in_order
 from .table import Row, table
 
 if TYPE_CHECKING:
-    from maskreg.analysis.comparison import Comparison, Contrast
+    from maskreg.analysis.comparison import Comparison, PairOverlap
     from maskreg.analysis.consensus import Consensus
-    from maskreg.analysis.evidence import Figures
+    from maskreg.analysis.evidence import OverlapFigures
     from maskreg.analysis.stripes import Stripes
     from maskreg.artifact.reader import Artifact
     from maskreg.catalog import Measurement
@@ -30,7 +30,7 @@ _WIDTH = 110
 
 
 def described(
-    masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Contrast, kept: Sequence[Measurement]
+    masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Comparison, kept: Sequence[Measurement]
 ) -> dict[str, object]:
     """A comparison for programs: exact numbers, undefined ones null."""
     rows = [
@@ -47,7 +47,7 @@ def described(
     return {"masks": rows, **found.to_json(), "recorded": records}
 
 
-def text(masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Contrast, by: str | None) -> str:
+def text(masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Comparison, by: str | None) -> str:
     """A comparison for people.
 
     Args:
@@ -81,9 +81,9 @@ def text(masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Contra
     return "\n".join(map(printable, lines))
 
 
-def _pair(names: tuple[str, str], pair: Comparison) -> list[str]:
+def _pair(names: tuple[str, str], pair: PairOverlap) -> list[str]:
     a, b = names
-    counts, seen = pair.whole.table, pair.whole.overlap
+    counts, seen = pair.whole.counts, pair.whole.overlap
     observed = [
         ("density", f"{a} {_percent(seen.density_a)}, {b} {_percent(seen.density_b)}"),
         ("in both", f"{counts.both:,} of {counts.a:,} and {counts.b:,}"),
@@ -94,7 +94,7 @@ def _pair(names: tuple[str, str], pair: Comparison) -> list[str]:
     ]
     rows: list[Row] = [("beside", "lift", "observed/expected", "headroom", "deviations")]
     rows += [
-        (name_of(null), _three(it.lift), _three(it.ratio), _percent(it.headroom), _whole(it.deviations))
+        (null_label(null), _three(it.lift), _three(it.ratio), _percent(it.headroom), _whole(it.deviations))
         for null, it in pair.whole.nulls.items()
         if not it.reason
     ]
@@ -109,7 +109,7 @@ def _pair(names: tuple[str, str], pair: Comparison) -> list[str]:
     ]
 
 
-def _pairs(named: Sequence[tuple[tuple[str, str], Comparison]]) -> list[str]:
+def _pairs(named: Sequence[tuple[tuple[str, str], PairOverlap]]) -> list[str]:
     rows = [
         (
             f"{a} {b}",
@@ -126,13 +126,13 @@ def _pairs(named: Sequence[tuple[tuple[str, str], Comparison]]) -> list[str]:
     return table([*_head(head, named[0][1].whole), *rows])
 
 
-def _groups(title: str, names: tuple[str, str], groups: Mapping[str, Figures], by: str | None) -> list[str]:
+def _groups(title: str, names: tuple[str, str], groups: Mapping[str, OverlapFigures], by: str | None) -> list[str]:
     ordered = layers_in_order(groups) if by == "layer" else groups
     head = (title, "coordinates", *names, "lift", "of at most")
     rows = [
         (
             name,
-            f"{it.table.numel:,}",
+            f"{it.counts.numel:,}",
             _percent(it.overlap.density_a),
             _percent(it.overlap.density_b),
             _three(it.overlap.lift),
@@ -144,15 +144,15 @@ def _groups(title: str, names: tuple[str, str], groups: Mapping[str, Figures], b
     return table([*_head(head, *list(groups.values())[:1]), *rows])
 
 
-def _head(first: Row, *some: Figures) -> list[Row]:
+def _head(first: Row, *some: OverlapFigures) -> list[Row]:
     """Two lines over a table: the figures, and under those of :func:`_left` what each of them is beside."""
     finest = "tensor" if all(figures.nulls[MATCHED].reason for figures in some) else "exponent"
     beside = ("tensor", "exponent", "rounding", finest, finest)
     return [(*first, "ratio", "ratio", "ratio", "headroom", "odds ratio"), (*("" for _ in first), *beside)]
 
 
-def _left(figures: Figures) -> Row:
-    """Observed over expected under three nulls; headroom and odds ratio under the most that is known."""
+def _left(figures: OverlapFigures) -> Row:
+    """Observed over expected under three_digits nulls; headroom and odds ratio under the most that is known."""
     nulls = figures.nulls
     best = nulls[PER_TENSOR] if nulls[MATCHED].reason else nulls[MATCHED]
     odds = figures.mantel_haenszel[BY_TENSOR] if nulls[MATCHED].reason else figures.mantel_haenszel[BY_BOTH]
@@ -190,7 +190,7 @@ def _letter(number: int) -> str:
 
 
 def _three(value: float | None) -> str:
-    return "-" if value is None else three(value)
+    return "-" if value is None else three_digits(value)
 
 
 def _percent(value: float | None) -> str:

@@ -29,7 +29,7 @@ LEAST_LIFT = 2.0
 FIGURES = ("step", "step_rank", "step_energy")
 
 
-def step_figures(values: npt.NDArray[np.float64], energy: float) -> dict[str, float | None]:
+def gap_figures(values: npt.NDArray[np.float64], energy: float) -> dict[str, float | None]:
     """The largest step ``sigma_r / sigma_{r+1}`` among :data:`RANKS`, its r, and the energy of the r directions.
 
     Args:
