@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint.base import Checkpoint
     from maskreg.flow.baseline.build import Made
-    from maskreg.mask.baseline import Recipe
+    from maskreg.mask.baseline import BaselineSpec
     from maskreg.registry import Registry
 
 
@@ -75,21 +75,21 @@ def command(
     Kinds from exponent-matched to safe look at the source's weights; without --source it is looked for where this
     machine has seen it, then in the hub cache.
     """  # noqa: D301
-    from maskreg.mask.baseline import Recipe
+    from maskreg.mask.baseline import BaselineSpec
 
     from .naming import publish
     from .places import local, note_catalog, remember
     from .summary import described, summary
 
-    recipe = Recipe.of(kind, seed=seed, density=density, rank=rank, alpha=alpha)
+    spec = BaselineSpec.of(kind, seed=seed, density=density, rank=rank, alpha=alpha)
     here = local()
     found = here.resolve(ref)
     artifact = here.artifact(found.digest)
-    called = new or _default_name(ref, recipe)
+    called = new or _default_name(ref, spec)
     head = here.head(called)
-    made, used = _made(output, here, artifact, recipe, source, download)
+    made, used = _made(output, here, artifact, spec, source, download)
     family = found.entry.card.family if found.entry else ""
-    card = head.card if head is not None and head.digest == made.digest else Card(family, recipe.kind.name).checked()
+    card = head.card if head is not None and head.digest == made.digest else Card(family, spec.kind.name).checked()
     was = publish(output, here, called, made.digest, card, head)
     manifest = here.artifact(made.digest).manifest
     if used is not None:
@@ -101,17 +101,17 @@ def command(
         output.data(summary(called, made.digest, manifest, card, notes=made.notes))
 
 
-def _default_name(ref: Ref, recipe: Recipe) -> Ref:
-    given = {"d": recipe.density, "r": recipe.rank, "a": recipe.alpha, "s": recipe.seed}
+def _default_name(ref: Ref, spec: BaselineSpec) -> Ref:
+    given = {"d": spec.density, "r": spec.rank, "a": spec.alpha, "s": spec.seed}
     ending = "".join(f"-{letter}{value}" for letter, value in given.items() if value is not None)
-    return Ref.parse(f"{ref.project}/{ref.name}-{recipe.kind.name}{ending}:{ref.tag}")
+    return Ref.parse(f"{ref.project}/{ref.name}-{spec.kind.name}{ending}:{ref.tag}")
 
 
 def _made(
     output: Output,
     here: Registry,
     artifact: Artifact,
-    recipe: Recipe,
+    spec: BaselineSpec,
     source: str | None,
     download: bool,
 ) -> tuple[Made, Path | None]:
@@ -123,11 +123,11 @@ def _made(
     with output.progress() as progress:
 
         def run(checkpoint: Checkpoint | None) -> Made:
-            return make_baseline(artifact, recipe, root, checkpoint, progress=progress)
+            return make_baseline(artifact, spec, root, checkpoint, progress=progress)
 
-        if not recipe.kind.source:
+        if not spec.kind.source:
             if source is not None:
-                output.note(f"note: --source was not used: {recipe.kind.name} does not look at weights")
+                output.note(f"note: --source was not used: {spec.kind.name} does not look at weights")
             return run(None), None
         if source is None:
             from .sources import apply_to_first

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from maskreg.flow.extract.extraction import extract
     from maskreg.flow.geometry.analysis import analyze
     from maskreg.flow.overlap.contrast import contrast
-    from maskreg.mask.baseline import Recipe
+    from maskreg.mask.baseline import BaselineSpec
     from maskreg.registry.fetch import load, pull
 
 __version__ = "0.1.0"
@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Artifact",
-    "Recipe",
+    "BaselineSpec",
     "__version__",
     "analyze",
     "apply",
@@ -38,7 +38,7 @@ __all__ = [
 # Looked up when first asked for: the command line must start without torch, numpy, zarr and the list of packages.
 _HOMES = {
     "Artifact": "maskreg.artifact.reader",
-    "Recipe": "maskreg.mask.baseline",
+    "BaselineSpec": "maskreg.mask.baseline",
     "analyze": "maskreg.flow.geometry.analysis",
     "apply": "maskreg.flow.apply.on_disk",
     "apply_": "maskreg.flow.apply.in_memory",

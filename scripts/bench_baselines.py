@@ -14,7 +14,7 @@ import bench_commands
 import maskreg
 from maskreg.artifact.reader import Artifact
 from maskreg.flow.baseline.build import Baseline
-from maskreg.mask.baseline import KINDS, Recipe
+from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.store.file import FileStore
 
 KINDS_LEFT_OUT = ("principal", "safe")
@@ -67,12 +67,12 @@ def _bench(folder: Path, gigabytes: float, repeat: int) -> list[Row]:
         totals = artifact.manifest.totals
         rows = []
         for kind in (name for name in KINDS if name not in KINDS_LEFT_OUT):
-            recipe = Recipe.of(kind, density=totals.density / 2 if kind == "subset" else None)
+            spec = BaselineSpec.of(kind, density=totals.density / 2 if kind == "subset" else None)
             seconds = []
             # The first time compiles, and brings the files into memory.
             for _ in range(repeat + 1):
                 start = time.process_time()
-                for _ in Baseline(artifact, recipe, source, jobs=1).blocks():
+                for _ in Baseline(artifact, spec, source, jobs=1).blocks():
                     pass
                 seconds.append(time.process_time() - start)
             best = min(seconds[1:])

@@ -13,7 +13,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.digest import Digest
 from maskreg.flow.baseline.build import make_baseline
 from maskreg.flow.extract.extraction import extract
-from maskreg.mask.baseline import Recipe
+from maskreg.mask.baseline import BaselineSpec
 from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask
 from maskreg.store.file import FileStore
@@ -57,7 +57,7 @@ def mask_for(which: Which, setting: Setting, registry: Path) -> tuple[Mask, str]
         return Everything({name: tensor.shape for name, tensor in source.tensors.items()}), ""
     artifact = opened(which.origin, registry)
     if which.kind:
-        recipe = Recipe.of(which.kind, seed=which.seed, density=which.density)
-        made = make_baseline(artifact, recipe, registry, source, jobs=1)
+        spec = BaselineSpec.of(which.kind, seed=which.seed, density=which.density)
+        made = make_baseline(artifact, spec, registry, source, jobs=1)
         artifact = opened(str(made.digest), registry)
     return dict(artifact.mask), str(artifact.digest)

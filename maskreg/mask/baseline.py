@@ -1,7 +1,8 @@
-"""Baselines: masks to compare a mask with, or to retrain in its place, each with a part of what makes it what it is.
+"""Baselines: masks to compare a mask with, or to retrain in its place. Each keeps one property of the mask.
 
-This says what kinds there are, how many coordinates each wants of which class, and, once that is settled, which of a
-run they are. Reading tensors run by run is for others; codes in, packed bits out.
+Here are the kinds, how many coordinates each takes of which class (a :class:`~maskreg.mask.draw.Quota`), and the
+:class:`Choice` that turns a span of the source's codes and the mask's bits into the baseline's bits. No I/O:
+:mod:`maskreg.flow.baseline` reads the tensors.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ Codes = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
 
 
-class By(Enum):
-    """What tells the classes of coordinates that are drawn."""
+class ClassBy(Enum):
+    """What the class of a coordinate depends on. Coordinates of one class are equally likely to be drawn."""
 
-    NOTHING = "all are of one class"
-    MEMBERSHIP = "class 1 are those of the mask, class 0 the others"
+    NOTHING = "one class"
+    MEMBERSHIP = "class 1 inside the mask, class 0 outside"
     CODE = "exponent, and whether the mantissa is 0"
 
     def classes(self, codes: Codes | None, packed: Bits | None, numel: int) -> npt.NDArray[np.uint16] | None:
-        """Class of each coordinate of a run, uint16 ``[numel]``; None where all are of one.
+        """Class of each coordinate of a span, uint16 ``[numel]``; None when there is one class.
 
         Args:
-            codes: bf16 codes of the source, where these tell.
-            packed: bits of the mask, where these tell.
-            numel: coordinates of the run.
+            codes: bf16 codes of the source; needed for ``CODE``.
+            packed: bits of the mask; needed for ``MEMBERSHIP``.
+            numel: coordinates in the span.
         """
-        if self is By.CODE and codes is not None:
+        if self is ClassBy.CODE and codes is not None:
             return classes_of(codes)
-        if self is By.MEMBERSHIP and packed is not None:
+        if self is ClassBy.MEMBERSHIP and packed is not None:
             return unpack(packed, numel).astype(np.uint16)
         return None
 
@@ -59,80 +60,80 @@ class Kind:
     """A kind of baseline.
 
     Attributes:
-        name: as recipes and the command line have it.
-        says: what it is, in one line.
-        seeded: whether chance decides.
+        name: in manifests and on the command line.
+        description: one line.
+        seeded: whether coordinates are drawn at random.
         source: whether the source's values are needed.
-        options: further parameters it takes: ``density``, ``rank``, ``alpha``.
-        by: for those that chance decides, what tells classes.
-        whole: one number for the whole model, not one for each tensor.
+        options: which of ``density``, ``rank`` and ``alpha`` it takes.
+        class_by: what the classes of a seeded kind depend on.
+        whole: counts are matched for the whole model, not for each tensor.
     """
 
     name: str
-    says: str
+    description: str
     seeded: bool = False
     source: bool = False
     options: tuple[str, ...] = ()
-    by: By = By.NOTHING
+    class_by: ClassBy = ClassBy.NOTHING
     whole: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("random-global", "as many coordinates, anywhere in the model", seeded=True, whole=True),
-        Kind("random-per-tensor", "as many coordinates in each tensor", seeded=True),
+        Kind("random-global", "as many random coordinates in the whole model", seeded=True, whole=True),
+        Kind("random-per-tensor", "as many random coordinates in each tensor", seeded=True),
         Kind(
             "exponent-matched",
-            "as many in each tensor of each source exponent, mantissas of 0 apart",
+            "as many per tensor and source exponent; zero mantissas are counted separately",
             seeded=True,
             source=True,
-            by=By.CODE,
+            class_by=ClassBy.CODE,
         ),
         Kind(
             "rounding-null",
-            "as many in each tensor, as likely as bf16 rounding lets noise of one size move them",
+            "as many in each tensor, with the odds that bf16 rounding gives noise of one scale",
             seeded=True,
             source=True,
-            by=By.CODE,
+            class_by=ClassBy.CODE,
         ),
-        Kind("low-magnitude", "as many in each tensor, the smallest of the source", source=True),
+        Kind("low-magnitude", "as many in each tensor, with the smallest source magnitudes", source=True),
         Kind(
             "principal",
-            "as many in each matrix, the largest of the source's part of low rank",
+            "as many in each matrix, largest in the source's low-rank approximation",
             source=True,
             options=("rank",),
         ),
         Kind(
             "safe",
-            "what is not principal or is small, at alpha; the density is its own",
+            "not principal, or of small magnitude, both at share alpha; has its own density",
             source=True,
             options=("rank", "alpha"),
         ),
         Kind(
             "subset",
-            "some of the mask's own coordinates, down to a density",
+            "a random subset of the mask, of a given density",
             seeded=True,
             options=("density",),
-            by=By.MEMBERSHIP,
+            class_by=ClassBy.MEMBERSHIP,
             whole=True,
         ),
-        Kind("complement", "all coordinates but the mask's"),
+        Kind("complement", "every coordinate outside the mask"),
     )
 }
 """Every kind, by name."""
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Which baseline, with every parameter that decides its bits.
+class BaselineSpec:
+    """How to make a baseline: its kind and every parameter that decides its bits.
 
     Attributes:
         kind: which kind.
-        seed: 64 bits; None where chance decides nothing.
-        density: of a subset.
-        rank: of the principal part; None for a tenth of each matrix's shorter side.
-        alpha: of a safe mask.
+        seed: 64 bits; None for kinds without randomness.
+        density: for ``subset``: share of all coordinates.
+        rank: of the low-rank approximation; None for a tenth of each matrix's shorter side.
+        alpha: for ``safe``: share that is principal, and share that is small.
     """
 
     kind: Kind
@@ -150,164 +151,163 @@ class Recipe:
         density: float | None = None,
         rank: int | None = None,
         alpha: float | None = None,
-    ) -> Recipe:
-        """A recipe with its defaults filled in.
+    ) -> BaselineSpec:
+        """Check the parameters and fill in defaults.
 
         Raises:
-            UsageError: there is no such kind, or a parameter is missing, out of range or not for this kind.
+            UsageError: the kind is unknown, or a parameter is missing, out of range or not one of this kind's.
         """
         if kind not in KINDS:
-            raise UsageError(f"there is no baseline {kind!r}", hint=f"one of: {', '.join(KINDS)}")
-        found = KINDS[kind]
+            raise UsageError(f"unknown baseline {kind!r}", hint=f"one of: {', '.join(KINDS)}")
+        entry = KINDS[kind]
         for name, value in (("density", density), ("rank", rank), ("alpha", alpha)):
-            if value is not None and name not in found.options:
-                raise UsageError(f"{kind} takes no {name}", hint=f"leave --{name} out")
-        if seed is not None and not found.seeded:
-            raise UsageError(f"{kind} takes no seed: nothing of it is left to chance", hint="leave --seed out")
-        if "density" in found.options and density is None:
-            raise UsageError(f"{kind} needs a density", hint="add --density, such as --density 0.1")
-        if "alpha" in found.options and alpha is None:
+            if value is not None and name not in entry.options:
+                raise UsageError(f"{kind} takes no {name}", hint=f"leave the {name} out")
+        if seed is not None and not entry.seeded:
+            raise UsageError(f"{kind} takes no seed: it is not random", hint="leave the seed out")
+        if "density" in entry.options and density is None:
+            raise UsageError(f"{kind} needs a density", hint="give a density, such as 0.1")
+        if "alpha" in entry.options and alpha is None:
             alpha = DEFAULT_ALPHA
-        seed = (seed or 0) if found.seeded else None
+        seed = (seed or 0) if entry.seeded else None
         _check_numbers(seed, density, rank, alpha)
-        return cls(found, seed, density, rank, alpha)
+        return cls(entry, seed, density, rank, alpha)
 
     def to_json(self) -> dict[str, Any]:
-        """What a manifest says of it; parameters that do not apply are left out."""
+        """The manifest's lineage recipe; parameters that do not apply are left out."""
         fields = {"seed": self.seed, "density": self.density, "rank": self.rank, "alpha": self.alpha}
         return {"kind": self.kind.name, **{name: value for name, value in fields.items() if value is not None}}
 
 
 def _check_numbers(seed: int | None, density: float | None, rank: int | None, alpha: float | None) -> None:
     if seed is not None and not 0 <= seed <= MAX_SEED:
-        raise UsageError(f"seed {seed} is not a number of 64 bits", hint="a number from 0 to 2^64 - 1")
+        raise UsageError(f"seed {seed} does not fit 64 bits", hint="a seed from 0 to 2^64 - 1")
     for name, share in (("density", density), ("alpha", alpha)):
         if share is not None and not 0 <= share <= 1:
-            raise UsageError(f"{name} {share} is no share of a whole", hint="a number from 0 to 1")
+            raise UsageError(f"{name} {share} must be between 0 and 1", hint=f"give a {name} from 0 to 1")
     if density == 0:
-        raise UsageError("a subset of density 0 is empty", hint="a density above 0")
+        raise UsageError("a subset of density 0 is empty", hint="give a density above 0")
     if alpha in (0, 1):
-        raise UsageError(f"at alpha {alpha:g} every coordinate is safe", hint="an alpha above 0 and below 1")
+        raise UsageError(f"at alpha {alpha:g} every coordinate is safe", hint="give an alpha above 0 and below 1")
     if rank is not None and rank < 1:
-        raise UsageError(f"rank {rank} leaves nothing", hint="a rank of at least 1")
+        raise UsageError(f"rank {rank} must be at least 1", hint="give a rank of at least 1")
 
 
 class Choice(Protocol):
     """Which coordinates of a tensor belong to a baseline."""
 
     def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a run.
+        """Packed bits of a span.
 
         Args:
             first: its first coordinate, a multiple of 4,096.
-            numel: how many it has.
+            numel: coordinates in the span.
             codes: bf16 codes of the source, for kinds that need it.
             packed: bits of the mask.
         """
 
 
 class Drawn(NamedTuple):
-    """A settled draw.
+    """Coordinates that were drawn at random.
 
     Attributes:
         draw: borders below which coordinates are drawn.
         tensor: 64 bits that stand for the tensor.
-        completed: int64, in order: coordinates of the windows that are drawn too.
-        by: what tells classes.
+        completed: int64, ascending: drawn coordinates inside the windows.
+        class_by: what classes depend on.
     """
 
     draw: Draw
     tensor: int
     completed: Counts
-    by: By
+    class_by: ClassBy
 
     def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a run."""
-        classes = self.by.classes(codes, packed, numel)
+        """Packed bits of a span."""
+        classes = self.class_by.classes(codes, packed, numel)
         return self.draw.packed(self.tensor, first, numel, self.completed, classes)
 
 
 class Small(NamedTuple):
     """The smallest magnitudes."""
 
-    which: Smallest
+    smallest: Smallest
 
     def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a run."""
-        return self.which.packed(first, np.empty(0, np.uint16) if codes is None else codes)
+        """Packed bits of a span."""
+        return self.smallest.packed(first, np.empty(0, np.uint16) if codes is None else codes)
 
 
 class Kept(NamedTuple):
-    """Bits of the whole tensor, worked out before."""
+    """Bits of the whole tensor, computed beforehand."""
 
     bits: Bits
 
     def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a run."""
+        """Packed bits of a span."""
         return self.bits[first // 8 : first // 8 + -(-numel // 64) * 8]
 
 
 class Safe(NamedTuple):
-    """What is not principal, and what is small: ``~principal | small``."""
+    """Coordinates that are not principal, or are small: ``~principal | small``."""
 
     principal: Kept
     small: Small
 
     def __call__(self, first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-        """Packed bits of a run."""
-        others = flip(self.principal(first, numel, codes, packed), numel)
-        return others | self.small(first, numel, codes, packed)
+        """Packed bits of a span."""
+        return flip(self.principal(first, numel, codes, packed), numel) | self.small(first, numel, codes, packed)
 
 
-def same(first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-    """The mask's own bits: a :class:`Choice` for tensors that are taken as they are."""
+def mask_itself(first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
+    """The mask's own bits: a :class:`Choice` for tensors that have no such baseline."""
     return np.empty(0, np.uint8) if packed is None else packed
 
 
-def others(first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
-    """All bits but the mask's: a :class:`Choice`."""
+def complement(first: int, numel: int, codes: Codes | None, packed: Bits | None) -> Bits:
+    """The mask's bits, flipped: a :class:`Choice`."""
     return np.empty(0, np.uint8) if packed is None else flip(packed, numel)
 
 
-def quota_of_model(recipe: Recipe, numel: int, nnz: int) -> Quota:
-    """What a kind with one number for the whole model wants.
+def quota_of_model(spec: BaselineSpec, numel: int, nnz: int) -> Quota:
+    """Quota of a kind whose counts are matched for the whole model.
 
     Args:
-        recipe: of such a kind.
+        spec: of such a kind.
         numel: coordinates of the model.
-        nnz: of the mask.
+        nnz: coordinates of the mask.
 
     Raises:
         UsageError: a subset would be larger than the mask.
     """
-    if recipe.kind.by is By.NOTHING:
+    if spec.kind.class_by is ClassBy.NOTHING:
         return Quota.of_all(np.array([numel]), np.ones(1), nnz)
-    wanted = round((recipe.density or 0.0) * numel)
+    size = round((spec.density or 0.0) * numel)
     if not nnz:
-        raise UsageError("the mask is empty: there is no subset of it")
-    if not 0 < wanted <= nnz:
+        raise UsageError("the mask is empty: it has no subset")
+    if not 0 < size <= nnz:
         raise UsageError(
-            f"a subset of density {recipe.density} has {counted(wanted, 'coordinate')}, and the mask {nnz:,}",
-            hint=f"--density up to {_cut(nnz / numel)}",
+            f"a subset of density {spec.density} has {counted(size, 'coordinate')}, but the mask {nnz:,}",
+            hint=f"give a density of at most {_rounded_down(nnz / numel)}",
         )
-    return Quota.by_class(np.array([numel - nnz, nnz]), np.array([0, wanted]))
+    return Quota.by_class(np.array([numel - nnz, nnz]), np.array([0, size]))
 
 
-def _cut(share: float) -> float:
+def _rounded_down(share: float) -> float:
     """A share with six significant digits, and no larger."""
     places = 5 - math.floor(math.log10(share))
     return float(f"{math.floor(share * 10**places) / 10**places:.6g}")
 
 
-def quota_of_tensor(recipe: Recipe, members: Counts, moved: Counts) -> Quota | str:
-    """What a kind with a number for each tensor wants of one; or why rounding alone cannot give the mask.
+def quota_of_tensor(spec: BaselineSpec, members: Counts, moved: Counts) -> Quota | str:
+    """Quota of one tensor; or the reason why rounding alone cannot give its mask.
 
     Args:
-        recipe: of such a kind.
+        spec: of a kind whose counts are matched for each tensor.
         members: int64 ``[classes]``, coordinates by class.
         moved: int64 ``[classes]``, those of the mask.
     """
-    if recipe.kind.name != "rounding-null":
+    if spec.kind.name != "rounding-null":
         return Quota.by_class(members, moved)
     nnz = int(moved.sum())
     if why := why_no_scale(members, nnz):

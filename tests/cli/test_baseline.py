@@ -93,8 +93,8 @@ def test_the_source_may_be_named_or_found(run: Run, artifact: str, pair: tuple[P
     [
         (["--kind", "random"], "one of: random-global, random-per-tensor"),
         (["--kind", "low-magnitude", "--seed", "1"], "takes no seed"),
-        (["--kind", "subset"], "--density 0.1"),
-        (["--kind", "subset", "--density", "0.9"], "and the mask"),
+        (["--kind", "subset"], "give a density, such as 0.1"),
+        (["--kind", "subset", "--density", "0.9"], "but the mask"),
         (["--kind", "complement", "--name", f"x@sha256:{'0' * 64}"], "no digest yet"),
         ([], "--kind"),
     ],

@@ -1,4 +1,4 @@
-"""Recipes: what may be asked for, and what is written down of it."""
+"""Baseline specs: which parameters each kind takes, and what the manifest records of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from maskreg.errors import UsageError
 from maskreg.mask import flip, pack, pack_runs, unpack
-from maskreg.mask.baseline import KINDS, Recipe, quota_of_model, quota_of_tensor
+from maskreg.mask.baseline import KINDS, BaselineSpec, quota_of_model, quota_of_tensor
 from maskreg.mask.draw import Quota
 from maskreg.mask.rounding import CLASSES
 
@@ -19,19 +19,19 @@ NEEDED: dict[str, dict[str, Any]] = {"subset": {"density": 0.1}}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_says_what_it_is_and_has_a_recipe(kind: str) -> None:
-    recipe = Recipe.of(kind, **NEEDED.get(kind, {}))
-    assert recipe.kind.says
-    fields = recipe.to_json()
+def test_every_kind_has_a_description_and_a_spec(kind: str) -> None:
+    spec = BaselineSpec.of(kind, **NEEDED.get(kind, {}))
+    assert spec.kind.description
+    fields = spec.to_json()
     assert fields.pop("kind") == kind
-    assert ("seed" in fields) == recipe.kind.seeded
-    assert Recipe.of(kind, **fields) == recipe
+    assert ("seed" in fields) == spec.kind.seeded
+    assert BaselineSpec.of(kind, **fields) == spec
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "what"),
+    ("kind", "options", "message"),
     [
-        ("random", {}, "no baseline 'random'"),
+        ("random", {}, "unknown baseline 'random'"),
         ("random-global", {"density": 0.5}, "takes no density"),
         ("low-magnitude", {"seed": 0}, "takes no seed"),
         ("complement", {"rank": 4}, "takes no rank"),
@@ -48,38 +48,38 @@ def test_every_kind_says_what_it_is_and_has_a_recipe(kind: str) -> None:
         ("random-global", {"seed": 1 << 64}, "64 bits"),
     ],
 )
-def test_recipes_that_make_no_sense(kind: str, options: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError, match=what) as caught:
-        Recipe.of(kind, **options)
+def test_bad_parameters_are_refused(kind: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        BaselineSpec.of(kind, **options)
     assert caught.value.hint
 
 
 def test_a_subset_is_no_larger_than_its_mask() -> None:
-    quota = quota_of_model(Recipe.of("subset", density=0.25), 1000, 250)
+    quota = quota_of_model(BaselineSpec.of("subset", density=0.25), 1000, 250)
     assert quota.wanted.tolist() == [0, 250]
-    with pytest.raises(UsageError, match="has 260 coordinates, and the mask 250"):
-        quota_of_model(Recipe.of("subset", density=0.26), 1000, 250)
+    with pytest.raises(UsageError, match="has 260 coordinates, but the mask 250"):
+        quota_of_model(BaselineSpec.of("subset", density=0.26), 1000, 250)
     with pytest.raises(UsageError, match="the mask is empty"):
-        quota_of_model(Recipe.of("subset", density=0.26), 1000, 0)
+        quota_of_model(BaselineSpec.of("subset", density=0.26), 1000, 0)
 
 
 @given(st.integers(1, 1 << 40), st.data())
 def test_the_density_that_a_hint_names_can_be_had(numel: int, data: st.DataObject) -> None:
     nnz = data.draw(st.integers(1, numel))
     with pytest.raises(UsageError) as caught:
-        quota_of_model(Recipe.of("subset", density=1e-30), numel, nnz)
+        quota_of_model(BaselineSpec.of("subset", density=1e-30), numel, nnz)
     density = float(caught.value.hint.split()[-1])
-    wanted = quota_of_model(Recipe.of("subset", density=density), numel, nnz).wanted[1]
+    wanted = quota_of_model(BaselineSpec.of("subset", density=density), numel, nnz).wanted[1]
     assert 0.9999 * nnz <= wanted <= nnz
 
 
 def test_rounding_explains_no_more_than_what_is_finite() -> None:
-    recipe = Recipe.of("rounding-null")
+    spec = BaselineSpec.of("rounding-null")
     members, moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
     members[200], members[CLASSES - 1] = 10, 10
     for nnz, defined in ((0, False), (10, True), (11, False), (20, False)):
         moved[200], moved[CLASSES - 1] = min(nnz, 10), max(nnz - 10, 0)
-        assert isinstance(quota_of_tensor(recipe, members, moved), Quota) == defined
+        assert isinstance(quota_of_tensor(spec, members, moved), Quota) == defined
 
 
 @given(st.lists(st.booleans(), max_size=300), st.lists(st.integers(0, 150), max_size=6))

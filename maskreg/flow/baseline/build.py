@@ -21,7 +21,7 @@ from maskreg.flow.baseline.choosing import Chooser
 from maskreg.flow.baseline.sweeping import Sweeper
 from maskreg.flow.extract.space import require_bytes
 from maskreg.mask import packed_bytes
-from maskreg.mask.baseline import Recipe
+from maskreg.mask.baseline import BaselineSpec
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
@@ -70,7 +70,7 @@ class Baseline:
     def __init__(
         self,
         artifact: Artifact,
-        recipe: Recipe,
+        spec: BaselineSpec,
         source: Checkpoint | None = None,
         *,
         progress: Progress = SILENT,
@@ -80,7 +80,7 @@ class Baseline:
 
         Args:
             artifact: has the mask.
-            recipe: which baseline.
+            spec: which baseline.
             source: the checkpoint that the artifact is applied to, for kinds that need its values.
             progress: told about bytes that are worked through.
             jobs: threads; by default what the machine has. What comes out does not depend on it.
@@ -92,12 +92,12 @@ class Baseline:
         """
         artifact.require("mask")
         threads = worker_count(jobs)
-        if recipe.kind.source and source is None:
-            raise UsageError(f"{recipe.kind.name} needs the source checkpoint", hint="add --source CKPT")
-        origin = Origin(artifact, source, jobs=threads) if source is not None and recipe.kind.source else None
+        if spec.kind.source and source is None:
+            raise UsageError(f"{spec.kind.name} needs the source checkpoint", hint="add --source CKPT")
+        origin = Origin(artifact, source, jobs=threads) if source is not None and spec.kind.source else None
         self._rows = tuple(row for row in artifact.tensors if row.source_shape is not None)
         self._sweeper = Sweeper(artifact, origin, progress, threads)
-        self._chooser = Chooser(artifact, recipe, self._sweeper)
+        self._chooser = Chooser(artifact, spec, self._sweeper)
         self._progress = progress
 
     @property
@@ -124,7 +124,7 @@ class Baseline:
 
 def make_baseline(
     artifact: Artifact,
-    recipe: Recipe,
+    spec: BaselineSpec,
     root: str | Path | None = None,
     source: Checkpoint | None = None,
     *,
@@ -137,7 +137,7 @@ def make_baseline(
 
     Args:
         artifact: has the mask.
-        recipe: which baseline.
+        spec: which baseline.
         root: folder of the registry's file store; the local registry of the settings when left out. The artifact
             has no name there yet.
         source: the checkpoint that the artifact is applied to, for kinds that need its values.
@@ -150,7 +150,7 @@ def make_baseline(
         NoSpaceError: the disk would fill up.
     """
     root = Settings.load().home if root is None else Path(root)
-    baseline = Baseline(artifact, recipe, source, progress=progress, jobs=jobs)
+    baseline = Baseline(artifact, spec, source, progress=progress, jobs=jobs)
     rows = artifact.tensors
     require_bytes(root, sum(packed_bytes(row.numel) + 2 * FINGERPRINT_BYTES * row.leaves for row in rows))
     nnz = 0
@@ -165,7 +165,7 @@ def make_baseline(
             source=manifest.source,
             target=manifest.source,
             parents=(artifact.digest,),
-            recipe=recipe.to_json(),
+            recipe=spec.to_json(),
             codec="",
         )
     notes = baseline.notes

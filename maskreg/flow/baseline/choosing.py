@@ -16,17 +16,17 @@ from maskreg.errors import UsageError
 from maskreg.flow.baseline.sweeping import Run, Sweeper
 from maskreg.mask import pack_runs, unpack
 from maskreg.mask.baseline import (
-    By,
+    BaselineSpec,
     Choice,
+    ClassBy,
     Drawn,
     Kept,
-    Recipe,
     Safe,
     Small,
-    others,
+    complement,
+    mask_itself,
     quota_of_model,
     quota_of_tensor,
-    same,
 )
 from maskreg.mask.draw import Draw, Quota, Seen, Tally
 from maskreg.mask.principal import default_rank, matrices_of, principal
@@ -50,28 +50,28 @@ class Chooser:
         sweeps: how often every tensor is gone over, storing included.
     """
 
-    def __init__(self, artifact: Artifact, recipe: Recipe, sweeper: Sweeper) -> None:
+    def __init__(self, artifact: Artifact, spec: BaselineSpec, sweeper: Sweeper) -> None:
         """Check that there is such a baseline of this mask.
 
         Raises:
             UsageError: there is none, and why.
         """
         self._artifact = artifact
-        self._recipe = recipe
+        self._spec = spec
         self._sweeper = sweeper
         self._settled: Choices = {}
         self._as_they_are: dict[str, list[str]] = {}
         self._drawn = False
-        self._seed = short_key(f"{recipe.seed} {recipe.kind.name} {artifact.digest}")
-        name = recipe.kind.name
+        self._seed = short_key(f"{spec.seed} {spec.kind.name} {artifact.digest}")
+        name = spec.kind.name
         self._make: Callable[[Sequence[Tensor]], Choices] = {
             "low-magnitude": self._low,
             "principal": self._principal,
             "safe": self._safe,
-            "complement": lambda rows: {row.name: others for row in rows},
+            "complement": lambda rows: {row.name: complement for row in rows},
         }.get(name, self._draw_tensors)
         self.sweeps = {"complement": 1, "principal": 2, "low-magnitude": 3, "safe": 3}.get(
-            name, 3 if recipe.kind.by is By.CODE else 2
+            name, 3 if spec.kind.class_by is ClassBy.CODE else 2
         )
         if name == "rounding-null":
             self._check_grid()
@@ -90,15 +90,15 @@ class Chooser:
         Raises:
             UsageError: a subset would be larger than the mask.
         """
-        if self._recipe.kind.whole:
+        if self._spec.kind.whole:
             present = [row for row in rows if row.numel]
             totals = self._artifact.manifest.totals
-            quota = quota_of_model(self._recipe, totals.numel, totals.nnz)
+            quota = quota_of_model(self._spec, totals.numel, totals.nnz)
             self._settled = self._draw(present, {_WHOLE: quota})
 
     def choose(self, rows: Sequence[Tensor]) -> Choices:
         """The choices for some tensors, by name; each of them has coordinates."""
-        return self._settled if self._recipe.kind.whole else self._make(rows)
+        return self._settled if self._spec.kind.whole else self._make(rows)
 
     def end(self) -> None:
         """Make sure that something was chosen, now that all tensors were.
@@ -127,14 +127,14 @@ class Chooser:
     # Drawn ones
 
     def _draw_tensors(self, rows: Sequence[Tensor]) -> Choices:
-        if self._recipe.kind.by is By.NOTHING:
+        if self._spec.kind.class_by is ClassBy.NOTHING:
             return self._draw(rows, {r.name: Quota.of_all(np.array([r.numel]), np.ones(1), r.nnz) for r in rows})
         quotas: dict[str, Quota] = {}
         choices: Choices = {}
         for row, (members, moved) in self._counted(rows):
             quota = self._quota(row, members, moved)
             if isinstance(quota, str):
-                choices[row.name] = same
+                choices[row.name] = mask_itself
                 self._as_they_are.setdefault(quota, []).append(row.name)
             else:
                 quotas[row.name] = quota
@@ -142,8 +142,8 @@ class Chooser:
         return {**choices, **self._draw([row for row in rows if row.name in quotas], quotas)}
 
     def _quota(self, row: Tensor, members: Counts, moved: Counts) -> Quota | str:
-        why = _why_as_it_is(row) if self._recipe.kind.name == "rounding-null" else ""
-        return why or quota_of_tensor(self._recipe, members, moved)
+        why = _why_as_it_is(row) if self._spec.kind.name == "rounding-null" else ""
+        return why or quota_of_tensor(self._spec, members, moved)
 
     def _counted(self, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, tuple[Counts, Counts]]]:
         def work(run: Run) -> tuple[Counts, Counts]:
@@ -170,10 +170,10 @@ class Chooser:
         return choices
 
     def _looked(self, rows: Sequence[Tensor], quotas: Mapping[str, Quota], draws: Mapping[str, Draw]) -> Choices:
-        by = self._recipe.kind.by
+        by = self._spec.kind.class_by
 
         def group(row: Tensor) -> str:
-            return _WHOLE if self._recipe.kind.whole else row.name
+            return _WHOLE if self._spec.kind.whole else row.name
 
         def work(run: Run) -> Seen:
             classes = by.classes(run.codes, run.packed, run.numel)
@@ -181,7 +181,7 @@ class Chooser:
 
         choices: Choices = {}
         tally: Tally | None = None
-        for run, seen in self._sweeper.over(rows, work, mask=by is By.MEMBERSHIP):
+        for run, seen in self._sweeper.over(rows, work, mask=by is ClassBy.MEMBERSHIP):
             name = group(run.row)
             tally = tally or Tally(quotas[name], draws[name])
             tally.add(seen)
@@ -237,7 +237,7 @@ class Chooser:
         return {row.name: self._kept(row, partial(self._in_slice, row)) for row in rows}
 
     def _safe(self, rows: Sequence[Tensor]) -> Choices:
-        alpha = self._recipe.alpha or 0.0
+        alpha = self._spec.alpha or 0.0
         small = self._smallest(rows, lambda row: _share(alpha, row.numel))
         return {
             row.name: Safe(self._kept(row, lambda start, stop: _share(alpha, stop - start)), Small(small[row.name]))
@@ -249,7 +249,7 @@ class Chooser:
         assert origin is not None
         number, shape = matrices_of(row.source_shape or ())
         size = shape[0] * shape[1]
-        rank = self._recipe.rank or default_rank(shape)
+        rank = self._spec.rank or default_rank(shape)
 
         def rows_of(first: int, start: int, stop: int) -> npt.NDArray[np.float32]:
             codes = origin.codes(row, first + start * shape[1], first + stop * shape[1])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,8 +11,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import ConfigError, UsageError
 from maskreg.flow.baseline.build import make_baseline
-from maskreg.mask.baseline import KINDS
-from maskreg.mask.baseline import Recipe as Baseline
+from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.train.optim.numbers import check_numbers
@@ -73,7 +70,7 @@ class Asked:
     save_every: int = 50
     download: bool = False
 
-    def control_recipe(self) -> Baseline | None:
+    def control_spec(self) -> BaselineSpec | None:
         """How the control's mask is made; None for the mask itself, and for all coordinates.
 
         Raises:
@@ -89,8 +86,7 @@ class Asked:
                     f"--mask-{odd[0]} is for controls, and {what} would be trained", hint="add --mask KIND"
                 )
             return None
-        with _own_options():
-            return Baseline.of(self.control, seed=self.mask_seed, density=self.mask_density)
+        return BaselineSpec.of(self.control, seed=self.mask_seed, density=self.mask_density)
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ def prepare(
         DataError: the source is not the mask's, vocabularies differ, or a record cannot be trained on.
         ConfigError: transformers is not installed, or there is no such device.
     """
-    control = asked.control_recipe()
+    control = asked.control_spec()
     recipe = get_recipe(asked.recipe)
     if artifact is None and asked.control != FULL:
         raise UsageError("say which mask to train", hint="maskreg retrain REF; or --mask full to train everything")
@@ -171,8 +167,7 @@ def prepare(
         notes = (f"{cut:,} of {len(records):,} records are cut at {setup.max_length:,} tokens (--max-length)",)
     mask = "" if artifact is None or asked.control == FULL else str(artifact.digest)
     if control is not None and artifact is not None:
-        with _own_options():
-            made = make_baseline(artifact, control, home, source if control.kind.source else None, progress=progress)
+        made = make_baseline(artifact, control, home, source if control.kind.source else None, progress=progress)
         mask, notes = str(made.digest), (*notes, *made.notes)
     setup = replace(
         setup,
@@ -217,15 +212,6 @@ def _options(asked: Asked) -> dict[str, Any]:
     options.setdefault("lr", SGD_LR if options.get("optimizer") == "sgd" else Setup.lr)
     batch = options.get("batch", Setup.batch)
     return {**options, "micro_batch": min(options.get("micro_batch", batch), batch)}
-
-
-@contextmanager
-def _own_options() -> Iterator[None]:
-    # Options that begin a baseline's hints have another name here.
-    try:
-        yield
-    except UsageError as error:
-        raise UsageError(error.message, hint=re.sub("--(density|seed)", r"--mask-\1", error.hint)) from error
 
 
 def _loss(recipe: Recipe, asked: Asked) -> str:

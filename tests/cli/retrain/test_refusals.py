@@ -65,7 +65,7 @@ def test_records_of_every_kind(train: Train, tmp_path: Path) -> None:
         (["--recipe", "dpo"], 2, "there is no recipe 'dpo'"),
         (["--recipe", "opd"], 2, "needs a teacher"),
         (["--mask", "nonsense"], 2, "there is no control 'nonsense'"),
-        (["--mask", "subset"], 2, "add --mask-density"),
+        (["--mask", "subset"], 2, "give a density, such as 0.1"),
         (["--mask", "complement", "--mask-seed", "1"], 2, "takes no seed"),
         (["--mask-seed", "1"], 2, "is for controls"),
         (["--lr", "nan"], 2, "lr cannot be nan"),

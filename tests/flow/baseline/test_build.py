@@ -20,7 +20,7 @@ from maskreg.errors import NoSpaceError, PartAbsentError, UsageError, WrongCheck
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import Baseline, make_baseline
 from maskreg.mask import unpack
-from maskreg.mask.baseline import KINDS, Recipe
+from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.mask.draw import Quota
 from maskreg.mask.rounding import CLASSES, classes_of, fit_scale, flip_chances
 from maskreg.store.file import FileStore
@@ -54,8 +54,8 @@ def dense(artifact: Artifact) -> Dense:
 
 
 def baseline(artifact: Artifact, root: Path, source: Checkpoint | None, kind: str, **options: Any) -> Artifact:
-    recipe = Recipe.of(kind, **{**OPTIONS.get(kind, {}), **options})
-    return Artifact.open(FileStore(root), make_baseline(artifact, recipe, root, source, jobs=2).digest)
+    spec = BaselineSpec.of(kind, **{**OPTIONS.get(kind, {}), **options})
+    return Artifact.open(FileStore(root), make_baseline(artifact, spec, root, source, jobs=2).digest)
 
 
 def codes_of(artifact: Artifact, source: Checkpoint, name: str) -> npt.NDArray[np.uint16]:
@@ -93,10 +93,10 @@ def test_threads_and_batches_do_not_matter(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe = Recipe.of(kind, **OPTIONS.get(kind, {}))
-    one = make_baseline(artifact, recipe, tmp_path, pair[0], jobs=1)
+    spec = BaselineSpec.of(kind, **OPTIONS.get(kind, {}))
+    one = make_baseline(artifact, spec, tmp_path, pair[0], jobs=1)
     monkeypatch.setattr(maskreg.flow.baseline.build, "BATCH_NUMEL", 1000)
-    assert make_baseline(artifact, recipe, tmp_path, pair[0], jobs=4) == one
+    assert make_baseline(artifact, spec, tmp_path, pair[0], jobs=4) == one
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,10 +108,10 @@ def test_blocks_do_not_matter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A tensor of many blocks, as one of more than 4 million coordinates has."""
-    recipe = Recipe.of(kind, **OPTIONS.get(kind, {}))
-    whole = make_baseline(artifact, recipe, tmp_path, pair[0])
+    spec = BaselineSpec.of(kind, **OPTIONS.get(kind, {}))
+    whole = make_baseline(artifact, spec, tmp_path, pair[0])
     monkeypatch.setattr(maskreg.tensors.blocks, "BLOCK_NUMEL", 1 << 18)
-    assert make_baseline(artifact, recipe, tmp_path, pair[0]) == whole
+    assert make_baseline(artifact, spec, tmp_path, pair[0]) == whole
 
 
 def test_random_ones_have_the_numbers_they_promise(
@@ -149,8 +149,8 @@ def test_exponents_are_matched(artifact: Artifact, pair: tuple[Checkpoint, Check
 
 
 def test_the_rounding_null(artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path) -> None:
-    recipe = Recipe.of("rounding-null", seed=9)
-    done = make_baseline(artifact, recipe, tmp_path, pair[0])
+    spec = BaselineSpec.of("rounding-null", seed=9)
+    done = make_baseline(artifact, spec, tmp_path, pair[0])
     made = Artifact.open(FileStore(tmp_path), done.digest)
     old, new = dense(artifact), dense(made)
     as_they_are = {"half", "wide", *(n for n, bits in old.items() if bits.mean() in (0.0, 1.0))}
@@ -215,7 +215,7 @@ def test_subsets_hold_each_other(artifact: Artifact, tmp_path: Path) -> None:
 
 
 def test_the_complement(artifact: Artifact, tmp_path: Path) -> None:
-    done = make_baseline(artifact, Recipe.of("complement"), tmp_path)
+    done = make_baseline(artifact, BaselineSpec.of("complement"), tmp_path)
     old, new = dense(artifact), dense(Artifact.open(FileStore(tmp_path), done.digest))
     assert all(np.array_equal(new[name], ~old[name]) for name in old)
     assert done.notes[0].startswith("its density is 0.9")
@@ -255,7 +255,7 @@ def test_streaming_gives_what_is_stored(
 ) -> None:
     made = baseline(artifact, tmp_path, pair[0], "rounding-null")
     before = left_over(tmp_path)
-    streamed = Baseline(artifact, Recipe.of("rounding-null"), pair[0])
+    streamed = Baseline(artifact, BaselineSpec.of("rounding-null"), pair[0])
     names = []
     for block in streamed.blocks():
         names.append(block.row.name)
@@ -267,9 +267,9 @@ def test_streaming_gives_what_is_stored(
 
 
 def test_the_wrong_source_is_refused(artifact: Artifact, tmp_path: Path, pair: tuple[Checkpoint, Checkpoint]) -> None:
-    recipe = Recipe.of("exponent-matched")
+    spec = BaselineSpec.of("exponent-matched")
     with pytest.raises(WrongCheckpointError, match="elements") as caught:
-        make_baseline(artifact, recipe, tmp_path / "out", pair[1])
+        make_baseline(artifact, spec, tmp_path / "out", pair[1])
     assert "give the source" in caught.value.hint
     source, _ = edge_pair()
     for change, what in ((None, "missing"), (bf16((9, 8), 5), "expected"), ("more", "surplus")):
@@ -286,7 +286,7 @@ def test_the_wrong_source_is_refused(artifact: Artifact, tmp_path: Path, pair: t
             open_checkpoint(make_checkpoint(tmp_path / what, tensors)) as other,
             pytest.raises(WrongCheckpointError, match=what),
         ):
-            make_baseline(artifact, recipe, tmp_path / "out", other)
+            make_baseline(artifact, spec, tmp_path / "out", other)
     assert not (tmp_path / "out").exists() or left_over(tmp_path / "out/staging") == []
 
 
@@ -300,12 +300,12 @@ def test_every_leaf_of_the_source_is_checked(tmp_path: Path) -> None:
     with open_checkpoint(make_checkpoint(tmp_path / "damaged", {"w": ("BF16", damaged)})) as other:
         for kind in ("exponent-matched", "rounding-null", "low-magnitude", "principal", "safe"):
             with pytest.raises(WrongCheckpointError, match="tensor w: elements 262144"):
-                make_baseline(artifact, Recipe.of(kind), tmp_path / "registry", other)
+                make_baseline(artifact, BaselineSpec.of(kind), tmp_path / "registry", other)
 
 
 def test_kinds_that_need_the_source_say_so(artifact: Artifact, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs the source"):
-        make_baseline(artifact, Recipe.of("principal"), tmp_path)
+        make_baseline(artifact, BaselineSpec.of("principal"), tmp_path)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -315,17 +315,17 @@ def test_masks_of_nothing_and_of_everything(full: bool, tmp_path: Path) -> None:
     source, target = opened(tmp_path, weights, other if full else weights)
     artifact = extracted(tmp_path / "registry", source, target)
     for kind in KINDS:
-        recipe = Recipe.of(kind, density=0.1 if kind == "subset" else None)
+        spec = BaselineSpec.of(kind, density=0.1 if kind == "subset" else None)
         if kind == "rounding-null":
             with pytest.raises(UsageError, match="everything moved" if full else "nothing moved"):
-                make_baseline(artifact, recipe, tmp_path / "registry", source)
+                make_baseline(artifact, spec, tmp_path / "registry", source)
             continue
         if kind == "subset" and not full:
             with pytest.raises(UsageError, match="the mask is empty"):
-                make_baseline(artifact, recipe, tmp_path / "registry", source)
+                make_baseline(artifact, spec, tmp_path / "registry", source)
             continue
         made = Artifact.open(
-            FileStore(tmp_path / "registry"), make_baseline(artifact, recipe, tmp_path / "registry", source).digest
+            FileStore(tmp_path / "registry"), make_baseline(artifact, spec, tmp_path / "registry", source).digest
         )
         if kind not in ("safe", "subset"):
             assert made.manifest.totals.nnz == (129 if full != (kind == "complement") else 0)
@@ -339,13 +339,13 @@ def test_a_rounding_null_that_would_be_the_mask_is_refused(tmp_path: Path) -> No
     source, target = opened(tmp_path / "one", {"nan": nothing, "still": still}, {"nan": some, "still": still})
     artifact = extracted(tmp_path / "registry", source, target)
     with pytest.raises(UsageError, match="finite numbers only, of which there are 0: nan; nothing moved: still"):
-        make_baseline(artifact, Recipe.of("rounding-null"), tmp_path / "registry", source)
+        make_baseline(artifact, BaselineSpec.of("rounding-null"), tmp_path / "registry", source)
     assert left_over(tmp_path / "registry" / "staging") == []
     source, target = opened(
         tmp_path / "two", {"nan": nothing, "still": still, "w": still}, {"nan": some, "still": still, "w": moved(still)}
     )
     artifact = extracted(tmp_path / "registry", source, target)
-    made = make_baseline(artifact, Recipe.of("rounding-null"), tmp_path / "registry", source)
+    made = make_baseline(artifact, BaselineSpec.of("rounding-null"), tmp_path / "registry", source)
     assert [note.partition(":")[0] for note in made.notes] == [
         "1 tensor is taken as in the mask, for 9 moved, and noise moves finite numbers only, of which there are 0",
         "1 tensor is taken as in the mask, for nothing moved",
@@ -357,7 +357,7 @@ def test_there_is_no_rounding_null_off_the_grid(tmp_path: Path) -> None:
     source, target = opened(tmp_path, {"w": widened(weights)}, {"w": widened(moved(weights))})
     artifact = extracted(tmp_path / "registry", source, target, mask_only=True)
     with pytest.raises(UsageError, match=r"F32.*did not start on the bf16 grid"):
-        make_baseline(artifact, Recipe.of("rounding-null"), tmp_path / "registry", source)
+        make_baseline(artifact, BaselineSpec.of("rounding-null"), tmp_path / "registry", source)
     assert baseline(artifact, tmp_path / "registry", source, "exponent-matched").manifest.totals.nnz
 
 
@@ -384,4 +384,4 @@ def test_a_baseline_cannot_be_applied(artifact: Artifact, pair: tuple[Checkpoint
 def test_no_room_for_it(artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("maskreg.flow.extract.space.free_bytes", lambda path: 1)
     with pytest.raises(NoSpaceError):
-        make_baseline(artifact, Recipe.of("complement"), tmp_path)
+        make_baseline(artifact, BaselineSpec.of("complement"), tmp_path)
