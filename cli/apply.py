@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from maskreg.digest import Digest
-from maskreg.disk import occupied
-from maskreg.errors import NotFoundError, OutputExistsError, PipeError
-from maskreg.ref import Ref
+from maskreg.errors import NotFoundError, PipeError
+from maskreg.ref import Card, Ref
 from maskreg.words import counted
 
 from .command import Command, again
@@ -22,11 +20,9 @@ from .values import OUT
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
-    from maskreg.checkpoint.base import Checkpoint
-    from maskreg.flow.apply.on_disk import Applied
     from maskreg.progress import Progress
-    from maskreg.registry import Registry
-    from maskreg.settings import Settings
+    from maskreg.workspace.apply import Applied
+    from maskreg.workspace.workspace import Named, Workspace
 
     from .pipe import Record
 
@@ -67,112 +63,86 @@ def command(
     if ref_text == "-" and sys.stdin.isatty():
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
-    from .places import remember, settings
+    from maskreg.workspace.apply import apply
 
-    chosen = settings()
+    from .session import workspace
+
+    space = workspace(output)
     with output.progress() as progress:
-        here, ref, artifact = _find(output, chosen, ref_text, progress)
-        side = artifact.manifest.target if revert else artifact.manifest.source
-        place = out or Path(ref.name)
-        if occupied(place) and not force:
-            raise OutputExistsError(f"{place} exists already", hint=f"{_again(ref, revert)} -o OTHER, or add --force")
-
-        def run(checkpoint: Checkpoint) -> Applied:
-            from maskreg.flow.apply.on_disk import apply
-
-            part = "reverse" if revert else "delta"
-            if part in artifact.manifest.parts:
-                output.wait(artifact.codec(part).is_compiled(encode=False))
-            return apply(artifact, checkpoint, place, revert=revert, device=device, force=force, progress=progress)
-
-        if source is not None:
-            from maskreg.checkpoint import open_checkpoint
-
-            with closing(open_checkpoint(source, download=download)) as opened:
-                done, used = run(opened), opened.path
-        else:
-            from .sources import apply_to_first
-
+        artifact = _artifact(output, space, ref_text, progress)
+        if ref_text == "-":
             # What came down the pipe is gone.
-            line = again(str(ref), without=("-",)) if ref_text == "-" else again()
-            done, used = apply_to_first(side, here.catalog, run, download=download, again=line)
-    remember(here, side.root, used)
-    _tell(output, ref, artifact.digest, used, done)
+            space.command = again(str(artifact.ref), without=("-",))
+        part = "reverse" if revert else "delta"
+        if part in artifact.artifact.manifest.parts:
+            output.wait(artifact.artifact.codec(part).is_compiled(encode=False))
+        applied = apply(
+            artifact,
+            source,
+            out,
+            revert=revert,
+            device=device,
+            force=force,
+            download=download,
+            progress=progress,
+            workspace=space,
+        )
+    _tell(output, applied)
 
 
-def _find(output: Output, chosen: Settings, text: str, progress: Progress) -> tuple[Registry, Ref, Artifact]:
-    from .places import local
-
+def _artifact(output: Output, workspace: Workspace, text: str, progress: Progress) -> Named:
     if text != "-":
-        return _named(output, local(chosen), Ref.parse(text))
+        output.ref = text
+        return workspace.find(text)
+    from maskreg.workspace.workspace import Named
+
     from .pipe import MAX_BYTES, read
 
     # To its end, before anything is touched: only the end record says that all went well upstream.
-    asked = read(sys.stdin.buffer.read(MAX_BYTES + 1))
-    here = local(chosen)
-    if isinstance(asked, Ref):
-        return _named(output, here, asked)
-    output.ref = asked.ref
-    artifact = _recorded(chosen, here, asked, progress)
-    asked.check(artifact.manifest)
-    return here, Ref.parse(asked.ref), artifact
+    record = read(sys.stdin.buffer.read(MAX_BYTES + 1))
+    if isinstance(record, Ref):
+        output.ref = str(record)
+        return workspace.find(record)
+    output.ref = record.ref
+    artifact = _recorded(workspace, record, progress)
+    record.check(artifact.manifest)
+    return Named(Ref.parse(record.ref), artifact, Card())
 
 
-def _named(output: Output, here: Registry, ref: Ref) -> tuple[Registry, Ref, Artifact]:
-    output.ref = str(ref)
-    return here, ref, here.artifact(here.resolve(ref).digest)
-
-
-def _recorded(chosen: Settings, here: Registry, asked: Record, progress: Progress) -> Artifact:
-    digest = Digest(asked.digest)
+def _recorded(workspace: Workspace, record: Record, progress: Progress) -> Artifact:
+    digest = Digest(record.digest)
     try:
-        return here.artifact(digest)
+        return workspace.local.artifact(digest)
     except NotFoundError:
         # A name out of the pipe may be looked up in this machine's settings; an address out of it never is.
-        if asked.remote not in chosen.remotes:
-            _refuse_other(here, asked, digest)
+        if record.remote not in workspace.settings.remotes:
+            _refuse_another(workspace, record, digest)
             raise
-    from maskreg.registry.transfer import pull
+    from maskreg.workspace.pull import pull
 
-    from .places import remote
-
-    pinned = replace(Ref.parse(asked.ref), digest=digest)
-    return pull(here, remote(chosen, asked.remote), pinned, progress=progress, jobs=chosen.jobs).artifact
+    pinned = replace(Ref.parse(record.ref), digest=digest)
+    return pull(pinned, remote=record.remote, progress=progress, workspace=workspace)
 
 
-def _refuse_other(here: Registry, asked: Record, digest: Digest) -> None:
+def _refuse_another(workspace: Workspace, record: Record, digest: Digest) -> None:
     try:
-        found = here.resolve(replace(Ref.parse(asked.ref), digest=None)).digest
+        local = workspace.local.resolve(replace(Ref.parse(record.ref), digest=None)).digest
     except NotFoundError:
         return
     raise PipeError(
-        f"the record says that {asked.ref} is {digest.short}, and here it is {found.short}",
-        hint=f"maskreg pull {asked.ref} | maskreg apply",
+        f"the record says that {record.ref} is {digest.short}, and in the local registry it is {local.short}",
+        hint=f"maskreg pull {record.ref} | maskreg apply",
     )
 
 
-def _again(ref: Ref, revert: bool) -> str:
-    return f"maskreg apply {ref}" + (" --revert" if revert else "")
-
-
-def _tell(output: Output, ref: Ref, digest: Digest, used: Path, done: Applied) -> None:
+def _tell(output: Output, applied: Applied) -> None:
     if output.json:
-        output.document(
-            {
-                "ref": str(ref),
-                "digest": str(digest),
-                "source": str(used),
-                "out": str(done.out),
-                "tensors": done.tensors,
-                "bytes": done.bytes,
-                "skipped_files": list(done.skipped_files),
-                "notes": list(done.notes),
-            }
-        )
+        output.document(applied.to_json())
         return
-    for note in done.notes:
+    for note in applied.notes:
         output.note(f"note: {note}")
-    if done.skipped_files:
-        output.note(f"not copied: {', '.join(done.skipped_files)}")
-    output.note(f"patched {used}: {counted(done.tensors, 'tensor')}, {human_bytes(done.bytes)}, every tensor checked")
-    output.data(str(done.out))
+    if applied.skipped_files:
+        output.note(f"not copied: {', '.join(applied.skipped_files)}")
+    size = f"{counted(applied.tensors, 'tensor')}, {human_bytes(applied.bytes)}"
+    output.note(f"patched {applied.source}: {size}, every tensor checked")
+    output.data(str(applied.out))

@@ -76,10 +76,11 @@ def command(
     machine has seen it, then in the hub cache.
     """  # noqa: D301
     from maskreg.mask.baseline import BaselineSpec
+    from maskreg.workspace.description import describe
 
     from .naming import publish
     from .places import local, note_catalog, remember
-    from .summary import described, summary
+    from .summary import summary
 
     spec = BaselineSpec.of(kind, seed=seed, density=density, rank=rank, alpha=alpha)
     here = local()
@@ -96,7 +97,7 @@ def command(
         remember(here, manifest.source.root, used)
     note_catalog(output, here)
     if output.json:
-        output.document({**described(called, made.digest, manifest, card), "was": was, "notes": list(made.notes)})
+        output.document({**describe(called, made.digest, manifest, card), "was": was, "notes": list(made.notes)})
     else:
         output.data(summary(called, made.digest, manifest, card, notes=made.notes))
 

@@ -47,10 +47,11 @@ def command(
     if (how is None) == (k is None):
         raise click.UsageError("say what to do with the masks: --how and|or|minus|xor, or --at-least K")
     from maskreg.flow.combine.combination import combine
+    from maskreg.workspace.description import describe
 
     from .naming import publish
     from .places import local, note_catalog
-    from .summary import described, summary
+    from .summary import summary
 
     here = local()
     assert here.root is not None  # the local registry is a directory
@@ -67,6 +68,6 @@ def command(
     manifest = here.artifact(digest).manifest
     note_catalog(output, here)
     if output.json:
-        output.document({**described(ref, digest, manifest, card), "was": was})
+        output.document({**describe(ref, digest, manifest, card), "was": was})
     else:
         output.data(summary(ref, digest, manifest, card))

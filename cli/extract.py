@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import click
 
-from maskreg.ref import Card, Ref
+from maskreg.ref import Ref
 
 from .command import Command
 from .output import Output
@@ -59,56 +57,36 @@ def command(
     """
     if mask_only and reversible:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
-    from maskreg.checkpoint import open_checkpoint
     from maskreg.codec import DEFAULT_CODEC, get_codec
-    from maskreg.flow.extract.extraction import extract
     from maskreg.rules import parse_rule
+    from maskreg.workspace.extract import extract
 
-    from .naming import publish
-    from .places import local, note_catalog, remember
-    from .summary import described, summary
+    from .session import workspace
+    from .summary import summary
 
     parse_rule(rule)
-    card = Card(family, method, license, description, dict(meta)).checked()
-    here = local()
-    assert here.root is not None  # the local registry is a directory
-    head = here.head(ref)
-    with (
-        closing(open_checkpoint(source, download=download)) as before,
-        closing(open_checkpoint(target, download=download)) as after,
-        output.progress() as progress,
-    ):
-        output.wait(mask_only or get_codec(DEFAULT_CODEC).is_compiled(encode=True))
-        made = extract(
-            before,
-            after,
-            here.root,
+    output.wait(mask_only or get_codec(DEFAULT_CODEC).is_compiled(encode=True))
+    with output.progress() as progress:
+        stored = extract(
+            source,
+            target,
+            ref,
+            family=family,
+            method=method,
+            license=license,
+            description=description,
+            meta=dict(meta),
             rule=rule,
             mask_only=mask_only,
             reversible=reversible,
             allow_mismatch=allow_mismatch,
             device=device,
+            download=download,
             progress=progress,
+            workspace=workspace(output),
         )
-    if head is not None and head.digest == made.digest:
-        # The same artifact again: what people said about it holds.
-        card = _merged(head.card, card)
-    was = publish(output, here, ref, made.digest, card, head)
-    manifest = here.artifact(made.digest).manifest
-    remember(here, manifest.source.root, before.path)
-    remember(here, manifest.target.root, after.path)
-    note_catalog(output, here)
     if output.json:
-        output.document({**described(ref, made.digest, manifest, card), "was": was, "notes": list(made.notes)})
+        output.document(stored.to_json())
     else:
-        output.data(summary(ref, made.digest, manifest, card, notes=made.notes))
-
-
-def _merged(old: Card, new: Card) -> Card:
-    return Card(
-        new.family or old.family,
-        new.method or old.method,
-        new.license or old.license,
-        new.description or old.description,
-        {key: value for key, value in {**old.meta, **new.meta}.items() if value},
-    )
+        manifest = stored.artifact.manifest
+        output.data(summary(ref, stored.digest, manifest, stored.card, notes=stored.notes))

@@ -31,8 +31,10 @@ def command(output: Output, ref: Ref, remote: str | None, with_history: bool, ra
 
     Numbers, identities of source and target, parts and sizes, lineage and card.
     """
+    from maskreg.workspace.description import describe
+
     from .places import recorded, registry
-    from .summary import described, history, summary
+    from .summary import history, summary
 
     there = registry(remote)
     resolved = there.resolve(ref)
@@ -52,7 +54,7 @@ def command(output: Output, ref: Ref, remote: str | None, with_history: bool, ra
     measured = recorded(there, resolved.digest)
     past = tuple(there.history(ref)) if with_history else ()
     if output.json:
-        value = described(ref, resolved.digest, artifact.manifest, card, present=present, measured=measured)
+        value = describe(ref, resolved.digest, artifact.manifest, card, present=present, measured=measured)
         rows = [
             {"n": e.n, "digest": e.digest, "deleted": e.deleted, "by": e.by, "at": e.at.isoformat(), "origin": e.origin}
             for e in past

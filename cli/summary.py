@@ -15,7 +15,6 @@ from .table import natural
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
-    from maskreg.catalog import Measurement
     from maskreg.digest import Digest
     from maskreg.ref import Card, Ref
     from maskreg.store.reflog import RefEntry
@@ -205,30 +204,3 @@ def _ratio(value: float | None) -> str:
 
 def _row(label: str, text: str) -> str:
     return f"{label:<{_LABEL}} {text}"
-
-
-def described(
-    ref: Ref | None,
-    digest: Digest,
-    manifest: Manifest,
-    card: Card | None = None,
-    *,
-    present: Sequence[str] | None = None,
-    measured: Recorded | None = None,
-) -> dict[str, object]:
-    """The same for programs: exact numbers, sizes in bytes, and no object table."""
-    value: dict[str, object] = {
-        "ref": str(ref) if ref else None,
-        "digest": str(digest),
-        "size": manifest.size,
-        "density": manifest.totals.density,
-        "card": card.to_json() if card else {},
-        "manifest": manifest.model_dump(mode="json", by_alias=True, exclude={"objects"}),
-    }
-    if measured is not None:
-        value |= {"rlvr_overlap": _overlap(measured.rlvr), "seed_overlap": _overlap(measured.seeds)}
-    return value if present is None else {**value, "present": sorted(present)}
-
-
-def _overlap(found: Measurement | None) -> dict[str, object] | None:
-    return None if found is None else {"lift": found.value, "against": found.against, "at": found.at.isoformat()}

@@ -7,14 +7,14 @@ if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import open_checkpoint
     from maskreg.flow.apply.in_memory import apply_
-    from maskreg.flow.apply.on_disk import apply
     from maskreg.flow.baseline.build import make_baseline
     from maskreg.flow.combine.combination import combine
-    from maskreg.flow.extract.extraction import extract
     from maskreg.flow.geometry.analysis import analyze
     from maskreg.flow.overlap.contrast import contrast
     from maskreg.mask.baseline import BaselineSpec
-    from maskreg.registry.fetch import load, pull
+    from maskreg.workspace.apply import apply
+    from maskreg.workspace.extract import extract
+    from maskreg.workspace.pull import load, pull
 
 __version__ = "0.1.0"
 """The one place that holds it; pyproject.toml reads it here."""
@@ -40,15 +40,15 @@ _HOMES = {
     "Artifact": "maskreg.artifact.reader",
     "BaselineSpec": "maskreg.mask.baseline",
     "analyze": "maskreg.flow.geometry.analysis",
-    "apply": "maskreg.flow.apply.on_disk",
+    "apply": "maskreg.workspace.apply",
     "apply_": "maskreg.flow.apply.in_memory",
     "combine": "maskreg.flow.combine.combination",
     "contrast": "maskreg.flow.overlap.contrast",
-    "extract": "maskreg.flow.extract.extraction",
-    "load": "maskreg.registry.fetch",
+    "extract": "maskreg.workspace.extract",
+    "load": "maskreg.workspace.pull",
     "make_baseline": "maskreg.flow.baseline.build",
     "open_checkpoint": "maskreg.checkpoint",
-    "pull": "maskreg.registry.fetch",
+    "pull": "maskreg.workspace.pull",
 }
 
 

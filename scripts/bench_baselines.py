@@ -14,6 +14,7 @@ import bench_commands
 import maskreg
 from maskreg.artifact.reader import Artifact
 from maskreg.flow.baseline.build import Baseline
+from maskreg.flow.extract.extraction import extract
 from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.store.file import FileStore
 
@@ -62,7 +63,7 @@ def _bench(folder: Path, gigabytes: float, repeat: int) -> list[Row]:
         closing(maskreg.open_checkpoint(folder / "source")) as source,
         closing(maskreg.open_checkpoint(folder / "target")) as target,
     ):
-        made = maskreg.extract(source, target, folder / "registry", mask_only=True)
+        made = extract(source, target, folder / "registry", mask_only=True)
         artifact = Artifact.open(FileStore(folder / "registry"), made.digest)
         totals = artifact.manifest.totals
         rows = []

@@ -1,62 +1,69 @@
-"""From Python: a name in, an artifact of the local registry out."""
+"""Which registry is asked for an artifact, as the settings say; and bringing it from there."""
 
 from __future__ import annotations
 
-from maskreg.artifact.reader import Artifact
-from maskreg.digest import Digest
+from collections.abc import Collection
+
 from maskreg.errors import UnavailableError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry import Registry
-from maskreg.registry.transfer import DEFAULT_PARTS
-from maskreg.registry.transfer import pull as transfer
+from maskreg.registry.registry import Registry
+from maskreg.registry.transfer import DEFAULT_PARTS, Pulled, pull
 from maskreg.settings import Settings
 
 
-def load(ref: str | Digest) -> Artifact:
-    """Open an artifact of the local registry, wherever the settings say that is.
-
-    Args:
-        ref: ``[project/]name[:tag][@sha256:...]``, or the digest of what was just made.
+def open_remote(settings: Settings, name: str | None = None) -> Registry:
+    """The remote of that name, or the default one; its caller closes it.
 
     Raises:
-        BadRefError: ``ref`` does not follow the grammar.
-        NotFoundError: there is no such artifact here.
-        DataError: it is damaged.
+        ConfigError: there is no such remote, or several and no default.
+        UnavailableError: offline is set.
     """
-    with Registry.local(Settings.load()) as here:
-        digest = ref if isinstance(ref, Digest) else here.resolve(Ref.parse(ref)).digest
-        return here.artifact(digest)
+    remote = settings.remote(name)
+    if settings.offline:
+        raise UnavailableError(
+            f"remote {remote.name} is not asked while offline is set", hint="maskreg config show --origin says where"
+        )
+    return Registry.remote(remote)
 
 
-def pull(
-    ref: str, *, remote: str | None = None, parts: tuple[str, ...] = DEFAULT_PARTS, progress: Progress = SILENT
-) -> Artifact:
+def remote_to_ask(settings: Settings, name: str | None = None) -> Registry | None:
+    """The remote that a pull asks; None where it makes do with the local registry. Its caller closes it.
+
+    That is the named remote, or the default one; none without a name when there are no remotes, or offline is set.
+
+    Raises:
+        ConfigError: there is no such remote, or several and no default.
+        UnavailableError: a remote was named, and offline is set.
+    """
+    if name is None and (settings.offline or not settings.remotes):
+        return None
+    return open_remote(settings, name)
+
+
+def fetch(
+    settings: Settings,
+    ref: Ref,
+    *,
+    remote: str | None = None,
+    parts: Collection[str] | None = DEFAULT_PARTS,
+    progress: Progress = SILENT,
+) -> Pulled:
     """Bring an artifact into the local registry, or find it there.
 
-    What the settings say decides where the local registry is and which remote is asked, as on the command line.
-
     Args:
-        ref: ``[project/]name[:tag][@sha256:...]``.
-        remote: name of a remote; the default one when left out, none when there is none or offline is set.
+        settings: say where the local registry is and which remotes there are.
+        ref: the artifact.
+        remote: name of a remote; the default one when left out.
         parts: what to bring.
-        progress: told about bytes that are read.
+        progress: progress callback, in bytes read.
 
     Raises:
-        BadRefError: ``ref`` does not follow the grammar.
-        NotFoundError: there is no such artifact, or no such part of it.
-        ConfigError: there is no such remote, or several and no default.
-        UnavailableError: the remote does not answer, and the artifact is not here.
-        CorruptError: the remote's objects are damaged; nothing of them became visible.
+        MaskregError: as :func:`remote_to_ask` and :func:`maskreg.registry.transfer.pull`.
     """
-    wanted = Ref.parse(ref)
-    settings = Settings.load()
-    if remote is not None and settings.offline:
-        raise UnavailableError(
-            f"remote {remote} is not asked while offline is set", hint="maskreg config show --origin says where"
-        )
-    with Registry.local(settings) as here:
-        if remote is None and (settings.offline or not settings.remotes):
-            return transfer(here, None, wanted, parts=parts, progress=progress, jobs=settings.jobs).artifact
-        with Registry.remote(settings.remote(remote)) as there:
-            return transfer(here, there, wanted, parts=parts, progress=progress, jobs=settings.jobs).artifact
+    with Registry.local(settings) as local:
+        source = remote_to_ask(settings, remote)
+        if source is None:
+            return pull(local, None, ref, parts=parts, progress=progress, jobs=settings.jobs)
+        with source:
+            return pull(local, source, ref, parts=parts, progress=progress, jobs=settings.jobs)

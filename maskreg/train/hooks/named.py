@@ -49,7 +49,7 @@ def artifact_of(ref: str) -> Artifact:
         UnavailableError: it is not here, and the remote does not answer.
     """
     from maskreg.registry import Registry
-    from maskreg.registry.fetch import pull
+    from maskreg.registry.fetch import fetch
     from maskreg.settings import Settings
 
     settings = Settings.load()
@@ -61,7 +61,7 @@ def artifact_of(ref: str) -> Artifact:
         except NotFoundError:
             if settings.offline or not settings.remotes:
                 raise
-    return pull(ref, parts=("mask",))
+    return fetch(settings, Ref.parse(ref), parts=("mask",)).artifact
 
 
 class MaskedAdamW(optim.MaskedAdamW):

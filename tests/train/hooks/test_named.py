@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+import maskreg
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.fetch import pull
 from maskreg.settings import Settings
 from maskreg.train import MaskedAdamW, MaskedSGD, mask_of
 from tests.checkpoints import bf16, moved
@@ -53,7 +53,7 @@ def trained(mask: Any, kind: Any = MaskedAdamW) -> tuple[list[torch.Tensor], lis
 def test_names_artifacts_and_masks_mean_the_same(kind: type[Any], tmp_path: Path) -> None:
     made = published(Settings.load().home, tmp_path)
     _, by_name = trained("toy", kind)
-    for mask in (f"toy@{made.digest}", made, made.mask, pull("toy")):
+    for mask in (f"toy@{made.digest}", made, made.mask, maskreg.pull("toy")):
         before, after = trained(mask, kind)
         assert all(torch.equal(one, other) for one, other in zip(by_name, after, strict=True))
         for was, now, name in zip(before, after, NAMES, strict=True):

@@ -6,6 +6,7 @@ import pytest
 
 import maskreg
 from maskreg.errors import ConfigError, NotFoundError, UnavailableError
+from maskreg.flow.extract.extraction import extract
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.transfer import push
@@ -23,7 +24,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     settings = Settings.load()
     with Registry.local(settings) as here, Registry.remote(settings.remote("lab")) as there:
         assert here.root is not None
-        digest = maskreg.extract(source, target, here.root).digest
+        digest = extract(source, target, here.root).digest
         here.publish(Ref.parse("edges"), digest, card=Card())
         push(here, there, Ref.parse("edges"))
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "ours"))

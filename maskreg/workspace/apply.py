@@ -1,0 +1,134 @@
+"""Apply: patch the source checkpoint into the target, finding the source where this machine has seen it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskreg.disk import occupied
+from maskreg.errors import OutputExistsError, UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
+from maskreg.workspace.sources import with_source
+from maskreg.workspace.storing import remember
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.digest import Digest
+    from maskreg.flow.apply.on_disk import Applied as Written
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A checkpoint that an artifact was applied to make.
+
+    Attributes:
+        ref: name of the artifact; None when it was given as a digest or open.
+        digest: the artifact.
+        source: the checkpoint that was patched.
+        out: the new checkpoint.
+        tensors: how many it has.
+        bytes: size of its files.
+        skipped_files: weight files and folders beside the source that were not copied.
+        notes: remarks for people, one sentence each.
+    """
+
+    ref: Ref | None
+    digest: Digest
+    source: Path
+    out: Path
+    tensors: int
+    bytes: int
+    skipped_files: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        return {
+            "ref": str(self.ref) if self.ref else None,
+            "digest": str(self.digest),
+            "source": str(self.source),
+            "out": str(self.out),
+            "tensors": self.tensors,
+            "bytes": self.bytes,
+            "skipped_files": list(self.skipped_files),
+            "notes": list(self.notes),
+        }
+
+
+def apply(
+    artifact: ArtifactLike,
+    source: CheckpointLike | None = None,
+    out: str | Path | None = None,
+    *,
+    revert: bool = False,
+    device: str = "cpu",
+    force: bool = False,
+    download: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Applied:
+    """Patch a checkpoint: the source into the target, or back.
+
+    Every leaf is checked before its block is decoded, and every leaf of the result after. The output appears at the
+    end, whole, or not at all.
+
+    Args:
+        artifact: a reference, a digest or an open artifact, with a delta; with a reverse part to go back.
+        source: the checkpoint to patch; with ``revert`` the artifact's target. Without one, it is looked for where
+            this machine has seen it, then in the hub cache.
+        out: where the result goes; by default a folder named like the artifact, in the current directory.
+        revert: turn the target into the source.
+        device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded.
+        force: replace an earlier output.
+        download: fetch the checkpoint from the hub when it is not in the cache.
+        progress: progress callback, in bytes of the result.
+        workspace: where artifacts and known checkpoints are; by default what the settings say.
+
+    Raises:
+        WrongCheckpointError: ``source`` is not the checkpoint that the artifact applies to.
+        NotFoundError: there is no such artifact, or its checkpoint was not named.
+        PartAbsentError: the artifact has no values for this direction, or they are not in the local registry.
+        DataError: the artifact is damaged.
+        CannotCreateError: ``out`` exists, or cannot be written.
+        ConfigError: there is no such device.
+    """
+    from maskreg.flow.apply.on_disk import apply as apply_to
+
+    with opened(workspace) as space:
+        named = space.find(artifact)
+        path = _output(space, named.ref, out, force=force)
+
+        def work(checkpoint: Checkpoint) -> Written:
+            return apply_to(
+                named.artifact, checkpoint, path, revert=revert, device=device, force=force, progress=progress
+            )
+
+        manifest = named.artifact.manifest
+        side = manifest.target if revert else manifest.source
+        written, used = with_source(space, side, work, source=source, download=download)
+        remember(space, side.root, used)
+    return Applied(
+        named.ref,
+        named.artifact.digest,
+        used,
+        written.out,
+        written.tensors,
+        written.bytes,
+        written.skipped_files,
+        written.notes,
+    )
+
+
+def _output(workspace: Workspace, ref: Ref | None, out: str | Path | None, *, force: bool) -> Path:
+    if out is None and ref is None:
+        raise UsageError("an artifact without a name needs a path to write to", hint="pass out=PATH")
+    path = Path(out) if out is not None else Path(ref.name if ref else "")
+    # Before anything is searched or read.
+    if occupied(path) and not force:
+        raise OutputExistsError(
+            f"{path} exists already", hint=f"{workspace.retry_with('out', 'OTHER')}, or force to replace it"
+        )
+    return path

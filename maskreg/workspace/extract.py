@@ -1,0 +1,102 @@
+"""Extract: compare two checkpoints, store what moved, and give it a name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card, Ref
+from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
+
+
+def extract(
+    source: CheckpointLike,
+    target: CheckpointLike,
+    name: str | Ref | None = None,
+    *,
+    family: str = "",
+    method: str = "",
+    license: str = "",
+    description: str = "",
+    meta: Mapping[str, str] | None = None,
+    rule: str = "exact",
+    mask_only: bool = False,
+    reversible: bool = False,
+    allow_mismatch: bool = False,
+    device: str = "cpu",
+    download: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Stored:
+    """Compare two checkpoints and store what moved in the local registry.
+
+    The delta gives the target exactly, unless the rule drops small changes. The same input gives the same digest.
+    Memory is bounded, whatever the size of the checkpoints.
+
+    Args:
+        source: the checkpoint that the artifact will be applied to: a path, a hub id, or an open one.
+        target: the checkpoint that post-training made of it.
+        name: ``[project/]name[:tag]``; without one the artifact is known by its digest alone.
+        family: model family, such as ``qwen3-8b``.
+        method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
+        license: SPDX identifier.
+        description: one paragraph for people.
+        meta: run metadata.
+        rule: what counts as moved: ``exact``, ``abs:TAU`` or ``rel:ETA``.
+        mask_only: keep which coordinates moved, not to what.
+        reversible: keep the source's values too, so that the target can be turned back.
+        allow_mismatch: store whole, or list, tensors that do not pair up.
+        device: ``cpu``, ``cuda`` or ``cuda:N``; the result does not depend on it.
+        download: fetch hub checkpoints that are not in the cache.
+        progress: progress callback, in bytes of both checkpoints.
+        workspace: where to store it; by default what the settings say.
+
+    Raises:
+        UsageError: options that contradict each other, a name with a digest, or a rule that makes no sense.
+        DataError: checkpoints that do not pair up or cannot be read.
+        NotFoundError: there is no such checkpoint.
+        ConflictError: the name was moved meanwhile; the artifact is kept.
+        NoSpaceError: the disk would fill up.
+        ConfigError: no such device, or wrong settings.
+    """
+    from maskreg.flow.extract.extraction import extract as extract_from
+    from maskreg.rules import parse_rule
+
+    parse_rule(rule)
+    card = Card(family, method, license, description, dict(meta or {})).checked()
+    with (
+        opened(workspace) as space,
+        space.checkpoint(source, download=download) as before,
+        space.checkpoint(target, download=download) as after,
+    ):
+        naming = Naming(space, None if name is None else as_name(name))
+        extracted = extract_from(
+            before,
+            after,
+            space.root,
+            rule=rule,
+            mask_only=mask_only,
+            reversible=reversible,
+            allow_mismatch=allow_mismatch,
+            device=device,
+            progress=progress,
+        )
+        if naming.head is not None and naming.head.digest == extracted.digest:
+            # The same artifact again: what people said about it holds.
+            card = _merged(naming.head.card, card)
+        stored = naming.store(extracted.digest, card, extracted.notes)
+        manifest = stored.artifact.manifest
+        remember(space, manifest.source.root, before.path)
+        remember(space, manifest.target.root, after.path)
+        return stored
+
+
+def _merged(old: Card, new: Card) -> Card:
+    return Card(
+        new.family or old.family,
+        new.method or old.method,
+        new.license or old.license,
+        new.description or old.description,
+        {key: value for key, value in {**old.meta, **new.meta}.items() if value},
+    )

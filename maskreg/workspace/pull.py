@@ -1,0 +1,81 @@
+"""Pull and load: artifacts from a remote, or from the local registry, ready to use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
+from maskreg.registry.fetch import remote_to_ask
+from maskreg.registry.transfer import DEFAULT_PARTS, Pulled
+from maskreg.registry.transfer import pull as transfer
+from maskreg.workspace.workspace import ArtifactLike, Workspace, as_ref, naming, opened
+
+if TYPE_CHECKING:
+    from maskreg.artifact.reader import Artifact
+
+
+def load(ref: ArtifactLike, *, workspace: Workspace | None = None) -> Artifact:
+    """Open an artifact of the local registry.
+
+    Args:
+        ref: ``[project/]name[:tag][@sha256:...]``, or a digest.
+        workspace: where to look; by default where the settings say.
+
+    Raises:
+        BadRefError: ``ref`` does not follow the grammar.
+        NotFoundError: there is no such artifact.
+        DataError: it is damaged.
+    """
+    with opened(workspace) as space:
+        return space.find(ref).artifact
+
+
+def pull(
+    ref: str | Ref,
+    *,
+    remote: str | None = None,
+    parts: Collection[str] | None = DEFAULT_PARTS,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Artifact:
+    """Bring an artifact into the local registry, or find it there.
+
+    Without ``remote`` the default remote is asked; without remotes, or offline, the local registry has to do.
+
+    Args:
+        ref: ``[project/]name[:tag][@sha256:...]``.
+        remote: name of a remote.
+        parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``.
+        progress: progress callback, in bytes read.
+        workspace: where it goes; by default where the settings say.
+
+    Raises:
+        BadRefError: ``ref`` does not follow the grammar.
+        NotFoundError: there is no such artifact, or no such part of it.
+        ConfigError: there is no such remote, or several and no default.
+        ConflictError: the local tag points elsewhere, and not because of this remote.
+        UnavailableError: the remote does not answer, and the artifact is not in the local registry.
+        CorruptError: the remote's objects are damaged; nothing of them became visible.
+    """
+    with opened(workspace) as space:
+        return bring(space, as_ref(ref), remote=remote, parts=parts, progress=progress).artifact
+
+
+def bring(
+    workspace: Workspace,
+    ref: Ref,
+    *,
+    remote: str | None = None,
+    parts: Collection[str] | None = DEFAULT_PARTS,
+    progress: Progress = SILENT,
+) -> Pulled:
+    """Pull, and say what had to travel; arguments and errors are those of :func:`pull`."""
+    settings = workspace.settings
+    source = remote_to_ask(settings, remote)
+    with naming(ref):
+        if source is None:
+            return transfer(workspace.local, None, ref, parts=parts, progress=progress, jobs=settings.jobs)
+        with source:
+            return transfer(workspace.local, source, ref, parts=parts, progress=progress, jobs=settings.jobs)

@@ -1,0 +1,118 @@
+"""Giving a name to an artifact that a use case has made, and telling what the name pointed to until then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskreg.digest import Digest
+from maskreg.errors import ConflictError, MaskregError
+from maskreg.ref import Card, Ref
+from maskreg.workspace.description import describe
+from maskreg.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from maskreg.artifact.reader import Artifact
+    from maskreg.registry import Registry
+    from maskreg.store.reflog import RefEntry
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An artifact that was made and stored in the local registry.
+
+    Attributes:
+        ref: its name; None when it was given none.
+        artifact: the artifact, open.
+        card: what people say about it.
+        was: the artifact that the name pointed to before; None when there was none, or it was this one.
+        notes: remarks for people, one sentence each.
+    """
+
+    ref: Ref | None
+    artifact: Artifact
+    card: Card
+    was: Digest | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> Digest:
+        """The artifact's digest."""
+        return self.artifact.digest
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        value = describe(self.ref, self.digest, self.artifact.manifest, self.card)
+        return {**value, "was": str(self.was) if self.was else None, "notes": list(self.notes)}
+
+
+class Naming:
+    """A name of the local registry that a new artifact will get.
+
+    Made before the work begins: when somebody else moves the name meanwhile, the work is kept, and the name stays
+    where it is.
+
+    Attributes:
+        ref: the name; None for an artifact that gets none.
+        head: the name's latest entry when the work began; None when there was none.
+    """
+
+    def __init__(self, workspace: Workspace, ref: Ref | None) -> None:
+        """Look up what the name points to now."""
+        self._workspace = workspace
+        self.ref = ref
+        self.head: RefEntry | None = workspace.local.head(ref) if ref else None
+
+    def card_for(self, digest: Digest, card: Card) -> Card:
+        """The card to store: the present one while the name already points to this very artifact."""
+        return self.head.card if self.head is not None and self.head.digest == digest else card
+
+    def store(self, digest: Digest, card: Card, notes: Sequence[str] = ()) -> Stored:
+        """Point the name at an artifact.
+
+        Raises:
+            ConflictError: the name was moved since; the artifact is kept all the same.
+        """
+        local = self._workspace.local
+        was = self._publish(local, self.ref, digest, card) if self.ref else None
+        note_catalog(self._workspace, local)
+        return Stored(self.ref, local.artifact(digest), card, was, tuple(notes))
+
+    def _publish(self, local: Registry, ref: Ref, digest: Digest, card: Card) -> Digest | None:
+        try:
+            local.publish(ref, digest, card=card, after=self.head.n if self.head else 0)
+        except ConflictError as error:
+            kept = Ref(ref.project, ref.name, digest=digest)
+            raise ConflictError(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
+        was = self.head.digest if self.head is not None else None
+        if was is None or was == digest:
+            return None
+        back = f"maskreg tag {replace(ref, digest=was)} {ref.tag}"
+        self._workspace.note(f"{ref} was {was.short}; to have it back: {back}")
+        return was
+
+
+def remember(workspace: Workspace, root: str, path: Path) -> None:
+    """Note where a checkpoint of this identity lies, so that a later ``apply`` finds it."""
+    # A convenience: a catalog that cannot be written must not fail work that is done.
+    with suppress(MaskregError):
+        if workspace.local.catalog is not None:
+            workspace.local.catalog.saw_source(root, str(path.absolute()))
+
+
+def note_catalog(workspace: Workspace, registry: Registry) -> None:
+    """Say so when the catalog could not be used or written: the store is right, the index is behind."""
+    problem = registry.catalog_problem
+    if problem is not None:
+        again = catalog_step(problem, "" if registry.root else registry.name)
+        workspace.note(f"the catalog of {registry.name} was not used: {problem}; then: {again}")
+
+
+def catalog_step(problem: MaskregError | None, remote: str | None) -> str:
+    """The command against a problem of a catalog, which itself does not know which remote it belongs to."""
+    # Any other advice, such as a database to create, is in the error itself; afterwards the index is behind.
+    step = problem.hint if problem and problem.hint.startswith("maskreg db ") else "maskreg db rebuild"
+    return f"{step} --remote {remote}" if remote else step

@@ -1,0 +1,194 @@
+"""What every use case works in: the settings, the local registry and the remotes that they name."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from maskreg.digest import Digest
+from maskreg.errors import MaskregError, UsageError
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.registry.fetch import open_remote
+from maskreg.settings import Settings
+
+if TYPE_CHECKING:
+    from maskreg.artifact.reader import Artifact
+    from maskreg.checkpoint import Checkpoint
+
+ArtifactLike: TypeAlias = "str | Ref | Digest | Artifact | Named"
+"""A reference, a digest, or an open artifact."""
+
+CheckpointLike: TypeAlias = "str | Path | Checkpoint"
+"""A path, a hub id, or an open checkpoint."""
+
+_log = logging.getLogger("maskreg")
+
+
+@dataclass(frozen=True)
+class Named:
+    """An open artifact, and what it is called.
+
+    Attributes:
+        ref: the reference that was given; None for a digest or an open artifact.
+        artifact: the artifact.
+        card: what people say about it; empty where no tag points to it.
+    """
+
+    ref: Ref | None
+    artifact: Artifact
+    card: Card
+
+    @property
+    def name(self) -> str:
+        """The reference as text, or the short digest."""
+        return str(self.ref) if self.ref else self.artifact.digest.short
+
+
+class Workspace:
+    """The local registry and the remotes of one set of settings. Nothing is opened before it is used.
+
+    A context manager; leaving it closes what it opened.
+
+    Attributes:
+        command: the command line as it was typed, for hints that add an option; empty in Python.
+        note: called with remarks for people, one sentence each; by default they go to the ``maskreg`` logger.
+    """
+
+    def __init__(
+        self, settings: Settings | None = None, *, command: str = "", note: Callable[[str], None] = _log.info
+    ) -> None:
+        """Take these settings, by default those of the environment and the config file."""
+        self._given = settings
+        self._open = ExitStack()
+        self.command = command
+        self.note = note
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings.
+
+        Raises:
+            ConfigError: the config file or the environment is wrong.
+        """
+        return self._given or Settings.load()
+
+    @cached_property
+    def local(self) -> Registry:
+        """The local registry."""
+        return self._open.enter_context(Registry.local(self.settings))
+
+    @property
+    def root(self) -> Path:
+        """The folder of the local registry."""
+        assert self.local.root is not None  # the local registry is a directory
+        return self.local.root
+
+    def remote(self, name: str | None = None) -> Registry:
+        """The remote of that name, or the default one.
+
+        Raises:
+            ConfigError: there is no such remote, or several and no default.
+            UnavailableError: offline is set.
+        """
+        return self._open.enter_context(open_remote(self.settings, name))
+
+    def registry(self, remote: str | None = None) -> Registry:
+        """The remote of that name, or the local registry without a name."""
+        return self.remote(remote) if remote else self.local
+
+    def find(self, artifact: ArtifactLike) -> Named:
+        """Open an artifact of the local registry.
+
+        Raises:
+            BadRefError: a text that is not a reference.
+            NotFoundError: there is no such artifact here.
+            DataError: it is damaged.
+        """
+        if isinstance(artifact, Named):
+            return artifact
+        if isinstance(artifact, Digest):
+            return Named(None, self.local.artifact(artifact), Card())
+        if not isinstance(artifact, str | Ref):
+            return Named(None, artifact, Card())
+        ref = as_ref(artifact)
+        with naming(ref):
+            resolved = self.local.resolve(ref)
+            return Named(ref, self.local.artifact(resolved.digest), resolved.card)
+
+    @contextmanager
+    def checkpoint(self, checkpoint: CheckpointLike, *, download: bool = False) -> Iterator[Checkpoint]:
+        """Open a checkpoint for the time of a ``with``; one that is open already is left open."""
+        if not isinstance(checkpoint, str | Path):
+            yield checkpoint
+            return
+        from maskreg.checkpoint import open_checkpoint
+
+        with closing(open_checkpoint(checkpoint, download=download)) as opened:
+            yield opened
+
+    def retry_with(self, option: str, value: str = "") -> str:
+        """A hint that says how to try again with one more option, on the command line or in Python."""
+        if self.command:
+            return f"{self.command} --{option} {value}".rstrip()
+        return f"pass {option.replace('-', '_')}={value or True}"
+
+    def close(self) -> None:
+        """Close the registries that were opened."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def opened(workspace: Workspace | None) -> Iterator[Workspace]:
+    """The given workspace, left open; or a new one, closed at the end."""
+    if workspace is not None:
+        yield workspace
+        return
+    with Workspace() as new:
+        yield new
+
+
+def as_ref(ref: str | Ref) -> Ref:
+    """A reference that may be given as text.
+
+    Raises:
+        BadRefError: the text does not follow the grammar.
+    """
+    return ref if isinstance(ref, Ref) else Ref.parse(ref)
+
+
+def as_name(name: str | Ref) -> Ref:
+    """The name for something new: a reference without a digest.
+
+    Raises:
+        BadRefError: the text does not follow the grammar.
+        UsageError: it has a digest.
+    """
+    ref = as_ref(name)
+    if ref.digest is not None:
+        raise UsageError("a new artifact has no digest yet", hint=f"call it {replace(ref, digest=None)}")
+    return ref
+
+
+@contextmanager
+def naming(ref: Ref) -> Iterator[None]:
+    """Put ``ref`` where the hint of an error says ``<name>``."""
+    try:
+        yield
+    except MaskregError as error:
+        error.hint = error.hint.replace("<name>", str(ref))
+        raise
