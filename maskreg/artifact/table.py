@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from maskreg.artifact.manifest import Manifest, Tensor
-from maskreg.checkpoint.safetensors.header import check_name
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.mask import packed_bytes
 from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.names import check_name
 
 
 def check_table(tensors: tuple[Tensor, ...], manifest: Manifest, limits: Limits = LIMITS) -> None:

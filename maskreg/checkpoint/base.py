@@ -1,55 +1,37 @@
-"""What a checkpoint is to the rest of maskreg: named tensors, read run by run."""
+"""The contract of checkpoint formats: named tensors to read span by span, and a plan to write as one stream.
+
+A format is a file or folder of this room and one line in :data:`maskreg.checkpoint.formats.FORMATS`. Reading and
+writing are separate: a format that is only read leaves ``plan`` out, and what is made of its checkpoints is written
+as safetensors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-INDEX_NAME = "model.safetensors.index.json"
-"""The file that says which tensor is in which shard."""
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One weight file of a checkpoint.
-
-    Attributes:
-        file_name: without directories.
-        tensors: its tensors in the order of their data.
-        header: the safetensors header exactly as stored, its 8 length bytes included.
-        metadata: the header's ``__metadata__``.
-    """
-
-    file_name: str
-    tensors: tuple[TensorInfo, ...]
-    header: bytes
-    metadata: Mapping[str, str]
-
-    @property
-    def data_bytes(self) -> int:
-        """Size of the data behind the header in bytes."""
-        return sum(info.nbytes for info in self.tensors)
+    from typing_extensions import Buffer
 
 
 class Checkpoint(Protocol):
-    """A checkpoint on disk. Reading never maps files and never holds more than the run asked for."""
+    """An open checkpoint. Reading never holds more than the span that was asked for."""
 
+    format: str
+    """The format's name in the table."""
     path: Path
     """Directory or file it was opened from."""
     hub: str
     """``org/name@commit`` when it came through the Hugging Face cache, else empty."""
-    shards: tuple[Shard, ...]
-    index: bytes
-    """``model.safetensors.index.json`` exactly as stored; empty for an unsharded checkpoint."""
     tensors: Mapping[str, TensorInfo]
-    """Every tensor by name: shard by shard, by place in the file."""
+    """Every tensor by name, in the order in which the data is stored."""
 
     def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor in C order, as unsigned integers of the element's width.
@@ -58,8 +40,8 @@ class Checkpoint(Protocol):
 
         Raises:
             KeyError: there is no such tensor.
-            ValueError: the run is not within the tensor, or the checkpoint is closed.
-            CorruptError: the file has become shorter than its header says.
+            ValueError: the span is not within the tensor, or the checkpoint is closed.
+            CorruptError: the stored data is shorter than it should be.
             UnavailableError: the disk does not answer.
         """
 
@@ -70,8 +52,120 @@ class Checkpoint(Protocol):
         """Names of what is never copied: other weight files and folders, small files that are too large."""
 
     def close(self) -> None:
-        """Release file handles."""
+        """Release files and connections; no other thread may still be reading. May be called twice."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc: object) -> None: ...
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How a new checkpoint differs from the one it is modeled on.
+
+    Attributes:
+        replace: new dtype and shape, by the name of a tensor of the source.
+        remove: tensors to leave out.
+        add: tensors that the source does not have.
+        files: small files that win over the source's.
+        remove_files: small files of the source to leave out.
+    """
+
+    replace: Mapping[str, TensorInfo] = field(default_factory=dict)
+    remove: frozenset[str] = frozenset()
+    add: tuple[TensorInfo, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    remove_files: frozenset[str] = frozenset()
+
+    def applied_to(self, tensors: Iterable[TensorInfo]) -> tuple[TensorInfo, ...]:
+        """Tensors of the source as the new checkpoint has them, in their order; without those that are added."""
+        kept = (info for info in tensors if info.name not in self.remove)
+        return tuple(replaced(self.replace.get(info.name, info), name=info.name) for info in kept)
+
+    def small_files(self, source: Checkpoint) -> Mapping[str, bytes | Path]:
+        """Small files of the new checkpoint: their bytes, or a path to copy from."""
+        kept = {name: path for name, path in source.small_files().items() if name not in self.remove_files}
+        return {**kept, **self.files}
+
+
+class CheckpointWriter(Protocol):
+    """Takes the data of a plan's tensors as one stream, in the plan's order, and makes a checkpoint of it.
+
+    A context manager: leaving it without an exception checks that every planned byte was written and lets the
+    output appear; an exception leaves nothing behind. Not for several threads.
+    """
+
+    out: Path
+    """Where the checkpoint appears, absolute."""
+    skipped_files: tuple[str, ...]
+    """Small files of the plan that this output has no room for."""
+
+    def write(self, data: Buffer | npt.NDArray[Any]) -> None:
+        """Append the next bytes, of any length: they may end within a tensor or go on into the next.
+
+        Args:
+            data: C-contiguous; an array's elements are written as they lie in memory.
+
+        Raises:
+            NoSpaceError: the disk became full.
+            CannotCreateError: the output cannot be written, or the plan has no room for so many bytes.
+        """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None: ...
+
+
+class OutputPlan(Protocol):
+    """What a new checkpoint will consist of, decided before a byte of it is written; each format has its own."""
+
+    @property
+    def tensors(self) -> Iterable[TensorInfo]:
+        """All tensors, in the order in which their data must be written."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all files together in bytes."""
+
+    def writer(self, out: Path, *, force: bool) -> CheckpointWriter:
+        """A writer of this plan; see :func:`maskreg.checkpoint.writing.write_checkpoint`."""
+
+
+class Opener(Protocol):
+    """Opens a checkpoint of one format."""
+
+    def __call__(self, path: Path, *, hub: str, limits: Limits) -> Checkpoint:
+        """Open the file or directory at ``path``, checking everything but the tensors' data.
+
+        Args:
+            path: a file or directory that exists.
+            hub: ``org/name@commit`` when known, else empty.
+            limits: bounds on what is read.
+
+        Raises:
+            DataError: it breaks the format, or exceeds a limit.
+            NotFoundError: a part of it is missing.
+        """
+
+
+@dataclass(frozen=True)
+class Format:
+    """One line in the table of formats.
+
+    Attributes:
+        name: stable and lower-case; what :attr:`Checkpoint.format` says.
+        accepts: what a path must be, for messages: ``a .safetensors file, a directory with ...``.
+        recognize: whether a file or directory that exists is of this format, judged by names; never raises.
+        open: opens one.
+        plan: plans an output in this format, modeled on a checkpoint of any format: one of its own keeps its layout
+            to the byte where nothing changes. None for a format that is only read.
+        hub_files: patterns of the files to download from the hub besides the small ones; empty for a format that the
+            hub does not have.
+    """
+
+    name: str
+    accepts: str
+    recognize: Callable[[Path], bool]
+    open: Opener
+    plan: Callable[[Checkpoint, Changes], OutputPlan] | None = None
+    hub_files: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What lies beside the weights: the small files that travel with them, and what never does."""
+"""Files beside the weights: the small ones that travel with a checkpoint, and weights that never do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from maskreg.limits import LIMITS, Limits
 
 SMALL_FILES = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.py")
-"""Patterns of configuration and tokenizer files that belong to a checkpoint; licenses travel too."""
+"""Patterns of configuration, tokenizer and code files; licenses travel too."""
 
 _SMALL = re.compile(r".+\.(json|txt|jinja|model|tiktoken|py)|(licen[sc]e|notice|copying)([._-].*)?", re.I)
 _WEIGHTS = re.compile(
@@ -20,7 +20,7 @@ _UNCLEAN = re.compile(r"[\x00-\x1f\x7f-\x9f/\\]")
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether ``name`` names a visible file right in a directory, wherever that directory is."""
+    """Whether ``name`` stays in its directory and is not hidden: no slash, no leading dot, no control character."""
     return bool(name) and not name.startswith(".") and not _UNCLEAN.search(name)
 
 
@@ -38,24 +38,24 @@ def small_files(directory: Path, limits: Limits = LIMITS) -> Mapping[str, Path]:
     }
 
 
-def other_weights(directory: Path, shards: frozenset[str], limits: Limits = LIMITS) -> tuple[str, ...]:
-    """What a directory holds that is never copied: names in order, folders with a ``/`` at the end.
+def other_weights(directory: Path, own: frozenset[str], limits: Limits = LIMITS) -> tuple[str, ...]:
+    """Names in a directory that are never copied, in order; those of folders end in ``/``.
 
     Args:
         directory: the checkpoint's.
-        shards: file names of the weights that are read.
-        limits: the size above which a small file is not one.
+        own: file names of the weights that are read, and of their index.
+        limits: the size above which a small file is not copied.
     """
-    found = []
+    names = []
     for path in sorted(directory.iterdir()):
         name = path.name
         if path.is_dir():
             if name in _WEIGHT_FOLDERS:
-                found.append(f"{name}/")
-        elif name in shards or name == "model.safetensors.index.json":
+                names.append(f"{name}/")
+        elif name in own:
             continue
         elif _WEIGHTS.fullmatch(name) or (
             is_small_file(name) and path.is_file() and path.stat().st_size > limits.small_file_bytes
         ):
-            found.append(name)
-    return tuple(found)
+            names.append(name)
+    return tuple(names)

@@ -1,12 +1,12 @@
-"""Checkpoints of the Hugging Face hub, through the cache that its own library keeps."""
+"""Models on the Hugging Face hub, through the cache of its own library."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from maskreg.checkpoint.base import INDEX_NAME
 from maskreg.checkpoint.companions import SMALL_FILES
 from maskreg.errors import ConfigError, NotAllowedError, NotFoundError, UnavailableError
 
@@ -14,8 +14,8 @@ _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _ID = re.compile(rf"(?P<repo>{_PART}/[A-Za-z0-9_](?:[A-Za-z0-9._-]{{0,94}}[A-Za-z0-9_])?)(?:@(?P<rev>.+))?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,254}")
 _SNAPSHOT = re.compile(rf"models--(?P<org>{_PART})--(?P<name>.+)/snapshots/(?P<commit>[0-9a-f]{{40}})")
-_PATTERNS = ["*.safetensors", INDEX_NAME, *SMALL_FILES, "LICEN[CS]E*", "NOTICE*"]
-# Patterns cross folders, so that weights in other layouts would come along.
+_SMALL_FILES = [*SMALL_FILES, "LICEN[CS]E*", "NOTICE*"]
+# A pattern's * also matches slashes: without this, weights in other layouts would be downloaded too.
 _IGNORED = ["*/*", "consolidated*"]
 
 
@@ -34,31 +34,37 @@ class HubId:
     @classmethod
     def parse(cls, text: str) -> HubId | None:
         """``org/name[@revision]``, or None when ``text`` does not look like one."""
-        found = _ID.fullmatch(text)
-        if not found or ".." in text or "--" in found["repo"]:
+        match = _ID.fullmatch(text)
+        # The hub forbids "--", which stands for the slash in names of its cache's folders.
+        if not match or ".." in text or "--" in match["repo"]:
             return None
-        revision = found["rev"] or ""
-        return cls(found["repo"], revision) if not revision or _REVISION.fullmatch(revision) else None
+        revision = match["rev"] or ""
+        return cls(match["repo"], revision) if not revision or _REVISION.fullmatch(revision) else None
 
     def __str__(self) -> str:
         return f"{self.repo}@{self.revision}" if self.revision else self.repo
 
 
 def hub_identity(snapshot: Path) -> str:
-    """``org/name@commit`` of a directory, or of a file in one, of the hub's cache; empty for any other path."""
+    """``org/name@commit`` of a directory in the hub's cache, or of a file in one; empty for any other path.
+
+    The cache keeps a commit's files in ``models--ORG--NAME/snapshots/COMMIT/``, so the path alone names them: no
+    lookup, and no network. The path is not resolved, because a snapshot's files are links to ``blobs/SHA256``.
+    """
     path = snapshot.absolute()
-    for place in (path, path.parent):
-        found = _SNAPSHOT.fullmatch("/".join(place.parts[-3:]))
-        if found:
-            return f"{found['org']}/{found['name']}@{found['commit']}"
+    for folder in (path, path.parent):
+        match = _SNAPSHOT.fullmatch("/".join(folder.parts[-3:]))
+        if match:
+            return f"{match['org']}/{match['name']}@{match['commit']}"
     return ""
 
 
-def snapshot(hub: HubId, *, download: bool) -> Path:
+def snapshot(hub: HubId, weights: Sequence[str], *, download: bool) -> Path:
     """The directory in the hub's cache that holds a model's files.
 
     Args:
-        hub: which model.
+        hub: the model.
+        weights: patterns of its weight files.
         download: ask the hub and fetch what is missing; otherwise nothing touches the network.
 
     Raises:
@@ -82,7 +88,7 @@ def snapshot(hub: HubId, *, download: bool) -> Path:
             huggingface_hub.snapshot_download(
                 hub.repo,
                 revision=hub.revision or None,
-                allow_patterns=_PATTERNS,
+                allow_patterns=[*weights, *_SMALL_FILES],
                 ignore_patterns=_IGNORED,
                 local_files_only=not download,
             )
@@ -104,7 +110,7 @@ def snapshot(hub: HubId, *, download: bool) -> Path:
 
 
 def not_cached(hub: HubId) -> NotFoundError:
-    """The error for a model of which the cache lacks something, with the line that fetches it."""
+    """The error for a model that is not complete in the cache, with the command that fetches it."""
     revision = f" --revision {hub.revision}" if hub.revision else ""
     return NotFoundError(
         f"{hub}: not a path here, and not complete in the Hugging Face cache",

@@ -6,53 +6,50 @@ import os
 from pathlib import Path
 
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.formats import FORMATS, format_of
 from maskreg.checkpoint.hub import HubId, hub_identity, not_cached, snapshot
-from maskreg.checkpoint.safetensors.reader import open_directory, open_file
 from maskreg.errors import NotFoundError
 from maskreg.limits import LIMITS, Limits
 
-_ACCEPTED = (
-    "a checkpoint is a .safetensors file, a directory with model.safetensors or "
-    "model.safetensors.index.json, or a Hugging Face id org/name[@revision]"
-)
+_ACCEPTED = ", ".join(known.accepts for known in FORMATS.values()) + ", or a Hugging Face id org/name[@revision]"
 
 
 def open_checkpoint(spec: str | Path, *, download: bool = False, limits: Limits = LIMITS) -> Checkpoint:
-    """Open a checkpoint and check all its headers; no tensor is read yet.
+    """Open a checkpoint and check everything but the tensors' data, which is read later.
 
     Args:
-        spec: a ``.safetensors`` file, a directory, or a hub id ``org/name[@revision]``; a path that exists wins.
+        spec: a file or directory of a known format, or a hub id ``org/name[@revision]``; a path that exists wins.
         download: fetch a hub model that is not in the cache; otherwise nothing touches the network.
         limits: bounds on what is read.
 
     Raises:
-        NotFoundError: no such file, directory or cached model, or a shard is missing.
+        NotFoundError: no such file, directory or cached model, or a part of it is missing.
         FormatError: something that the format forbids.
         LimitError: something larger than the limits allow.
-        CorruptError: a file that is shorter or longer than its header says.
+        CorruptError: a file is shorter or longer than it should be.
         UnavailableError: the disk or, with ``download``, the hub does not answer.
         NotAllowedError: not allowed to read it.
         ConfigError: a hub id, and huggingface_hub is not installed.
     """
     text = os.fspath(spec)
     if not text.strip():
-        raise NotFoundError("no checkpoint was named", hint=_ACCEPTED)
+        raise NotFoundError("no checkpoint was named", hint=f"a checkpoint is {_ACCEPTED}")
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
     if os.path.exists(path):  # noqa: PTH110  # Path.exists raises where a parent may not be read
-        opener = open_directory if path.is_dir() else open_file
-        return opener(path, hub=hub_identity(path), limits=limits)
+        return format_of(path).open(path, hub=hub_identity(path), limits=limits)
     hub = HubId.parse(text)
     link = os.path.islink(path)  # noqa: PTH114  # Path.is_symlink raises for a name that is too long
     if hub is None or link:
-        what = "a link to nothing" if link else "no such file or directory"
-        raise NotFoundError(f"{text}: {what}", hint=_ACCEPTED)
+        fault = "a dangling link" if link else "no such file or directory"
+        raise NotFoundError(f"{text}: {fault}", hint=f"a checkpoint is {_ACCEPTED}")
     return _open_cached(hub, download, limits)
 
 
 def _open_cached(hub: HubId, download: bool, limits: Limits) -> Checkpoint:
-    directory = snapshot(hub, download=download)
+    patterns = [pattern for known in FORMATS.values() for pattern in known.hub_files]
+    directory = snapshot(hub, patterns, download=download)
     try:
-        return open_directory(directory, hub=hub_identity(directory), limits=limits)
+        return format_of(directory).open(directory, hub=hub_identity(directory), limits=limits)
     except NotFoundError as error:
         # An interrupted download leaves a directory without some of its files.
         if download:

@@ -1,7 +1,22 @@
-"""Where an output goes: what may stand there, how it appears at once, and how a crash is repaired.
+"""How an output appears at once, and how a crash is repaired; the same for every format that writes to a disk.
 
-Work happens beside the output, in ``.<OUT>.maskreg-<host>-<pid>-<nonce>``. What an output replaces is first
-moved to that name with ``.old`` behind it. Both names tell who was at work, so the next run can clean up.
+Work is done beside the output, so that a rename lets it appear::
+
+    begin    clean_stale(folder)                 repair what dead processes left
+             WORK = .OUT.maskreg-HOST-PID-NONCE  the format writes into it, and syncs it
+    commit   rename OUT  -> WORK.old             (1) only when OUT is replaced
+             rename WORK -> OUT                  (2)
+             fsync the folder                    (3)
+             remove WORK.old                     (4)
+
+The names say who was at work, so the next run can tell what a killed process of this host left::
+
+    killed before (1)       WORK                  -> remove WORK
+    between (1) and (2)     WORK, WORK.old        -> remove WORK, rename WORK.old back to OUT
+    after (2)               OUT, WORK.old         -> remove WORK.old
+
+So at every moment the old output or the new one is there, or comes back, and never a part of either. Other hosts'
+work is left alone: on a shared disk nobody can tell whether their processes live.
 """
 
 from __future__ import annotations
@@ -12,110 +27,155 @@ import re
 import secrets
 import shutil
 import socket
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from maskreg.disk import is_alive, rename_new, sync_folder
+from maskreg.disk import is_alive, rename_new, require_space, sync_folder
 from maskreg.errors import CannotCreateError, OutputExistsError
 
 _WORK = re.compile(
     r"\.(?P<out>.+)\.maskreg-(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-(?P<nonce>[0-9a-f]{8})(?P<old>\.old)?",
     re.ASCII | re.DOTALL,
 )
-_ASIDE = ".old"
+_OLD = ".old"
 
-# Names of this process's unfinished work: in a container, a dead predecessor may have had the same pid.
+# Names of this process's unfinished work. A process number alone does not tell: in a container, a dead predecessor
+# often had the same one.
 _live: set[str] = set()
 
 
-def check_out(out: Path, *, is_file: bool, source: tuple[Path, ...], force: bool) -> None:
-    """See that an output may appear at ``out``.
+@dataclass
+class PendingOutput:
+    """An output that is being written and not yet visible. A format creates :attr:`work` and fills it.
 
-    Args:
-        out: absolute.
+    Attributes:
+        path: where the output appears, absolute. A link of that name is replaced, never followed.
         is_file: the output is one file, not a directory.
-        source: resolved paths that must survive.
-        force: what stands there may be replaced, if it looks like a checkpoint.
-
-    Raises:
-        OutputExistsError: something is there, and ``force`` is False.
-        CannotCreateError: what is there must not be replaced.
+        weights: pattern of the weight files; only a directory with such a file may be replaced.
+        sources: resolved paths that the output must not replace.
+        force: replace an earlier output.
+        work: the file or directory to write meanwhile.
     """
-    if out.name in ("", ".."):
-        raise CannotCreateError(f"{out}: not a place for an output")
-    if not os.path.lexists(out):
-        return
-    if not force:
-        raise OutputExistsError(f"{out}: exists already", hint="choose another -o, or add --force to replace it")
-    real = out.resolve()
-    for path in source:
-        if real == path or real in path.parents or path in real.parents:
-            raise CannotCreateError(f"{out}: replacing it would destroy the source {path}", hint="choose another -o")
-    fault = "" if out.is_symlink() else _not_ours(out, is_file)
-    if fault:
-        raise CannotCreateError(
-            f"{out}: {fault}, so --force will not replace it", hint="move it away, or choose another -o"
-        )
 
+    path: Path
+    is_file: bool
+    weights: str
+    sources: tuple[Path, ...]
+    force: bool
+    work: Path = field(init=False)
 
-def work_path(out: Path) -> Path:
-    """A fresh name beside ``out``, known as this process's until :func:`forget`."""
-    name = f".{out.name}.maskreg-{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
-    _live.add(name)
-    return out.parent / name
+    def __post_init__(self) -> None:
+        # Not resolve(): a link at the output's own path is replaced, and never written through.
+        absolute = self.path.expanduser().absolute()
+        self.path = absolute.parent.resolve() / absolute.name
+        self.work = self.path.parent / f".{self.path.name}.maskreg-{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
 
+    def begin(self, needed_bytes: int) -> None:
+        """Check that the output may appear and fits, and make the folder it goes into.
 
-def forget(work: Path) -> None:
-    """The work under this name is finished or given up; :func:`clean_stale` may remove what is left."""
-    _live.discard(work.name)
+        Raises:
+            OutputExistsError: something has the name, and ``force`` is False.
+            NoSpaceError: too little space is free.
+            CannotCreateError: what has the name must not be replaced.
+            OSError: see :func:`maskreg.disk.creating`.
+        """
+        self._check()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        clean_stale(self.path.parent)
+        # Again: an output that a crash had left moved aside may just have come back.
+        self._check()
+        require_space(self.path.parent, needed_bytes, what="the checkpoint")
+        _live.add(self.work.name)
+        if not self.is_file:
+            self.work.mkdir()
 
+    def commit(self) -> None:
+        """Let the finished work appear; what it replaces is moved aside first, and removed after.
 
-def commit(work: Path, out: Path) -> None:
-    """Let finished work appear at ``out``; what stands there is moved aside first, and removed after.
-
-    Raises:
-        OutputExistsError: somebody else's output appeared there in between.
-    """
-    aside = work.with_name(work.name + _ASIDE)
-    replaces = os.path.lexists(out)
-    try:
+        Raises:
+            OutputExistsError: something appeared under the name in between.
+            OSError: see :func:`maskreg.disk.creating`.
+        """
+        self._check()
+        old = self.work.with_name(self.work.name + _OLD)
+        replaces = os.path.lexists(self.path)
+        try:
+            if replaces:
+                self.path.rename(old)
+            rename_new(self.work, self.path)
+        except BaseException:
+            if os.path.lexists(old) and not os.path.lexists(self.path):
+                old.rename(self.path)
+            raise
+        sync_folder(self.path.parent)
         if replaces:
-            out.rename(aside)
-        rename_new(work, out)
-    except BaseException:
-        if os.path.lexists(aside) and not os.path.lexists(out):
-            aside.rename(out)
-        raise
-    sync_folder(out.parent)
-    if replaces:
-        # The output is there already; what could not be removed is left to the next run.
+            # The output is complete; what could not be removed is left to the next run.
+            with contextlib.suppress(OSError):
+                remove(old)
+
+    def discard(self) -> None:
+        """Remove what is left of the work; nothing after a commit."""
+        # Must not hide the error that led here; what stays is removed by the next run.
         with contextlib.suppress(OSError):
-            remove(aside)
+            remove(self.work)
+        _live.discard(self.work.name)
+
+    def _check(self) -> None:
+        out = self.path
+        if out.name in ("", ".."):
+            raise CannotCreateError(f"{out}: not a name for an output")
+        if not os.path.lexists(out):
+            return
+        if not self.force:
+            raise OutputExistsError(f"{out}: exists already", hint="choose another -o, or add --force to replace it")
+        real = out.resolve()
+        for source in self.sources:
+            if real == source or real in source.parents or source in real.parents:
+                raise CannotCreateError(
+                    f"{out}: replacing it would destroy the source {source}", hint="choose another -o"
+                )
+        reason = "" if out.is_symlink() else self._foreign()
+        if reason:
+            raise CannotCreateError(
+                f"{out}: {reason}, so --force will not replace it", hint="move it away, or choose another -o"
+            )
+
+    def _foreign(self) -> str:
+        """Why the thing at ``path`` cannot be an earlier output; empty when it can."""
+        if self.is_file:
+            return "" if self.path.is_file() else "not a regular file"
+        if not self.path.is_dir():
+            return "not a directory"
+        entries = list(self.path.iterdir())
+        folders = sorted(entry.name for entry in entries if entry.is_dir())
+        if folders:
+            return f"a directory with others inside ({', '.join(folders[:3])})"
+        if entries and not any(entry.match(self.weights) for entry in entries):
+            return f"a directory of files without {self.weights}"
+        return ""
 
 
-def clean_stale(parent: Path) -> tuple[Path, ...]:
-    """Repair what dead processes of this host left in a directory.
-
-    Unfinished work is removed. An output that was moved aside is moved back when its replacement never came,
-    and removed when it did.
+def clean_stale(folder: Path) -> tuple[Path, ...]:
+    """Repair what dead processes of this host left in a folder; see the table at the top of this file.
 
     Returns:
         The paths that were removed or brought back.
     """
-    done: list[Path] = []
-    for path in sorted(parent.glob(".*.maskreg-*")):
-        found = _WORK.fullmatch(path.name)
-        if not found or found["host"] != _host() or _is_live(path.name, int(found["pid"])):
+    repaired: list[Path] = []
+    for path in sorted(folder.glob(".*.maskreg-*")):
+        match = _WORK.fullmatch(path.name)
+        if not match or match["host"] != _host() or _is_live(path.name, int(match["pid"])):
             continue
-        out = parent / found["out"]
-        # Another run may be cleaning too, and in a shared directory not everything is ours to touch.
+        out = folder / match["out"]
+        # Another run may be cleaning too, and in a shared folder not everything is ours to touch.
         with contextlib.suppress(OSError):
-            if found["old"] and not os.path.lexists(out):
+            if match["old"] and not os.path.lexists(out):
                 path.rename(out)
-                done.append(out)
+                repaired.append(out)
             else:
                 remove(path)
-                done.append(path)
-    return tuple(done)
+                repaired.append(path)
+    return tuple(repaired)
 
 
 def remove(path: Path) -> None:
@@ -126,24 +186,9 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _not_ours(out: Path, is_file: bool) -> str:
-    """Why what stands at ``out`` cannot be an earlier output; empty when it can."""
-    if is_file:
-        return "" if out.is_file() else "not a regular file"
-    if not out.is_dir():
-        return "not a directory"
-    inside = list(out.iterdir())
-    folders = sorted(path.name for path in inside if path.is_dir())
-    if folders:
-        return f"a directory with others inside ({', '.join(folders[:3])})"
-    if inside and not any(path.suffix == ".safetensors" for path in inside):
-        return "a directory with files but no safetensors weights"
-    return ""
-
-
 def _is_live(name: str, pid: int) -> bool:
     if pid == os.getpid():
-        return name.removesuffix(_ASIDE) in _live
+        return name.removesuffix(_OLD) in _live
     return is_alive(pid)
 
 

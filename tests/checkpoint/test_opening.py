@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 
-from maskreg.checkpoint import INDEX_NAME, open_checkpoint
+from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.hub import HubId
+from maskreg.checkpoint.safetensors.index import INDEX_NAME
 from maskreg.errors import ConfigError, NotFoundError, UnavailableError
 from tests.checkpoints import bf16, make_checkpoint
 
@@ -90,9 +91,9 @@ def test_nothing_there(cache: Path, spec: str) -> None:
     assert "org/name[@revision]" in caught.value.hint
 
 
-def test_a_link_to_nothing(tmp_path: Path) -> None:
+def test_a_dangling_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(NotFoundError, match="a link to nothing"):
+    with pytest.raises(NotFoundError, match="a dangling link"):
         open_checkpoint(tmp_path / "link")
 
 

@@ -1,18 +1,29 @@
-"""The safetensors header: eight length bytes, a JSON object, then the tensors' data without gaps."""
+"""The safetensors header: eight length bytes, a JSON object, then the tensors' data without gaps.
+
+::
+
+    80 00 00 00 00 00 00 00                                          length of the JSON, 128, little-endian
+    {"__metadata__":{"format":"pt"},                                 optional; strings only
+     "w":{"dtype":"BF16","shape":[4,2],"data_offsets":[0,16]},...}   offsets count from the end of the header
+    data of the tensors, each where the one before it ends
+
+Every tensor must begin at a multiple of its element's width, because readers view it in place: the header is padded
+with spaces to a multiple of eight bytes, and writers put wider elements first where the order given would not do.
+"""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from maskreg.checkpoint.base import Shard
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.dtypes import ITEM_BYTES
 from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.names import check_name, shown
 
 LENGTH_BYTES = 8
 """The little-endian length in front of the JSON."""
@@ -22,8 +33,41 @@ MAX_RANK = 64
 
 # An object of objects that hold lists; anything deeper is not a header.
 _DEPTH = 3
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KEYS = {"dtype", "shape", "data_offsets"}
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One weight file of a checkpoint.
+
+    Attributes:
+        file_name: without directories.
+        tensors: its tensors in the order of their data.
+        header: exactly as stored, its 8 length bytes included.
+        metadata: the header's ``__metadata__``.
+    """
+
+    file_name: str
+    tensors: tuple[TensorInfo, ...]
+    header: bytes
+    metadata: Mapping[str, str]
+
+    @property
+    def data_bytes(self) -> int:
+        """Size of the data behind the header in bytes."""
+        return sum(info.nbytes for info in self.tensors)
+
+
+def build_shard(file_name: str, tensors: Iterable[TensorInfo], metadata: Mapping[str, str]) -> Shard:
+    """A new weight file with these tensors, in this order where it keeps every tensor aligned.
+
+    Sorting by width aligns any set of tensors: widths are powers of two, so whatever stands before an element of
+    width w is a whole number of elements that are as wide or wider, and its length a multiple of w.
+    """
+    ordered = tuple(tensors)
+    if not _aligned(ordered):
+        ordered = tuple(sorted(ordered, key=lambda info: -info.item_bytes))
+    return Shard(file_name, ordered, build_header(ordered, metadata), metadata)
 
 
 def header_length(first: bytes, file_bytes: int, what: str, limits: Limits = LIMITS) -> int:
@@ -75,44 +119,25 @@ def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits 
     metadata = _metadata(document.pop("__metadata__", {}), file_name)
     if len(document) > limits.tensors:
         raise LimitError(f"{file_name}: {len(document)} tensors; the limit is {limits.tensors}")
-    placed = sorted(
+    ranges = sorted(
         (_tensor(name, entry, file_name, limits) for name, entry in document.items()),
         key=lambda item: item[:2],
     )
-    _check_gapless(placed, data_bytes, file_name)
-    return Shard(file_name, tuple(info for _, _, info in placed), header, metadata)
+    _check_gapless(ranges, data_bytes, file_name)
+    return Shard(file_name, tuple(info for _, _, info in ranges), header, metadata)
 
 
 def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str]) -> bytes:
     """The header of a file that holds ``tensors`` in this order, padded so that the data is 8-byte aligned."""
     document: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
-    place = 0
+    offset = 0
     for info in tensors:
-        offsets = [place, place + info.nbytes]
+        offsets = [offset, offset + info.nbytes]
         document[info.name] = {"dtype": info.dtype, "shape": list(info.shape), "data_offsets": offsets}
-        place += info.nbytes
+        offset += info.nbytes
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
-
-
-def check_name(name: str, what: str, limits: Limits = LIMITS) -> None:
-    """Refuse a tensor name that could break a message, a table or a document.
-
-    Any other name is fine, ``../../etc/x`` too: names are data, and never become paths.
-
-    Raises:
-        FormatError: empty, with control characters, or not Unicode.
-        LimitError: too long.
-    """
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError as error:
-        raise FormatError(f"{what}: a tensor name that is not Unicode: {_shown(name)}") from error
-    if size > limits.name_bytes:
-        raise LimitError(f"{what}: a tensor name of {size} bytes; the limit is {limits.name_bytes}")
-    if not name or _CONTROL.search(name):
-        raise FormatError(f"{what}: a tensor name that is empty or has control characters: {_shown(name)}")
 
 
 def _metadata(value: Any, what: str) -> Mapping[str, str]:
@@ -131,7 +156,7 @@ def _tensor(name: str, entry: Any, what: str, limits: Limits) -> tuple[int, int,
         raise FormatError(f"{what}: tensor {name} must have dtype, shape and data_offsets, and nothing else")
     dtype = entry["dtype"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-        raise FormatError(f"{what}: tensor {name} has the unknown dtype {_shown(dtype)}")
+        raise FormatError(f"{what}: tensor {name} has the unknown dtype {shown(dtype)}")
     shape, offsets = _naturals(entry["shape"]), _naturals(entry["data_offsets"])
     if shape is None or offsets is None or len(offsets) != 2:
         raise FormatError(f"{what}: tensor {name} has a malformed shape or malformed offsets")
@@ -156,20 +181,25 @@ def _naturals(value: Any) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _check_gapless(placed: list[tuple[int, int, TensorInfo]], data_bytes: int, what: str) -> None:
-    place = 0
-    for begin, end, info in placed:
-        if begin != place:
-            fault = "overlaps the tensor before it" if begin < place else "leaves a gap before it"
+def _check_gapless(ranges: list[tuple[int, int, TensorInfo]], data_bytes: int, what: str) -> None:
+    offset = 0
+    for begin, end, info in ranges:
+        if begin != offset:
+            fault = "overlaps the tensor before it" if begin < offset else "leaves a gap before it"
             raise FormatError(f"{what}: tensor {info.name} {fault}")
-        place = end
-    if place != data_bytes:
+        offset = end
+    if offset != data_bytes:
         raise CorruptError(
             what,
-            f"{data_bytes} bytes of data where the header says {place}",
+            f"{data_bytes} bytes of data where the header says {offset}",
             hint="download or copy the checkpoint again",
         )
 
 
-def _shown(value: object) -> str:
-    return ascii(value)[:80]
+def _aligned(tensors: Iterable[TensorInfo]) -> bool:
+    offset = 0
+    for info in tensors:
+        if offset % info.item_bytes:
+            return False
+        offset += info.nbytes
+    return True

@@ -6,12 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from maskreg.checkpoint.base import INDEX_NAME, Shard
 from maskreg.checkpoint.companions import is_plain_name
-from maskreg.checkpoint.safetensors.header import check_name
+from maskreg.checkpoint.safetensors.header import Shard
 from maskreg.document import parse_object
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.names import check_name, shown
+
+INDEX_NAME = "model.safetensors.index.json"
+"""The file that says which tensor is in which shard."""
 
 
 def parse_index(data: bytes, limits: Limits = LIMITS) -> Mapping[str, str]:
@@ -34,37 +37,42 @@ def parse_index(data: bytes, limits: Limits = LIMITS) -> Mapping[str, str]:
         check_name(name, INDEX_NAME, limits)
     for shard in set(map(_shard_name, weight_map.values())):
         if not is_plain_name(shard) or not shard.endswith(".safetensors"):
-            raise FormatError(f"{INDEX_NAME}: not the plain name of a shard: {ascii(shard)[:80]}")
+            raise FormatError(f"{INDEX_NAME}: not the plain name of a shard: {shown(shard)}")
     return weight_map
 
 
 def check_index(weight_map: Mapping[str, str], shards: Iterable[Shard]) -> None:
-    """See that index and shards say the same.
+    """Check that index and shards agree.
 
     Raises:
         FormatError: a tensor that only one of them knows, or that is in two shards.
     """
-    seen: dict[str, str] = {}
+    stored: dict[str, str] = {}
     for shard in shards:
         for info in shard.tensors:
-            if info.name in seen:
-                raise FormatError(f"tensor {info.name} is in {seen[info.name]} and in {shard.file_name}")
-            seen[info.name] = shard.file_name
-    for name in sorted(seen.keys() | weight_map.keys()):
-        listed, found = weight_map.get(name), seen.get(name)
-        if listed != found:
+            if info.name in stored:
+                raise FormatError(f"tensor {info.name} is in {stored[info.name]} and in {shard.file_name}")
+            stored[info.name] = shard.file_name
+    for name in sorted(stored.keys() | weight_map.keys()):
+        listed, actual = weight_map.get(name), stored.get(name)
+        if listed != actual:
             raise FormatError(
-                f"{INDEX_NAME}: tensor {name} is listed in {listed or 'no shard'} and found in {found or 'none'}",
+                f"{INDEX_NAME}: tensor {name} is listed in {listed or 'no shard'} and found in {actual or 'none'}",
                 hint="download or copy the checkpoint again",
             )
 
 
 def build_index(source_index: bytes, shards: Iterable[Shard]) -> bytes:
-    """An index for ``shards`` in the usual form, with the metadata of the source's and the new totals."""
+    """An index for ``shards`` as transformers writes it, with new totals.
+
+    Args:
+        source_index: an index whose other metadata is kept; empty for none.
+        shards: the weight files.
+    """
     shards = tuple(shards)
     infos = [info for shard in shards for info in shard.tensors]
-    before = json.loads(source_index).get("metadata")
-    metadata: dict[str, Any] = dict(before) if isinstance(before, dict) else {}
+    source_metadata = json.loads(source_index or b"{}").get("metadata")
+    metadata: dict[str, Any] = dict(source_metadata) if isinstance(source_metadata, dict) else {}
     metadata["total_size"] = sum(info.nbytes for info in infos)
     if "total_parameters" in metadata:
         metadata["total_parameters"] = sum(info.numel for info in infos)

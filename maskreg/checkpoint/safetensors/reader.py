@@ -1,4 +1,10 @@
-"""Safetensors checkpoints, one file or many, read run by run with ``pread``: no maps, no whole tensors."""
+"""Safetensors checkpoints, one file or many, read span by span with ``pread``.
+
+Files are not mapped into memory, though the format allows it. A mapped page that cannot be read (a file that was cut
+short meanwhile, a network disk that went away) kills the process with SIGBUS, where ``pread`` returns an error; and
+mapped pages count as the process's memory, so that reading a large checkpoint would look like holding it.
+``pread`` takes its offset as an argument, so any number of threads can share a file without a lock.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from maskreg.checkpoint import companions
-from maskreg.checkpoint.base import INDEX_NAME, Shard
-from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, header_length, parse_header
-from maskreg.checkpoint.safetensors.index import check_index, parse_index
+from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, Shard, header_length, parse_header
+from maskreg.checkpoint.safetensors.index import INDEX_NAME, check_index, parse_index
 from maskreg.errors import (
     CorruptError,
     FormatError,
@@ -36,7 +41,14 @@ SINGLE_NAME = "model.safetensors"
 
 
 class SafetensorsCheckpoint:
-    """A checkpoint of one or several safetensors files; see :class:`maskreg.checkpoint.base.Checkpoint`."""
+    """A checkpoint of one or several safetensors files; see :class:`maskreg.checkpoint.base.Checkpoint`.
+
+    Attributes:
+        shards: the weight files.
+        index: ``model.safetensors.index.json`` exactly as stored; empty for a checkpoint of one file.
+    """
+
+    format = "safetensors"
 
     def __init__(
         self,
@@ -59,7 +71,7 @@ class SafetensorsCheckpoint:
             limits: bounds on what is read.
 
         Raises:
-            DataError: a file, or what they say together, is wrong.
+            DataError: a file is wrong, or files and index disagree.
             NotFoundError: a file is missing.
         """
         self.path, self.index, self.hub = path, index, hub
@@ -78,24 +90,16 @@ class SafetensorsCheckpoint:
         if len(self.tensors) > limits.tensors:
             self.close()
             raise LimitError(f"{path}: {len(self.tensors)} tensors; the limit is {limits.tensors}")
-        self._places: dict[str, tuple[int, int]] = {}
+        # File handle, and offset of the tensor's first byte in the file.
+        self._locations: dict[str, tuple[int, int]] = {}
         for handle, shard in zip(handles, self.shards, strict=True):
-            place = len(shard.header)
+            offset = len(shard.header)
             for info in shard.tensors:
-                self._places[info.name] = (handle, place)
-                place += info.nbytes
+                self._locations[info.name] = (handle, offset)
+                offset += info.nbytes
 
     def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
-        """Elements ``[start, stop)`` of a tensor in C order, as unsigned integers of the element's width.
-
-        Safe to call from several threads.
-
-        Raises:
-            KeyError: there is no such tensor.
-            ValueError: the run is not within the tensor, or the checkpoint is closed.
-            CorruptError: the file has become shorter than its header says.
-            UnavailableError: the disk does not answer.
-        """
+        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
         import numpy as np
 
         info = self.tensors[name]
@@ -104,11 +108,11 @@ class SafetensorsCheckpoint:
         if not self._release.alive:
             raise ValueError(f"{self.path}: the checkpoint is closed")
         width = ITEM_BYTES[info.dtype]
-        run = np.empty(stop - start, np.dtype(f"<u{width}"))
-        handle, place = self._places[name]
-        if run.size and not _fill(handle, run.view(np.uint8).data, place + start * width, self.path):
+        values = np.empty(stop - start, np.dtype(f"<u{width}"))
+        handle, offset = self._locations[name]
+        if values.size and not _fill(handle, values.view(np.uint8).data, offset + start * width, self.path):
             raise CorruptError(name, f"{self.path} was cut short while it was read")
-        return run
+        return values
 
     def small_files(self) -> Mapping[str, Path]:
         """Config, tokenizer and license files that travel with the weights; none beside a single file."""
@@ -118,7 +122,8 @@ class SafetensorsCheckpoint:
         """Names of what is never copied: other weight files and folders, small files that are too large."""
         if not self.path.is_dir():
             return ()
-        return companions.other_weights(self.path, frozenset(shard.file_name for shard in self.shards), self._limits)
+        own = frozenset({INDEX_NAME, *(shard.file_name for shard in self.shards)})
+        return companions.other_weights(self.path, own, self._limits)
 
     def close(self) -> None:
         """Release file handles; no other thread may still be reading."""
@@ -131,23 +136,20 @@ class SafetensorsCheckpoint:
         self.close()
 
 
-def open_file(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> SafetensorsCheckpoint:
-    """Open a single safetensors file.
+def recognize(path: Path) -> bool:
+    """Whether a file is called ``*.safetensors``, or a directory holds such a file or an index of some."""
+    return any(path.glob("*.safetensors*")) if path.is_dir() else path.suffix == ".safetensors"
+
+
+def open_path(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> SafetensorsCheckpoint:
+    """Open one file, or a directory with ``model.safetensors``, an index and shards, or one safetensors file.
 
     Raises:
-        DataError: it is not a good one.
-        NotFoundError: it is not there.
-    """
-    return SafetensorsCheckpoint(path, [path], hub=hub, limits=limits)
-
-
-def open_directory(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> SafetensorsCheckpoint:
-    """Open a directory with ``model.safetensors``, with an index and shards, or with one safetensors file.
-
-    Raises:
-        DataError: index or weights are not good.
+        DataError: index or weights break the format.
         NotFoundError: there are no safetensors weights, or a shard is missing.
     """
+    if not path.is_dir():
+        return SafetensorsCheckpoint(path, [path], hub=hub, limits=limits)
     # lexists: a link to nothing is a damaged download, not a checkpoint of another kind.
     if os.path.lexists(path / SINGLE_NAME):
         return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub, limits=limits)
@@ -160,26 +162,26 @@ def open_directory(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> Saf
 
 
 def _only_weights(directory: Path) -> Path:
-    found = sorted(directory.glob("*.safetensors"))
-    found = [file for file in found if not file.name.startswith("consolidated")] or found
-    if len(found) == 1 and not _is_one_of_many(found[0].name):
-        return found[0]
-    if len(found) > 1:
-        names = ", ".join(file.name for file in found[:3])
+    files = sorted(directory.glob("*.safetensors"))
+    files = [file for file in files if not file.name.startswith("consolidated")] or files
+    if len(files) == 1 and not _is_one_of_many(files[0].name):
+        return files[0]
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files[:3])
         raise FormatError(
-            f"{directory}: {len(found)} safetensors files ({names}, ...) but no {INDEX_NAME}",
+            f"{directory}: {len(files)} safetensors files ({names}, ...) but no {INDEX_NAME}",
             hint=f"name one of the files, or put {INDEX_NAME} beside them",
         )
     raise NotFoundError(
-        f"{directory}: {f'only a part ({found[0].name}) and no index' if found else 'no safetensors weights'}",
+        f"{directory}: {f'only a part ({files[0].name}) and no index' if files else 'no safetensors weights'}",
         hint=f"a checkpoint directory holds {SINGLE_NAME}, or {INDEX_NAME} and its shards",
     )
 
 
 def _is_one_of_many(name: str) -> bool:
-    # What an interrupted download leaves must not pass for the whole model.
-    found = re.fullmatch(r".*-\d+-of-(\d+)\.safetensors", name)
-    return bool(found and int(found[1]) > 1)
+    # One shard, left by an interrupted download, must not pass for the whole model.
+    match = re.fullmatch(r".*-\d+-of-(\d+)\.safetensors", name)
+    return bool(match and int(match[1]) > 1)
 
 
 def _open_shard(path: Path, handles: list[int], limits: Limits) -> Shard:
@@ -225,12 +227,12 @@ def _open_regular(path: Path) -> tuple[int, int]:
     return handle, status.st_size
 
 
-def _fill(handle: int, into: memoryview, place: int, path: Path) -> bool:
-    """Fill ``into`` from ``place``; False when the file ends before."""
+def _fill(handle: int, into: memoryview, offset: int, path: Path) -> bool:
+    """Fill ``into`` from ``offset`` on; False when the file ends before."""
     done = 0
     while done < len(into):
         try:
-            count = os.preadv(handle, [into[done:]], place + done)
+            count = os.preadv(handle, [into[done:]], offset + done)
         except OSError as error:
             raise UnavailableError(f"{path}: {error.strerror}") from error
         if not count:

@@ -1,17 +1,19 @@
-"""Writing a checkpoint that appears whole or not at all."""
+"""Writing safetensors files from one stream of data."""
 
 from __future__ import annotations
 
-import contextlib
 import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from maskreg.checkpoint import output
-from maskreg.checkpoint.base import INDEX_NAME, Shard
-from maskreg.checkpoint.safetensors.plan import OutputPlan
-from maskreg.disk import creating, require_space, sync_folder
+from maskreg.checkpoint.output import PendingOutput
+from maskreg.checkpoint.safetensors.header import Shard
+from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.disk import creating, sync_folder
 from maskreg.errors import CannotCreateError
+from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
     from typing import Any
@@ -20,56 +22,78 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-class CheckpointWriter:
-    """Takes the data of all tensors of a plan, one after another, and makes a checkpoint of it.
+@dataclass(frozen=True)
+class SafetensorsPlan:
+    """Every file of a checkpoint that is about to be written; an :class:`~maskreg.checkpoint.base.OutputPlan`.
 
-    A context manager: leaving it without an exception checks that every planned byte was written and lets
-    the output appear; an exception leaves nothing behind. Not for several threads.
+    Attributes:
+        shards: the weight files in order.
+        index: the weight index; empty when there is a single weight file.
+        files: small files by name: their bytes, or a path to copy from.
+        single_file: the source is one file without a directory of its own.
+        sources: resolved paths that the output must not replace.
+    """
+
+    shards: tuple[Shard, ...]
+    index: bytes = b""
+    files: Mapping[str, bytes | Path] = field(default_factory=dict)
+    single_file: bool = False
+    sources: tuple[Path, ...] = ()
+
+    @property
+    def tensors(self) -> Iterator[TensorInfo]:
+        """All tensors, in the order in which their data must be written."""
+        return (info for shard in self.shards for info in shard.tensors)
+
+    @property
+    def data_bytes(self) -> int:
+        """Size of all tensors' data in bytes."""
+        return sum(shard.data_bytes for shard in self.shards)
+
+    @property
+    def total_bytes(self) -> int:
+        """Size of all files together in bytes."""
+        headers = sum(len(shard.header) for shard in self.shards)
+        return headers + self.data_bytes + len(self.index) + sum(map(_size, self.files.values()))
+
+    def writer(self, out: Path, *, force: bool) -> SafetensorsWriter:
+        """A writer of this plan."""
+        return SafetensorsWriter(out, self, force=force)
+
+
+class SafetensorsWriter:
+    """Cuts the stream into shards; see :class:`~maskreg.checkpoint.base.CheckpointWriter`.
 
     Attributes:
         out: where the checkpoint appears, absolute.
         is_file: the output is a single file, because the source is one and ``out`` ends in ``.safetensors``.
-        skipped_files: small files of the plan that a single file has no place for.
+        skipped_files: small files of the plan that a single file has no room for.
     """
 
-    def __init__(self, out: Path, plan: OutputPlan, *, force: bool) -> None:
-        # Not resolve(): a link at the output's own place is replaced, and never written through.
-        absolute = out.expanduser().absolute()
-        self.out = absolute.parent.resolve() / absolute.name
+    def __init__(self, out: Path, plan: SafetensorsPlan, *, force: bool) -> None:
         self.is_file = plan.single_file and out.suffix == ".safetensors" and len(plan.shards) == 1
         self.skipped_files = tuple(plan.files) if self.is_file else ()
-        self._plan, self._force = plan, force
-        self._coming = list(reversed(plan.shards))
-        self._work = Path()
+        self._output = PendingOutput(
+            out, is_file=self.is_file, weights="*.safetensors", sources=plan.sources, force=force
+        )
+        self.out = self._output.path
+        self._plan = plan
+        self._pending = list(reversed(plan.shards))
         self._handle = -1
-        self._left = 0
+        self._remaining = 0
 
     def __enter__(self) -> Self:
         with creating(self.out):
-            self._check_out()
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            output.clean_stale(self.out.parent)
-            # Again: an output that a crash had left moved aside may just have come back.
-            self._check_out()
-            require_space(self.out.parent, self._plan.total_bytes, what="the checkpoint")
-            self._work = output.work_path(self.out)
             try:
-                self._begin()
+                self._output.begin(self._plan.total_bytes)
+                self._write_small_files()
             except BaseException:
                 self._discard()
                 raise
         return self
 
     def write(self, data: Buffer | npt.NDArray[Any]) -> None:
-        """Append the next bytes, of any length: they may end within a tensor or go on into the next.
-
-        Args:
-            data: C-contiguous; an array's elements are written as they lie in memory.
-
-        Raises:
-            NoSpaceError: the disk became full.
-            CannotCreateError: it cannot be written, or the plan has no room for so many bytes.
-        """
+        """Append the next bytes; see :meth:`~maskreg.checkpoint.base.CheckpointWriter.write`."""
         # The cast is for type checkers: before Python 3.12 they do not know that arrays are buffers.
         view = memoryview(cast("Buffer", data))
         if not view.nbytes:
@@ -77,11 +101,11 @@ class CheckpointWriter:
         view = view.cast("B")
         with creating(self.out):
             while view:
-                if not self._left:
+                if not self._remaining:
                     self._next_shard()
-                count = os.write(self._handle, view[: self._left])
+                count = os.write(self._handle, view[: self._remaining])
                 view = view[count:]
-                self._left -= count
+                self._remaining -= count
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         try:
@@ -89,21 +113,16 @@ class CheckpointWriter:
                 with creating(self.out):
                     self._finish()
         finally:
-            # After a commit there is nothing left under the name of the work.
             self._discard()
 
-    def _check_out(self) -> None:
-        output.check_out(self.out, is_file=self.is_file, source=self._plan.source, force=self._force)
-
-    def _begin(self) -> None:
+    def _write_small_files(self) -> None:
         if self.is_file:
             return
-        self._work.mkdir()
         files = dict(self._plan.files)
         if self._plan.index:
             files[INDEX_NAME] = self._plan.index
         for name, content in files.items():
-            handle = _create(self._work / name)
+            handle = _create(self._output.work / name)
             try:
                 _write_all(handle, content if isinstance(content, bytes) else content.read_bytes())
                 os.fsync(handle)
@@ -112,12 +131,13 @@ class CheckpointWriter:
 
     def _next_shard(self) -> None:
         self._end_shard()
-        if not self._coming:
-            raise CannotCreateError(f"{self.out}: more data than the {self._plan_size()} that were planned")
-        shard: Shard = self._coming.pop()
-        self._handle = _create(self._work if self.is_file else self._work / shard.file_name)
+        if not self._pending:
+            raise CannotCreateError(f"{self.out}: more data than the {self._plan.data_bytes:,} bytes that were planned")
+        shard = self._pending.pop()
+        work = self._output.work
+        self._handle = _create(work if self.is_file else work / shard.file_name)
         _write_all(self._handle, shard.header)
-        self._left = shard.data_bytes
+        self._remaining = shard.data_bytes
 
     def _end_shard(self) -> None:
         if self._handle < 0:
@@ -129,45 +149,26 @@ class CheckpointWriter:
             os.close(handle)
 
     def _finish(self) -> None:
-        # What is still to come can only be shards without data.
-        while self._coming and not self._left:
+        # The stream ends where the last shard with data does; shards without data may follow.
+        while self._pending and not self._remaining:
             self._next_shard()
-        if self._left:
-            missing = self._left + sum(shard.data_bytes for shard in self._coming)
-            raise CannotCreateError(f"{self.out}: {missing:,} of {self._plan_size()} were never written")
+        if self._remaining:
+            missing = self._remaining + sum(shard.data_bytes for shard in self._pending)
+            raise CannotCreateError(f"{self.out}: {missing:,} of {self._plan.data_bytes:,} bytes were never written")
         self._end_shard()
         if not self.is_file:
-            sync_folder(self._work)
-        self._check_out()
-        output.commit(self._work, self.out)
-
-    def _plan_size(self) -> str:
-        return f"{sum(shard.data_bytes for shard in self._plan.shards):,} bytes"
+            sync_folder(self._output.work)
+        self._output.commit()
 
     def _discard(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
-        # Must not hide the error that led here; what stays is removed by the next run.
-        with contextlib.suppress(OSError):
-            output.remove(self._work)
-        output.forget(self._work)
+        self._output.discard()
 
 
-def write_checkpoint(out: Path, plan: OutputPlan, *, force: bool = False) -> CheckpointWriter:
-    """A writer for ``plan`` at ``out``; see :class:`CheckpointWriter`.
-
-    Args:
-        out: a path that does not exist yet; missing parents are made.
-        plan: every file that will be there.
-        force: replace an earlier output.
-
-    Raises (on entering, and some again on leaving):
-        OutputExistsError: ``out`` exists and ``force`` is False.
-        NoSpaceError: the output does not fit on the disk.
-        CannotCreateError: ``out`` cannot be written, or must not be replaced.
-    """
-    return CheckpointWriter(out, plan, force=force)
+def _size(content: bytes | Path) -> int:
+    return len(content) if isinstance(content, bytes) else content.stat().st_size
 
 
 def _create(path: Path) -> int:

@@ -14,9 +14,7 @@ import numpy.typing as npt
 
 from maskreg.artifact.layout import FILES
 from maskreg.artifact.reader import Artifact
-from maskreg.checkpoint import plan_like, write_checkpoint
-from maskreg.checkpoint.base import Checkpoint
-from maskreg.checkpoint.safetensors.plan import OutputPlan
+from maskreg.checkpoint import Checkpoint, OutputPlan, plan_like, write_checkpoint
 from maskreg.device import Device, open_device
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import CorruptError, WrongCheckpointError
@@ -219,19 +217,16 @@ def _check_ends(direction: Direction, checkpoint: Checkpoint, jobs: int) -> None
 
 def _plan(direction: Direction, checkpoint: Checkpoint) -> OutputPlan:
     steps = direction.steps.values()
-    files = direction.artifact.files(direction.part)
-    plan = plan_like(
+    # Going back, small files that the target had and the source lacked go again.
+    added = {o.key.removeprefix(FILES) for o in direction.artifact.manifest.objects if o.key.startswith(FILES)}
+    return plan_like(
         checkpoint,
         replace={s.name: s.after for s in steps if s.before and s.after and s.before != s.after},
         remove=[s.name for s in steps if s.after is None],
         add=[s.after for s in steps if s.before is None and s.after],
-        files=files,
+        files=direction.artifact.files(direction.part),
+        remove_files=added if direction.revert else (),
     )
-    if not direction.revert:
-        return plan
-    # What the target had and the source lacked goes again.
-    came = {o.key.removeprefix(FILES) for o in direction.artifact.manifest.objects if o.key.startswith(FILES)}
-    return replace(plan, files={n: c for n, c in plan.files.items() if n in files or n not in came})
 
 
 def _already_done(direction: Direction, tensor: str) -> WrongCheckpointError:

@@ -64,7 +64,7 @@ def gathered(
     joins = _joins(model, source)
     # A layer's experts are stored one by one and held together: those gathered last serve the next ones.
     recent: dict[Join, list[Link]] = {}
-    for info in (info for shard in source.shards for info in shard.tensors):
+    for info in source.tensors.values():
         join = joins.get(info.name)
         if join is None:
             yield info, None

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from maskreg.checkpoint import INDEX_NAME, OutputPlan, open_checkpoint, plan_like
+from maskreg.checkpoint import plan_like as plan_any_like
 from maskreg.checkpoint.safetensors.header import parse_header
+from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint, open_path
+from maskreg.checkpoint.safetensors.writer import SafetensorsPlan
 from maskreg.errors import FormatError, LimitError, WrongCheckpointError
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
@@ -15,12 +19,18 @@ from tests.checkpoints import SMALL_FILES, bf16, make_checkpoint, write_safetens
 TENSORS = {name: bf16((4, 2)) for name in "abcd"}
 
 
-def plan_of(directory: Path, **changes: object) -> OutputPlan:
-    with open_checkpoint(directory) as source:
-        return plan_like(source, **changes)  # type: ignore[arg-type]
+def plan_like(source: SafetensorsCheckpoint, **changes: Any) -> SafetensorsPlan:
+    plan = plan_any_like(source, **changes)
+    assert isinstance(plan, SafetensorsPlan)
+    return plan
 
 
-def names(plan: OutputPlan) -> list[str]:
+def plan_of(path: Path, **changes: Any) -> SafetensorsPlan:
+    with open_path(path) as source:
+        return plan_like(source, **changes)
+
+
+def names(plan: SafetensorsPlan) -> list[str]:
     return [info.name for info in plan.tensors]
 
 
@@ -28,7 +38,7 @@ def names(plan: OutputPlan) -> list[str]:
 def test_nothing_changes(tmp_path: Path, shards: int) -> None:
     make_checkpoint(tmp_path, TENSORS, shards=shards)
     same = {"a": TensorInfo("a", "BF16", (4, 2))}
-    with open_checkpoint(tmp_path) as source:
+    with open_path(tmp_path) as source:
         plan = plan_like(source, replace=same)
         assert plan.shards == source.shards
         assert plan.index == source.index
@@ -40,7 +50,7 @@ def test_nothing_changes(tmp_path: Path, shards: int) -> None:
 
 def test_only_the_shard_that_changes_gets_a_new_header(tmp_path: Path) -> None:
     make_checkpoint(tmp_path, TENSORS, shards=2)
-    with open_checkpoint(tmp_path) as source:
+    with open_path(tmp_path) as source:
         plan = plan_like(source, replace={"c": TensorInfo("c", "BF16", (9, 2))})
         assert plan.shards[0] == source.shards[0]
     assert names(plan) == list("abcd")
@@ -124,4 +134,4 @@ def test_a_single_file(tmp_path: Path) -> None:
     plan = plan_of(path)
     assert plan.single_file
     assert plan.files == {}
-    assert plan.source == (path.resolve(),)
+    assert plan.sources == (path.resolve(),)

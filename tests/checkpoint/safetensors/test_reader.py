@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from maskreg.checkpoint import INDEX_NAME, open_checkpoint
+from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.checkpoint.safetensors.reader import open_path
 from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
 from maskreg.limits import Limits
 from tests.checkpoint.upstream import upstream_tensors
@@ -36,7 +38,7 @@ def open_handles() -> int:
 def test_every_tensor_is_read_as_stored(tmp_path: Path, shards: int) -> None:
     tensors = {**llama_tensors(), "wide": f32((3, 5)), "half": f16((7,)), "byte": ("U8", np.arange(5, dtype="u1"))}
     make_checkpoint(tmp_path, tensors, shards=shards)
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_path(tmp_path) as checkpoint:
         assert set(checkpoint.tensors) == set(tensors)
         assert len(checkpoint.shards) == shards
         assert bool(checkpoint.index) == (shards > 1)
@@ -95,7 +97,7 @@ def test_threads_read_different_runs(tmp_path: Path) -> None:
 
 def test_agrees_with_the_formats_own_library(tmp_path: Path) -> None:
     source, _ = make_pair(tmp_path, shards=3, specials=True)
-    with open_checkpoint(source) as checkpoint:
+    with open_path(source) as checkpoint:
         for shard in checkpoint.shards:
             found = upstream_tensors((source / shard.file_name).read_bytes())
             assert found == {
@@ -150,7 +152,7 @@ def test_small_files_and_other_weights(tmp_path: Path) -> None:
 def test_a_directory_with_one_safetensors_file(tmp_path: Path) -> None:
     write_safetensors(tmp_path / "weights.safetensors", {"w": bf16((4,))})
     (tmp_path / "consolidated.safetensors").write_bytes(b"")
-    with open_checkpoint(tmp_path) as checkpoint:
+    with open_path(tmp_path) as checkpoint:
         assert [shard.file_name for shard in checkpoint.shards] == ["weights.safetensors"]
     write_safetensors(tmp_path / "more.safetensors", {"w": bf16((4,))})
     with pytest.raises(FormatError, match="2 safetensors files") as caught:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from maskreg.checkpoint import open_checkpoint
+from maskreg.checkpoint.safetensors.reader import open_path
 from maskreg.digest import Digest
 from maskreg.mask.baseline import KINDS
 from maskreg.registry import Registry
@@ -48,9 +48,9 @@ def test_sft_moves_coordinates_of_the_mask_alone_and_keeps_the_layout(
     model = Path(summary["model"])
     assert model == tmp_path / "run" / "model"
     assert sorted(p.name for p in model.iterdir()) == sorted(p.name for p in source.iterdir() if p.suffix != ".bin")
-    with open_checkpoint(source) as one, open_checkpoint(model) as other:
-        assert [shard.header for shard in one.shards] == [shard.header for shard in other.shards]
-        assert one.index == other.index
+    with open_path(source) as before, open_path(model) as after:
+        assert [shard.header for shard in before.shards] == [shard.header for shard in after.shards]
+        assert before.index == after.index
     moved = sum(int(one.sum()) for one in changed(source, model).values())
     assert moved > 500
     assert moved == summary["visible"]
