@@ -179,7 +179,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 def test_changes(writable: Path, tmp_path: Path) -> None:
     replaced, added = TensorInfo("half", "F32", (2,)), TensorInfo("new", "BF16", (3,))
-    values = {"half": np.arange(2, dtype=np.uint32), "new": np.arange(3, dtype=np.uint16)}
+    values: dict[str, npt.NDArray[Any]] = {"half": np.arange(2, dtype=np.uint32), "new": np.arange(3, dtype=np.uint16)}
     with open_checkpoint(writable) as source:
         plan = plan_like(
             source,
@@ -203,10 +203,11 @@ def test_changes(writable: Path, tmp_path: Path) -> None:
 
 def test_changes_that_do_not_fit(writable: Path) -> None:
     info = TensorInfo("last", "BF16", (1,))
+    changes: list[dict[str, Any]] = [{"replace": {"x": info}}, {"remove": ["x"]}, {"add": [info]}]
     with open_checkpoint(writable) as source:
-        for change in ({"replace": {"x": info}}, {"remove": ["x"]}, {"add": [info]}):
+        for change in changes:
             with pytest.raises(WrongCheckpointError):
-                plan_like(source, **change)  # type: ignore[arg-type]
+                plan_like(source, **change)
 
 
 @pytest.mark.parametrize("cut", [1, 7, 1000])
@@ -270,7 +271,9 @@ class ReadOnly:
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
         self.path = path
-        self.tensors = {name: TensorInfo(name, dtype, bits.shape) for name, (dtype, bits) in tensors.items()}
+        self.tensors: Mapping[str, TensorInfo] = {
+            name: TensorInfo(name, dtype, bits.shape) for name, (dtype, bits) in tensors.items()
+        }
         self._bits = {name: bits.reshape(-1) for name, (_, bits) in tensors.items()}
 
     def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
