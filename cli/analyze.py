@@ -13,6 +13,7 @@ from maskreg.ref import Card, Ref
 from maskreg.words import counted
 
 from .command import Command
+from .explanation import explanation
 from .output import Output
 from .values import NAME
 
@@ -75,7 +76,7 @@ def command(
     interrupted run goes on where it was.
     """
     if explain is not None:
-        _explain(output, explain)
+        explanation(output, explain, "analyze")
         return
     if trajectory:
         _follow(output, what, exact_up_to, seed, device, download)
@@ -175,16 +176,6 @@ def _follow(output: Output, places: tuple[str, ...], exact_up_to: int, seed: int
     from .geometry import steps
 
     output.data(steps(document))
-
-
-def _explain(output: Output, figure: str) -> None:
-    from maskreg.analysis.glossary import explain
-
-    found = explain(figure)
-    if output.json:
-        output.document({"figure": figure, "definition": found.text, "source": found.source})
-    else:
-        output.data(f"{figure}: {found.text}\nsource: {found.source}")
 
 
 def _ref(text: str) -> Ref:

@@ -9,6 +9,7 @@ import click
 from maskreg.ref import Ref
 
 from .command import Command, again
+from .explanation import explanation
 from .output import Output
 from .values import REF
 
@@ -66,7 +67,7 @@ def command(
     """
     output = ctx.ensure_object(Output)
     if explain is not None:
-        _explain(output, explain)
+        explanation(output, explain, "compare")
         return
     if len(refs) < 2:
         raise click.UsageError("name at least two masks")
@@ -130,14 +131,3 @@ def command(
         output.note(f"note: {note}")
     if exit_code and not all(pair.verdict.more for pair in found.pairs):
         ctx.exit(1)
-
-
-def _explain(output: Output, figure: str) -> None:
-    from maskreg.analysis.definitions import explain
-
-    found = explain(figure)
-    if output.json:
-        name, _, definition = found.partition(": ")
-        output.document({"figure": name, "definition": definition})
-    else:
-        output.data(found)

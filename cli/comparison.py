@@ -92,7 +92,7 @@ def _pair(names: tuple[str, str], pair: PairOverlap) -> list[str]:
         ("lift", f"{_three(seen.lift)} of at most {_three(seen.lift_max)} ({_percent(seen.lift_share)})"),
         ("phi", f"{_three(seen.phi)} of at most {_three(seen.phi_max)}"),
     ]
-    rows: list[Row] = [("beside", "lift", "observed/expected", "headroom", "deviations")]
+    rows: list[Row] = [("null", "lift", "observed/expected", "headroom", "deviations")]
     rows += [
         (null_label(null), _three(it.lift), _three(it.ratio), _percent(it.headroom), _whole(it.deviations))
         for null, it in pair.whole.nulls.items()

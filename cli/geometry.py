@@ -119,10 +119,10 @@ def _by_tensor(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _place(name: str) -> tuple[object, ...]:
-    # As the glossary has them, numbers by size.
-    from maskreg.analysis.glossary import GLOSSARY, beginning
+    # In the order of the glossary, numbers by size.
+    from maskreg.analysis.glossary import position
 
-    return (list(GLOSSARY).index(beginning(name)), *natural(name))
+    return (position(name), *natural(name))
 
 
 def _beside(figure: Mapping[str, Any], value: str, null: str) -> str:

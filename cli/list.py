@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from maskreg.analysis.glossary import FIGURES
 from maskreg.ref import Ref, printable
 
 from .command import Command
@@ -18,21 +19,15 @@ from .values import RANGE
 if TYPE_CHECKING:
     from maskreg.catalog import Found
 
-_RANGES = {
-    "density": "Part of the compared coordinates that moved.",
-    "ffn-density": "The same within the FFN.",
-    "ffn-share": "Part of the moved coordinates that lies in the FFN.",
-    "ffn-lift": "ffn-share beside the FFN's share of the parameters; 1 is no preference.",
-    "rlvr-overlap": "Recorded overlap with the reference mask, as lift.",
-}
+_RANGES = ("density", "ffn-density", "ffn-share", "ffn-lift", "rlvr-overlap")
 _COLUMNS = ("ref", "digest", "kind", "family", "method", "density", "ffn lift", "rlvr overlap", "size", "created")
 _FIRST_TO_GO = ("digest", "created", "rlvr overlap", "ffn lift", "size", "family", "kind", "method", "density")
 _GAP = 2
 
 
 def _range_options(function: Any) -> Any:
-    for name, text in reversed(_RANGES.items()):
-        function = click.option(f"--{name}", type=RANGE, metavar="LO..HI", help=text)(function)
+    for name in reversed(_RANGES):
+        function = click.option(f"--{name}", type=RANGE, metavar="LO..HI", help=FIGURES[name].brief)(function)
     return function
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     {"errors", "limits"},
-    {"disk", "document", "jit", "parallel", "progress", "words"},
+    {"disk", "document", "glossary", "jit", "parallel", "progress", "words"},
     {"digest"},
     {"ref", "settings", "tensors"},
     {"checkpoint", "rules"},

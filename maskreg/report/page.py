@@ -11,7 +11,7 @@ import jinja2
 from markupsafe import Markup
 
 from maskreg.analysis.evidence import STRATA
-from maskreg.analysis.glossary import beginning
+from maskreg.analysis.glossary import explain
 from maskreg.analysis.verdict import RULE, null_label
 from maskreg.report import words
 from maskreg.report.bars import overlap_bars
@@ -83,8 +83,8 @@ def page(found: Findings, version: str) -> str:
         null_label=null_label,
         outside=sorted(found.grid.outside.items(), key=lambda item: -item[1].numel)[:MOST_OUTSIDE],
         strata=STRATA,
-        definitions={**words.DEFINITIONS, **(words.GEOMETRY if found.geometry or found.trajectory else {})},
-        anchor=beginning,
+        definitions={**words.DEFINITIONS, **(words.GEOMETRY_DEFINITIONS if found.geometry or found.trajectory else {})},
+        anchor=lambda figure: explain(figure)[0].name,
         figures=_figures(found),
         rank=_rank(found),
         card=_said(found),

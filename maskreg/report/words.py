@@ -1,39 +1,19 @@
-"""The page's own words: the answer, figures as text, and definitions of what no comparison defines."""
+"""Text of the page: the answer, numbers, and which definitions of the glossary it shows."""
 
 from __future__ import annotations
 
-from maskreg.analysis.definitions import DEFINITIONS as COMPARED
 from maskreg.analysis.evidence import MATCHED, ROUNDING
-from maskreg.analysis.glossary import GLOSSARY
+from maskreg.analysis.glossary.geometry import GEOMETRY
+from maskreg.analysis.glossary.masks import MASKS
+from maskreg.analysis.glossary.overlap import OVERLAP
 from maskreg.report.findings import Against, Findings
 from maskreg.report.geometry import STABLE, TOP
 
-DEFINITIONS = {
-    "density": "Coordinates of a group that moved, over its coordinates: nnz / numel.",
-    "rule": "What counts as moved. Both checkpoints are cast to bf16 first. exact: the codes differ, with -0.0 equal "
-    "to +0.0. abs:TAU: the fp32 difference of the codes exceeds TAU. The two give different masks: the step "
-    "between neighboring codes of small weights is less than 1e-5.",
-    "energy": "Sum of squared fp32 differences of the bf16 values. Unknown, and given as 0, for masks that were not "
-    "made by comparing checkpoints.",
-    "ffn-energy": "FFN energy share: energy of the FFN's tensors over all energy. Source: arXiv 2606.13657, table 3.",
-    "ffn-density": "FFN density: coordinates of the FFN that moved, over its coordinates.",
-    "ffn-share": "FFN share of the mask: moved coordinates that lie in the FFN, over all moved coordinates.",
-    "ffn-lift": "Each FFN ratio over what the FFN's share of the compared parameters predicts. A lift of 1 says that "
-    "nothing is special about the FFN.",
-    "by-exponent": "Density of the weights whose magnitude in the source lies between 2^e and 2^(e+1). bf16 keeps 8 "
-    "significant bits, so the step between neighboring codes, and with it the smallest update that shows, is "
-    "proportional to the magnitude: small weights move under any update.",
-    "elsewhere": "Share of the mask that lies in other classes of weights than rounding alone would choose: half the "
-    "sum, over tensors and classes, of the difference between the mask's count and the rounding null's, over nnz. "
-    "A class is an exponent of the source's code, mantissa 0 apart. By chance: the same for a mask that "
-    "rounding did make. It says where the mask lies by magnitude, not which of the weights of one magnitude "
-    "it takes; only a second mask shows whether that choice is more than noise.",
-    **{name: text for name, text in COMPARED.items() if name not in ("density", "groups", "nnz", "rule")},
-}
-"""OverlapFigures of masks, by the name of the anchor."""
+DEFINITIONS = {entry.name: entry for entry in (*MASKS, *OVERLAP)}
+"""What the page explains, by anchor."""
 
-GEOMETRY = {anchor: f"{found.text}. Source: {found.source}." for anchor, found in GLOSSARY.items()}
-"""OverlapFigures of geometry, likewise; only on pages that have some."""
+GEOMETRY_DEFINITIONS = {entry.name: entry for entry in GEOMETRY}
+"""The same of the geometry of updates; only on pages that show some."""
 
 KEY = (
     STABLE,

@@ -1,4 +1,4 @@
-"""Many matrices put together, and the words about what their figures mean."""
+"""Many matrices put together."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from maskreg.analysis.aggregate import MatrixRow, TensorRow, grouped, summarized
-from maskreg.analysis.glossary import GLOSSARY, beginning, explain
-from maskreg.errors import UsageError
 
 
 def row(name: str, role: str, numel: int, moved: int, *values: float | None, **changes: Any) -> TensorRow:
@@ -64,16 +62,3 @@ def test_the_order_of_tensors_does_not_matter() -> None:
 def test_a_row_survives_json() -> None:
     one = row("a", "ffn", 100, 10, 0.2, None, notes=("x",), merged=1)
     assert TensorRow.from_json(json.loads(json.dumps(one.to_json()))) == one
-
-
-def test_the_longest_beginning_explains_a_figure() -> None:
-    assert beginning("principal_not_low_dssu_0.10@exact") == "principal_not_low"
-    assert beginning("projection_lift_0.10") == "projection_lift"
-    assert beginning("nss_of_norm") == "nss_of_norm"
-    assert explain("energy_top_16") == GLOSSARY["energy_top"]
-
-
-def test_an_unknown_figure_gives_a_near_one() -> None:
-    with pytest.raises(UsageError) as caught:
-        explain("stable_rang")
-    assert "stable_rank" in caught.value.hint

@@ -1,4 +1,4 @@
-"""Sums over tensors, the answer in words, and the definitions of everything that is shown."""
+"""Sums over tensors, the answer in words, consensus and stripes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from maskreg.analysis.chance import expect_matched, expect_uniform, odds_sums
 from maskreg.analysis.consensus import independent
-from maskreg.analysis.definitions import ALIASES, DEFINITIONS, explain
 from maskreg.analysis.evidence import (
     BY_BOTH,
     BY_EXPONENT,
@@ -34,7 +33,6 @@ from maskreg.analysis.evidence import (
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.stripes import stripes_of
 from maskreg.analysis.verdict import null_label, verdict
-from maskreg.errors import UsageError
 
 
 def cells(seed: int) -> np.ndarray:
@@ -141,23 +139,6 @@ def test_masks_that_can_share_one_number_only_tell_nothing(table: OverlapCounts)
 def test_masks_are_called_by_their_names() -> None:
     assert null_label(ROUNDING_A, ("X", "Y")) == "rounding alone in X"
     assert null_label(ROUNDING_B, ("X", "Y")) == "rounding alone in Y"
-
-
-def test_every_figure_has_a_definition() -> None:
-    document = answer(OverlapCounts(100, 40, 30, 20)).to_json()
-    shown = {*document, *document["nulls"], *document["mantel_haenszel"], *document["nulls"][GLOBAL]}
-    for name in shown - {"tensors", "coordinates", "nulls", "mantel_haenszel", "reason"}:
-        assert explain(name).partition(": ")[2]
-    for name in (*map(null_label, NULLS), "by tensor and exponent", "observed/expected", "of at most", "Odds ratio"):
-        assert explain(name)
-    assert set(ALIASES.values()) <= set(DEFINITIONS)
-    assert explain(" LIFT ").startswith("lift: How many times")
-    assert "\n" not in "".join(DEFINITIONS.values())
-    with pytest.raises(UsageError) as raised:
-        explain("jacard")
-    assert raised.value.hint == "maskreg compare --explain jaccard"
-    with pytest.raises(UsageError, match="no figure"):
-        explain("zzz")
 
 
 @given(st.integers(1, 50), st.lists(st.integers(0, 50), min_size=1, max_size=6))

@@ -71,3 +71,16 @@ def artifact(run: Run, pair: tuple[Path, Path]) -> str:
     source, target = pair
     found = run("extract", source, target, "--name", "toy-opd:v1", "--family", "toy", "--method", "opd", "--json")
     return str(found.json["digest"])
+
+
+@pytest.fixture
+def masks(run: Run, tmp_path: Path) -> tuple[str, str, str]:
+    """Two seeds of one recipe and an RLVR reference, from one source."""
+    source = make_checkpoint(tmp_path / "source", tensors())
+    for name, fraction, method, seed in (("one", 0.4, "opd", "1"), ("two", 0.3, "opd", "2"), ("rl", 0.2, "rlvr", "1")):
+        target = {key: moved(tensor, fraction, len(key) + sum(name.encode())) for key, tensor in tensors().items()}
+        made = make_checkpoint(tmp_path / name, target)
+        words = ["--family", "toy", "--method", method, "--meta", f"seed={seed}", "--mask-only"]
+        tag = ":rlvr-reference" if name == "rl" else ""
+        run("extract", source, made, "--name", f"{name}{tag}", *words)
+    return "one", "two", "rl:rlvr-reference"

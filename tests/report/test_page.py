@@ -85,8 +85,16 @@ def test_every_figure_has_a_definition(found: Findings, html: str) -> None:
     links = {a for a in Parsed(html).all("href") if a.startswith("#")}
     nulls = {f"#{name}" for name in found.against[0].comparison.whole.nulls}
     figures = {"#density", "#rule", "#lift", "#lift_max", "#headroom", "#coverage", "#jaccard", "#phi", "#odds_ratio"}
-    more = {"#mantel-haenszel", "#ffn-energy", "#ffn-density", "#ffn-share", "#ffn-lift", "#elsewhere", "#by-exponent"}
-    geometry = {"#stable_rank", "#energy_top", "#projection_lift", "#low", "#null", "#chance"}
+    more = {
+        "#mantel-haenszel",
+        "#ffn-energy",
+        "#ffn-density",
+        "#ffn-share",
+        "#ffn-lift",
+        "#elsewhere",
+        "#density-by-exponent",
+    }
+    geometry = {"#stable_rank", "#energy_top", "#projection_lift", "#low", "#null", "#chance", "#density-by-exponent"}
     assert nulls | figures | more | geometry <= links
 
 

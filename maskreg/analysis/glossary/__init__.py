@@ -1,0 +1,72 @@
+"""The one glossary: what every figure and every word of maskreg means. Light to import."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+from maskreg.analysis.glossary.geometry import GEOMETRY
+from maskreg.analysis.glossary.masks import MASKS
+from maskreg.analysis.glossary.overlap import COLUMNS, OVERLAP
+from maskreg.errors import UsageError
+from maskreg.glossary import GENERAL, Entry, by_name
+
+FIGURES = by_name((*MASKS, *OVERLAP, *GEOMETRY))
+"""Every figure by name, in the order of tables."""
+
+ENTRIES = {**GENERAL, **FIGURES}
+"""Every word by name."""
+
+
+def explain(name: str, command: str = "compare") -> tuple[Entry, ...]:
+    """Look up a figure or word by its name, JSON key or title in a table.
+
+    Args:
+        name: case, blanks, underscores and hyphens do not matter.
+        command: the command that the hint shows.
+
+    Returns:
+        One entry; two for a column of a table that has two titles, such as ``headroom exponent``.
+
+    Raises:
+        UsageError: it is not in the glossary; the hint has the nearest name.
+    """
+    key = _key(name)
+    if key in COLUMNS:
+        return tuple(FIGURES[part] for part in COLUMNS[key])
+    entry = _EXACT.get(key) or _longest(key)
+    if entry is None:
+        near = difflib.get_close_matches(key, _EXACT, n=1)
+        hint = f"maskreg {command} --explain {_EXACT[near[0]].name}" if near else f"one of: {', '.join(ENTRIES)}"
+        raise UsageError(f"{name!r} is not in the glossary", hint=hint)
+    return (entry,)
+
+
+def position(figure: str) -> int:
+    """Where tables show a figure: the place of its entry among :data:`FIGURES`.
+
+    Raises:
+        UsageError: there is no such figure.
+    """
+    return list(FIGURES).index(explain(figure)[0].name)
+
+
+def _longest(key: str) -> Entry | None:
+    fitting = [name for name in _FAMILIES if key.startswith((f"{name}-", f"{name}@"))]
+    return _FAMILIES[max(fitting, key=len)] if fitting else None
+
+
+def _key(name: str) -> str:
+    return re.sub(r"\.?[\s_-]+", "-", name.strip().lower()).strip("-.:")
+
+
+def _keys(entries: Iterable[Entry]) -> Mapping[str, Entry]:
+    entries = list(entries)
+    aliases = {_key(alias): entry for entry in entries for alias in entry.aliases}
+    return {**aliases, **{_key(entry.name): entry for entry in entries}}
+
+
+# Figures come first: analyses store a gap as "step", which is otherwise an optimizer step.
+_EXACT = {**_keys(GENERAL.values()), **_keys(FIGURES.values())}
+_FAMILIES = _keys(entry for entry in FIGURES.values() if entry.family)

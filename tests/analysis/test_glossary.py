@@ -1,0 +1,110 @@
+"""One meaning a word: the tables, looking words up, and the page that is generated from them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from maskreg.analysis.evidence import GLOBAL, NULLS, figures_of, sums_from_counts
+from maskreg.analysis.glossary import ENTRIES, FIGURES, explain, position
+from maskreg.analysis.glossary.overlap import COLUMNS
+from maskreg.analysis.glossary.page import KEYS, PLAIN, meaning, page
+from maskreg.analysis.overlap import OverlapCounts
+from maskreg.analysis.verdict import null_label
+from maskreg.errors import UsageError
+from maskreg.glossary import GENERAL, Entry
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def name(word: str) -> str:
+    (entry,) = explain(word)
+    return entry.name
+
+
+def test_no_word_has_two_meanings() -> None:
+    words = [word.replace("_", "-") for entry in ENTRIES.values() for word in (entry.name, *entry.aliases)]
+    assert [word for word, count in Counter(words).items() if count > 1] == ["step"]
+    assert set(GENERAL) & set(FIGURES) == set()
+    assert name("step") == "gap"  # the key under which analyses store it
+    assert "step" in GENERAL
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=lambda entry: entry.name)
+def test_definitions_are_one_paragraph_with_a_source(entry: Entry) -> None:
+    assert "\n" not in entry.definition
+    assert entry.definition.endswith(".")
+    assert entry.source
+    assert entry.definition.startswith(entry.brief)
+
+
+def test_every_figure_of_an_overlap_has_a_definition() -> None:
+    document = figures_of(sums_from_counts(OverlapCounts(100, 40, 30, 20))).to_json()
+    shown = {*document, *document["nulls"], *document["mantel_haenszel"], *document["nulls"][GLOBAL]}
+    assert {name(key) for key in shown - {"reason"}} <= set(FIGURES)
+    for title in (*map(null_label, NULLS), "by tensor and exponent", "observed/expected", "of at most", "Odds ratio"):
+        assert explain(title)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        (" LIFT ", "lift"),
+        ("energy_top_16", "energy_top"),
+        ("top 16", "energy_top"),
+        ("proj. lift .10", "projection_lift"),
+        ("rel. norm", "relative_norm"),
+        ("principal_not_low_dssu_0.10@exact", "principal_not_low"),
+        ("projection_lift_0.10", "projection_lift"),
+        ("nss_of_norm", "nss_of_norm"),
+        ("step_rank", "gap"),
+        ("step density", "step_density"),
+        ("ULP step", "ULP step"),
+    ],
+)
+def test_names_titles_and_beginnings_are_found(word: str, expected: str) -> None:
+    assert name(word) == expected
+
+
+def test_columns_with_two_titles_have_two_definitions() -> None:
+    for column, names in COLUMNS.items():
+        assert tuple(entry.name for entry in explain(column)) == names
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("jacard", "jaccard"), ("stable_rang", "stable_rank")])
+def test_an_unknown_word_gives_a_near_one(wrong: str, near: str) -> None:
+    with pytest.raises(UsageError, match="not in the glossary") as caught:
+        explain(wrong, "analyze")
+    assert caught.value.hint == f"maskreg analyze --explain {near}"
+
+
+def test_only_families_have_members() -> None:
+    for word in ("zzz", "lift_3", "jaccard@exact"):
+        with pytest.raises(UsageError):
+            explain(word)
+
+
+def test_figures_are_in_the_order_of_tables() -> None:
+    assert position("stable_rank") < position("energy_top_1") < position("low_geo_0.30@exact") < position("value")
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert (DOCS / "glossary.md").read_text(encoding="utf-8") == page(), "run python -m scripts.glossary"
+
+
+def test_the_page_has_every_word_in_order_and_leads_somewhere() -> None:
+    text = page()
+    anchors = re.findall(r'<a id="([^"]+)">', text)
+    assert len(set(anchors)) == len(anchors) == len(ENTRIES)
+    words = [word.replace("\\", "").lower() for word in re.findall(r"</a>\*\*(.+?)\*\*:", text)]
+    assert words == sorted(words)
+    assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= set(anchors)
+
+
+def test_every_listed_key_means_something() -> None:
+    keys = {key for command in KEYS.values() for key in command}
+    assert all(meaning(key) for key in keys)
+    assert set(PLAIN) <= keys
