@@ -36,6 +36,7 @@ ORDER = [
     {"workspace"},
     {"maskreg"},  # maskreg/__init__.py, the names for people who write Python
     {"cli", "migrations"},
+    {"__main__"},  # maskreg/__main__.py, which starts the command line
 ]
 """The rooms of the product: each imports from earlier lines only, never from its own line."""
 
