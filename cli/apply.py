@@ -75,7 +75,7 @@ def command(
             space.command = again(str(artifact.ref), without=("-",))
         part = "reverse" if revert else "delta"
         if part in artifact.artifact.manifest.parts:
-            output.wait(artifact.artifact.codec(part).is_compiled(encode=False))
+            output.note_compiling(artifact.artifact.codec(part).is_compiled(encode=False))
         applied = apply(
             artifact,
             source,

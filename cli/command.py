@@ -1,4 +1,4 @@
-"""What all commands share: three options, an example in the help, and loading on demand."""
+"""Base classes of commands: shared options, examples in the help, suggestions, and loading on demand."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def _turn_on(field: str) -> Callable[[click.Context, click.Parameter, bool], Non
     return callback
 
 
-_WORDS = "maskreg.words"
+_ARGUMENTS = "maskreg.arguments"
 
 
 def again(*first: str, without: tuple[str, ...] = ()) -> str:
-    """The line that runs this command again with the same options, to suggest with something added.
+    """The command line that was typed, quoted for a shell; a hint adds an option to it.
 
     Args:
-        first: words to put before those that were typed.
-        without: words to leave out.
+        first: arguments to put in front.
+        without: arguments to leave out.
     """
     ctx = click.get_current_context()
-    typed = [word for word in ctx.meta[_WORDS] if word not in without]
-    return shlex.join([*ctx.command_path.split(), *first, *typed])
+    arguments = [argument for argument in ctx.meta[_ARGUMENTS] if argument not in without]
+    return shlex.join([*ctx.command_path.split(), *first, *arguments])
 
 
 def _shared_options() -> list[click.Parameter]:
     flags = (
-        (["--json"], "json", "Write data as JSON, errors too."),
-        (["-q", "--quiet"], "quiet", "No notes and no progress; a list gives bare references."),
+        (["--json"], "json", "Print data and errors as JSON."),
+        (["-q", "--quiet"], "quiet", "Print no notes and no progress; lists print bare references."),
         (["--debug"], "debug", "Show tracebacks."),
     )
     return [
@@ -51,7 +51,7 @@ def _shared_options() -> list[click.Parameter]:
 
 
 class _WithExample(click.Command):
-    # Lines of a shell under the options, which click would otherwise wrap.
+    # Prints shell lines under the options as they are; click would wrap an epilog.
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.example = example
@@ -70,18 +70,18 @@ class Command(_WithExample):
         self.params.extend(_shared_options())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, and keep them for hints."""
-        ctx.meta[_WORDS] = tuple(args)
+        """Parse the arguments, and keep them for :func:`again`."""
+        ctx.meta[_ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
 
 
 class Group(_WithExample, click.Group):
-    """A command with subcommands; suggests the name that was meant."""
+    """A command with subcommands; suggests the nearest name for one that does not exist."""
 
     command_class = Command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; without any, show the help and end with 2."""
+        """Parse the arguments; without any, print the help to stderr and exit with 2."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(2)
@@ -93,32 +93,48 @@ class Group(_WithExample, click.Group):
         """Find the subcommand.
 
         Raises:
-            click.UsageError: there is none of that name.
+            click.UsageError: there is no subcommand of that name.
         """
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"there is no command {name!r}{meant}", ctx)
+            matches = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            suggestion = f"; did you mean {matches[0]!r}?" if matches else ""
+            raise click.UsageError(f"there is no command {name!r}{suggestion}", ctx)
         return super().resolve_command(ctx, args)
 
 
 class LazyGroup(Group):
-    """A group whose commands are imported when they are run, or listed in help.
+    """A group whose command modules are imported when a command runs or is listed in the help.
 
-    Command modules import no room at their top, so that help stays quick.
+    Command modules import heavy rooms inside functions, so that the help stays fast.
+
+    Args:
+        sections: by heading in the help, each command and its module beside this one.
     """
 
-    def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._modules = modules
+        self._sections = sections
+        self._modules = {name: module for commands in sections.values() for name, module in commands.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands' names in the order of their table."""
+        """The commands' names, in the order of the help."""
         return list(self._modules)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print each section with its commands."""
+        # One width for all sections, so that their columns line up.
+        width = max(map(len, self._modules))
+        room = formatter.width - width - 6
+        for heading, names in self._sections.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(name.ljust(width), command.get_short_help_str(room)) for name, command in commands if command]
+                )
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a command."""
+        """Import a command's module."""
         if cmd_name not in self._modules:
             return None
         module = importlib.import_module(f".{self._modules[cmd_name]}", __package__)
@@ -127,18 +143,18 @@ class LazyGroup(Group):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Parse the arguments."""
-        with _own_exits():
+        with _exits_kept():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
-        with _own_exits():
+        with _exits_kept():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _own_exits() -> Iterator[None]:
-    # click turns these two into exit code 1 before its caller sees them.
+def _exits_kept() -> Iterator[None]:
+    # click's main() would turn these into exit code 1; it lets SystemExit through.
     try:
         yield
     except BrokenPipeError as error:

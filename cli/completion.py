@@ -1,4 +1,4 @@
-"""``maskreg completion``: a script that completes commands and options in a shell."""
+"""``maskreg completion``: completion of commands and options in a shell."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def command(ctx: click.Context, shell: str) -> None:
     """Print a completion script for SHELL."""
     from click.shell_completion import get_completion_class
 
-    kind = get_completion_class(shell)
-    if kind is None:
+    completer = get_completion_class(shell)
+    if completer is None:
         raise click.UsageError(f"no completion for {shell}", ctx)
-    script = kind(ctx.find_root().command, {}, "maskreg", "_MASKREG_COMPLETE").source()
+    script = completer(ctx.find_root().command, {}, "maskreg", "_MASKREG_COMPLETE").source()
     output = ctx.ensure_object(Output)
     if output.json:
         output.document({"shell": shell, "script": script})

@@ -65,7 +65,7 @@ def command(
     from .summary import summary
 
     parse_rule(rule)
-    output.wait(mask_only or get_codec(DEFAULT_CODEC).is_compiled(encode=True))
+    output.note_compiling(mask_only or get_codec(DEFAULT_CODEC).is_compiled(encode=True))
     with output.progress() as progress:
         stored = extract(
             source,

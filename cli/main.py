@@ -1,4 +1,4 @@
-"""The program: finds the command, runs it, and turns whatever comes out into an exit code."""
+"""The entry point: runs a command and turns any exception into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -22,34 +22,47 @@ from .exits import BROKEN_PIPE, BUG, CANNOT_WRITE, INTERRUPTED, TERMINATED, Fail
 from .memory import return_large_buffers
 from .output import Output
 
-COMMANDS = {
-    "extract": "extract",
-    "pull": "pull",
-    "push": "push",
-    "apply": "apply",
-    "baseline": "baseline",
-    "list": "list",
-    "show": "show",
-    "compare": "compare",
-    "analyze": "analyze",
-    "combine": "combine",
-    "retrain": "retrain",
-    "report": "report",
-    "tag": "tag",
-    "annotate": "annotate",
-    "rm": "rm",
-    "restore": "restore",
-    "verify": "verify",
-    "export": "export",
-    "import": "import_",
-    "gc": "gc",
-    "doctor": "doctor",
-    "config": "config",
-    "remote": "remote",
-    "db": "db",
-    "completion": "completion",
+SECTIONS = {
+    "Updates": {
+        "extract": "extract",
+        "apply": "apply",
+        "retrain": "retrain",
+        "combine": "combine",
+    },
+    "Sharing": {
+        "pull": "pull",
+        "push": "push",
+        "remote": "remote",
+        "export": "export",
+        "import": "import_",
+    },
+    "Evidence": {
+        "show": "show",
+        "baseline": "baseline",
+        "compare": "compare",
+        "analyze": "analyze",
+        "report": "report",
+    },
+    "Registry": {
+        "list": "list",
+        "tag": "tag",
+        "annotate": "annotate",
+        "rm": "rm",
+        "restore": "restore",
+        "verify": "verify",
+        "gc": "gc",
+        "db": "db",
+    },
+    "Setup": {
+        "doctor": "doctor",
+        "config": "config",
+        "completion": "completion",
+    },
 }
-"""Every command, and the module that holds it."""
+"""Every command and its module, by heading in the help."""
+
+COMMANDS = [name for commands in SECTIONS.values() for name in commands]
+"""Every command."""
 
 
 def _debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -65,7 +78,7 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 @click.command(
     cls=LazyGroup,
-    modules=COMMANDS,
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"]},
     example="""
     maskreg extract ./Qwen3-8B ./Qwen3-8B-opd --name qwen3-8b-opd
@@ -74,9 +87,9 @@ def _version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """,
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version and exit."
 )
-@click.option("--debug", is_flag=True, expose_value=False, callback=_debug, help="Show tracebacks.")
+@click.option("--debug", is_flag=True, expose_value=False, callback=_debug, help="Print tracebacks.")
 def cli() -> None:
     """Extract, share and apply the weight updates that post-training makes."""
 
@@ -85,13 +98,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        argv: the arguments; those of the process when absent.
+        argv: the arguments; None for those of the process.
 
     Returns:
         The exit code.
     """
     args = list(sys.argv[1:] if argv is None else argv)
-    _stand_in()
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -106,8 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         status = BROKEN_PIPE
     except OSError as error:
-        # What is left in a buffer cannot be written, so the command has not done what it was asked for.
-        status = status or _untold(error, output)
+        # Data that is still buffered could not be written, so the command has failed after all.
+        status = status or _report_unwritten(error, output)
     _discard_output()
     return status
 
@@ -115,58 +128,59 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: list[str], output: Output) -> int:
     try:
         result = cli.main(args, prog_name="maskreg", standalone_mode=False, obj=output)
-    # The one place that catches everything: an error nobody expected becomes a file and exit code 70.
+    # The only place that catches everything: an unexpected error becomes a file and exit code 70.
     except BaseException as error:  # noqa: BLE001, RUF100
-        told = failure(error, output.ref)
-        if isinstance(error, SystemExit) and told.exit not in (INTERRUPTED, TERMINATED):
-            return told.exit
-        return _tell(error, told, args, output)
+        described = failure(error, output.ref)
+        if isinstance(error, SystemExit) and described.exit not in (INTERRUPTED, TERMINATED):
+            return described.exit
+        return _report(error, described, args, output)
     return result if isinstance(result, int) else 0
 
 
-def _tell(error: BaseException, told: Failure, args: list[str], output: Output) -> int:
+def _report(error: BaseException, described: Failure, args: list[str], output: Output) -> int:
     try:
         if output.debug:
             click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-        elif told.exit == BUG:
-            told = replace(told, hint=_report(error))
-        elif told.hint.startswith("maskreg pull ") and "|" not in told.hint:
-            told = replace(told, hint=_instead_of_pulling() or told.hint)
-        output.failure(told.message, told.hint)
-        # When the arguments could not be parsed, nobody has seen the option yet.
+        elif described.exit == BUG:
+            described = replace(described, hint=_save_traceback(error))
+        elif described.hint.startswith("maskreg pull ") and "|" not in described.hint:
+            described = replace(described, hint=_hint_without_remotes() or described.hint)
+        output.failure(described.message, described.hint)
+        # "in args": arguments that could not be parsed have set nothing.
         if (output.json or "--json" in args) and not output.reported:
-            output.document({"error": told.to_json()})
+            output.document({"error": described.to_json()})
     except BrokenPipeError:
         raise
     except OSError:
-        # Nowhere to say it; the exit code still does.
-        return told.exit
-    return told.exit
+        # No stream takes the message; the exit code still says it.
+        return described.exit
+    return described.exit
 
 
-def _instead_of_pulling() -> str:
+def _hint_without_remotes() -> str:
+    """What to do instead of pulling where no remote is configured; empty where one is."""
     from .places import settings
 
-    # Settings that cannot be read must not hide what went wrong.
+    # Broken settings must not hide the error that is being reported.
     with suppress(MaskregError, OSError):
         if not settings().remotes:
             return "extract it again, or add a remote: maskreg remote add NAME URL"
     return ""
 
 
-def _report(error: BaseException) -> str:
+def _save_traceback(error: BaseException) -> str:
     try:
         handle, path = tempfile.mkstemp(prefix="maskreg-trace-", suffix=".txt")
         with os.fdopen(handle, "w") as file:
             file.write(f"maskreg {maskreg.__version__}, python {sys.version.split()[0]}, {sys.platform}\n")
             file.write("".join(traceback.format_exception(error)))
     except OSError:
-        return "run it again with --debug, and report what it says"
+        return "run it again with --debug, and report the traceback"
     return f"report this with {path}"
 
 
-def _stand_in() -> None:
-    # A stream that was closed before the start is None: an empty one takes its place.
+def _replace_closed_streams() -> None:
+    # A stream that was closed before the process started is None, and printing to it would fail.
     if sys.stdin is None:
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
     if sys.stdout is None:
@@ -175,7 +189,7 @@ def _stand_in() -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
 
 
-def _untold(error: OSError, output: Output) -> int:
+def _report_unwritten(error: OSError, output: Output) -> int:
     with suppress(OSError):
         output.failure(f"the output could not be written: {error.strerror or error}")
     return CANNOT_WRITE
@@ -187,11 +201,11 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
 
 
 def _discard_output() -> None:
-    # What nobody takes any more: the interpreter's own flush at exit must not complain.
+    # The interpreter flushes again at exit; what nobody reads goes to the null device, or it would complain.
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)

@@ -1,4 +1,4 @@
-"""How the process gives memory back."""
+"""The C library's allocator: give large buffers back to the system."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import ctypes
 import sys
 
 LARGE_BYTES = 1 << 20
-"""Buffers of blocks and objects are larger, everything else is smaller."""
+"""Threshold between buffers of blocks and objects, which are larger, and everything else."""
 
 _M_MMAP_THRESHOLD = -3
 
 
 def return_large_buffers() -> None:
-    """Let every large buffer go back to the system when it is freed.
+    """Make the allocator return every large buffer to the system when it is freed.
 
-    glibc raises its own threshold up to 32 MiB once such buffers are freed, and from then on keeps them in one heap
-    a thread, whose gaps make a long run's memory grow with the size of the checkpoint: by a fifth from 1 to 4 GB
-    with two threads. Other systems' allocators have no such setting, and nothing happens there.
+    glibc serves buffers above a threshold by ``mmap`` and returns them when they are freed. But it raises the
+    threshold, up to 32 MiB, whenever such a buffer is freed; later buffers come from one heap per thread, whose gaps
+    stay. Memory then grows with the size of the checkpoint: by a fifth from 1 to 4 GB with two threads. Setting the
+    threshold by hand stops it from moving. Allocators of other systems have no such setting and are left alone.
     """
     if sys.platform != "linux":
         return

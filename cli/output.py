@@ -1,4 +1,4 @@
-"""Where a command's words go: data to stdout, talk and progress to stderr."""
+"""What a command prints: data to stdout; notes, errors and progress to stderr."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Output:
-    """How one run of the program talks; shared by every command through click's context.
+    """The output of one process; commands share it through click's context.
 
     Attributes:
-        json: data as JSON instead of text for people.
-        quiet: no notes, no progress.
-        debug: tracebacks instead of one line.
+        json: print data as JSON, not as text.
+        quiet: print no notes and no progress.
+        debug: print tracebacks, not one line per error.
         ref: the reference that the command works on, for hints; empty while there is none.
-        reported: the command has told programs about its failure itself.
+        reported: the command has printed its failure as JSON itself.
     """
 
     json: bool = False
@@ -36,37 +36,37 @@ class Output:
     reported: bool = False
 
     def data(self, text: str) -> None:
-        """Write a line or more of data to stdout."""
+        """Print one or more lines of data."""
         click.echo(text)
 
     def document(self, value: object) -> None:
-        """Write one JSON document to stdout, indented when somebody watches."""
-        # ASCII only, so that any path and any locale survive.
+        """Print one JSON document, indented on a terminal."""
+        # Only ASCII, which every locale can encode; a path may hold any bytes.
         click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
     def record(self, value: object) -> None:
-        """Write one line of NDJSON to stdout, and push it on its way."""
+        """Print one line of NDJSON, and flush it."""
         click.echo(json.dumps(value))
 
     def note(self, text: str) -> None:
-        """Tell people something that is not data, unless they asked for quiet."""
+        """Print something that is not data to stderr, unless quiet."""
         if not self.quiet:
             click.echo(printable(text, keep="\n\t"), err=True)
 
-    def wait(self, compiled: bool) -> None:
-        """Tell people who watch why nothing moves when the codec must be compiled first."""
+    def note_compiling(self, compiled: bool) -> None:
+        """Explain the wait on a terminal when the codec is not compiled yet."""
         if not compiled and sys.stderr.isatty():
-            self.note("compiling the codec for this machine, once; this takes some 20 seconds")
+            self.note("compiling the codec for this machine, once; this takes about 20 seconds")
 
     def failure(self, message: str, hint: str = "") -> None:
-        """Tell people what went wrong, and the next step."""
+        """Print an error and the next step to stderr."""
         click.echo(printable(f"error: {message}", keep="\n\t"), err=True)
         if hint:
             click.echo(printable(f"  next: {hint}", keep="\n\t"), err=True)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """A listener for work that may take long; draws only for people who watch."""
+        """Progress bars on a terminal; elsewhere, or if quiet, a listener that draws nothing."""
         from maskreg.progress import SILENT
 
         if self.quiet or not sys.stderr.isatty():
@@ -79,7 +79,7 @@ class Output:
 
 
 def human_bytes(count: float) -> str:
-    """A size for people: ``1.2 GiB``."""
+    """A size as text: ``1.2 GiB``."""
     if count < 1024:
         return f"{int(count)} B"
     for unit in ("KiB", "MiB", "GiB", "TiB"):

@@ -1,4 +1,4 @@
-"""Option values that are more than a word: references, ranges, durations, sort orders, key=value."""
+"""Types of option values: references, ranges, durations, key=value, output paths."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer ver
     name = "ref"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
-        """Parse a reference."""
-        ref = self.parsed(value, param, ctx)
+        """Parse a reference, and remember it for hints."""
+        ref = self.parse(value, param, ctx)
         if ctx is not None:
             ctx.ensure_object(Output).ref = str(ref)
         return ref
 
-    def parsed(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
-        """Parse a reference that hints need not speak of."""
+    def parse(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
+        """Parse a reference."""
         if isinstance(value, Ref):
             return value
         try:
@@ -40,20 +40,20 @@ class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer ver
 
 
 class NameType(RefType):
-    """A reference for what is about to be made: ``[project/]name[:tag]``."""
+    """A reference for a new artifact: ``[project/]name[:tag]``."""
 
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
-        """Parse a reference that has no digest."""
-        ref = self.parsed(value, param, ctx)
+        """Parse a reference, and refuse a digest."""
+        ref = self.parse(value, param, ctx)
         if ref.digest is not None:
-            self.fail("a new artifact has no digest yet; leave @sha256:... out", param, ctx)
+            self.fail("a new artifact has no digest yet; drop @sha256:...", param, ctx)
         return ref
 
 
 class RangeType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A closed range of numbers: ``0.4..0.6``, ``0.4..``, ``..0.6``, or one number."""
+    """A range that includes both ends: ``0.4..0.6``, ``0.4..``, ``..0.6``, or one number."""
 
     name = "lo..hi"
 
@@ -66,7 +66,7 @@ class RangeType(click.ParamType):  # type: ignore[type-arg] # generic in newer v
             bounds = (float(low or "-inf"), float((high or "inf") if dots else low))
         except ValueError:
             self.fail(f"{value!r} is not a range; write 0.4..0.6, 0.4.. or ..0.6", param, ctx)
-        # Written so that a NaN is refused too.
+        # Not "low > high": a NaN must be refused too, and every comparison with it is false.
         if not (bounds[0] <= bounds[1] and (low or high)):
             self.fail(f"{value!r} is empty; write the smaller number first", param, ctx)
         return bounds
@@ -109,9 +109,9 @@ class OutType(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Refuse the empty text, which would otherwise mean the current directory."""
+        """Refuse an empty path, which would otherwise mean the current directory."""
         if value == "":
-            self.fail("an empty text names no file", param, ctx)
+            self.fail("a path must not be empty", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -1,4 +1,10 @@
-"""How long work tells a caller how far it is, without knowing who listens."""
+"""Progress of long work, reported to a listener that the work does not know.
+
+Work runs on many threads, and whichever finishes a block reports it, so a listener must be thread-safe. The total is
+known at the start of a phase; a phase ends where the next one starts, or with the work::
+
+    start("read", 100)   advance(60) advance(40)   start("write", 50)   advance(50)
+"""
 
 from __future__ import annotations
 
@@ -6,16 +12,18 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives the progress of one piece of work; called from any thread.
-
-    The command line draws bars from it; the default ignores everything.
-    """
+    """Receives the progress of one piece of work, in bytes; thread-safe."""
 
     def start(self, label: str, total_bytes: int) -> None:
-        """A phase begins: ``label`` in the imperative, and how many bytes it will handle."""
+        """Begin a phase.
+
+        Args:
+            label: names the phase, in the imperative.
+            total_bytes: how many bytes it will handle.
+        """
 
     def advance(self, n_bytes: int) -> None:
-        """``n_bytes`` more of the current phase are done."""
+        """Add ``n_bytes`` to what the current phase has done."""
 
 
 class Silent:
@@ -29,3 +37,4 @@ class Silent:
 
 
 SILENT = Silent()
+"""The default listener."""

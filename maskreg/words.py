@@ -1,34 +1,34 @@
-"""Numbers of things and lists of names, as messages say them."""
+"""Counts and lists in messages: ``2 tensors``, ``a, b and 3 more``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 NAMED_AT_MOST = 5
-"""Names that a message lists before it only counts."""
+"""Names that a message spells out; the rest is counted."""
 
 _PLURALS = {"matrix": "matrices", "is": "are", "has": "have", "does": "do"}
 
 
 def counted(number: int, thing: str, verb: str = "") -> str:
-    """``1 tensor``, ``2 tensors``, ``1,024 matrices``, ``1 tensor is``.
+    """A number with its noun and verb in agreement: ``1 tensor``, ``1,024 matrices``, ``2 tensors are``.
 
     Args:
-        number: how many there are.
-        thing: what they are, in the singular.
-        verb: what follows, in the singular.
+        number: how many.
+        thing: the noun, in the singular.
+        verb: the verb, in the singular.
     """
     words = [word if number == 1 else _PLURALS.get(word, f"{word}s") for word in (thing, verb) if word]
     return f"{number:,} {' '.join(words)}"
 
 
-def listed(names: Sequence[str], at_most: int = NAMED_AT_MOST, *, mark: str = ", ") -> str:
-    """The first names, and how many more there are.
+def listed(names: Sequence[str], at_most: int = NAMED_AT_MOST, *, separator: str = ", ") -> str:
+    """The first names, and the number of the others.
 
     Args:
-        names: all of them.
+        names: all names.
         at_most: how many to spell out.
-        mark: what stands between them.
+        separator: what stands between names.
     """
     rest = len(names) - at_most
-    return mark.join(names[:at_most]) + (f" and {rest:,} more" if rest > 0 else "")
+    return separator.join(names[:at_most]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -80,7 +80,7 @@ def test_what_is_not_well_formed(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"[]", b"null", b'"{}"', b"3", b"true"])
 def test_an_object_was_expected(data: bytes) -> None:
     parse(data, "x", max_bytes=MANY)
-    with pytest.raises(FormatError, match="object was expected"):
+    with pytest.raises(FormatError, match="expected a JSON object"):
         parse_object(data, "x", max_bytes=MANY)
 
 

@@ -28,5 +28,5 @@ def test_verbs_agree() -> None:
 def test_long_lists_are_cut() -> None:
     assert listed(["a", "b"]) == "a, b"
     assert listed(list("abc"), 2) == "a, b and 1 more"
-    assert listed(list("abcd"), 2, mark="; ") == "a; b and 2 more"
+    assert listed(list("abcd"), 2, separator="; ") == "a; b and 2 more"
     assert listed([]) == ""

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from maskreg_cli.command import Command
-from maskreg_cli.main import COMMANDS, cli
+from maskreg_cli.main import COMMANDS, SECTIONS, cli
 
 from maskreg import __version__
 from tests.cli.conftest import Run
@@ -45,8 +45,19 @@ def test_help_says_what_a_command_does_and_shows_an_example(
 
 def test_a_name_in_the_list_of_commands_is_never_cut_short(run: Run) -> None:
     text = run("--help").out
-    assert all(f"  {name} " in text for name in COMMANDS)
-    assert "..." not in text.partition("Commands:")[2].partition("Examples:")[0]
+    assert all(f"\n  {name} " in text for name in COMMANDS)
+    assert all(f"\n{heading}:\n" in text for heading in SECTIONS)
+    assert "..." not in text.partition("\n\nOptions:")[2].partition("Examples:")[0]
+
+
+def test_the_interpreter_runs_the_command_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "maskreg"]
+    version = subprocess.run([*command, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert version.stdout == f"maskreg {__version__}\n"
+    wrong = subprocess.run([*command, "lst"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "did you mean 'list'?" in wrong.stderr
+    assert "maskreg --help" in wrong.stderr
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])

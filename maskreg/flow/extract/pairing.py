@@ -175,7 +175,7 @@ def _refuse_wide_source(source: Checkpoint) -> None:
 def _do_not_pair_up(mismatches: Sequence[_Mismatch]) -> str:
     number = len(mismatches)
     each = [f"{m.name} ({m.why})" for m in mismatches]
-    return f"{counted(number, 'tensor', 'does')} not pair up: {listed(each, NAMED_AT_MOST, mark='; ')}"
+    return f"{counted(number, 'tensor', 'does')} not pair up: {listed(each, NAMED_AT_MOST, separator='; ')}"
 
 
 def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Iterator[Pair]:
