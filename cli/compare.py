@@ -88,9 +88,9 @@ def command(
     with output.progress() as progress:
 
         def run(checkpoint: Checkpoint | None) -> Comparison:
-            from maskreg.flow.overlap.contrast import contrast
+            from maskreg.flow.overlap.measure import measure_overlap
 
-            return contrast(
+            return measure_overlap(
                 artifacts,
                 checkpoint,
                 names=[str(mask.ref) for mask in masks],

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from maskreg.flow.baseline.build import make_baseline
     from maskreg.flow.combine.combination import combine
     from maskreg.flow.geometry.analysis import analyze
-    from maskreg.flow.overlap.contrast import contrast
+    from maskreg.flow.overlap.measure import measure_overlap as contrast
     from maskreg.mask.baseline import BaselineSpec
     from maskreg.workspace.apply import apply
     from maskreg.workspace.extract import extract
@@ -43,7 +43,7 @@ _HOMES = {
     "apply": "maskreg.workspace.apply",
     "apply_": "maskreg.flow.apply.in_memory",
     "combine": "maskreg.flow.combine.combination",
-    "contrast": "maskreg.flow.overlap.contrast",
+    "contrast": "maskreg.flow.overlap.measure:measure_overlap",
     "extract": "maskreg.workspace.extract",
     "load": "maskreg.workspace.pull",
     "make_baseline": "maskreg.flow.baseline.build",
@@ -55,7 +55,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    module, _, attribute = _HOMES[name].partition(":")
+    value = getattr(import_module(module), attribute or name)
     globals()[name] = value
     return value
 

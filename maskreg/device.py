@@ -111,12 +111,14 @@ def own_stream(device: torch.device) -> Iterator[None]:
         idle.append(stream)
 
 
-def open_device(name: str) -> Device:
-    """The device called ``cpu``, ``cuda`` or ``cuda:N``.
+def open_device(name: str | Device) -> Device:
+    """The device called ``cpu``, ``cuda`` or ``cuda:N``; an open one is returned as it is.
 
     Raises:
         ConfigError: there is no such device on this machine.
     """
+    if not isinstance(name, str):
+        return name
     if name == "cpu":
         return HostDevice()
     kind, _, index = name.partition(":")

@@ -140,11 +140,11 @@ def _in_memory(coordinates: int) -> dict[str, Any]:
 def _as_artifacts(folder: Path, digests: list[str]) -> tuple[float, int]:
     from maskreg.artifact.reader import Artifact
     from maskreg.digest import Digest
-    from maskreg.flow.overlap.contrast import contrast
+    from maskreg.flow.overlap.measure import measure_overlap
     from maskreg.store.file import FileStore
 
     begun = time.perf_counter()
-    contrast([Artifact.open(FileStore(folder), Digest(digest)) for digest in digests])
+    measure_overlap([Artifact.open(FileStore(folder), Digest(digest)) for digest in digests])
     seconds = time.perf_counter() - begun
     return seconds, bench_memory.peak()
 

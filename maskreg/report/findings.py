@@ -12,7 +12,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import Digest
 from maskreg.flow.geometry.exponents import ByExponent, by_exponent
-from maskreg.flow.overlap.contrast import contrast
+from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
 from maskreg.report.geometry import Geometry, Trajectory
@@ -113,7 +113,7 @@ def gather(
     against = []
     for other in others:
         pair, names = (mask.artifact, other.artifact), (mask.name, other.name)
-        found = contrast(
+        found = measure_overlap(
             pair, source, names=names, allow_different=allow_different, progress=progress, jobs=jobs
         ).pairs[0]
         against.append(Against(other.name, other.card, found, _independent(*pair)))

@@ -1,1 +1,1 @@
-"""An artifact as a change to a checkpoint: which checkpoint it is of, and what becomes of each tensor."""
+"""An artifact as a change to a checkpoint: the checkpoint it applies to, and what becomes of each tensor."""

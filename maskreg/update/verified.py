@@ -1,99 +1,108 @@
-"""The source that an artifact was made from, found to be that and read as bf16 codes."""
+"""The one place that decides whether a checkpoint is the one that an artifact applies to."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import WrongCheckpointError
 from maskreg.parallel import ordered
 from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.leaves import check_before, leaf_count, leaves_between
-
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
+from maskreg.tensors.leaves import check_before, leaves_between
+from maskreg.update.recorded import RecordedSide, SideName, require_tensors
 
 
-def source_leaves(artifact: Artifact, row: Tensor) -> LeafHashes:
-    """Leaf hashes of a tensor's source alone, uint8 ``[k, 16]``; not safe to call from several threads."""
-    numel = 0 if row.source_shape is None else math.prod(row.source_shape)
-    return artifact.leaves(row)[0][: leaf_count(numel)]
+class VerifiedSource:
+    """A checkpoint that an artifact applies to, verified as such. Safe to use from several threads.
 
+    Opening checks what is cheap and shows nearly every wrong checkpoint: names, dtypes and shapes of all tensors, and
+    the first and the last leaf of each. Reading checks every leaf that is read, so nothing is used unverified.
 
-class Origin:
-    """An artifact's source. Reading is safe from several threads."""
+    Attributes:
+        checkpoint: the checkpoint.
+        recorded: what the artifact records of it.
+    """
 
-    def __init__(self, artifact: Artifact, checkpoint: Checkpoint, *, jobs: int = 1) -> None:
-        """Check names, dtypes and shapes, and the first and the last leaf of every tensor.
+    def __init__(
+        self,
+        artifact: Artifact,
+        checkpoint: Checkpoint,
+        *,
+        side: SideName = "source",
+        only: Collection[str] | None = None,
+        jobs: int = 1,
+    ) -> None:
+        """Check the forms of all tensors, then the first and the last leaf of each.
 
         Args:
             artifact: the artifact.
             checkpoint: what should be its source.
+            side: ``target`` to verify the checkpoint that is turned back into the source.
+            only: names of the tensors that will be read; the checkpoint may then lack others and have more. None for
+                the whole checkpoint.
             jobs: threads.
 
         Raises:
-            WrongCheckpointError: it is another checkpoint.
+            WrongCheckpointError: another checkpoint; the hint says which one is needed.
         """
-        self._checkpoint = checkpoint
-        side = artifact.manifest.source
-        self._wanted = "give the source that the artifact was made from: " + (side.hub or f"root {side.root[:19]}")
-        rows = {name: row for name, row in artifact.by_name.items() if row.source_shape is not None}
-        self._check_form(rows)
-        with closing(ordered(lambda end: self._checked(*end), self._ends(artifact, rows), jobs=jobs)) as ends:
-            for _ in ends:
-                pass
+        self.checkpoint = checkpoint
+        self.recorded = RecordedSide(artifact, side)
+        tensors = self.recorded.tensors
+        expected = tensors if only is None else {name: info for name, info in tensors.items() if name in only}
+        require_tensors(checkpoint, expected, hint=self.recorded.hint, allow_surplus=only is not None)
+        for _ in ordered(lambda leaf: self._check(*leaf), self._end_leaves(expected), jobs=jobs):
+            pass
 
-    def codes(self, row: Tensor, start: int, stop: int, leaves: LeafHashes | None = None) -> npt.NDArray[np.uint16]:
-        """bf16 codes of elements ``[start, stop)`` of a tensor; wider ones are cast.
+    def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+        """Elements ``[start, stop)`` of a tensor as stored, each leaf checked.
 
         Args:
-            row: the tensor.
-            start: the first element.
-            stop: one past the last.
-            leaves: uint8 ``[k, 16]``, what the run's leaves must be; the run then starts at a leaf, and ends with one.
+            name: of the tensor.
+            start: first element, a multiple of 2^18.
+            stop: one past the last: the tensor's end or a multiple of 2^18.
+
+        Returns:
+            Unsigned integers of the element's width.
 
         Raises:
             WrongCheckpointError: a leaf differs.
         """
-        if leaves is None:
-            return to_bf16(self._checkpoint.read(row.name, start, stop), row.source_dtype)
-        return to_bf16(self._checked(row.name, start, stop, leaves), row.source_dtype)
-
-    def _checked(self, name: str, start: int, stop: int, leaves: LeafHashes) -> npt.NDArray[Any]:
-        values = self._checkpoint.read(name, start, stop)
+        values = self.checkpoint.read(name, start, stop)
         try:
-            check_before(name, start, values, leaves)
+            check_before(name, start, values, leaves_between(self.recorded.leaves(name), start, stop))
         except WrongCheckpointError as error:
-            error.hint = self._wanted
+            error.hint = self.recorded.hint
             raise
         return values
 
-    def _ends(self, artifact: Artifact, rows: dict[str, Tensor]) -> Iterator[tuple[str, int, int, LeafHashes]]:
-        for name, row in rows.items():
-            numel = self._checkpoint.tensors[name].numel
-            if numel:
-                leaves = source_leaves(artifact, row)
-                for start in sorted({0, (numel - 1) // LEAF_NUMEL * LEAF_NUMEL}):
-                    stop = min(start + LEAF_NUMEL, numel)
-                    yield name, start, stop, leaves_between(leaves, start, stop)
+    def codes(self, name: str, start: int, stop: int, *, checked: bool = True) -> npt.NDArray[np.uint16]:
+        """bf16 codes of elements ``[start, stop)`` of a tensor; wider dtypes are cast.
 
-    def _check_form(self, rows: dict[str, Tensor]) -> None:
-        for name, row in rows.items():
-            found = self._checkpoint.tensors.get(name)
-            if found is None:
-                raise WrongCheckpointError(name, "missing in this checkpoint", hint=self._wanted)
-            if (found.dtype, found.shape) != (row.source_dtype, row.source_shape):
-                here, there = f"{found.dtype} {list(found.shape)}", f"{row.source_dtype} {list(row.source_shape or ())}"
-                raise WrongCheckpointError(name, f"{here} here, {there} expected", hint=self._wanted)
-        for name in self._checkpoint.tensors:
-            if name not in rows:
-                raise WrongCheckpointError(name, "surplus in this checkpoint", hint=self._wanted)
+        Args:
+            name: of the tensor.
+            start: first element.
+            stop: one past the last.
+            checked: compare leaves, as :meth:`read` does. Without, the span may begin and end anywhere: for data that
+                was checked by an earlier pass.
+
+        Raises:
+            WrongCheckpointError: a leaf differs.
+        """
+        values = self.read(name, start, stop) if checked else self.checkpoint.read(name, start, stop)
+        return to_bf16(values, self.recorded.tensors[name].dtype)
+
+    def _check(self, name: str, start: int, stop: int) -> None:
+        self.read(name, start, stop)
+
+    def _end_leaves(self, names: Collection[str]) -> Iterator[tuple[str, int, int]]:
+        for name in names:
+            numel = self.recorded.tensors[name].numel
+            if numel:
+                for start in sorted({0, (numel - 1) // LEAF_NUMEL * LEAF_NUMEL}):
+                    yield name, start, min(start + LEAF_NUMEL, numel)

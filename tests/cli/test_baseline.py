@@ -68,7 +68,7 @@ def test_it_travels_and_is_found_like_any_artifact(run: Run, artifact: str, tmp_
     run("verify", made["ref"])
     run("export", made["ref"], "-o", tmp_path / "b.maskreg")
     told = run("apply", made["ref"], "-o", tmp_path / "out", status=66).err
-    assert "is a baseline: it says which coordinates move" in told
+    assert "is a baseline: it holds which coordinates move" in told
     assert "--mask-only" not in told
 
 

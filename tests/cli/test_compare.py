@@ -159,8 +159,8 @@ def test_the_source_may_be_required(run: Run, masks: tuple[str, str, str], tmp_p
     pair = make_checkpoint(tmp_path / "other", other), make_checkpoint(tmp_path / "after", tensors())
     run("extract", *pair, "--name", "foreign", "--mask-only")
     apart = ("compare", "one", "foreign", "--allow-different", "--source", kept)
-    assert "there is no one source" in run(*apart).out
-    assert "there is no one source" in run(*apart, "--require-source", status=66).err
+    assert "the masks have no common source" in run(*apart).out
+    assert "the masks have no common source" in run(*apart, "--require-source", status=66).err
 
 
 def test_usage(run: Run, masks: tuple[str, str, str]) -> None:

@@ -11,7 +11,7 @@ from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP, Measure
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import MaskregError
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.overlap.contrast import contrast
+from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.resolved import Resolved
@@ -48,7 +48,7 @@ class Lab:
     def record(self, *masks: Resolved) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
         """Compare and record."""
         artifacts: list[Artifact] = [self.here.artifact(mask.digest) for mask in masks]
-        found = contrast(artifacts, allow_different=True)
+        found = measure_overlap(artifacts, allow_different=True)
         return record(self.here, found, [(m, a.manifest) for m, a in zip(masks, artifacts, strict=True)])
 
 

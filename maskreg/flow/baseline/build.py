@@ -25,8 +25,8 @@ from maskreg.mask.baseline import BaselineSpec
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
-from maskreg.tensors.info import TensorInfo
-from maskreg.update.verified import Origin, source_leaves
+from maskreg.update.recorded import RecordedSide
+from maskreg.update.verified import VerifiedSource
 
 BATCH_NUMEL = 1 << 28
 """Coordinates that are settled together: enough for all threads, few enough for the disk's cache."""
@@ -94,9 +94,11 @@ class Baseline:
         threads = worker_count(jobs)
         if spec.kind.source and source is None:
             raise UsageError(f"{spec.kind.name} needs the source checkpoint", hint="add --source CKPT")
-        origin = Origin(artifact, source, jobs=threads) if source is not None and spec.kind.source else None
+        verified = None
+        if source is not None and spec.kind.source:
+            verified = VerifiedSource(artifact, source, jobs=threads)
         self._rows = tuple(row for row in artifact.tensors if row.source_shape is not None)
-        self._sweeper = Sweeper(artifact, origin, progress, threads)
+        self._sweeper = Sweeper(artifact, verified, progress, threads)
         self._chooser = Chooser(artifact, spec, self._sweeper)
         self._progress = progress
 
@@ -153,10 +155,10 @@ def make_baseline(
     baseline = Baseline(artifact, spec, source, progress=progress, jobs=jobs)
     rows = artifact.tensors
     require_bytes(root, sum(packed_bytes(row.numel) + 2 * FINGERPRINT_BYTES * row.leaves for row in rows))
-    nnz = 0
+    nnz, recorded = 0, RecordedSide(artifact)
     with ArtifactWriter(root, ["mask"]) as writer, closing(baseline.blocks()) as blocks:
         for block in blocks:
-            nnz += _write(writer, artifact, block)
+            nnz += _write(writer, recorded, block)
         manifest = artifact.manifest
         digest = writer.finish(
             kind="baseline",
@@ -175,12 +177,12 @@ def make_baseline(
     return Made(digest, notes)
 
 
-def _write(writer: ArtifactWriter, artifact: Artifact, block: Block) -> int:
+def _write(writer: ArtifactWriter, source: RecordedSide, block: Block) -> int:
     row = block.row
     if block.start == 0:
-        form = TensorInfo(row.name, row.source_dtype, row.source_shape or ())
+        form = source.tensors[row.name]
         writer.begin(row.name, role=row.role, layer=row.layer, source=form, target=form)
-        leaves = source_leaves(artifact, row)
+        leaves = source.leaves(row.name)
         writer.add_leaves(leaves, leaves)
     nnz = int(np.bitwise_count(block.packed).sum(dtype=np.int64))
     if block.stop:

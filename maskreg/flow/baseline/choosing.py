@@ -13,7 +13,7 @@ from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.digest import short_key
 from maskreg.errors import UsageError
-from maskreg.flow.baseline.sweeping import Run, Sweeper
+from maskreg.flow.baseline.sweeping import MaskedSpan, Sweeper
 from maskreg.mask import pack_runs, unpack
 from maskreg.mask.baseline import (
     BaselineSpec,
@@ -146,17 +146,17 @@ class Chooser:
         return why or quota_of_tensor(self._spec, members, moved)
 
     def _counted(self, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, tuple[Counts, Counts]]]:
-        def work(run: Run) -> tuple[Counts, Counts]:
-            assert run.codes is not None and run.packed is not None
+        def work(span: MaskedSpan) -> tuple[Counts, Counts]:
+            assert span.codes is not None and span.packed is not None
             members, moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
-            count(classes_of(run.codes), run.packed, members, moved)
+            count(classes_of(span.codes), span.packed, members, moved)
             return members, moved
 
         members, moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
-        for run, counts in self._sweeper.over(rows, work, mask=True, check=True):
+        for span, counts in self._sweeper.sweep(rows, work, mask=True, check=True):
             members, moved = members + counts[0], moved + counts[1]
-            if run.stop == run.row.numel:
-                yield run.row, (members, moved)
+            if span.stop == span.row.numel:
+                yield span.row, (members, moved)
                 members, moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
 
     def _draw(self, rows: Sequence[Tensor], quotas: Mapping[str, Quota]) -> Choices:
@@ -175,18 +175,18 @@ class Chooser:
         def group(row: Tensor) -> str:
             return _WHOLE if self._spec.kind.whole else row.name
 
-        def work(run: Run) -> Seen:
-            classes = by.classes(run.codes, run.packed, run.numel)
-            return draws[group(run.row)].look(short_key(run.row.name), run.start, run.numel, classes)
+        def work(span: MaskedSpan) -> Seen:
+            classes = by.classes(span.codes, span.packed, span.numel)
+            return draws[group(span.row)].look(short_key(span.row.name), span.start, span.numel, classes)
 
         choices: Choices = {}
         tally: Tally | None = None
-        for run, seen in self._sweeper.over(rows, work, mask=by is ClassBy.MEMBERSHIP):
-            name = group(run.row)
+        for span, seen in self._sweeper.sweep(rows, work, mask=by is ClassBy.MEMBERSHIP):
+            name = group(span.row)
             tally = tally or Tally(quotas[name], draws[name])
             tally.add(seen)
-            done = [run.row] if name != _WHOLE else list(rows) if run.row is rows[-1] else []
-            if done and run.stop == run.row.numel:
+            done = [span.row] if name != _WHOLE else list(rows) if span.row is rows[-1] else []
+            if done and span.stop == span.row.numel:
                 settled = tally.settle()
                 tally = None
                 for row in done if settled is not None else ():
@@ -200,39 +200,39 @@ class Chooser:
         return {name: Small(which) for name, which in self._smallest(rows, lambda row: row.nnz).items()}
 
     def _smallest(self, rows: Sequence[Tensor], wanted: Callable[[Tensor], int]) -> dict[str, Smallest]:
-        def work(run: Run) -> Counts:
-            assert run.codes is not None
+        def work(span: MaskedSpan) -> Counts:
+            assert span.codes is not None
             counts = np.zeros(MAGNITUDES, np.int64)
-            count_magnitudes(run.codes, counts)
+            count_magnitudes(span.codes, counts)
             return counts
 
         found: dict[str, Smallest] = {}
         counts = np.zeros(MAGNITUDES, np.int64)
-        for run, more in self._sweeper.over(rows, work, check=True):
+        for span, more in self._sweeper.sweep(rows, work, check=True):
             counts += more
-            if run.stop == run.row.numel:
-                found[run.row.name] = smallest(counts, wanted(run.row))
+            if span.stop == span.row.numel:
+                found[span.row.name] = smallest(counts, wanted(span.row))
                 counts = np.zeros(MAGNITUDES, np.int64)
         return self._cut([row for row in rows if found[row.name].ties], found)
 
     def _cut(self, rows: Sequence[Tensor], found: dict[str, Smallest]) -> dict[str, Smallest]:
         """Where the last tie is that is taken."""
 
-        def work(run: Run) -> Counts:
-            assert run.codes is not None
-            return places_of(run.codes, found[run.row.name].border)
+        def work(span: MaskedSpan) -> Counts:
+            assert span.codes is not None
+            return places_of(span.codes, found[span.row.name].border)
 
         left = {row.name: found[row.name].ties for row in rows}
-        for run, places in self._sweeper.over(rows, work):
-            name = run.row.name
+        for span, places in self._sweeper.sweep(rows, work):
+            name = span.row.name
             if 0 < left[name] <= places.size:
-                found[name] = found[name]._replace(cut=run.start + int(places[left[name] - 1]) + 1)
+                found[name] = found[name]._replace(cut=span.start + int(places[left[name] - 1]) + 1)
             left[name] -= min(left[name], places.size)
         return found
 
     def _principal(self, rows: Sequence[Tensor]) -> Choices:
         # The matrices are read without a look at leaves.
-        for _ in self._sweeper.over(rows, lambda run: None, check=True):
+        for _ in self._sweeper.sweep(rows, lambda span: None, check=True):
             pass
         return {row.name: self._kept(row, partial(self._in_slice, row)) for row in rows}
 
@@ -245,14 +245,15 @@ class Chooser:
         }
 
     def _kept(self, row: Tensor, wanted: Callable[[int, int], int]) -> Kept:
-        origin = self._sweeper.origin
-        assert origin is not None
+        source = self._sweeper.source
+        assert source is not None
         number, shape = matrices_of(row.source_shape or ())
         size = shape[0] * shape[1]
         rank = self._spec.rank or default_rank(shape)
 
         def rows_of(first: int, start: int, stop: int) -> npt.NDArray[np.float32]:
-            codes = origin.codes(row, first + start * shape[1], first + stop * shape[1])
+            begin, end = first + start * shape[1], first + stop * shape[1]
+            codes = source.codes(row.name, begin, end, checked=False)
             numbers: npt.NDArray[np.float32] = to_fp32(codes).reshape(stop - start, shape[1])
             return numbers
 

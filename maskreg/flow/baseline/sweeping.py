@@ -1,10 +1,10 @@
-"""Going over masked tensors block by block, on threads, with what each block needs: source, mask, leaves."""
+"""Passes over masked tensors, block by block on threads, with the source's codes and the mask's bits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +15,19 @@ from maskreg.mask.baseline import Choice
 from maskreg.parallel import ordered
 from maskreg.progress import Progress
 from maskreg.tensors.blocks import blocks_of
-from maskreg.tensors.leaves import leaves_between
-from maskreg.update.verified import Origin, source_leaves
-
-if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
+from maskreg.update.verified import VerifiedSource
 
 ResultT = TypeVar("ResultT")
 
 
-class Run(NamedTuple):
-    """Coordinates ``[start, stop)`` of a tensor, as a worker gets them.
+class MaskedSpan(NamedTuple):
+    """Coordinates ``[start, stop)`` of a tensor, with the data that a worker gets.
 
     Attributes:
         row: the tensor.
-        start, stop: which of its coordinates.
-        packed: bits of the mask, where they are wanted.
-        codes: bf16 codes of the source, where there is one.
+        start, stop: its coordinates.
+        packed: bits of the mask, if requested.
+        codes: bf16 codes of the source, if there is one.
     """
 
     row: Tensor
@@ -47,66 +43,63 @@ class Run(NamedTuple):
 
 
 class Sweeper:
-    """Hands runs to workers and what they make of them back in order."""
+    """Passes over masked tensors: spans go to workers, and their results come back in order."""
 
-    def __init__(self, artifact: Artifact, origin: Origin | None, progress: Progress, jobs: int) -> None:
+    def __init__(self, artifact: Artifact, source: VerifiedSource | None, progress: Progress, jobs: int) -> None:
         """Remember where to read from.
 
         Args:
             artifact: has the mask.
-            origin: its source; None when no codes are wanted.
-            progress: told about two bytes a coordinate.
+            source: its source; None when no codes are needed.
+            progress: progress callback, two bytes a coordinate.
             jobs: threads.
         """
-        self.origin = origin
+        self.source = source
         self._artifact = artifact
         self._progress = progress
         self._jobs = jobs
 
-    def over(
-        self, rows: Iterable[Tensor], work: Callable[[Run], ResultT], *, mask: bool = False, check: bool = False
-    ) -> Generator[tuple[Run, ResultT], None, None]:
-        """What ``work`` makes of every run of ``rows``, in order, with the run; its arrays are gone by then.
+    def sweep(
+        self, rows: Iterable[Tensor], work: Callable[[MaskedSpan], ResultT], *, mask: bool = False, check: bool = False
+    ) -> Generator[tuple[MaskedSpan, ResultT], None, None]:
+        """Call ``work`` on every span of ``rows`` and yield span and result in order; the span's arrays are dropped.
 
         Args:
-            rows: tensors; one without coordinates has one empty run.
+            rows: tensors; one without coordinates has one empty span.
             work: called on several threads.
-            mask: runs have the mask's bits.
-            check: every leaf of the source is compared.
+            mask: spans carry the mask's bits.
+            check: compare every leaf of the source.
 
         Raises:
             WrongCheckpointError: a leaf differs.
             CorruptError: the mask is damaged.
         """
 
-        def task(given: tuple[Run, LeafHashes | None]) -> tuple[Run, ResultT]:
-            run, leaves = given
-            if self.origin is not None and run.stop:
-                run = run._replace(codes=self.origin.codes(run.row, run.start, run.stop, leaves))
-            return run._replace(packed=None, codes=None), work(run)
+        def task(span: MaskedSpan) -> tuple[MaskedSpan, ResultT]:
+            if self.source is not None and span.stop:
+                codes = self.source.codes(span.row.name, span.start, span.stop, checked=check)
+                span = span._replace(codes=codes)
+            return span._replace(packed=None, codes=None), work(span)
 
-        with closing(ordered(task, self._runs(rows, mask, check), jobs=self._jobs)) as results:
-            for run, result in results:
-                yield run, result
-                self._progress.advance(2 * run.numel)
+        with closing(ordered(task, self._spans(rows, mask), jobs=self._jobs)) as results:
+            for span, result in results:
+                yield span, result
+                self._progress.advance(2 * span.numel)
 
     def chosen(
         self, rows: Sequence[Tensor], choices: Mapping[str, Choice]
-    ) -> Generator[tuple[Run, npt.NDArray[np.uint8]], None, None]:
-        """Packed bits of every run of ``rows``, as ``choices`` has them by tensor name."""
+    ) -> Generator[tuple[MaskedSpan, npt.NDArray[np.uint8]], None, None]:
+        """Packed bits of every span of ``rows``, as ``choices`` has them by tensor name."""
 
-        def work(run: Run) -> npt.NDArray[np.uint8]:
-            if not run.stop:
+        def work(span: MaskedSpan) -> npt.NDArray[np.uint8]:
+            if not span.stop:
                 return np.empty(0, np.uint8)
-            return choices[run.row.name](run.start, run.numel, run.codes, run.packed)
+            return choices[span.row.name](span.start, span.numel, span.codes, span.packed)
 
-        return self.over(rows, work, mask=True)
+        return self.sweep(rows, work, mask=True)
 
-    def _runs(self, rows: Iterable[Tensor], mask: bool, check: bool) -> Iterator[tuple[Run, LeafHashes | None]]:
-        # In the caller's thread: artifacts are read by one at a time.
+    def _spans(self, rows: Iterable[Tensor], mask: bool) -> Iterator[MaskedSpan]:
         for row in rows:
-            leaves = source_leaves(self._artifact, row) if check and self.origin is not None else None
             for start, stop in blocks_of(row.numel) if row.numel else ((0, 0),):
                 packed = self._artifact.mask_bits(row, start, stop) if mask else None
-                mine = None if leaves is None else leaves_between(leaves, start, stop)
-                yield Run(row, start, stop, packed, None), mine
+                yield MaskedSpan(row, start, stop, packed, None)

@@ -15,7 +15,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Group, groups_of
 from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint import layer_of, role_of
-from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, Digest
+from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.extract.space import require_bytes
 from maskreg.mask import packed_bytes
@@ -25,6 +25,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
 from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.info import TensorInfo
+from maskreg.update.recorded import RecordedSide
 from maskreg.words import counted, listed
 
 
@@ -80,13 +81,13 @@ def combine(
         return block, operation(block.bits)
 
     progress.start("combine", size * len(masks))
-    threads = worker_count(jobs)
+    threads, source = worker_count(jobs), RecordedSide(masks[0])
     with (
         ArtifactWriter(root, ["mask"]) as writer,
         closing(ordered(run, _blocks(masks, groups), jobs=threads)) as results,
     ):
         for block, packed in results:
-            _write(writer, masks[0], block, packed)
+            _write(writer, source, block, packed)
             progress.advance(packed.size * len(masks))
         first = masks[0].manifest
         return writer.finish(
@@ -165,7 +166,7 @@ def _blocks(masks: Sequence[Artifact], groups: Sequence[Group]) -> Iterator[_Blo
             yield _Block(group, start, stop, [mask.mask_bits(row, start, stop) for mask, row in pairs])
 
 
-def _write(writer: ArtifactWriter, first: Artifact, block: _Block, packed: npt.NDArray[np.uint8]) -> None:
+def _write(writer: ArtifactWriter, source: RecordedSide, block: _Block, packed: npt.NDArray[np.uint8]) -> None:
     (name, *aliases), row = block.group.names, block.group.rows[0]
     side = TensorInfo(name, row.source_dtype, row.source_shape or ())
     if block.start == 0:
@@ -174,7 +175,6 @@ def _write(writer: ArtifactWriter, first: Artifact, block: _Block, packed: npt.N
         nnz = int(np.bitwise_count(packed).sum(dtype=np.int64))
         writer.add_block(packed, numel=block.stop - block.start, nnz=nnz, differing=0, energy=0.0)
     if block.stop == row.numel:
-        # A target that is longer than the source has leaves that are not of the source.
-        leaves = first.leaves(row)[0][: -(-side.numel // LEAF_NUMEL)]
+        leaves = source.leaves(row.name)
         writer.add_leaves(leaves, leaves)
         writer.end(aliases)

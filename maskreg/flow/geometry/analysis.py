@@ -27,7 +27,7 @@ from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
 from maskreg.errors import DataError, NotFoundError, UsageError
 from maskreg.flow.geometry.measuring import RULES, measure
-from maskreg.flow.geometry.sides import Sides
+from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.limits import LIMITS
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
@@ -174,20 +174,20 @@ def analyze(
     """
     root, ask = Settings.load().home if root is None else Path(root), ask or question()
     recipe = recipe_of(artifact, target, ask, device)
-    sides = Sides(artifact, source, target, open_device(device))
+    reader = UpdateReader(artifact, source, target, open_device(device))
     work = _Work(root, artifact.digest, recipe, str(target.path.absolute()) if target is not None else "")
-    progress.start("analyze", sum(source.tensors[row.name].nbytes for row in sides.rows))
+    progress.start("analyze", sum(source.tensors[row.name].nbytes for row in reader.rows))
     rows, resumed = list[TensorRow](), 0
-    for number, row in enumerate(sides.rows):
+    for number, row in enumerate(reader.rows):
         found = work.load(number, row.name)
         if found is None:
-            found = measure(sides.read(row), ask, torch.device(device))
+            found = measure(reader.read(row), ask, torch.device(device))
             work.keep(number, found)
         else:
             resumed += 1
         rows.append(found)
         progress.advance(source.tensors[row.name].nbytes)
-    document = _document(artifact, rows, sides.left_out, recipe)
+    document = _document(artifact, rows, reader.left_out, recipe)
     digest = write_analysis(root, artifact, document, recipe)
     work.remove()
     return Analyzed(digest, document, resumed)

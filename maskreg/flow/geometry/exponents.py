@@ -15,13 +15,12 @@ from maskreg.analysis.contingency import count_classes
 from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.errors import WrongCheckpointError
 from maskreg.mask.rounding import CLASSES
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.rules import parse_rule
 from maskreg.tensors.blocks import blocks_of
-from maskreg.tensors.leaves import check_before, leaves_between
+from maskreg.update.verified import VerifiedSource
 
 Counts = npt.NDArray[np.int64]
 
@@ -60,9 +59,8 @@ class ByExponent:
 class _Block(NamedTuple):
     row: Tensor
     start: int
+    stop: int
     bits: npt.NDArray[np.uint8]
-    codes: npt.NDArray[np.uint16]
-    leaves: npt.NDArray[np.uint8]
 
 
 def by_exponent(
@@ -84,12 +82,19 @@ def by_exponent(
     """
     artifact.require("mask")
     rows = [row for row in artifact.tensors if row.numel]
-    for row in rows:
-        _check_form(row, source)
+    threads = worker_count(jobs)
+    verified = VerifiedSource(artifact, source, jobs=threads)
     stored = [row for row in rows if row.source_dtype == "BF16"]
+
+    def work(block: _Block) -> tuple[Tensor, int, Counts, Counts]:
+        codes = verified.codes(block.row.name, block.start, block.stop)
+        # A mask beside itself: each coordinate is in neither, or in both.
+        outside, _, _, moved = count_classes(block.bits, block.bits, codes).T
+        return block.row, codes.size, outside + moved, moved
+
     total = _Sum(artifact.manifest.rule)
     progress.start("count", sum(2 * row.numel for row in stored))
-    with closing(ordered(_count, _blocks(artifact, source, stored), jobs=worker_count(jobs))) as results:
+    with closing(ordered(work, _blocks(artifact, stored), jobs=threads)) as results:
         for row, numel, members, moved in results:
             total.add(row, members, moved)
             progress.advance(2 * numel)
@@ -101,7 +106,7 @@ class _Sum:
 
     def __init__(self, rule: str) -> None:
         hides = not parse_rule(rule).keeps_target
-        self._reason = f"rule {rule} hides flips, the more the smaller the weight" if hides else ""
+        self._reason = f"rule {rule} hides flips, more so for smaller weights" if hides else ""
         self._members, self._moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
         self._expected = np.zeros(CLASSES)
         self._apart = self._by_chance = 0.0
@@ -146,28 +151,10 @@ class _Sum:
         )
 
 
-def _check_form(row: Tensor, source: Checkpoint) -> None:
-    there = source.tensors.get(row.name)
-    if there is None:
-        raise WrongCheckpointError(row.name, "the checkpoint has none")
-    if (there.dtype, there.shape) != (row.source_dtype, row.source_shape):
-        raise WrongCheckpointError(row.name, f"is {there.dtype} {list(there.shape)}, not what the mask was made from")
-
-
-def _blocks(artifact: Artifact, source: Checkpoint, rows: list[Tensor]) -> Iterator[_Block]:
+def _blocks(artifact: Artifact, rows: list[Tensor]) -> Iterator[_Block]:
     for row in rows:
-        leaves = artifact.leaves(row)[0]
         for start, stop in blocks_of(row.numel):
-            codes = source.read(row.name, start, stop)
-            bits = artifact.mask_bits(row, start, stop)
-            yield _Block(row, start, bits, codes, leaves_between(leaves, start, stop))
-
-
-def _count(block: _Block) -> tuple[Tensor, int, Counts, Counts]:
-    check_before(block.row.name, block.start, block.codes, block.leaves)
-    # A mask beside itself: in neither, or in both.
-    outside, _, _, moved = count_classes(block.bits, block.bits, block.codes).T
-    return block.row, block.codes.size, outside + moved, moved
+            yield _Block(row, start, stop, artifact.mask_bits(row, start, stop))
 
 
 def _folded(by_class: npt.NDArray[NumberT]) -> npt.NDArray[NumberT]:

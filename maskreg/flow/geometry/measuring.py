@@ -16,7 +16,7 @@ from maskreg.analysis.matrix import AnalysisSpec, Figures, Matrix
 from maskreg.analysis.merged_adapter import is_merged
 from maskreg.analysis.noise import fitted_scale, noisy, rounded
 from maskreg.device import HostDevice
-from maskreg.flow.geometry.sides import Bits, Pair
+from maskreg.flow.geometry.reading import Bits, TensorUpdate
 from maskreg.rules import parse_rule
 from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.cast import to_bf16, to_float
@@ -61,7 +61,7 @@ class _Update:
         return {rule: int(np.count_nonzero(moved[at])) for rule, moved in self.moved.items()}
 
 
-def measure(pair: Pair, ask: AnalysisSpec, device: torch.device) -> TensorRow:
+def measure(pair: TensorUpdate, ask: AnalysisSpec, device: torch.device) -> TensorRow:
     """Everything that is asked of one tensor.
 
     Its bits are in memory whole, numbers of one of its matrices at a time; of those, a decomposition takes some ten
@@ -103,7 +103,7 @@ def measure(pair: Pair, ask: AnalysisSpec, device: torch.device) -> TensorRow:
     )
 
 
-def _null_target(pair: Pair, scale: int, seed: int) -> _Side:
+def _null_target(pair: TensorUpdate, scale: int, seed: int) -> _Side:
     values = noisy(pair.before, scale, seed, pair.row.name)
     # Beside a master of full precision, whose update was never rounded, stands noise that was not either.
     if pair.after_dtype in WIDE:

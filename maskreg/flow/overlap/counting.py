@@ -1,4 +1,4 @@
-"""The work on one run of several masks: read their bits and the source's codes, check them, count. On any thread."""
+"""The work on one span of several masks: read their bits and the source's codes, and count. Runs on any thread."""
 
 from __future__ import annotations
 
@@ -8,137 +8,133 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from maskreg.analysis.contingency import Cells, Packed, count_agreeing, count_both, count_classes, count_stripes
 from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope
-from maskreg.checkpoint.base import Checkpoint
 from maskreg.tensors.blocks import blocks_of
-from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.leaves import check_before, leaves_between
+from maskreg.update.verified import VerifiedSource
 
 BITS_NUMEL = 1 << 25
 """Coordinates at a time when only bits are read: 4 MiB of each mask."""
 
 
-class Run(NamedTuple):
-    """Coordinates ``[start, stop)`` of one tensor, by its row in each artifact."""
+class SharedSpan(NamedTuple):
+    """Coordinates ``[start, stop)`` of a tensor that several masks cover, by its row in each artifact."""
 
     rows: tuple[Tensor, ...]
     start: int
     stop: int
 
     @property
-    def ends(self) -> bool:
-        """Whether it is the tensor's last."""
+    def is_last(self) -> bool:
+        """Whether the tensor ends here."""
         return self.stop == self.rows[0].numel
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
-    """What came of a run; the sum of two is that of their coordinates together.
+class SpanCounts:
+    """The counts of a span. Those of a tensor are the sum over its spans.
 
     Attributes:
+        span: which one; of a sum, the last.
         pairs: int64 for every pair of masks: ``[512, 4]``, 2x2 tables by class of the source's codes; without the
             source ``[1, 4]``.
-        agreeing: int64 ``[masks + 1]``, coordinates by how many masks they are in; empty for two masks.
-        stripes: for every mask coordinates by row and by column; empty where there are no stripes.
-        nbytes: bytes that were read.
+        agreeing: int64 ``[masks + 1]``, coordinates by how many masks hold them; empty for two masks.
+        stripes: for every mask its coordinates by row and by column; empty where there are no stripes.
     """
 
+    span: SharedSpan
     pairs: tuple[Cells, ...]
     agreeing: Cells
     stripes: tuple[tuple[Cells, Cells], ...]
-    nbytes: int
 
-    def __add__(self, other: Counted) -> Counted:
-        both = zip(self.stripes, other.stripes, strict=True)
-        return Counted(
-            tuple(one + more for one, more in zip(self.pairs, other.pairs, strict=True)),
+    def __add__(self, other: SpanCounts) -> SpanCounts:
+        return SpanCounts(
+            other.span,
+            tuple(left + right for left, right in zip(self.pairs, other.pairs, strict=True)),
             self.agreeing + other.agreeing,
-            tuple((one[0] + more[0], one[1] + more[1]) for one, more in both),
-            self.nbytes + other.nbytes,
+            tuple(
+                (rows + more_rows, columns + more_columns)
+                for (rows, columns), (more_rows, more_columns) in zip(self.stripes, other.stripes, strict=True)
+            ),
         )
 
 
 @dataclass(frozen=True)
-class Counter:
-    """Counts runs. Safe to call from many threads.
+class SpanCounter:
+    """Counts spans. Safe to call from many threads.
+
+    Every pair of masks gets one 2x2 table per class of source weights, because chance differs between classes: bf16
+    rounding moves small weights more often than large ones. A class is an exponent, with mantissa 0 apart (below it,
+    neighbors are half as far). Coordinates of one class of a tensor, masks A and B::
+
+        A  1 1 0 0 1 0
+        B  1 0 0 0 1 1      ->  row of the table: neither 2, only A 1, only B 1, both 2
+
+    From these rows follow all figures and all their expectations by chance; no second pass over the weights is needed.
 
     Attributes:
         artifacts: the masks.
-        source: the checkpoint that they were made from; None when it is not at hand.
+        source: the checkpoint that they were made from; None counts without classes.
         stripes: count rows and columns too.
     """
 
     artifacts: Sequence[Artifact]
-    source: Checkpoint | None
+    source: VerifiedSource | None
     stripes: bool
 
-    def __call__(self, run: Run) -> Counted:
-        """Count one run.
+    def __call__(self, span: SharedSpan) -> SpanCounts:
+        """Count one span.
 
         Raises:
             WrongCheckpointError: the source's elements are not those that the masks were made from.
             DataError: an artifact is damaged.
         """
-        numel = run.stop - run.start
-        masks = [
-            artifact.mask_bits(row, run.start, run.stop) for artifact, row in zip(self.artifacts, run.rows, strict=True)
-        ]
-        codes = self._codes(run)
+        rows, start, stop = span
+        masks = [artifact.mask_bits(row, start, stop) for artifact, row in zip(self.artifacts, rows, strict=True)]
+        codes = None if self.source is None else self.source.codes(rows[0].name, start, stop)
         pairs = tuple(
-            _bare(one, other, numel) if codes is None else count_classes(one, other, codes)
-            for one, other in combinations(masks, 2)
+            _unclassed(left, right, stop - start) if codes is None else count_classes(left, right, codes)
+            for left, right in combinations(masks, 2)
         )
-        return Counted(
+        return SpanCounts(
+            span,
             pairs,
-            count_agreeing(masks, numel) if len(masks) > 2 else np.zeros(0, np.int64),
-            tuple(_stripes(mask, run) for mask in masks) if self.stripes and has_stripes(run.rows[0]) else (),
-            nbytes(run, len(masks), self.source),
+            count_agreeing(masks, stop - start) if len(masks) > 2 else np.zeros(0, np.int64),
+            tuple(_stripes(mask, span) for mask in masks) if self.stripes and _is_matrix(rows[0]) else (),
         )
 
-    def _codes(self, run: Run) -> npt.NDArray[np.uint16] | None:
-        if self.source is None:
-            return None
-        row = run.rows[0]
-        values = self.source.read(row.name, run.start, run.stop)
-        expected, _ = self.artifacts[0].leaves(row)
-        check_before(row.name, run.start, values, leaves_between(expected, run.start, run.stop))
-        return to_bf16(values, row.source_dtype)
+    def nbytes(self, span: SharedSpan) -> int:
+        """Bytes that are read for a span."""
+        numel = span.stop - span.start
+        item_bytes = self.source.checkpoint.tensors[span.rows[0].name].item_bytes if self.source else 0
+        return numel * len(self.artifacts) // 8 + numel * item_bytes
 
 
-def runs_of(scope: Scope, source: Checkpoint | None) -> Iterator[Run]:
-    """Runs of all tensors, in order."""
+def spans_of(scope: Scope, with_source: bool) -> Iterator[SharedSpan]:
+    """Spans of all tensors, in order: blocks, or longer ones when only bits are read."""
     for rows in scope.rows:
         numel = rows[0].numel
-        if source is None:
-            yield from (Run(rows, start, min(start + BITS_NUMEL, numel)) for start in range(0, numel, BITS_NUMEL))
+        if with_source:
+            yield from (SharedSpan(rows, start, stop) for start, stop in blocks_of(numel))
         else:
-            yield from (Run(rows, start, stop) for start, stop in blocks_of(numel))
+            for start in range(0, numel, BITS_NUMEL):
+                yield SharedSpan(rows, start, min(start + BITS_NUMEL, numel))
 
 
-def nbytes(run: Run, masks: int, source: Checkpoint | None) -> int:
-    """Bytes that are read for a run."""
-    numel = run.stop - run.start
-    wide = 0 if source is None else source.tensors[run.rows[0].name].item_bytes
-    return numel * masks // 8 + numel * wide
-
-
-def has_stripes(row: Tensor) -> bool:
-    """Whether a tensor is a matrix."""
+def _is_matrix(row: Tensor) -> bool:
     return row.source_shape is not None and len(row.source_shape) == 2
 
 
-def _bare(one: Packed, other: Packed, numel: int) -> Cells:
-    a, b, both = count_both(one, other)
+def _unclassed(left: Packed, right: Packed, numel: int) -> Cells:
+    a, b, both = count_both(left, right)
     return np.array([[numel - a - b + both, a - both, b - both, both]], np.int64)
 
 
-def _stripes(packed: Packed, run: Run) -> tuple[Cells, Cells]:
-    height, width = run.rows[0].source_shape or (0, 0)
+def _stripes(packed: Packed, span: SharedSpan) -> tuple[Cells, Cells]:
+    height, width = span.rows[0].source_shape or (0, 0)
     rows, columns = np.zeros(height, np.int64), np.zeros(width, np.int64)
-    count_stripes(packed, run.start, run.stop - run.start, rows, columns)
+    count_stripes(packed, span.start, span.stop - span.start, rows, columns)
     return rows, columns

@@ -17,7 +17,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.device import open_device
 from maskreg.errors import UsageError, WrongCheckpointError
-from maskreg.flow.geometry.sides import Sides
+from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.tensors.cast import to_float
 from maskreg.tensors.dtypes import FLOAT
 
@@ -135,9 +135,9 @@ def _differences(source: Checkpoint, early: Checkpoint) -> Iterator[tuple[str, t
 
 
 def _decoded(artifact: Artifact, source: Checkpoint) -> Iterator[tuple[str, torch.Tensor]]:
-    sides = Sides(artifact, source, None, open_device("cpu"))
-    for row in sides.rows:
+    reader = UpdateReader(artifact, source, None, open_device("cpu"))
+    for row in reader.rows:
         if len(row.source_shape or ()) >= 2:
-            pair = sides.read(row)
-            change = to_float(pair.after, pair.after_dtype) - to_float(pair.before, pair.before_dtype)
+            update = reader.read(row)
+            change = to_float(update.after, update.after_dtype) - to_float(update.before, update.before_dtype)
             yield row.name, torch.from_numpy(change)

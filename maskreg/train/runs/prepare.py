@@ -22,7 +22,7 @@ from maskreg.train.recipes.setup import Places, Setup
 from maskreg.train.recipes.vocabulary import check_vocabularies
 from maskreg.train.runs.identity import root_of
 from maskreg.train.runs.models import load_config, load_tokenizer
-from maskreg.update.verified import Origin
+from maskreg.update.verified import VerifiedSource
 
 FULL = "full"
 """The control that trains every coordinate."""
@@ -112,7 +112,7 @@ def check_source(artifact: Artifact, source: Checkpoint) -> None:
     Raises:
         WrongCheckpointError: it is another checkpoint.
     """
-    Origin(artifact, source, jobs=worker_count(None))
+    VerifiedSource(artifact, source, jobs=worker_count(None))
 
 
 def prepare(

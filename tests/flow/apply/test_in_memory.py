@@ -49,7 +49,7 @@ def test_every_edge_is_patched_in_place_and_back(jobs: int, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("together", [1, 3])
 def test_a_tensor_of_several_blocks(together: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patching, "_at_once", lambda _: together)
+    monkeypatch.setattr(patching, "_batch_size", lambda _: together)
     before = bf16((BLOCK + LEAF + 3,), 1)
     source, target = {"w": before}, {"w": moved(before, 0.4)}
     artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))

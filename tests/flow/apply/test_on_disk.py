@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
-from maskreg.device import TorchDevice
+from maskreg.codec import Codec
+from maskreg.device import HostDevice, TorchDevice
 from maskreg.errors import CorruptError, OutputExistsError, PartAbsentError, WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
@@ -122,6 +123,32 @@ class TestWrongSource:
             apply(artifact, open_checkpoint(wrong), tmp_path / "out")
         assert caught.value.tensor == name
         assert left_over(tmp_path) == ["root", "source", "target", "wrong"]
+
+    def test_nothing_is_decoded_against_the_wrong_context(self, tmp_path: Path) -> None:
+        class Recorder(HostDevice):
+            def __init__(self) -> None:
+                self.contexts: list[np.ndarray] = []
+
+            def decode(self, codec: Codec, context: np.ndarray, block: bytes) -> np.ndarray:
+                self.contexts.append(context)
+                return super().decode(codec, context, block)
+
+        before = bf16((3 * LEAF,), 1)
+        source, target = opened(tmp_path, {"w": before}, {"w": moved(before, 0.1)})
+        artifact = extracted(tmp_path / "root", source, target)
+        codes = before[1].copy()
+        codes[LEAF + 1] ^= 1
+        device = Recorder()
+        with pytest.raises(WrongCheckpointError, match="tensor w: elements 262144"):
+            apply(
+                artifact,
+                open_checkpoint(make_checkpoint(tmp_path / "wrong", {"w": bits(codes)})),
+                tmp_path / "out",
+                device=device,
+            )
+        assert device.contexts == []
+        apply(artifact, source, tmp_path / "out", device=device)
+        assert [context.size for context in device.contexts] == [3 * LEAF]
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -285,7 +312,7 @@ def test_other_weight_files_are_named_and_not_copied(tmp_path: Path) -> None:
 def test_a_mask_cannot_be_applied(tmp_path: Path) -> None:
     source, target = opened(tmp_path, *edge_pair())
     artifact = extracted(tmp_path / "root", source, target, mask_only=True)
-    with pytest.raises(PartAbsentError, match="which coordinates move, not to what") as caught:
+    with pytest.raises(PartAbsentError, match="which coordinates move, but no values to apply") as caught:
         apply(artifact, source, tmp_path / "out")
     assert "--mask-only" in caught.value.hint
 

@@ -25,7 +25,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import CorruptError, PairMismatchError, UsageError, WrongCheckpointError
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.overlap.contrast import contrast
+from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.mask.rounding import classes_of, fit_scale, flip_chances
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, llama_tensors, make_checkpoint, moved, widened
@@ -88,7 +88,7 @@ def only(found: Comparison) -> PairOverlap:
 
 def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
     one, other = bench.random(0.4, 1), bench.random(0.2, 2)
-    pair = only(contrast([one, other], bench.source))
+    pair = only(measure_overlap([one, other], bench.source))
     a, b = dense(one), dense(other)
     whole = pair.whole
     assert (whole.counts.numel, whole.counts.a, whole.counts.b) == (a.size, a.sum(), b.sum())
@@ -128,7 +128,7 @@ def test_figures_are_those_of_dense_masks(bench: Bench) -> None:
 
 
 def test_groups_add_up_to_the_whole(bench: Bench) -> None:
-    pair = only(contrast([bench.random(0.4, 1), bench.random(0.2, 2)], bench.source))
+    pair = only(measure_overlap([bench.random(0.4, 1), bench.random(0.2, 2)], bench.source))
     for groups in (pair.roles, pair.tensors):
         assert sum(figures.counts.both for figures in groups.values()) == pair.whole.counts.both
         assert sum(figures.tensors for figures in groups.values()) == pair.whole.tensors
@@ -139,7 +139,7 @@ def test_groups_add_up_to_the_whole(bench: Bench) -> None:
 
 def test_without_the_source_the_counts_are_the_same(bench: Bench) -> None:
     masks = [bench.random(0.4, 1), bench.random(0.2, 2)]
-    here, there = only(contrast(masks, bench.source)), only(contrast(masks))
+    here, there = only(measure_overlap(masks, bench.source)), only(measure_overlap(masks))
     assert (here.whole.counts, here.whole.overlap) == (there.whole.counts, there.whole.overlap)
     assert {null for null in NULLS if there.whole.nulls[null].reason} == set(NULLS[2:])
     assert [note for note in there.notes if "--source" in note]
@@ -147,7 +147,7 @@ def test_without_the_source_the_counts_are_the_same(bench: Bench) -> None:
 
 def test_exchanged_masks_say_the_same(bench: Bench) -> None:
     one, other = bench.random(0.4, 1), bench.random(0.2, 2)
-    here, there = (only(contrast(pair, bench.source)).whole for pair in ([one, other], [other, one]))
+    here, there = (only(measure_overlap(pair, bench.source)).whole for pair in ([one, other], [other, one]))
     assert here.overlap.lift == there.overlap.lift
     assert here.counts == there.counts.swapped
     swapped = {ROUNDING_A: ROUNDING_B, ROUNDING_B: ROUNDING_A}
@@ -157,13 +157,13 @@ def test_exchanged_masks_say_the_same(bench: Bench) -> None:
 
 def test_any_number_of_threads_gives_the_same_figures(bench: Bench) -> None:
     masks = [bench.random(0.4, seed) for seed in range(3)]
-    one, four = (contrast(masks, bench.source, stripes=True, jobs=jobs).to_json() for jobs in (1, 4))
+    one, four = (measure_overlap(masks, bench.source, stripes=True, jobs=jobs).to_json() for jobs in (1, 4))
     assert one == four
 
 
 def test_a_mask_beside_itself(bench: Bench) -> None:
     mask = bench.random(0.4, 1)
-    whole = only(contrast([mask, mask], bench.source)).whole
+    whole = only(measure_overlap([mask, mask], bench.source)).whole
     assert (whole.overlap.coverage_a, whole.overlap.jaccard, whole.overlap.odds_ratio) == (1, 1, None)
     assert whole.overlap.lift == whole.overlap.lift_max
     assert whole.nulls[MATCHED].headroom == pytest.approx(1)
@@ -178,7 +178,7 @@ def test_disjoint_masks_and_complements(bench: Bench) -> None:
         )
 
     even, odd = flipped(half), flipped({name: ~mask for name, mask in half.items()})
-    pair = only(contrast([even, odd], bench.source))
+    pair = only(measure_overlap([even, odd], bench.source))
     assert (pair.whole.counts.both, pair.whole.overlap.lift) == (0, 0)
     assert pair.whole.overlap.phi == pytest.approx(-1)
     assert not pair.verdict.more
@@ -187,18 +187,18 @@ def test_disjoint_masks_and_complements(bench: Bench) -> None:
 def test_masks_of_nothing_and_of_everything(bench: Bench) -> None:
     nothing = bench.mask(bench.tensors)
     everything = bench.mask({name: (dtype, bits ^ np.uint16(1)) for name, (dtype, bits) in bench.tensors.items()})
-    pair = only(contrast([nothing, everything], bench.source))
+    pair = only(measure_overlap([nothing, everything], bench.source))
     assert (pair.whole.overlap.lift, pair.whole.overlap.phi, pair.verdict.more) == (None, None, None)
     for null in NULLS:
         assert (pair.whole.nulls[null].expected, pair.whole.nulls[null].sd) == (0, 0)
-    some = only(contrast([everything, bench.random(0.3, 1)], bench.source)).whole
+    some = only(measure_overlap([everything, bench.random(0.3, 1)], bench.source)).whole
     # A tensor that moved as a whole tells no scale, and counts as it is.
     assert some.nulls[ROUNDING].expected == pytest.approx(some.counts.b)
 
 
 def test_many_masks_have_pairs_and_a_consensus(bench: Bench) -> None:
     masks = [bench.random(fraction, seed) for seed, fraction in enumerate((0.5, 0.3, 0.2))]
-    found = contrast(masks)
+    found = measure_overlap(masks)
     assert [pair.digests for pair in found.pairs] == [
         (masks[a].digest, masks[b].digest) for a, b in ((0, 1), (0, 2), (1, 2))
     ]
@@ -207,14 +207,14 @@ def test_many_masks_have_pairs_and_a_consensus(bench: Bench) -> None:
     assert found.consensus.observed == tuple(expected)
     assert sum(found.consensus.expected) == pytest.approx(expected.sum())
     assert found.consensus.expected[3] == pytest.approx(expected[3], rel=0.05)
-    assert only(contrast(masks[:2])) and contrast(masks[:2]).consensus is None
+    assert only(measure_overlap(masks[:2])) and measure_overlap(masks[:2]).consensus is None
 
 
 def test_stripes_are_of_matrices_only(bench: Bench) -> None:
     target = {name: (dtype, bits.copy()) for name, (dtype, bits) in bench.tensors.items()}
     name = "model.layers.0.mlp.up_proj.weight"
     target[name][1][5] ^= 1
-    found = contrast([bench.mask(target), bench.random(0.3, 1)], stripes=True).stripes
+    found = measure_overlap([bench.mask(target), bench.random(0.3, 1)], stripes=True).stripes
     assert set(found[0]) == {n for n, (_, bits) in bench.tensors.items() if bits.ndim == 2 and bits.size}
     assert (found[0][name].rows.full, found[0][name].columns.full) == (1 / 128, 0)
     assert found[1][name].rows.dispersion == pytest.approx(1, abs=0.5)
@@ -224,9 +224,9 @@ def test_different_rules_are_refused_unless_allowed(bench: Bench) -> None:
     target = {name: moved(tensor, 0.4) for name, tensor in bench.tensors.items()}
     masks = [bench.mask(target), bench.mask(target, rule="abs:1e-5")]
     with pytest.raises(PairMismatchError, match=r"different rules: abs:1e-0?5, exact") as raised:
-        contrast(masks, bench.source)
+        measure_overlap(masks, bench.source)
     assert "--allow-different" in raised.value.hint
-    pair = only(contrast(masks, bench.source, allow_different=True))
+    pair = only(measure_overlap(masks, bench.source, allow_different=True))
     assert pair.whole.nulls[ROUNDING_A].expected is not None
     assert "hides flips" in pair.whole.nulls[ROUNDING_B].reason
     assert "hides flips" in pair.whole.nulls[ROUNDING].reason
@@ -239,39 +239,39 @@ def test_different_tensors_are_refused_unless_allowed(bench: Bench, tmp_path: Pa
     other = Bench(tmp_path / "other", fewer)
     masks = [bench.random(0.3, 1), other.random(0.3, 1)]
     with pytest.raises(PairMismatchError, match=r"9 tensors are not alike in all masks: model\.layers\.1\."):
-        contrast(masks)
-    pair = only(contrast(masks, bench.source, allow_different=True))
+        measure_overlap(masks)
+    pair = only(measure_overlap(masks, bench.source, allow_different=True))
     assert set(pair.tensors) == {name for name, (_, bits) in fewer.items() if bits.size}
     assert pair.whole.nulls[MATCHED].expected is not None
-    assert contrast(masks[::-1], other.source, allow_different=True).pairs[0].scope == pair.scope
+    assert measure_overlap(masks[::-1], other.source, allow_different=True).pairs[0].scope == pair.scope
 
 
 def test_other_shapes_are_not_alike(bench: Bench, tmp_path: Path) -> None:
     other = Bench(tmp_path / "other", {**bench.tensors, "model.norm.weight": bf16((32,), 9)})
     with pytest.raises(PairMismatchError, match=r"1 tensor is not alike in all masks: model\.norm\.weight"):
-        contrast([bench.random(0.3, 1), other.random(0.3, 1)])
+        measure_overlap([bench.random(0.3, 1), other.random(0.3, 1)])
 
 
 def test_masks_of_different_sources_are_refused_unless_allowed(bench: Bench, tmp_path: Path) -> None:
     other = Bench(tmp_path / "other", llama_tensors(seed=4))
     masks = [bench.random(0.3, 1), other.random(0.3, 1)]
     with pytest.raises(PairMismatchError, match="different sources"):
-        contrast(masks)
-    pair = only(contrast(masks, bench.source, allow_different=True))
+        measure_overlap(masks)
+    pair = only(measure_overlap(masks, bench.source, allow_different=True))
     assert pair.whole.nulls[MATCHED].expected is None
-    assert any("no one source" in note for note in pair.notes)
+    assert any("no common source" in note for note in pair.notes)
 
 
 def test_masks_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
     one, other = (Bench(tmp_path / name, {name: bf16((9, 9))}).random(0.3, 1) for name in ("a", "b"))
     with pytest.raises(PairMismatchError, match="no tensor in common"):
-        contrast([one, other], allow_different=True)
+        measure_overlap([one, other], allow_different=True)
 
 
 def test_masks_of_nothing_but_empty_tensors_are_refused(tmp_path: Path) -> None:
     bench = Bench(tmp_path, {"a.weight": bf16((0, 9)), "b.weight": bf16((4, 0))})
     with pytest.raises(PairMismatchError, match="in common hold no coordinates"):
-        contrast([bench.mask(bench.tensors), bench.mask(bench.tensors)], bench.source)
+        measure_overlap([bench.mask(bench.tensors), bench.mask(bench.tensors)], bench.source)
 
 
 def test_tied_weights_pair_by_any_of_their_names(tmp_path: Path) -> None:
@@ -285,18 +285,18 @@ def test_tied_weights_pair_by_any_of_their_names(tmp_path: Path) -> None:
     )
     apart = bench.mask({"model.embed_tokens.weight": after, "lm_head.weight": moved(embedding, 0.2, 2)})
     assert [row.aliases for row in one.tensors] == [("lm_head.weight",)]
-    assert only(contrast([one, two], bench.source)).scope == {"tensors": 1, "coordinates": 640}
+    assert only(measure_overlap([one, two], bench.source)).scope == {"tensors": 1, "coordinates": 640}
     for masks in ([one, apart], [apart, one]):
         with pytest.raises(PairMismatchError, match=r"not alike in all masks: lm_head\.weight"):
-            contrast(masks)
-        assert only(contrast(masks, allow_different=True)).scope["coordinates"] == 640
+            measure_overlap(masks)
+        assert only(measure_overlap(masks, allow_different=True)).scope["coordinates"] == 640
 
 
 def test_a_wider_source_has_no_rounding_null(tmp_path: Path) -> None:
     source = {"a.weight": widened(bf16((64, 64), 1)), "b.weight": f16((64, 64), 2)}
     bench = Bench(tmp_path, source)
     target = {"a.weight": widened(moved(bf16((64, 64), 1), 0.3)), "b.weight": moved(source["b.weight"], 0.3)}
-    pair = only(contrast([bench.mask(target), bench.random(0.2, 5)], bench.source))
+    pair = only(measure_overlap([bench.mask(target), bench.random(0.2, 5)], bench.source))
     assert pair.whole.nulls[MATCHED].expected is not None
     assert "F32" in pair.whole.nulls[ROUNDING].reason
     assert "F16" in pair.tensors["b.weight"].nulls[ROUNDING].reason
@@ -311,7 +311,7 @@ def test_the_wrong_source_is_refused(bench: Bench, tmp_path: Path) -> None:
         tensors = {**bench.tensors, name: wrong} if wrong else {k: v for k, v in bench.tensors.items() if k != name}
         other = open_checkpoint(make_checkpoint(tmp_path / f"wrong{id(wrong)}", tensors))
         with pytest.raises(WrongCheckpointError) as raised:
-            contrast(masks, other)
+            measure_overlap(masks, other)
         assert raised.value.tensor == name
 
 
@@ -328,12 +328,12 @@ def test_a_mask_that_is_not_as_its_table_says_is_refused(bench: Bench, monkeypat
     monkeypatch.setattr(Artifact, "mask_bits", with_a_flip)
     for source in (None, bench.source):
         with pytest.raises(CorruptError, match=r"lm_head\.weight"):
-            contrast(masks, source)
+            measure_overlap(masks, source)
 
 
 def test_one_mask_is_not_compared(bench: Bench) -> None:
     with pytest.raises(UsageError, match="2 to 255"):
-        contrast([bench.random(0.3, 1)])
+        measure_overlap([bench.random(0.3, 1)])
 
 
 @needs_tiny
@@ -346,7 +346,7 @@ def test_two_real_updates_of_one_model(tmp_path: Path) -> None:
         )
         for name in ("opd", "rlvr")
     ]
-    pair = only(contrast(masks, source))
+    pair = only(measure_overlap(masks, source))
     seen, nulls, odds = pair.whole.overlap, pair.whole.nulls, pair.whole.mantel_haenszel
     near = 0.006
     assert [seen.density_a, seen.density_b, seen.lift, seen.lift_max, seen.phi, seen.phi_max] == pytest.approx(

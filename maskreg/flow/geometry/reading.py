@@ -1,0 +1,136 @@
+"""Both sides of an artifact's update, tensor by tensor, each leaf checked before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.manifest import Tensor
+from maskreg.artifact.reader import Artifact
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.device import Device
+from maskreg.errors import PartAbsentError, WrongCheckpointError
+from maskreg.parallel import worker_count
+from maskreg.rules import parse_rule
+from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.cast import to_bf16
+from maskreg.tensors.dtypes import WIDE
+from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.leaves import check_before, leaves_between
+from maskreg.update.delta import Delta
+from maskreg.update.recorded import RecordedSide, require_tensors
+from maskreg.update.verified import VerifiedSource
+
+Bits = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TensorUpdate:
+    """One tensor before and after an update.
+
+    Attributes:
+        row: its row of the tensor table.
+        before: the source's bits, unsigned integers in the tensor's shape.
+        before_dtype: safetensors code of ``before``.
+        after: the target's bits likewise.
+        after_dtype: safetensors code of ``after``; wider than recorded for a full-precision master.
+    """
+
+    row: Tensor
+    before: Bits
+    before_dtype: str
+    after: Bits
+    after_dtype: str
+
+
+class UpdateReader:
+    """Reads the compared tensors of an artifact from its source, and from its target or the delta.
+
+    Attributes:
+        rows: the tensors with coordinates to compare, in the order of the tensor table.
+        left_out: names of the others.
+    """
+
+    def __init__(self, artifact: Artifact, source: Checkpoint, target: Checkpoint | None, device: Device) -> None:
+        """Verify the source, and the form of the target.
+
+        Args:
+            artifact: the artifact.
+            source: the checkpoint that it was made from.
+            target: the other side, in which fp32 or fp64 masters may stand for bf16; None to make it from source and
+                delta, as ``apply`` does.
+            device: where blocks are decoded.
+
+        Raises:
+            WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
+            PartAbsentError: there is no target, and no delta here to make it from.
+        """
+        self._artifact = artifact
+        self._target = target
+        self._rule = parse_rule(artifact.manifest.rule)
+        self._recorded = RecordedSide(artifact, "target")
+        self.rows = tuple(row for row in artifact.tensors if row.numel)
+        self.left_out = tuple(row.name for row in artifact.tensors if not row.numel)
+        if target is None:
+            self._delta = _delta(artifact)
+            self._decode = partial(device.decode, self._delta.codec)
+        else:
+            require_tensors(target, self._recorded.tensors, hint=self._recorded.hint, fits=_fits)
+        self._source = VerifiedSource(artifact, source, jobs=worker_count(None))
+
+    def read(self, row: Tensor) -> TensorUpdate:
+        """Both sides of a tensor, all of it in memory.
+
+        Raises:
+            WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
+            CorruptError: the delta does not lead to the recorded target.
+        """
+        before = np.concatenate([self._source.read(row.name, *span) for span in blocks_of(row.numel)])
+        dtype = row.target_dtype
+        if self._target is not None:
+            dtype = self._target.tensors[row.name].dtype
+            after = np.concatenate([*self._from_target(self._target, row, before)])
+        else:
+            spans = self._delta[row.name].spans()
+            after = np.concatenate([span.result(before[span.start : span.stop], self._decode) for span in spans])
+        shape = row.source_shape or ()
+        return TensorUpdate(row, before.reshape(shape), row.source_dtype, after.reshape(shape), dtype)
+
+    def _from_target(self, target: Checkpoint, row: Tensor, before: Bits) -> Iterator[Bits]:
+        dtype = target.tensors[row.name].dtype
+        leaves = self._recorded.leaves(row.name)
+        for start, stop in blocks_of(row.numel):
+            values = recorded = target.read(row.name, start, stop)
+            if dtype != row.target_dtype:
+                recorded = to_bf16(values, dtype)
+            if self._artifact.manifest.kind == "delta" and not self._rule.keeps_target and row.blocks:
+                # Such a delta records the source with the masked coordinates replaced.
+                kept = before[start:stop]
+                moved = self._rule.moved(to_bf16(kept, row.source_dtype), to_bf16(recorded, row.target_dtype))
+                recorded = np.where(moved, recorded, kept)
+            try:
+                check_before(row.name, start, recorded, leaves_between(leaves, start, stop))
+            except WrongCheckpointError as error:
+                error.hint = self._recorded.hint
+                raise
+            yield values
+
+
+def _delta(artifact: Artifact) -> Delta:
+    if artifact.manifest.kind != "delta":
+        raise PartAbsentError(
+            f"artifact {artifact.digest.short} is a {artifact.manifest.kind}: it holds which coordinates move, but no "
+            "values to make the target from",
+            hint="add --target CHECKPOINT",
+        )
+    return Delta(artifact)
+
+
+def _fits(present: TensorInfo, recorded: TensorInfo) -> bool:
+    master = recorded.dtype == "BF16" and present.dtype in WIDE
+    return present.shape == recorded.shape and (present.dtype == recorded.dtype or master)

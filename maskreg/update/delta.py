@@ -1,0 +1,194 @@
+"""A delta: what an artifact makes of each tensor of a checkpoint, from source to target or back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.manifest import Tensor
+from maskreg.artifact.reader import Artifact
+from maskreg.codec import Codec
+from maskreg.errors import CorruptError, FormatError, PartAbsentError
+from maskreg.tensors.blocks import blocks_of, rechunked
+from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.leaves import check_after, leaves_between
+from maskreg.update.recorded import RecordedSide
+
+if TYPE_CHECKING:
+    from maskreg.digest import LeafHashes
+
+    Bits = npt.NDArray[Any]
+    Decode = Callable[[Bits, bytes], Bits]
+
+
+class Change(Enum):
+    """What applying does to a tensor."""
+
+    KEEP = "its bytes stay"
+    DECODE = "coded blocks turn it into the result"
+    REPLACE = "the artifact holds the result's bytes"
+    ADD = "the checkpoint at hand lacks it; the artifact holds the result's bytes"
+    REMOVE = "the result lacks it"
+
+
+class SpanDelta(NamedTuple):
+    """What becomes of elements ``[start, stop)`` of a tensor; at most one of ``coded`` and ``stored`` is present.
+
+    Attributes:
+        name: of the tensor.
+        start, stop: elements of the result.
+        leaves: uint8 ``[k, 16]``, hashes of the result.
+        coded: the block that turns the elements at hand into the result.
+        stored: the result itself, unsigned integers.
+    """
+
+    name: str
+    start: int
+    stop: int
+    leaves: LeafHashes
+    coded: bytes | None = None
+    stored: Bits | None = None
+
+    def result(self, at_hand: Bits | None, decode: Decode) -> Bits:
+        """The result's elements, checked.
+
+        The coder turns a wrong context into silent garbage. So the caller checks what it gives, before, and this
+        function checks what comes out, after.
+
+        Args:
+            at_hand: the same elements of the checkpoint at hand, verified; not needed where the result is stored.
+            decode: decodes a block, given the elements at hand.
+
+        Raises:
+            CorruptError: the result is not what was recorded.
+        """
+        if self.stored is not None:
+            values = self.stored
+        else:
+            assert at_hand is not None
+            if self.coded is None:  # kept: same leaves on both sides
+                return at_hand
+            values = decode(at_hand, self.coded)
+        check_after(self.name, self.start, values, self.leaves)
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class TensorDelta:
+    """What becomes of one tensor, by one of its names.
+
+    Attributes:
+        name: in the checkpoint at hand and in the result.
+        row: its row of the tensor table.
+        change: what happens to it.
+        before: its form at hand; None when it is added.
+        after: its form in the result; None when it is removed.
+    """
+
+    name: str
+    row: Tensor
+    change: Change
+    before: TensorInfo | None
+    after: TensorInfo | None
+    _delta: Delta = field(repr=False)
+
+    def spans(self) -> Iterator[SpanDelta]:
+        """What becomes of each block, in order; the payload is read on the way. None for a removed tensor.
+
+        Raises:
+            CorruptError: the artifact is damaged.
+        """
+        if self.after is None:
+            return
+        leaves = self._delta.after.leaves(self.name)
+        if self.change is Change.KEEP and not np.array_equal(leaves, self._delta.before.leaves(self.name)):
+            raise CorruptError(f"tensor {self.name}", "recorded as unchanged, but its leaves differ")
+        stored = self._stored(self.after)
+        for number, (start, stop) in enumerate(blocks_of(self.after.numel)):
+            expected = leaves_between(leaves, start, stop)
+            coded = self._delta.block(self.row.first_block + number) if self.change is Change.DECODE else None
+            yield SpanDelta(self.name, start, stop, expected, coded, next(stored, None))
+
+    def _stored(self, form: TensorInfo) -> Iterator[Bits]:
+        if self.change in (Change.REPLACE, Change.ADD):
+            yield from rechunked(self._delta.artifact.whole(self.row, self._delta.part), form)
+
+
+class Delta(Mapping[str, TensorDelta]):
+    """An artifact's change by tensor name, tied names included, in the order of the tensor table.
+
+    Values know their form and what happens; payload is read only by :meth:`TensorDelta.spans`.
+
+    Attributes:
+        artifact: the artifact.
+        revert: from target to source.
+        part: ``delta`` or ``reverse``.
+        before: the side that it applies to.
+        after: the side that it gives.
+    """
+
+    def __init__(self, artifact: Artifact, *, revert: bool = False) -> None:
+        """Work out what becomes of each tensor.
+
+        Raises:
+            PartAbsentError: the values for this direction are not in the artifact, or not here.
+            FormatError: the tensor table contradicts itself.
+        """
+        self.artifact = artifact
+        self.revert = revert
+        self.part = "reverse" if revert else "delta"
+        if artifact.manifest.kind != "delta":
+            raise PartAbsentError(
+                f"artifact {artifact.digest.short} is a {artifact.manifest.kind}: it holds which coordinates move, "
+                "but no values to apply",
+                hint="" if artifact.manifest.kind == "baseline" else "extract without --mask-only keeps the values",
+            )
+        artifact.require(self.part)
+        source, target = RecordedSide(artifact, "source"), RecordedSide(artifact, "target")
+        self.before, self.after = (target, source) if revert else (source, target)
+        self._tensors = {name: self._tensor(name, row) for name, row in artifact.by_name.items()}
+
+    def __getitem__(self, name: str) -> TensorDelta:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    @property
+    def codec(self) -> Codec:
+        """Decodes the blocks.
+
+        Raises:
+            FormatError: this version does not know it.
+        """
+        return self.artifact.codec(self.part)
+
+    def block(self, index: int) -> bytes:
+        """A coded block; ``index`` counts over the whole artifact."""
+        return self.artifact.block(self.part, index)
+
+    def _tensor(self, name: str, row: Tensor) -> TensorDelta:
+        before, after = self.before.tensors.get(name), self.after.tensors.get(name)
+        return TensorDelta(name, row, self._change(row, before, after), before, after, self)
+
+    def _change(self, row: Tensor, before: TensorInfo | None, after: TensorInfo | None) -> Change:
+        stored = row.reverse_whole_bytes if self.revert else row.whole_bytes
+        if after is None:
+            return Change.REMOVE
+        if before != after or stored:
+            if stored != after.nbytes:
+                raise FormatError(f"tensors.json: {row.name}: {stored} of {after.nbytes} bytes are stored")
+            return Change.ADD if before is None else Change.REPLACE
+        if row.source_fingerprint == row.target_fingerprint:
+            return Change.KEEP
+        if not row.blocks or after.item_bytes != 2:
+            raise FormatError(f"tensors.json: {row.name}: it changes, but its values are not stored")
+        return Change.DECODE
