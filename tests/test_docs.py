@@ -33,7 +33,7 @@ def test_the_two_commands_exist_and_the_first_runs_the_demo() -> None:
     assert names == ["scripts/demo", "scripts/test"]
     assert all(os.access(ROOT / name, os.X_OK) for name in names)
     assert (ROOT / ".ci/run").read_text().splitlines()[-1].strip().endswith("scripts/test")
-    assert "demo_journey.py" in (ROOT / "scripts/demo").read_text()
+    assert "-m scripts.journey" in (ROOT / "scripts/demo").read_text()
 
 
 @pytest.mark.parametrize("command", COMMANDS)

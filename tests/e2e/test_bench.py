@@ -13,22 +13,22 @@ from maskreg.codec import CODECS, DEFAULT_CODEC
 from maskreg.mask.baseline import KINDS
 from tests.checkpoints import make_pair
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "bench_main.py"
+ROOT = Path(__file__).parents[2]
 MAX_PEAK_RSS = 1_200_000_000
 PLANES = "XOR planes zstd-1"
 
 
 def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *args], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "scripts.bench", *args], cwd=ROOT, capture_output=True, text=True)
 
 
 def bench_without(*modules: str, args: tuple[str | Path, ...]) -> subprocess.CompletedProcess[str]:
     """The same where these modules are not installed."""
     program = (
-        f"import sys, runpy; sys.modules.update(dict.fromkeys({modules})); sys.path.insert(0, sys.argv[1]); "
-        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0] + '/bench_main.py', run_name='__main__')"
+        f"import sys, runpy; sys.modules.update(dict.fromkeys({modules})); "
+        "runpy.run_module('scripts.bench', run_name='__main__')"
     )
-    return subprocess.run([sys.executable, "-c", program, SCRIPT.parent, *args], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", program, *args], cwd=ROOT, capture_output=True, text=True)
 
 
 def figures(path: Path, *args: str | Path) -> Any:
@@ -124,7 +124,7 @@ def test_what_pictures_need_is_asked_for_first(tmp_path: Path) -> None:
     done = bench_without("matplotlib", args=("codec", "--plots", tmp_path / "pictures"))
     assert done.returncode == 1
     assert "matplotlib" in done.stderr
-    assert "next: scripts/bench" in done.stderr
+    assert "next: scripts/bench/run" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -25,6 +25,7 @@ def test_it_tells_what_it_did(demo: tuple[Path, str]) -> None:
 
 def test_it_does_not_empty_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("x")
-    done = subprocess.run([sys.executable, ROOT / "scripts/demo_journey.py", "--dir", tmp_path], capture_output=True)
+    command: list[str | Path] = [sys.executable, "-m", "scripts.journey", "--dir", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True)
     assert done.returncode == 2
     assert (tmp_path / "precious").read_text() == "x"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "reproduce_main.py"
+ROOT = Path(__file__).parents[2]
 CHARACTERS = ["<pad>", "<eos>", " ", "#", "+", "-", "=", *"0123456789"]
 ARMS = ("full", "OPD mask", "random", "OPD mask, thinned", "SGD, full")
 
@@ -39,8 +39,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reproduce(checkpoints: Path, out: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    command: list[str | Path] = [sys.executable, SCRIPT, checkpoints, "--out", out, "--quick", "--lr", "3e-3", *args]
-    return subprocess.run(command, capture_output=True, text=True)
+    command: list[str | Path] = [sys.executable, "-m", "scripts.reproduce", checkpoints, "--out", out]
+    return subprocess.run([*command, "--quick", "--lr", "3e-3", *args], cwd=ROOT, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

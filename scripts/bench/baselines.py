@@ -9,14 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-import bench_commands
-
 import maskreg
 from maskreg.artifact.reader import Artifact
 from maskreg.flow.baseline.build import Baseline
 from maskreg.flow.extract.extraction import extract
 from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.store.file import FileStore
+from scripts.bench import commands
 
 KINDS_LEFT_OUT = ("principal", "safe")
 """What these take is up to the decomposition of matrices, not to the coordinates."""
@@ -47,7 +46,7 @@ def run_all(sizes: Sequence[float], where: Path | None, repeat: int) -> list[Row
     Raises:
         SystemExit: the disk has no room.
     """
-    bench_commands.check_space(where or Path(tempfile.gettempdir()), max(sizes))
+    commands.check_space(where or Path(tempfile.gettempdir()), max(sizes))
     if where:
         where.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -58,7 +57,7 @@ def run_all(sizes: Sequence[float], where: Path | None, repeat: int) -> list[Row
 
 
 def _bench(folder: Path, gigabytes: float, repeat: int) -> list[Row]:
-    bench_commands.make_pair(folder / "source", folder / "target", gigabytes)
+    commands.make_pair(folder / "source", folder / "target", gigabytes)
     with (
         closing(maskreg.open_checkpoint(folder / "source")) as source,
         closing(maskreg.open_checkpoint(folder / "target")) as target,

@@ -12,10 +12,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from demo_train import Distilled, Recipe, say, train
+from scripts.journey.train import Distilled, TrainingPlan, say, train
 
 MASKREG = Path(sys.executable).with_name("maskreg")
-DEFAULT_DIR = Path(__file__).parent.parent / ".demo"
+DEFAULT_DIR = Path(__file__).parents[2] / ".demo"
 
 
 class Person:
@@ -43,19 +43,19 @@ class Person:
 def main() -> int:
     """Run the demo; 1 when the result differs from the target."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
-    parser.add_argument("--steps", type=int, default=Recipe.steps, help="steps of distillation")
+    parser.add_argument("--steps", type=int, default=TrainingPlan.steps, help="steps of distillation")
     parser.add_argument("--seconds", type=float, default=0.0, help="stop distilling after this long")
     parser.add_argument("--training-steps", type=int, help="steps for source and teacher, to make a quicker demo")
     parser.add_argument("--dir", type=Path, default=DEFAULT_DIR, help="work folder, emptied first")
     options = parser.parse_args()
-    recipe = replace(Recipe(), steps=options.steps, seconds=options.seconds)
+    plan = replace(TrainingPlan(), steps=options.steps, seconds=options.seconds)
     if options.training_steps is not None:
-        recipe = replace(recipe, source_steps=options.training_steps, teacher_steps=options.training_steps)
+        plan = replace(plan, source_steps=options.training_steps, teacher_steps=options.training_steps)
     folder: Path = options.dir.absolute()
     if not _make_empty(folder):
         print(f"{folder} holds something that no demo made; choose another --dir", file=sys.stderr)
         return 2
-    distilled = train(folder, recipe)
+    distilled = train(folder, plan)
     _tell_training(distilled)
     return _journey(folder)
 

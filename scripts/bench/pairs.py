@@ -86,7 +86,7 @@ class CodecPair:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PairSpec:
     """How one generated pair is made.
 
     Attributes:
@@ -103,7 +103,12 @@ class Recipe:
     masters: bool = False
 
 
-RECIPES = (Recipe("sft", 0.93, 1.75), Recipe("opd", 0.48), Recipe("rlvr", 0.23), Recipe("sync", 0.01, masters=True))
+SPECS = (
+    PairSpec("sft", 0.93, 1.75),
+    PairSpec("opd", 0.48),
+    PairSpec("rlvr", 0.23),
+    PairSpec("sync", 0.01, masters=True),
+)
 """What kinds of post-training do to a bf16 model: fine-tuning, on-policy distillation, reinforcement learning with
 verifiable rewards, and a single step of such a run."""
 
@@ -128,7 +133,7 @@ def shapes(hidden: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def generated(recipe: Recipe, hidden: int, seed: int = 0) -> CodecPair:
+def generated(spec: PairSpec, hidden: int, seed: int = 0) -> CodecPair:
     """Independent normal weights, and an update that knows nothing of them.
 
     The update is normal noise times a log-normal scale for its row and one for its column. Its size is searched for,
@@ -137,16 +142,16 @@ def generated(recipe: Recipe, hidden: int, seed: int = 0) -> CodecPair:
     rng = np.random.default_rng(seed)
     wanted = shapes(hidden)
     weights = {name: _weights(shape, rng) for name, shape in wanted.items()}
-    if not recipe.masters:
+    if not spec.masters:
         weights = {name: widened(to_bf16(values)) for name, values in weights.items()}
-    updates = {name: _update(shape, recipe.spread, rng).reshape(-1) for name, shape in wanted.items()}
-    size = _size_for(recipe.density, weights, updates)
+    updates = {name: _update(shape, spec.spread, rng).reshape(-1) for name, shape in wanted.items()}
+    size = _size_for(spec.density, weights, updates)
     leaves = [
         Leaf(name, shape, to_bf16(weights[name]), _moved(weights[name], updates[name], size))
         for name, shape in wanted.items()
     ]
     what = f"generated: normal weights, normal update with rows and columns of their own size, seed {seed}"
-    return CodecPair(f"generated {recipe.name}", what, tuple(leaves))
+    return CodecPair(f"generated {spec.name}", what, tuple(leaves))
 
 
 def given(source: Path | str, target: Path | str, name: str = "", what: str = "two checkpoints on disk") -> CodecPair:

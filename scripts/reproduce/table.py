@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reproduce_arms import Settled
-from reproduce_setting import Setting
-from reproduce_statistics import ENDPOINTS, Estimate, Results
+from scripts.reproduce.arms import Settled
+from scripts.reproduce.setting import Setting
+from scripts.reproduce.statistics import ENDPOINTS, Estimate, Results
 
 PUBLISHED = {"full": 35.52, "OPD mask": 35.10, "RLVR mask": 34.69, "random": 32.92}
 """Peak mean@16 of AIME24/25 in percent: DeepSeek-R1-Distill-Qwen-1.5B, one run each (DSSU)."""

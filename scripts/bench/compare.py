@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bench_memory
+from scripts.bench import process_memory
 
 TENSOR_NUMEL = 1 << 25
 BLOCK = 1 << 22
@@ -146,7 +146,7 @@ def _as_artifacts(folder: Path, digests: list[str]) -> tuple[float, int]:
     begun = time.perf_counter()
     measure_overlap([Artifact.open(FileStore(folder), Digest(digest)) for digest in digests])
     seconds = time.perf_counter() - begun
-    return seconds, bench_memory.peak()
+    return seconds, process_memory.peak()
 
 
 def _best(work: Callable[[], object]) -> float:

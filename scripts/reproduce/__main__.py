@@ -18,8 +18,8 @@ deviations: then nothing was tested.
 The forward pass computes in fp32 with the bf16 weights' values; gradients reach the optimizer in bf16. Every finished
 run is a file in the results folder: run the same command again to go on. About an hour on two cores.
 
-  scripts/reproduce ../shared/data/tiny --out .reproduce
-  scripts/reproduce ../shared/data/tiny --out .reproduce --docs docs
+  scripts/reproduce/run ../shared/data/tiny --out .reproduce
+  scripts/reproduce/run ../shared/data/tiny --out .reproduce --docs docs
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from reproduce_arms import ARMS, Settled, arms_of, first_jobs, jobs_of, settle, tuning_jobs
-from reproduce_masks import extracted
-from reproduce_plot import draw
-from reproduce_run import Job, look_at, run, time_steps
-from reproduce_setting import Setting
-from reproduce_statistics import Results
-from reproduce_student import tokenizer
-from reproduce_table import data, markdown
 
 from maskreg.errors import MaskregError, NotFoundError, UsageError
 from maskreg.train.recipes.vocabulary import check_vocabularies
+from scripts.reproduce.arms import ARMS, Settled, arms_of, first_jobs, jobs_of, settle, tuning_jobs
+from scripts.reproduce.masks import extracted
+from scripts.reproduce.plot import draw
+from scripts.reproduce.setting import Setting
+from scripts.reproduce.statistics import Results
+from scripts.reproduce.student import tokenizer
+from scripts.reproduce.table import data, markdown
+from scripts.reproduce.training import Job, look_at, run, time_steps
 
 QUICK: dict[str, Any] = {"steps": 4, "batch": 16, "arms": ("full", "OPD mask", "random"), "seeds": (0,)}
 
@@ -58,7 +58,7 @@ Work = tuple[str, Callable[..., dict[str, Any]], tuple[Any, ...]]
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="scripts/reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="scripts/reproduce/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("checkpoints", type=Path, help="folder with source/, teacher/ and, for its arm, rlvr/")
     parser.add_argument("--out", type=Path, default=Path(".reproduce"), help="results folder (default .reproduce)")

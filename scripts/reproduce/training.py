@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from reproduce_masks import Which, mask_for
-from reproduce_setting import SAMPLES_SEED, Setting, batches
-from reproduce_student import PAD, Student, distance, lessons, load, measure
 
 from maskreg.mask.packed import Mask
 from maskreg.train import MaskedAdamW, MaskedSGD
 from maskreg.train.optim.plain import Plain
 from maskreg.train.recipes.rollout import sample
+from scripts.reproduce.masks import Which, mask_for
+from scripts.reproduce.setting import SAMPLES_SEED, Setting, batches
+from scripts.reproduce.student import PAD, Student, distance, lessons, load, measure
 
 MASK_BYTES = 3 / 16
 """Of a coordinate: its bit, and its share of the rank index."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reproduce_masks import FULL, Which
-from reproduce_run import Job
-from reproduce_setting import MASK_SEED, TUNING_SEED, Setting
+from scripts.reproduce.masks import FULL, Which
+from scripts.reproduce.setting import MASK_SEED, TUNING_SEED, Setting
+from scripts.reproduce.training import Job
 
 NORM = "random, norm matched"
 """Random masks at the learning rate at which they end as far from the source as the OPD mask does."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from reproduce_setting import Problem, problems
 from torch import Tensor
 
 from maskreg.train.recipes.losses import forward_kl, log_probabilities, reverse_kl
 from maskreg.train.recipes.rollout import Rollout, given, logits_of, sample
+from scripts.reproduce.setting import Problem, problems
 
 PAD = 0
 

@@ -9,9 +9,10 @@ from statistics import median
 from typing import Any
 
 import matplotlib as mpl
-from bench_codec import Result, Row
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
+
+from scripts.bench.codec import Result, Row
 
 DEFAULT, OURS, PEER, LIMIT = "#0072B2", "#56B4E9", "#B8B8B8", "#D55E00"
 """Colors (Okabe and Ito): what maskreg writes, its other codecs, other tools, the entropy limit."""

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from demo_model import (
+from torch import Tensor
+from torch.nn import functional
+
+from scripts.journey.model import (
     PROMPT_TOKENS,
     Shape,
     accuracy,
@@ -28,12 +31,10 @@ from demo_model import (
     windows,
     write_prompts,
 )
-from torch import Tensor
-from torch.nn import functional
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingPlan:
     """Everything that decides the result.
 
     Attributes:
@@ -112,34 +113,34 @@ def reverse_kl(student: Any, teacher: Any, sequence: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def held_out_kl(student: Any, teacher: Any, recipe: Recipe) -> float:
+def held_out_kl(student: Any, teacher: Any, plan: TrainingPlan) -> float:
     """The same quantity on held-out prompts, always the same ones."""
-    generator = torch.Generator().manual_seed(recipe.seed + 90)
+    generator = torch.Generator().manual_seed(plan.seed + 90)
     start = prompts(questions(512, generator, held_out=True))
-    return float(reverse_kl(student, teacher, sample(student, start, recipe.tokens, generator)))
+    return float(reverse_kl(student, teacher, sample(student, start, plan.tokens, generator)))
 
 
-def distil(student: Any, teacher: Any, recipe: Recipe) -> int:
+def distil(student: Any, teacher: Any, plan: TrainingPlan) -> int:
     """On-policy distillation of the student, in place.
 
     Returns:
         Steps done.
     """
-    generator = torch.Generator().manual_seed(recipe.seed + 3)
-    optimizer = torch.optim.AdamW(student.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
+    generator = torch.Generator().manual_seed(plan.seed + 3)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=plan.learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
     began = time.monotonic()
-    for step in range(recipe.steps):
-        if recipe.seconds and time.monotonic() - began > recipe.seconds:
+    for step in range(plan.steps):
+        if plan.seconds and time.monotonic() - began > plan.seconds:
             return step
-        start = prompts(questions(recipe.batch, generator, held_out=False))
-        loss = reverse_kl(student, teacher, sample(student, start, recipe.tokens, generator))
+        start = prompts(questions(plan.batch, generator, held_out=False))
+        loss = reverse_kl(student, teacher, sample(student, start, plan.tokens, generator))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
         optimizer.step()
         if step % 50 == 0:
             say(f"  step {step:4d}: reverse KL {loss.item():.4f} nats a token")
-    return recipe.steps
+    return plan.steps
 
 
 @contextmanager
@@ -156,34 +157,34 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def train(out: Path, recipe: Recipe) -> Distilled:
+def train(out: Path, plan: TrainingPlan) -> Distilled:
     """Write ``out/source``, ``out/teacher`` and ``out/target``, bf16 checkpoints in the Hugging Face layout.
 
     What they were asked lies in ``out/prompts.jsonl``.
     """
     write_prompts(out / "prompts.jsonl")
     with quiet():
-        model = make_model(recipe.shape, recipe.seed)
+        model = make_model(plan.shape, plan.seed)
         say(f"training a source of {sum(p.numel() for p in model.parameters()):,} parameters on sums ...")
-        learn_language(model, recipe.source_steps, recipe.seed + 1)
+        learn_language(model, plan.source_steps, plan.seed + 1)
         save_model(model, out / "source")
         say("training it further into a teacher ...")
-        learn_language(model, recipe.teacher_steps, recipe.seed + 2)
+        learn_language(model, plan.teacher_steps, plan.seed + 2)
         save_model(model, out / "teacher")
 
         teacher, student = load_model(out / "teacher"), load_model(out / "source")
-        asked = questions(500, torch.Generator().manual_seed(recipe.seed + 91), held_out=True)
-        before = held_out_kl(student, teacher, recipe), accuracy(student, asked)
-        say(f"distilling: AdamW, learning rate {recipe.learning_rate:g}, {recipe.steps} steps ...")
+        asked = questions(500, torch.Generator().manual_seed(plan.seed + 91), held_out=True)
+        before = held_out_kl(student, teacher, plan), accuracy(student, asked)
+        say(f"distilling: AdamW, learning rate {plan.learning_rate:g}, {plan.steps} steps ...")
         began = time.monotonic()
-        steps = distil(student, teacher, recipe)
+        steps = distil(student, teacher, plan)
         seconds = time.monotonic() - began
         save_model(student, out / "target")
         return Distilled(
             steps=steps,
             seconds=seconds,
             kl_before=before[0],
-            kl_after=held_out_kl(student, teacher, recipe),
+            kl_after=held_out_kl(student, teacher, plan),
             accuracy_source=before[1],
             accuracy_target=accuracy(student, asked),
             accuracy_teacher=accuracy(teacher, asked),

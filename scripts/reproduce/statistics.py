@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from reproduce_arms import CONTRASTS
+from scripts.reproduce.arms import CONTRASTS
 
 T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """97.5 % quantiles of Student's t, from 1 degree of freedom."""

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bench_memory
-from bench_pairs import to_bf16, widened
-
 from maskreg.disk import free_bytes
+from scripts.bench import process_memory
+from scripts.bench.pairs import to_bf16, widened
 
 MASKREG = Path(sys.executable).with_name("maskreg")
 
@@ -192,7 +191,7 @@ def measured(folder: Path, *args: str | Path) -> tuple[float, int, Any]:
     said = folder / "said.json"
     begun = time.perf_counter()
     with said.open("wb") as out:
-        code, most = bench_memory.run([MASKREG, *args, "--json"], out, folder, env)
+        code, most = process_memory.run([MASKREG, *args, "--json"], out, folder, env)
     seconds = time.perf_counter() - begun
     if code:
         raise SystemExit(f"maskreg {args[0]} ended with {code}: {said.read_text()}")

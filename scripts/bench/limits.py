@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from bench_pairs import CodecPair
 
 from maskreg.codec.base import Codes
+from scripts.bench.pairs import CodecPair
 
 EXPONENTS = 256
 

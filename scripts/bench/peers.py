@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from bench_pairs import Block
 from numcodecs import Blosc
 from numcodecs.zstd import compress, decompress
 
 from maskreg.codec import CODECS, Codec, get_codec, grid_at
 from maskreg.codec.base import Codes
+from scripts.bench.pairs import Block
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -5,7 +5,7 @@ threads, each with a stream of its own, give the GPU some blocks at a time. Time
 source on the GPU, to values there, with all that the CPU does for it; the best of some repetitions counts. Speeds are
 bytes of one checkpoint (GB = 10^9 bytes) a second. All that is decoded is compared with the target first.
 
-  .venv/bin/python scripts/bench_gpu.py --json gpu.json
+  python -m scripts.bench.gpu --json gpu.json
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from bench_device import UNAVAILABLE, gpu
-from bench_pairs import RECIPES, generated
 
 from maskreg.codec import DEFAULT_CODEC, get_codec, grid_at
 from maskreg.device import own_stream
+from scripts.bench.device import UNAVAILABLE, gpu
+from scripts.bench.pairs import SPECS, generated
 
 ItemT = TypeVar("ItemT")
 
@@ -66,7 +66,7 @@ def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N (default cuda)")
-    parser.add_argument("--pairs", nargs="+", default=["opd", "sync"], choices=[recipe.name for recipe in RECIPES])
+    parser.add_argument("--pairs", nargs="+", default=["opd", "sync"], choices=[spec.name for spec in SPECS])
     parser.add_argument("--blocks", type=int, default=64, help="of 2^22 coordinates, decoded each time (default 64)")
     parser.add_argument("--distinct", type=int, default=8, help="of them that are not repeated (default 8)")
     parser.add_argument("--repeat", type=int, default=5, help="times each is run; the best counts (default 5)")
@@ -97,8 +97,8 @@ def main() -> int:
 
 def coded_blocks(name: str, count: int, device: torch.device) -> list[Coded]:
     """Whole blocks of a generated pair, and as many as it has where it has fewer."""
-    (recipe,) = [recipe for recipe in RECIPES if recipe.name == name]
-    pair = generated(recipe, hidden=2048)
+    (spec,) = [spec for spec in SPECS if spec.name == name]
+    pair = generated(spec, hidden=2048)
     blocks = sorted(pair.blocks(), key=lambda block: -block.source.size)[:count]
     codec = get_codec(DEFAULT_CODEC)
 

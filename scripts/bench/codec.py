@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from bench_limits import Limits, limits
-from bench_pairs import Block, CodecPair
-from bench_peers import Coder, coders
 
 from maskreg.artifact.arrays import CHUNK_BYTES
 from maskreg.artifact.zstd import pack_frame
 from maskreg.codec import DEFAULT_CODEC
 from maskreg.mask import overlap, pack
+from scripts.bench.limits import Limits, limits
+from scripts.bench.pairs import Block, CodecPair
+from scripts.bench.peers import Coder, coders
 
 BASE = "XOR planes zstd-3"
 """What ratios are to."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from reproduce_statistics import Estimate, Results
-from reproduce_table import PUBLISHED
 
 from maskreg.report.theme import DARK, LIGHT, style
+from scripts.reproduce.statistics import Estimate, Results
+from scripts.reproduce.table import PUBLISHED
 
 INK, FAINT, GROUND, MARK, OTHER = LIGHT.ink, LIGHT.faint, LIGHT.ground, LIGHT.observed, LIGHT.null
 NIGHT = {INK: DARK.ink, FAINT: DARK.faint, GROUND: DARK.ground, MARK: DARK.observed, OTHER: DARK.null}

@@ -5,7 +5,7 @@ parameters whose gradients are there in fp32: master copies that are copied back
 bf16. Seconds are the GPU's; the best of some repetitions counts. Bytes are what a masked step has to read and write:
 weights, gradients, bits, ranks and state. All that a masked step makes is compared with PyTorch's operations first.
 
-  .venv/bin/python scripts/bench_gpu_retrain.py --json gpu.json
+  python -m scripts.bench.gpu_retrain --json gpu.json
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from bench_device import UNAVAILABLE, gpu
 
 from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.plain import Plain
 from maskreg.train.optim.step import Adam, Backend, Gradient, Operands
+from scripts.bench.device import UNAVAILABLE, gpu
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 NOW = Adam(1e-5, 0.9, 0.999, 1e-8, 0.01, 10)

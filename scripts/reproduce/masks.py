@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from reproduce_setting import Setting
-
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.digest import Digest
@@ -17,6 +15,7 @@ from maskreg.mask.baseline import BaselineSpec
 from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask
 from maskreg.store.file import FileStore
+from scripts.reproduce.setting import Setting
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,220 @@
+"""Measures maskreg: its delta codec, its commands, its baselines, and training on a mask.
+
+views:
+  codec     bits per parameter and speed of the delta codec and its peers, beside the entropy limit, on generated pairs
+            of checkpoints, those of --pair and that of --real
+  commands  extract and apply on generated checkpoints: memory, speed, stored size, beside cp and sha256sum
+  compare   counting the overlap of two generated masks: speed beside memcpy, and memory
+  baselines coordinates a second that one core draws or ranks, including reading the source
+  retrain   AdamW on a mask beside PyTorch's AdamW on all coordinates: time of a step, and memory
+  all       all of them; the default, unless --gigabytes alone selects commands
+
+The entropy limit knows only a weight's exponent in the source; a codec that also models rows, columns and low rank can
+end below it. Sizes are exact. Speed is in bytes of one checkpoint (GB = 10^9 bytes) a second: of CPU time with one
+thread, which other load affects less, and of wall time with more threads, so leave the machine alone then.
+
+  scripts/bench/run codec --threads 1 2 --pair base tuned
+  scripts/bench/run codec --generated --real --plots docs
+  scripts/bench/run commands --gigabytes 1 2 4
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import maskreg
+from maskreg.errors import MaskregError
+from scripts.bench import baselines, codec, commands, compare
+from scripts.bench.pairs import SPECS, CodecPair, generated, given
+
+
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("view", nargs="?", choices=("all", *VIEWS), help="what to measure")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
+    add_codec_options(parser.add_argument_group("codec"))
+    group = parser.add_argument_group("commands, baselines")
+    group.add_argument(
+        "--gigabytes", type=positive, nargs="+", help="sizes of a checkpoint (default 4; for baselines 0.5)"
+    )
+    group.add_argument("--dir", type=Path, help="work folder (default: a temporary folder)")
+    group = parser.add_argument_group("compare")
+    group.add_argument("--coordinates", type=count, default=10**9, help="of each mask (default 10^9)")
+    group = parser.add_argument_group("retrain")
+    group.add_argument("--layers", type=count, default=12, help="layers of the model (default 12)")
+    group.add_argument("--width", type=count, default=2048, help="width of each layer (default 2048)")
+    group.add_argument("--densities", type=positive, nargs="+", default=[0.01, 0.25, 0.48, 1.0], help="of masks")
+    options = parser.parse_args()
+    options.view = options.view or ("commands" if options.gigabytes else "all")
+    return options
+
+
+def add_codec_options(group: argparse._ArgumentGroup) -> None:
+    """The options of the codec view, some of them shared with others."""
+    group.add_argument("--pair", nargs=2, action="append", default=[], metavar=("SOURCE", "TARGET"), help="checkpoints")
+    group.add_argument("--generated", action="store_true", help="the generated pairs; the default without other pairs")
+    group.add_argument("--real", action="store_true", help="distil SmolLM2-135M once, keep it, and measure it")
+    group.add_argument("--steps", type=count, default=30, help="of that distillation, about 13 s each (default 30)")
+    group.add_argument("--rate", type=positive, default=1e-6, help="learning rate of that distillation (default 1e-6)")
+    group.add_argument("--cache", type=Path, help="where to keep that pair (default: the user's cache folder)")
+    group.add_argument("--threads", type=count, nargs="+", default=[1, 2], help="of codecs and steps (default 1 2)")
+    group.add_argument("--repeat", type=count, default=3, help="repetitions at most; the best counts (default 3)")
+    group.add_argument(
+        "--hidden", type=count, default=1536, help="width of generated models (default 1536: 38 M params)"
+    )
+    group.add_argument("--seed", type=int, default=0, help="of generated pairs (default 0)")
+    group.add_argument("--plots", type=Path, metavar="DIR", help="draw codec-size.svg and codec-speed.svg in DIR")
+
+
+def positive(text: str) -> float:
+    """An argument that is a number above 0."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError
+    return value
+
+
+def count(text: str) -> int:
+    """An argument that is a whole number above 0."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def codec_pairs(options: argparse.Namespace) -> Iterator[CodecPair]:
+    """The selected pairs, one in memory at a time."""
+    if options.generated or options.view == "all" or not (options.pair or options.real):
+        for spec in SPECS:
+            yield generated(spec, options.hidden, options.seed)
+    for source, target in options.pair:
+        yield given(source, target)
+    if options.real:
+        source, target = needed("scripts.bench.real").pair(options.cache, options.steps, options.rate, say)
+        how = f"{options.steps} steps of on-policy distillation at lr {options.rate:g}"
+        yield given(source, target, "SmolLM2 opd", f"SmolLM2-135M-Instruct (dequantized from Q4_1), {how}")
+
+
+def needed(*names: str) -> Any:
+    """Import these modules and return the last.
+
+    Raises:
+        SystemExit: one cannot be imported.
+    """
+    try:
+        return [importlib.import_module(name) for name in names][-1]
+    except ImportError as error:
+        raise SystemExit(f"{error}\n  next: scripts/bench/run, which installs what the views need") from None
+
+
+def say(text: str) -> None:
+    """Print progress on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "maskreg": maskreg.__version__,
+    }
+
+
+def measure_codec(options: argparse.Namespace) -> Any:
+    """Every pair with every codec; draws plots if requested."""
+    plots = needed("matplotlib", "scripts.bench.plots") if options.plots else None
+    results = []
+    for pair in codec_pairs(options):
+        results.append(codec.bench(pair, options.threads, options.repeat, say))
+        print(codec.table(results[-1]), flush=True)
+    if plots:
+        plots.draw(results, options.plots)
+    return [asdict(result) for result in results]
+
+
+def measure_commands(options: argparse.Namespace) -> Any:
+    """Extract and apply at every size."""
+    runs = commands.run_all(options.gigabytes or [4.0], options.dir)
+    print(commands.table(runs), flush=True)
+    return [asdict(run) for run in runs]
+
+
+def measure_compare(options: argparse.Namespace) -> Any:
+    """The overlap of two masks."""
+    result = compare.bench(options.coordinates, options.dir)
+    print(compare.table(result), flush=True)
+    return asdict(result)
+
+
+def measure_baselines(options: argparse.Namespace) -> Any:
+    """Every kind of baseline at every size."""
+    rows = baselines.run_all(options.gigabytes or [0.5], options.dir, options.repeat)
+    print(baselines.table(rows), flush=True)
+    return [asdict(row) for row in rows]
+
+
+def measure_retrain(options: argparse.Namespace) -> Any:
+    """Masked steps and training memory."""
+    # Imports torch, whose memory the other views would count as theirs.
+    from scripts.bench import retrain
+
+    model = retrain.Model(options.layers, options.width)
+    result = retrain.bench(model, options.densities, options.threads, options.repeat, say)
+    print(retrain.table(result), flush=True)
+    return asdict(result)
+
+
+VIEWS: dict[str, tuple[str, Callable[[argparse.Namespace], Any]]] = {
+    "codec": ("pairs", measure_codec),
+    "commands": ("runs", measure_commands),
+    "compare": ("compare", measure_compare),
+    "baselines": ("baselines", measure_baselines),
+    "retrain": ("retrain", measure_retrain),
+}
+"""Every view: its key in the JSON, and its function."""
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Run the selected views, print their tables and write the JSON."""
+    for folder in (options.json and options.json.parent, options.dir and options.dir.parent):
+        if folder and not folder.is_dir():
+            raise SystemExit(f"{folder}: no such folder")
+    # Checked before minutes of measuring, not after.
+    if options.plots:
+        needed("matplotlib", "scripts.bench.plots")
+        options.plots.mkdir(parents=True, exist_ok=True)
+    if options.real:
+        needed("accelerate", "gguf", "scripts.bench.real")
+    out: dict[str, Any] = {"machine": machine()}
+    for name, (key, view) in VIEWS.items():
+        if options.view in ("all", name):
+            out[key] = view(options)
+    if options.json:
+        options.json.write_text(json.dumps(out, indent=1) + "\n")
+
+
+def main() -> None:
+    """Measure; report errors as the commands do."""
+    try:
+        measure(parsed())
+    except MaskregError as error:
+        raise SystemExit(f"error: {error}" + (f"\n  next: {error.hint}" if error.hint else "")) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The demo: a small model is distilled, and its update travels from one person to another."""

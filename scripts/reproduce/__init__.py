@@ -1,0 +1,1 @@
+"""Masked retraining of a small model beside its controls, over several seeds."""
