@@ -44,10 +44,12 @@ def command(
     # What is taken away may be anything: a card from elsewhere can hold what nobody may write here.
     given = {key: value for key, value in meta if value}
     Card(family or "", method or "", license or "", description or "", given).checked()
+    from maskreg.registry.tags import annotate
+
     from .places import local, note_catalog
 
     here = local()
-    entry = here.annotate(ref, family=family, method=method, license=license, description=description, meta=dict(meta))
+    entry = annotate(here, ref, family=family, method=method, license=license, description=description, meta=dict(meta))
     note_catalog(output, here)
     if output.json:
         output.document({"ref": str(entry.ref), "digest": entry.digest, "n": entry.n, "card": entry.card.to_json()})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from maskreg.analysis.stripes import Stripes
     from maskreg.artifact.reader import Artifact
     from maskreg.catalog import Measurement
-    from maskreg.registry.resolved import Resolved
+    from maskreg.registry import Resolved
 
 _LABEL = 26
 _WIDTH = 110

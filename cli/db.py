@@ -83,7 +83,7 @@ def check(output: Output, remote: str | None) -> None:
 def rebuild(output: Output, remote: str | None) -> None:
     """Recreate the index from the store; measurements and events stay."""
     with _advising(remote):
-        done = _registry(remote).rebuild()
+        done = _registry(remote).index.rebuild()
     if output.json:
         damaged = [error.message for error in done.damaged]
         output.document({"refs": done.refs, "artifacts": done.artifacts, "damaged": damaged})

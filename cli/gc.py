@@ -30,11 +30,13 @@ def command(output: Output, grace: timedelta, dry_run: bool, remote: str | None)
     Artifacts without a tag, and what interrupted work left behind. Safe beside pushes:
     an artifact that gets a name meanwhile stays.
     """
+    from maskreg.registry.collect import collect
+
     from .places import registry
 
     there = registry(remote)
     with output.progress() as progress:
-        report = there.gc(grace, dry_run=dry_run, progress=progress)
+        report = collect(there, grace, dry_run=dry_run, progress=progress)
     rows = [{"digest": str(c.digest), "objects": c.objects, "bytes": c.bytes} for c in report.collected]
     if output.json:
         output.document(

@@ -16,10 +16,12 @@ from .values import REF
 @click.pass_obj
 def command(output: Output, ref: Ref) -> None:
     """Bring a removed tag back as it was."""
+    from maskreg.registry.tags import restore
+
     from .places import local, note_catalog
 
     here = local()
-    entry = here.restore(ref)
+    entry = restore(here, ref)
     note_catalog(output, here)
     if output.json:
         output.document({"ref": str(entry.ref), "digest": entry.digest, "n": entry.n})

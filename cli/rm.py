@@ -28,6 +28,8 @@ def command(output: Output, ref: Ref, yes: bool) -> None:
 
     `restore` brings it back until `gc` has collected its objects.
     """
+    from maskreg.registry.tags import remove
+
     from .places import local, note_catalog
 
     here = local()
@@ -36,7 +38,7 @@ def command(output: Output, ref: Ref, yes: bool) -> None:
         if not sys.stdin.isatty():
             raise click.UsageError(f"{ref} is not removed without -y when nobody can be asked")
         click.confirm(f"remove {ref} ({found.digest.short})?", abort=True, err=True)
-    entry = here.remove(ref)
+    entry = remove(here, ref)
     note_catalog(output, here)
     if output.json:
         output.document({"ref": str(entry.ref), "digest": str(found.digest), "n": entry.n})

@@ -30,10 +30,12 @@ def command(output: Output, ref: Ref, new: tuple[str, ...]) -> None:
     names = [Ref.parse(text) if "/" in text or ":" in text else ref.with_tag(text) for text in new]
     if any(name.digest for name in names):
         raise click.UsageError("a new name has no digest: leave @sha256:... out")
+    from maskreg.registry.tags import tag
+
     from .places import local, note_catalog
 
     here = local()
-    entries = [here.tag(ref, name) for name in names]
+    entries = [tag(here, ref, name) for name in names]
     note_catalog(output, here)
     if output.json:
         output.document([{"ref": str(e.ref), "digest": e.digest, "n": e.n} for e in entries])

@@ -33,11 +33,13 @@ def command(output: Output, ref: Ref | None, everything: bool, remote: str | Non
     """
     if (ref is None) != everything:
         raise click.UsageError("give a REF, or --all")
+    from maskreg.registry.verify import verify
+
     from .places import registry
 
     there = registry(remote)
     with output.progress() as progress:
-        report = there.verify(ref, progress=progress)
+        report = verify(there, ref, progress=progress)
     if output.json:
         # The report says it all: a second document would not parse beside it.
         output.reported = True

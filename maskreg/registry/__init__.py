@@ -1,8 +1,8 @@
-"""Push, pull, tag, verify, collect garbage: a store and a catalog, here or elsewhere."""
+"""Push, pull, tag, verify, collect garbage: a store and a catalog, on this machine or elsewhere."""
 
 from maskreg.registry.identity import who
 from maskreg.registry.index import Rebuilt
-from maskreg.registry.registry import GRACE, Registry
-from maskreg.registry.resolved import Resolved
+from maskreg.registry.naming import Resolved
+from maskreg.registry.registry import Registry
 
-__all__ = ["GRACE", "Rebuilt", "Registry", "Resolved", "who"]
+__all__ = ["Rebuilt", "Registry", "Resolved", "who"]

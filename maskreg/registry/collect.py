@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import ARTIFACTS, INCOMING, MANIFEST, artifact_prefix, part_of
 from maskreg.artifact.presence import listing
@@ -22,13 +21,14 @@ from maskreg.disk import is_alive
 from maskreg.document import canonical
 from maskreg.errors import CorruptError
 from maskreg.progress import SILENT, Progress
+from maskreg.registry.registry import Registry
 from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.entry import ref_of
 from maskreg.store.keys import TEMPORARY
 
-if TYPE_CHECKING:
-    from maskreg.registry.registry import Registry
+GRACE = timedelta(days=7)
+"""How long garbage collection leaves artifacts alone that no name points to."""
 
 _BATCH = 256
 _DELETE_AT_ONCE = 1000
@@ -77,14 +77,23 @@ class GcReport:
         return sum(gone.bytes for gone in self.collected) + self.debris_bytes
 
 
-def collect(registry: Registry, grace: timedelta, *, dry_run: bool = False, progress: Progress = SILENT) -> GcReport:
+def collect(
+    registry: Registry, grace: timedelta = GRACE, *, dry_run: bool = False, progress: Progress = SILENT
+) -> GcReport:
     """Delete what no live ref points to and what is older than the grace period, by the store's clock.
 
     What a catalog knows is not asked: the store is the truth. See ``settling`` for the protocol.
 
+    Args:
+        registry: where to delete.
+        grace: leave alone what was written, or lost its name, less than this ago.
+        dry_run: only report.
+        progress: progress callback, in deleted bytes.
+
     Raises:
         CorruptError: a tag of which no entry can be read, so that nothing is known of what it names.
     """
+    registry.check_format()
     store = registry.store
     # Without a grace period no age counts: clocks differ, and those of buckets tick in whole seconds.
     deadline = store.clock() - grace if grace else datetime.max.replace(tzinfo=UTC)
@@ -183,7 +192,7 @@ def _collect_batch(
             if _delete(store, digest, here, stop_at):
                 store.delete([marker])
                 collected.append(_count(digest, here))
-                registry.forget(digest, collected[-1].objects, collected[-1].bytes)
+                registry.index.forget(digest, objects=collected[-1].objects, size=collected[-1].bytes, by=registry.by)
                 progress.advance(collected[-1].bytes)
     finally:
         store.delete(marked.values())

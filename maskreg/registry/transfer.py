@@ -17,8 +17,8 @@ from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.landing import Landing, LocalStore, check_space
+from maskreg.registry.naming import Resolved
 from maskreg.registry.registry import Registry
-from maskreg.registry.resolved import Resolved
 from maskreg.registry.settling import settle
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore, Store

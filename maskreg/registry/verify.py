@@ -6,7 +6,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.manifest import Object
@@ -15,10 +14,9 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
 from maskreg.registry.index import digests_in
-
-if TYPE_CHECKING:
-    from maskreg.registry.registry import Registry
+from maskreg.registry.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -59,17 +57,21 @@ class VerifyReport:
         return not self.damaged
 
 
-def verify(
-    registry: Registry, digests: Iterable[Digest] | None = None, *, progress: Progress = SILENT, jobs: int = 4
-) -> VerifyReport:
-    """Hash every object of artifacts; by default of all that the registry has or that a name points to.
+def verify(registry: Registry, ref: Ref | None = None, *, progress: Progress = SILENT, jobs: int = 4) -> VerifyReport:
+    """Hash every object of one artifact, or of all that the registry has or that a name points to.
+
+    Damage is reported, and does not stop the rest from being verified.
 
     Args:
         registry: where they are.
-        digests: which artifacts.
-        progress: hears of the bytes that are hashed, one phase for each artifact.
+        ref: the artifact; all of them when left out.
+        progress: progress callback, in hashed bytes, one phase for each artifact.
         jobs: objects that are hashed at the same time.
+
+    Raises:
+        NotFoundError: there is no such name.
     """
+    digests = None if ref is None else [registry.resolve(ref).digest]
     names = defaultdict(list)
     unreadable: list[CorruptError] = []
     for entry in registry.refs.heads(unreadable):

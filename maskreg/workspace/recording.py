@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from maskreg.catalog import Catalog, Found
     from maskreg.digest import Digest
     from maskreg.ref import Card
-    from maskreg.registry import Registry
-    from maskreg.registry.resolved import Resolved
+    from maskreg.registry import Registry, Resolved
 
 REFERENCE_TAG = "rlvr-reference"
 """The tag that marks the mask which other masks of its source are measured against."""

@@ -14,7 +14,9 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, PartAbsentError
 from maskreg.registry import Registry
 from maskreg.registry.archive import export_file, import_file
+from maskreg.registry.collect import collect
 from maskreg.registry.transfer import pull, push
+from maskreg.registry.verify import verify
 from maskreg.store import FileStore
 from tests.registry.conftest import REF
 from tests.registry.steps import Killed
@@ -68,14 +70,14 @@ def test_killed_between_two_moves(
                 if "delta" not in present:
                     with pytest.raises(PartAbsentError):
                         home.artifact(digest).require("delta")
-                assert home.verify().ok
+                assert verify(home).ok
                 pieces += any(home.root.glob(f"{artifact_prefix(digest)}data.zarr/delta*")) if home.root else 0
                 age_everything(home)
-                home.gc(timedelta(0))
+                collect(home, timedelta(0))
                 assert home.artifact(digest).present() == present
                 bring(home)
             assert {"mask", "delta"} <= home.artifact(digest).present()
-            assert home.verify().ok
+            assert verify(home).ok
         left += 1
     assert pieces > 1
 
@@ -90,7 +92,7 @@ def test_pieces_that_nothing_completes_are_damage(local: Registry, digest: Diges
     local.store.delete([artifact_prefix(digest) + "data.zarr/delta/zarr.json"])
     with pytest.raises(CorruptError, match="missing"):
         local.artifact(digest).present()
-    assert not local.verify().ok
+    assert not verify(local).ok
 
 
 def test_a_stray_is_refused_by_every_reader(local: Registry, remote: Registry, digest: Digest) -> None:

@@ -17,7 +17,10 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.registry.collect import collect
+from maskreg.registry.tags import remove, restore
 from maskreg.registry.transfer import pull, push
+from maskreg.registry.verify import verify
 from maskreg.store import FileStore
 from maskreg.store.entry import entry_key
 from tests.artifact.making import pair, write
@@ -44,72 +47,72 @@ def age(registry: Registry, days: float, digest: Digest) -> None:
 def test_only_what_has_no_name_and_is_old_goes(local: Registry, digest: Digest, orphan: Digest) -> None:
     age(local, 30, digest)
     age(local, 6.9, orphan)
-    assert local.gc().collected == ()
+    assert collect(local).collected == ()
     age(local, 7.1, orphan)
     size = sum(info.size for info in local.store.list(artifact_prefix(orphan)))
     count = len(list(local.store.list(artifact_prefix(orphan))))
-    rehearsed = local.gc(dry_run=True)
+    rehearsed = collect(local, dry_run=True)
     assert local.store.head(artifact_prefix(orphan) + MANIFEST) is not None
-    report = local.gc()
+    report = collect(local)
     assert report.collected == rehearsed.collected
     assert rehearsed.dry_run
     assert [(g.digest, g.objects, g.bytes) for g in report.collected] == [(orphan, count, size)]
     assert (report.objects, report.bytes, report.spared) == (count, size, ())
     assert not list(local.store.list(artifact_prefix(orphan)))
-    assert local.verify().ok
-    assert local.gc().collected == ()
+    assert verify(local).ok
+    assert collect(local).collected == ()
 
 
 def test_a_named_artifact_stays_although_no_catalog_knows_it(local: Registry, digest: Digest) -> None:
     assert local.catalog is not None
     local.catalog.drop_artifact(digest)
-    assert local.gc(NOW).collected == ()
-    assert local.verify(REF).ok
+    assert collect(local, NOW).collected == ()
+    assert verify(local, REF).ok
 
 
 def test_one_object_that_is_young_keeps_the_rest(local: Registry, orphan: Digest) -> None:
     age(local, 30, orphan)
     assert isinstance(local.store, FileStore)
     local.store.path(artifact_prefix(orphan) + "tensors.json").touch()
-    assert local.gc().collected == ()
+    assert collect(local).collected == ()
 
 
 def test_pieces_without_a_manifest_go(local: Registry, orphan: Digest) -> None:
     local.store.delete([artifact_prefix(orphan) + MANIFEST])
-    assert local.gc().collected == ()
+    assert collect(local).collected == ()
     age(local, 8, orphan)
-    assert [gone.digest for gone in local.gc().collected] == [orphan]
+    assert [gone.digest for gone in collect(local).collected] == [orphan]
 
 
 def test_what_has_a_name_stays_even_without_a_manifest(local: Registry, digest: Digest) -> None:
     local.store.delete([artifact_prefix(digest) + MANIFEST])
     age(local, 30, digest)
-    assert local.gc().collected == ()
+    assert collect(local).collected == ()
     assert list(local.store.list(artifact_prefix(digest)))
 
 
 def test_the_grace_period_also_runs_from_the_removal(local: Registry, digest: Digest) -> None:
     age(local, 30, digest)
-    local.remove(REF)
-    assert local.gc().collected == ()
-    local.restore(REF)
-    local.remove(REF)
+    remove(local, REF)
+    assert collect(local).collected == ()
+    restore(local, REF)
+    remove(local, REF)
     age(local, 30, digest)
-    assert [gone.digest for gone in local.gc(NOW).collected] == [digest]
+    assert [gone.digest for gone in collect(local, NOW).collected] == [digest]
     with pytest.raises(NotFoundError):
-        local.restore(REF)
+        restore(local, REF)
 
 
 def test_the_grace_period_also_runs_from_the_move(local: Registry, digest: Digest, orphan: Digest) -> None:
     age(local, 30, digest)
     local.publish(REF, orphan, card=CARD)
-    assert local.gc().collected == ()
-    assert [gone.digest for gone in local.gc(NOW).collected] == [digest]
+    assert collect(local).collected == ()
+    assert [gone.digest for gone in collect(local, NOW).collected] == [digest]
 
 
 def test_the_catalog_forgets_what_was_collected(local: Registry, digest: Digest) -> None:
-    local.remove(REF)
-    local.gc(NOW)
+    remove(local, REF)
+    collect(local, NOW)
     assert local.catalog is not None
     assert local.catalog.get(digest) is None
     assert local.search(Query()) == []
@@ -121,7 +124,7 @@ def test_the_catalog_forgets_what_was_collected(local: Registry, digest: Digest)
 def test_what_is_not_ours_stays(local: Registry) -> None:
     local.store.put("artifacts/sha256/notes/readme.txt", b"mine")
     local.store.put("elsewhere/file", b"mine")
-    assert local.gc(NOW).collected == ()
+    assert collect(local, NOW).collected == ()
     assert local.store.head("artifacts/sha256/notes/readme.txt") is not None
     assert local.store.head("elsewhere/file") is not None
 
@@ -130,16 +133,16 @@ def test_many_at_once(local: Registry, remote: Registry, digest: Digest) -> None
     push(local, remote, REF)
     for number in range(600):
         remote.store.put(artifact_prefix(Digest.of(str(number).encode())) + "tensors.json", b"x")
-    report = remote.gc(NOW)
+    report = collect(remote, NOW)
     assert (len(report.collected), report.bytes) == (600, 600)
-    assert remote.verify().artifacts == 1
-    assert remote.verify().ok
+    assert verify(remote).artifacts == 1
+    assert verify(remote).ok
     assert not list(remote.store.list("doomed/"))
 
 
 def test_what_comes_back_meanwhile_is_spared(local: Registry, remote: Registry, digest: Digest) -> None:
     push(local, remote, REF)
-    remote.remove(REF)
+    remove(remote, REF)
 
     class Restores(Steps):
         def put(self, key: str, data: bytes) -> None:
@@ -147,9 +150,9 @@ def test_what_comes_back_meanwhile_is_spared(local: Registry, remote: Registry, 
                 remote.append(REF, digest, card=CARD, after=2)
             super().put(key, data)
 
-    report = Registry(Restores(remote.store), name="lab").gc(NOW)
+    report = collect(Registry(Restores(remote.store), name="lab"), NOW)
     assert (report.collected, report.spared) == ((), (digest,))
-    assert remote.verify(REF).ok
+    assert verify(remote, REF).ok
 
 
 def debris(root: Path, name: str, *, days: float) -> Path:
@@ -182,14 +185,14 @@ def test_what_interrupted_work_left_goes(local: Registry, digest: Digest) -> Non
     lost = root / ".tmp" / f"{host}-{2**22 + 1}-abc"
     lost.write_bytes(b"123")
     os.utime(lost, (1, 1))
-    rehearsed = local.gc(dry_run=True)
+    rehearsed = collect(local, dry_run=True)
     assert all(place.exists() for place in (*old, *young))
-    report = local.gc()
+    report = collect(local)
     assert report.debris_files == rehearsed.debris_files >= len(old)
     assert report.bytes == rehearsed.bytes >= 5 * len(old)
     assert not any(place.exists() for place in (*old, lost))
     assert all(place.exists() for place in young)
-    assert local.verify().ok
+    assert verify(local).ok
 
 
 def test_debris_that_is_a_link_is_not_followed(local: Registry, digest: Digest, tmp_path: Path) -> None:
@@ -199,7 +202,7 @@ def test_debris_that_is_a_link_is_not_followed(local: Registry, digest: Digest, 
     (precious / "thesis.tex").write_text("years")
     (local.root / "staging").mkdir(exist_ok=True)
     (local.root / "staging" / "link").symlink_to(precious)
-    local.gc(NOW)
+    collect(local, NOW)
     assert (precious / "thesis.tex").exists()
 
 
@@ -208,19 +211,19 @@ def test_a_pull_after_a_collection_brings_everything_back(
 ) -> None:
     push(local, remote, REF)
     first = pull(empty, remote, REF)
-    empty.remove(REF)
-    empty.gc(NOW)
+    remove(empty, REF)
+    collect(empty, NOW)
     again = pull(empty, remote, REF)
     assert again.fetched_bytes == first.fetched_bytes
-    assert empty.verify().ok
+    assert verify(empty).ok
 
 
 def test_one_name_of_two_is_enough(local: Registry, digest: Digest) -> None:
     local.publish(Ref.parse("second"), digest, card=Card())
-    local.remove(REF)
-    assert local.gc(NOW).collected == ()
-    local.remove(Ref.parse("second"))
-    assert len(local.gc(NOW).collected) == 1
+    remove(local, REF)
+    assert collect(local, NOW).collected == ()
+    remove(local, Ref.parse("second"))
+    assert len(collect(local, NOW).collected) == 1
 
 
 def test_what_another_host_may_still_be_writing_stays_for_a_day(local: Registry, digest: Digest) -> None:
@@ -233,7 +236,7 @@ def test_what_another_host_may_still_be_writing_stays_for_a_day(local: Registry,
     ]
     mine = debris(local.root, f"staging/{dead}", days=0.1)
     stale = debris(local.root, "staging/elsewhere-2-abc", days=1.1)
-    local.gc(NOW)
+    collect(local, NOW)
     assert all(place.exists() for place in running)
     assert not mine.exists()
     assert not stale.exists()
@@ -250,12 +253,12 @@ def test_a_damaged_name_spares_what_it_may_name_and_nothing_else(local: Registry
     given_up, lost = (write(local.root, pair(seed), parts=("mask", "delta")) for seed in (1, 2))
     other = Ref.parse("other")
     local.publish(other, given_up, card=CARD)
-    local.remove(other)
+    remove(local, other)
     # Nothing but the entry that is damaged names ``lost``.
     local.publish(REF, lost, card=CARD)
     key = damage(local, REF)
-    rehearsed = local.gc(NOW, dry_run=True)
-    report = local.gc(NOW)
+    rehearsed = collect(local, NOW, dry_run=True)
+    report = collect(local, NOW)
     assert [gone.digest for gone in report.collected] == [given_up]
     assert [error.key for error in report.damaged] == [error.key for error in rehearsed.damaged] == [key]
     for spared in (digest, lost):
@@ -264,11 +267,11 @@ def test_a_damaged_name_spares_what_it_may_name_and_nothing_else(local: Registry
 
 def test_a_damaged_step_within_the_grace_period_spares_too(local: Registry, digest: Digest, orphan: Digest) -> None:
     local.publish(REF, orphan, card=CARD)
-    local.remove(REF)
+    remove(local, REF)
     local.store.put(entry_key(REF, 2), b"{}")
     for artifact in (digest, orphan):
         age(local, 30, artifact)
-    report = local.gc()
+    report = collect(local)
     assert report.collected == ()
     assert [error.key for error in report.damaged] == [entry_key(REF, 2)]
 
@@ -276,7 +279,7 @@ def test_a_damaged_step_within_the_grace_period_spares_too(local: Registry, dige
 def test_a_name_of_which_nothing_can_be_read_stops_a_collection(local: Registry, digest: Digest) -> None:
     key = damage(local, REF)
     with pytest.raises(CorruptError) as caught:
-        local.gc(NOW)
+        collect(local, NOW)
     assert caught.value.key == key
     assert local.root is not None
     assert caught.value.hint.endswith(f"rm {local.root / key}")
@@ -284,7 +287,7 @@ def test_a_name_of_which_nothing_can_be_read_stops_a_collection(local: Registry,
 
 def test_a_name_that_is_damaged_meanwhile_stops_a_collection(local: Registry, remote: Registry, digest: Digest) -> None:
     push(local, remote, REF)
-    remote.remove(REF)
+    remove(remote, REF)
 
     class Damages(Steps):
         def put(self, key: str, data: bytes) -> None:
@@ -293,7 +296,7 @@ def test_a_name_that_is_damaged_meanwhile_stops_a_collection(local: Registry, re
             super().put(key, data)
 
     with pytest.raises(CorruptError):
-        Registry(Damages(remote.store), name="lab").gc(NOW)
+        collect(Registry(Damages(remote.store), name="lab"), NOW)
     assert list(remote.store.list(artifact_prefix(digest)))
     assert not list(remote.store.list("doomed/"))
 
@@ -303,8 +306,8 @@ def test_a_damaged_name_works_again_after_the_hint(local: Registry, digest: Dige
     damage(local, REF)
     for fails in (
         lambda: local.resolve(REF),
-        lambda: local.remove(REF),
-        lambda: local.restore(REF),
+        lambda: remove(local, REF),
+        lambda: restore(local, REF),
         lambda: local.publish(REF, orphan, card=CARD),
     ):
         with pytest.raises(DataError) as caught:

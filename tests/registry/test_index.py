@@ -11,7 +11,10 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, UnavailableError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
+from maskreg.registry.collect import collect
+from maskreg.registry.tags import tag
 from maskreg.registry.transfer import push
+from maskreg.registry.verify import verify
 from tests.registry.conftest import REF, new_local
 
 NAMES = {"qwen3-8b-opd", "second", "third"}
@@ -21,7 +24,7 @@ NAMES = {"qwen3-8b-opd", "second", "third"}
 def home(local: Registry, digest: Digest) -> Path:
     """The home of a registry with two names, without its catalog."""
     assert local.root is not None
-    local.tag(REF, Ref.parse("second"))
+    tag(local, REF, Ref.parse("second"))
     local.close()
     for path in local.root.glob("catalog.db*"):
         path.unlink()
@@ -34,7 +37,7 @@ def found(registry: Registry) -> set[str]:
 
 def test_a_tag_as_the_first_act_after_the_loss(home: Path) -> None:
     with new_local(home) as again:
-        again.tag(REF, Ref.parse("third"))
+        tag(again, REF, Ref.parse("third"))
     with new_local(home) as later:
         assert later.catalog is not None
         assert found(later) == NAMES
@@ -43,7 +46,7 @@ def test_a_tag_as_the_first_act_after_the_loss(home: Path) -> None:
 def test_a_catalog_that_was_made_and_not_filled(home: Path) -> None:
     Catalog.open(f"sqlite:///{home / 'catalog.db'}").close()
     with new_local(home) as again:
-        again.tag(REF, Ref.parse("third"))
+        tag(again, REF, Ref.parse("third"))
         assert found(again) == NAMES
 
 
@@ -52,7 +55,7 @@ def test_filling_that_breaks_off_is_done_by_the_next(home: Path, monkeypatch: py
         raise UnavailableError("the disk is away")
 
     with monkeypatch.context() as patched, new_local(home) as first:
-        patched.setattr("maskreg.registry.registry.digests_in", down)
+        patched.setattr("maskreg.registry.index.digests_in", down)
         assert first.catalog is None
         assert isinstance(first.catalog_problem, UnavailableError)
     with new_local(home) as second:
@@ -62,9 +65,9 @@ def test_filling_that_breaks_off_is_done_by_the_next(home: Path, monkeypatch: py
 
 def test_a_full_catalog_is_not_filled_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with new_local(home) as first:
-        first.tag(REF, Ref.parse("third"))
+        tag(first, REF, Ref.parse("third"))
         assert first.catalog_url == f"sqlite:///{home / 'catalog.db'}"
-    monkeypatch.delattr("maskreg.registry.registry.digests_in")
+    monkeypatch.delattr("maskreg.registry.index.digests_in")
     with new_local(home) as again:
         assert found(again) == NAMES
 
@@ -79,16 +82,16 @@ def damage_entry(registry: Registry) -> str:
 def test_one_damaged_entry_is_reported_and_the_rest_looked_at(home: Path, digest: Digest) -> None:
     with new_local(home) as registry:
         key = damage_entry(registry)
-        report = registry.verify()
+        report = verify(registry)
         assert [(d.digest, d.names, d.key) for d in report.damaged] == [(None, (), key)]
         assert report.artifacts == 1
         assert report.objects > 0
-        rebuilt = registry.rebuild()
+        rebuilt = registry.index.rebuild()
         assert (rebuilt.refs, rebuilt.artifacts, len(rebuilt.damaged)) == (1, 1, 1)
         assert isinstance(rebuilt.damaged[0], CorruptError)
         assert found(registry) == {REF.name}
         with pytest.raises(CorruptError):
-            registry.gc()
+            collect(registry)
 
 
 def test_search_without_a_catalog_notes_the_damaged_entry(local: Registry, home: Path, remote: Registry) -> None:

@@ -16,8 +16,11 @@ import pytest
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, NotFoundError, TryAgainError
 from maskreg.registry import Registry
+from maskreg.registry.collect import collect
 from maskreg.registry.settling import MARKER_LIFE, MARKERS
+from maskreg.registry.tags import remove, restore
 from maskreg.registry.transfer import push
+from maskreg.registry.verify import verify
 from maskreg.store import MemoryStore, Store
 from tests.registry.conftest import CARD, REF, new_local
 from tests.registry.steps import Killed, Steps
@@ -91,7 +94,7 @@ def orphan(here: Registry) -> MemoryStore:
     """A remote with an artifact that lost its name a month ago."""
     store = MemoryStore()
     push(here, over(store), REF, jobs=1)
-    over(store).remove(REF)
+    remove(over(store), REF)
     for key, (data, modified) in list(store._objects.items()):
         if not key.startswith("refs/"):
             store._objects[key] = data, modified - timedelta(days=30)
@@ -117,7 +120,7 @@ def live(store: Store) -> list[Digest]:
 def assert_names_hold(store: Store) -> None:
     for entry in over(store).refs.heads():
         if entry.digest is not None:
-            assert over(store).verify(entry.ref).damaged == ()
+            assert verify(over(store), entry.ref).damaged == ()
 
 
 def complete(here: Registry, store: MemoryStore) -> None:
@@ -133,7 +136,7 @@ def complete(here: Registry, store: MemoryStore) -> None:
 @pytest.mark.parametrize("grace", [timedelta(0), timedelta(days=7)], ids=["no grace", "a week"])
 def test_a_push_that_says_it_worked_did(here: Registry, grace: timedelta) -> None:
     pushes = lambda store: push(here, over(store), REF, jobs=1)  # noqa: E731
-    collects = lambda store: over(store).gc(grace)  # noqa: E731
+    collects = lambda store: collect(over(store), grace)  # noqa: E731
     k_end = count(pushes, without_name(here))
     j_end = count(collects, without_name(here))
     outcomes = set()
@@ -158,7 +161,7 @@ def test_a_push_that_says_it_worked_did(here: Registry, grace: timedelta) -> Non
 def test_nobody_who_dies_leaves_a_name_without_its_artifact(here: Registry) -> None:
     week = timedelta(days=7)
     pushes = lambda store: push(here, over(store), REF, jobs=1)  # noqa: E731
-    collects = lambda store: over(store).gc(week)  # noqa: E731
+    collects = lambda store: collect(over(store), week)  # noqa: E731
     k_end = count(pushes, without_name(here))
     decided = count(collects, without_name(here)) - len(list(without_name(here).list("artifacts/")))
     for k in range(k_end):
@@ -176,8 +179,8 @@ def test_nobody_who_dies_leaves_a_name_without_its_artifact(here: Registry) -> N
 
 
 def test_a_restore_beside_a_collection(here: Registry) -> None:
-    restores = lambda store: over(store).restore(REF)  # noqa: E731
-    collects = lambda store: over(store).gc(timedelta(0))  # noqa: E731
+    restores = lambda store: restore(over(store), REF)  # noqa: E731
+    collects = lambda store: collect(over(store), timedelta(0))  # noqa: E731
     k_end = count(restores, orphan(here))
     # One delete is like another.
     j_end = count(collects, orphan(here)) - len(list(orphan(here).list("artifacts/"))) + 2

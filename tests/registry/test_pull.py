@@ -26,7 +26,9 @@ from maskreg.errors import (
 )
 from maskreg.ref import Ref
 from maskreg.registry import Registry
+from maskreg.registry.tags import annotate, remove
 from maskreg.registry.transfer import pull, push
+from maskreg.registry.verify import verify
 from maskreg.store import FileStore, MemoryStore, ObjectInfo
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, Heard, new_local, objects, second
@@ -98,7 +100,7 @@ def test_several_in_a_row(local: Registry, empty: Registry, remote: Registry, pu
     push(local, remote, Ref.parse(f"second@{other}"))
     got = [pull(empty, remote, ref).resolved.digest for ref in (REF, Ref.parse("second"))]
     assert got == [pushed, other]
-    assert empty.verify().ok
+    assert verify(empty).ok
 
 
 def test_damage_here_is_replaced_and_counted(empty: Registry, remote: Registry, pushed: Digest) -> None:
@@ -111,7 +113,7 @@ def test_damage_here_is_replaced_and_counted(empty: Registry, remote: Registry, 
     empty.store.delete([prefix + "data.zarr/zarr.json"])
     empty.store.put(prefix + MANIFEST, b"{}")
     assert pull(empty, remote, REF).fetched_objects == 3
-    assert empty.verify().ok
+    assert verify(empty).ok
 
 
 def test_damage_on_the_remote_stays_there(tmp_path: Path, remote: Registry, pushed: Digest) -> None:
@@ -141,7 +143,7 @@ def test_a_tag_follows_its_remote(
 
 def test_a_card_follows_its_remote(local: Registry, empty: Registry, remote: Registry, pushed: Digest) -> None:
     pull(empty, remote, REF)
-    second(remote).annotate(REF, license="mit")
+    annotate(second(remote), REF, license="mit")
     pull(empty, remote, REF)
     assert empty.resolve(REF).card.license == "mit"
 
@@ -182,13 +184,13 @@ def test_a_tag_that_another_remote_set_stays(
 
 def test_a_removed_local_tag_is_absent(empty: Registry, remote: Registry, pushed: Digest) -> None:
     pull(empty, remote, REF)
-    empty.remove(REF)
+    remove(empty, REF)
     pull(empty, remote, REF)
     assert empty.resolve(REF).digest == pushed
 
 
 def test_a_removed_remote_tag_says_who_and_when(empty: Registry, remote: Registry, pushed: Digest) -> None:
-    second(remote).remove(REF)
+    remove(second(remote), REF)
     with pytest.raises(NotFoundError, match=r"removed from lab by bob@there at 20\d\d-") as caught:
         pull(empty, remote, REF)
     assert caught.value.hint == f"maskreg restore {REF}"
@@ -275,9 +277,9 @@ def test_killed_at_every_step_of_the_local_side(empty: Registry, remote: Registr
         except Killed:
             k += 1
         if (empty.refs.head(REF)) is not None:
-            assert empty.verify().ok
+            assert verify(empty).ok
     assert pull(empty, remote, REF).fetched_objects == 0
-    assert empty.verify().ok
+    assert verify(empty).ok
     assert k > 10
 
 
@@ -320,7 +322,7 @@ def test_kill_9_and_the_next_pull_goes_on(local: Registry, digest: Digest, tmp_p
     assert finished.stderr == ""
     assert int(finished.stdout) == total - len(landed)
     with new_local(tmp_path / "victim") as victim:
-        assert victim.verify().ok
+        assert verify(victim).ok
         assert victim.resolve(REF).digest == digest
 
 

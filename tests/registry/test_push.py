@@ -13,6 +13,7 @@ from maskreg.errors import ConflictError, CorruptError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.transfer import pull, push
+from maskreg.registry.verify import verify
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, Heard, objects, second
 from tests.registry.steps import Steps
@@ -127,4 +128,4 @@ def test_many_at_once_move_one_tag_and_one_wins(local: Registry, remote: Registr
         thread.join()
     assert sorted(outcomes) == ["lost"] * 5 + ["won"]
     assert [entry.n for entry in remote.history(tag)] == [1]
-    assert remote.verify().ok
+    assert verify(remote).ok

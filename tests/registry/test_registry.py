@@ -14,8 +14,11 @@ from maskreg.document import canonical
 from maskreg.errors import ConfigError, ConflictError, CorruptError, DataError, FormatError, NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry, who
+from maskreg.registry.collect import collect
 from maskreg.registry.identity import IDENTITY
+from maskreg.registry.tags import annotate, remove, restore, tag
 from maskreg.registry.transfer import pull, push
+from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, MemoryStore
 from tests.artifact.making import pair, write
@@ -38,8 +41,8 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
             registry.resolve(REF)
         with pytest.raises(NotFoundError):
             registry.history(REF)
-        assert registry.verify().artifacts == 0
-        assert registry.gc().collected == ()
+        assert verify(registry).artifacts == 0
+        assert collect(registry).collected == ()
         assert registry.search(Query()) == []
         assert list(registry.store.list("refs/")) == []
         assert registry.store.head(IDENTITY) is None
@@ -73,7 +76,7 @@ def test_a_registry_of_an_unknown_format_is_not_touched(
     for work in (
         lambda r: r.resolve(REF),
         lambda r: r.search(Query()),
-        lambda r: r.gc(),
+        lambda r: collect(r),
         lambda r: r.history(REF),
         lambda r: r.publish(REF, digest, card=CARD),
         lambda r: push(local, r, REF),
@@ -107,7 +110,7 @@ def test_what_a_name_means(local: Registry, digest: Digest) -> None:
 )
 def test_near_names_are_suggested(local: Registry, digest: Digest, asked: str, meant: str) -> None:
     if "v9" in asked:
-        local.tag(REF, REF.with_tag("v1"))
+        tag(local, REF, REF.with_tag("v1"))
     with pytest.raises(NotFoundError) as caught:
         local.resolve(Ref.parse(asked))
     assert caught.value.hint == f"did you mean {meant}?"
@@ -118,11 +121,11 @@ def test_near_names_are_suggested(local: Registry, digest: Digest, asked: str, m
 
 def test_one_artifact_under_two_names(local: Registry, digest: Digest, other: Digest) -> None:
     v1 = REF.with_tag("v1")
-    entry = local.tag(REF, v1)
+    entry = tag(local, REF, v1)
     assert (entry.digest, entry.card) == (digest, CARD)
     local.publish(REF, other, card=Card())
     assert local.resolve(v1).digest == digest
-    local.tag(REF, v1)
+    tag(local, REF, v1)
     assert local.resolve(v1).digest == other
     assert [e.digest for e in local.history(v1)] == [digest, other]
 
@@ -133,36 +136,36 @@ def test_saying_the_same_twice_is_one_entry(local: Registry, digest: Digest) -> 
 
 
 def test_the_card_can_be_corrected(local: Registry, digest: Digest) -> None:
-    local.annotate(REF, family="qwen3", meta={"run": "", "seed": "1"})
+    annotate(local, REF, family="qwen3", meta={"run": "", "seed": "1"})
     card = local.resolve(REF).card
     assert card == Card("qwen3", "opd", "apache-2.0", "", {"seed": "1"})
-    local.annotate(REF, family="")
+    annotate(local, REF, family="")
     assert local.resolve(REF).card.family == ""
     assert local.resolve(REF).digest == digest
 
 
 def test_a_removed_name_comes_back(local: Registry, digest: Digest) -> None:
-    local.remove(REF)
+    remove(local, REF)
     with pytest.raises(NotFoundError, match=r"removed from local by ada@here at 20\d\d-\d\d-\d\d .* UTC") as caught:
         local.resolve(REF)
     assert caught.value.hint == f"maskreg restore {REF}"
-    for again in (local.remove, local.annotate, lambda ref: local.tag(ref, REF.with_tag("x"))):
+    for change in (remove, annotate, lambda registry, ref: tag(registry, ref, REF.with_tag("x"))):
         with pytest.raises(NotFoundError):
-            again(REF)
+            change(local, REF)
     assert local.resolve(replace(REF, digest=digest)).digest == digest
-    local.restore(REF)
+    restore(local, REF)
     assert (local.resolve(REF).digest, local.resolve(REF).card) == (digest, CARD)
     assert [e.deleted for e in local.history(REF)] == [False, True, False]
     with pytest.raises(UsageError, match="was not removed"):
-        local.restore(REF)
+        restore(local, REF)
     with pytest.raises(NotFoundError):
-        local.restore(Ref.parse("never"))
+        restore(local, Ref.parse("never"))
 
 
 def test_removing_a_pinned_name_checks_the_pin(local: Registry, digest: Digest, other: Digest) -> None:
     with pytest.raises(NotFoundError):
-        local.remove(replace(REF, digest=other))
-    assert local.remove(replace(REF, digest=digest)).deleted
+        remove(local, replace(REF, digest=other))
+    assert remove(local, replace(REF, digest=digest)).deleted
 
 
 def test_only_what_is_whole_gets_a_name(local: Registry, digest: Digest) -> None:
@@ -210,7 +213,7 @@ def test_search_finds_what_was_published(local: Registry, digest: Digest, other:
     local.publish(Ref.parse("another"), other, card=Card(method="rlvr"))
     assert [f.digest for f in local.search(Query(method="opd"))] == [digest]
     assert {f.digest for f in local.search(Query())} == {digest, other}
-    local.remove(REF)
+    remove(local, REF)
     assert [f.digest for f in local.search(Query())] == [other]
 
 
@@ -230,8 +233,8 @@ def test_what_was_done_is_logged(local: Registry, digest: Digest, remote: Regist
     assert empty.catalog is not None
     (event,) = empty.catalog.events()
     assert (event.action, event.subject, event.by) == ("pull", str(REF), "bob@there")
-    local.annotate(REF, family="x")
-    local.remove(REF)
+    annotate(local, REF, family="x")
+    remove(local, REF)
     assert local.catalog is not None
     assert [e.action for e in local.catalog.events()] == ["remove", "annotate", "publish"]
 
@@ -256,12 +259,12 @@ def test_everything_works_without_a_usable_catalog(
     assert isinstance(local.catalog_problem, CorruptError)
     assert local.resolve(REF).digest == digest
     assert local.artifact(digest).present()
-    assert local.verify(REF).ok
+    assert verify(local, REF).ok
     local.publish(Ref.parse("second"), other, card=Card())
     assert {f.name for f in local.search(Query())} == {"qwen3-8b-opd", "second"}
     push(local, remote, REF)
     pull(local, remote, REF)
-    rebuilt = local.rebuild()
+    rebuilt = local.index.rebuild()
     assert (rebuilt.refs, rebuilt.artifacts, rebuilt.damaged) == (2, 2, ())
     assert is_usable(local)
     assert {f.name for f in local.search(Query())} == {"qwen3-8b-opd", "second"}
@@ -280,7 +283,7 @@ def test_a_lost_catalog_comes_back_by_itself(local: Registry, digest: Digest) ->
 def test_rebuilding_reports_what_cannot_be_read(local: Registry, digest: Digest, other: Digest) -> None:
     local.publish(Ref.parse("second"), other, card=Card())
     local.store.put(artifact_prefix(other) + MANIFEST, b"{}")
-    rebuilt = local.rebuild()
+    rebuilt = local.index.rebuild()
     assert (rebuilt.refs, rebuilt.artifacts) == (2, 1)
     assert isinstance(rebuilt.damaged[0], CorruptError)
     assert [f.digest for f in local.search(Query())] == [digest]
@@ -288,7 +291,7 @@ def test_rebuilding_reports_what_cannot_be_read(local: Registry, digest: Digest,
 
 def test_a_registry_without_a_catalog_has_nothing_to_rebuild(remote: Registry) -> None:
     with pytest.raises(NotFoundError):
-        remote.rebuild()
+        remote.index.rebuild()
 
 
 # Opening

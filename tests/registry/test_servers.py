@@ -14,7 +14,10 @@ from maskreg.digest import Digest
 from maskreg.errors import ConfigError, ConflictError, MaskregError, NotFoundError, TryAgainError, UnavailableError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.registry.collect import collect
+from maskreg.registry.tags import annotate, remove, restore
 from maskreg.registry.transfer import pull, push
+from maskreg.registry.verify import verify
 from maskreg.settings import Remote, StoreOptions
 from maskreg.store import FileStore
 from tests.artifact.making import pair, write
@@ -49,20 +52,20 @@ def test_one_bucket_alone_is_a_teams_registry(local: Registry, lab: Registry, em
     pulled = pull(empty, lab, REF)
     assert pulled.fetched_bytes < pushed.sent_bytes
     assert [f.digest for f in lab.search(Query(method="opd"))] == [digest]
-    assert lab.verify().ok
+    assert verify(lab).ok
     with pytest.raises(NotFoundError, match="there is no"):
         lab.resolve(Ref.parse("qwen3"))
-    lab.annotate(REF, license="mit")
-    lab.remove(REF)
+    annotate(lab, REF, license="mit")
+    remove(lab, REF)
     with pytest.raises(NotFoundError, match="was removed"):
         pull(empty, lab, REF)
-    lab.restore(REF)
-    lab.remove(REF)
-    assert lab.gc().collected == ()
-    assert [gone.digest for gone in lab.gc(timedelta(0)).collected] == [digest]
+    restore(lab, REF)
+    remove(lab, REF)
+    assert collect(lab).collected == ()
+    assert [gone.digest for gone in collect(lab, timedelta(0)).collected] == [digest]
     assert [info.key for info in lab.store.list("artifacts/")] == []
     push(local, lab, REF)
-    assert lab.verify().ok
+    assert verify(lab).ok
     assert lab.artifact(digest).present() == {"mask", "delta", "reverse"}
 
 
@@ -74,7 +77,7 @@ def test_pushes_and_collections_at_the_same_time(local: Registry, bucket: Remote
         with Registry.remote(bucket) as registry:
             while not done.is_set():
                 try:
-                    registry.gc(timedelta(0))
+                    collect(registry, timedelta(0))
                 except MaskregError as error:
                     failures.append(error)
 
@@ -89,8 +92,8 @@ def test_pushes_and_collections_at_the_same_time(local: Registry, bucket: Remote
                         break
                     except TryAgainError:
                         continue
-                assert registry.verify(REF).ok
-                registry.remove(REF)
+                assert verify(registry, REF).ok
+                remove(registry, REF)
     finally:
         done.set()
         collector.join()
@@ -116,10 +119,10 @@ def test_a_bucket_with_a_database(
         assert [f.digest for f in registry.catalog.search(Query())] == [digest]
         assert [e.action for e in registry.catalog.events()] == ["push"]
         pull(empty, registry, REF)
-        registry.remove(REF)
+        remove(registry, REF)
         assert registry.search(Query()) == []
-        registry.restore(REF)
-        assert registry.rebuild().refs == 1
+        restore(registry, REF)
+        assert registry.index.rebuild().refs == 1
         assert [f.digest for f in registry.search(Query())] == [digest]
 
 

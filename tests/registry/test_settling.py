@@ -13,9 +13,11 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, TryAgainError
 from maskreg.registry import Registry
-from maskreg.registry.collect import GcReport
+from maskreg.registry.collect import GcReport, collect
 from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
+from maskreg.registry.tags import remove, restore
 from maskreg.registry.transfer import Pushed, push
+from maskreg.registry.verify import verify
 from maskreg.store import MemoryStore, ObjectInfo, Store
 from tests.registry.conftest import CARD, REF, new_local
 from tests.registry.steps import Killed, Steps
@@ -41,7 +43,7 @@ def do_push(here: Registry, store: Store) -> Pushed:
 
 
 def do_gc(store: Store) -> GcReport:
-    return over(store).gc(NOW)
+    return collect(over(store), NOW)
 
 
 def expire_markers(store: MemoryStore) -> None:
@@ -54,7 +56,7 @@ def expire_markers(store: MemoryStore) -> None:
 def assert_sound(store: Store) -> None:
     """Every live ref points to an artifact all of whose objects are there and hash."""
     registry = over(store)
-    assert registry.verify().damaged == ()
+    assert verify(registry).damaged == ()
     for entry in registry.refs.heads():
         if entry.digest is not None:
             assert registry.artifact(entry.digest).present()
@@ -64,7 +66,7 @@ def orphan(here: Registry) -> MemoryStore:
     """A remote with the artifact and no name for it."""
     store = MemoryStore()
     do_push(here, store)
-    over(store).remove(REF)
+    remove(over(store), REF)
     return store
 
 
@@ -157,7 +159,7 @@ def test_restore_at_every_step_of_a_collection(here: Registry) -> None:
         def restores(store: MemoryStore = store) -> None:
             # Too late is no success: the artifact is being deleted, or was.
             with suppress(TryAgainError, NotFoundError):
-                over(store).restore(REF)
+                restore(over(store), REF)
 
         do_gc(Steps(store, at=k, then=restores))
         live = [entry for entry in over(store).refs.heads() if entry.digest]
@@ -168,11 +170,11 @@ def test_restore_at_every_step_of_a_collection(here: Registry) -> None:
 
 
 def test_collection_at_every_step_of_a_restore(here: Registry) -> None:
-    total = count(lambda s: over(s).restore(REF), orphan(here))
+    total = count(lambda s: restore(over(s), REF), orphan(here))
     for k in range(total):
         store = orphan(here)
         try:
-            over(Steps(store, at=k, then=lambda s=store: do_gc(s))).restore(REF)  # type: ignore[misc]
+            restore(over(Steps(store, at=k, then=lambda s=store: do_gc(s))), REF)  # type: ignore[misc]
         except (TryAgainError, NotFoundError):
             do_push(here, store)
         assert_sound(store)
@@ -195,7 +197,7 @@ def assert_sound_names(store: Store) -> None:
     """No name points to an artifact that is not whole; unnamed pieces may lie about."""
     for entry in over(store).refs.heads():
         assert entry.digest is not None
-        assert over(store).verify(entry.ref).ok
+        assert verify(over(store), entry.ref).ok
 
 
 def test_a_push_killed_at_every_step_is_collected_or_completed(here: Registry) -> None:
@@ -297,9 +299,9 @@ def test_collection_by_the_stores_clock(here: Registry, made: tuple[Path, Digest
     store = MemoryStore()
     pieces = over(store)
     store.put(artifact_prefix(made[1]) + "tensors.json", b"an interrupted push")
-    assert pieces.gc(timedelta(hours=1)).collected == ()
+    assert collect(pieces, timedelta(hours=1)).collected == ()
     slow = _Later(store, timedelta(hours=2))
-    assert [gone.digest for gone in over(slow).gc(timedelta(hours=1)).collected] == [made[1]]
+    assert [gone.digest for gone in collect(over(slow), timedelta(hours=1)).collected] == [made[1]]
 
 
 class _Later(Steps):

@@ -12,12 +12,13 @@ from maskreg.errors import NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.transfer import pull, push
+from maskreg.registry.verify import verify
 from tests.artifact.making import pair, write
 from tests.registry.conftest import REF
 
 
 def test_a_sound_registry(local: Registry, digest: Digest) -> None:
-    report = local.verify()
+    report = verify(local)
     manifest = local.artifact(digest).manifest
     assert report.ok
     assert (report.artifacts, report.objects, report.bytes) == (1, len(manifest.objects), manifest.size)
@@ -30,7 +31,7 @@ def test_each_damaged_object_is_reported(local: Registry, digest: Digest) -> Non
         data = bytearray(local.store.get(prefix + entry.key, max_bytes=entry.size))
         data[len(data) // 2] ^= 1
         local.store.put(prefix + entry.key, bytes(data))
-    damaged = local.verify().damaged
+    damaged = verify(local).damaged
     assert [d.key for d in damaged] == [prefix + entry.key for entry in manifest.objects]
     assert {(d.digest, d.names, d.what) for d in damaged} == {
         (digest, (str(REF),), "its bytes do not match the manifest's digest")
@@ -48,7 +49,7 @@ def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None
     local.store.put(artifact_prefix(second) + MANIFEST, b"{}")
     third = write(local.root, pair(2), parts=("mask",))
     local.append(Ref.parse("gone"), Digest.of(b"nothing"), card=Card(), after=0)
-    report = local.verify()
+    report = verify(local)
     assert report.artifacts == 4
     found = {(d.key.split("/", 3)[-1], d.names): d.what for d in report.damaged}
     assert found == {
@@ -59,17 +60,17 @@ def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None
         (MANIFEST, ("second",)): "its bytes do not match the artifact's digest",
         (MANIFEST, ("gone",)): f"artifact {Digest.of(b'nothing').short} is not in {local.url}",
     }
-    assert local.verify(Ref.parse(f"third@{third}")).ok
+    assert verify(local, Ref.parse(f"third@{third}")).ok
 
 
 def test_one_artifact_alone(local: Registry, digest: Digest) -> None:
     assert local.root is not None
     second = write(local.root, pair(1), parts=("mask",))
     local.store.put(artifact_prefix(second) + "tensors.json", b"")
-    assert local.verify(REF).ok
-    assert not local.verify().ok
+    assert verify(local, REF).ok
+    assert not verify(local).ok
     with pytest.raises(NotFoundError):
-        local.verify(Ref.parse("nothing"))
+        verify(local, Ref.parse("nothing"))
 
 
 def test_a_part_that_was_not_pulled_is_no_damage(
@@ -77,8 +78,8 @@ def test_a_part_that_was_not_pulled_is_no_damage(
 ) -> None:
     push(local, remote, REF)
     pull(empty, remote, REF, parts=("mask",))
-    assert empty.verify().ok
-    assert empty.verify().objects < local.verify().objects
+    assert verify(empty).ok
+    assert verify(empty).objects < verify(local).objects
 
 
 def test_a_flipped_bit_anywhere_on_disk_is_found(local: Registry, digest: Digest) -> None:
@@ -88,6 +89,6 @@ def test_a_flipped_bit_anywhere_on_disk_is_found(local: Registry, digest: Digest
         whole = path.read_bytes()
         for place in range(0, len(whole), max(1, len(whole) // 5)):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
-            assert not local.verify(REF if path.name != MANIFEST else None).ok, (path, place)
+            assert not verify(local, REF if path.name != MANIFEST else None).ok, (path, place)
         path.write_bytes(whole)
-    assert local.verify().ok
+    assert verify(local).ok

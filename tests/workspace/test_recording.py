@@ -13,8 +13,7 @@ from maskreg.errors import MaskregError
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.ref import Card, Ref
-from maskreg.registry import Registry
-from maskreg.registry.resolved import Resolved
+from maskreg.registry import Registry, Resolved
 from maskreg.settings import Settings
 from maskreg.workspace.recording import record, recorded, reference_of
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved

@@ -1,0 +1,78 @@
+"""Changes to tags: add one, edit its card, remove it, restore it. Each appends one entry to the ref log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from maskreg.errors import NotFoundError, UsageError
+from maskreg.ref import Card, Ref
+from maskreg.registry.registry import Registry
+from maskreg.store.reflog import RefEntry
+
+
+def tag(registry: Registry, ref: Ref, new: Ref) -> RefEntry:
+    """Point the tag ``new`` at the artifact of ``ref``, with the same card; a tag that exists moves.
+
+    Raises:
+        NotFoundError: there is no such artifact.
+        ConflictError: ``new`` was moved meanwhile.
+    """
+    after, resolved = registry.head_number(new), registry.resolve(ref)
+    card = resolved.card
+    if resolved.entry is None:
+        # A pinned digest that the tag has left: the last card it had under this tag.
+        cards = [entry.card for entry in registry.refs.history(ref) if entry.digest == resolved.digest]
+        card = cards[-1] if cards else Card()
+    return registry.publish(new, resolved.digest, card=card, after=after)
+
+
+def annotate(
+    registry: Registry,
+    ref: Ref,
+    *,
+    family: str | None = None,
+    method: str | None = None,
+    license: str | None = None,
+    description: str | None = None,
+    meta: Mapping[str, str] | None = None,
+) -> RefEntry:
+    """Edit the card of a tag. None leaves a field as it is; an empty value in ``meta`` removes its key.
+
+    Raises:
+        NotFoundError: there is no such tag.
+        ConflictError: the tag was moved meanwhile.
+    """
+    live = registry.live(ref)
+    texts = {"family": family, "method": method, "license": license, "description": description}
+    merged = {k: v for k, v in {**live.card.meta, **(meta or {})}.items() if v}
+    card = replace(live.card, **{k: v for k, v in texts.items() if v is not None}, meta=merged)
+    return registry.append(ref, live.digest, card=card, after=live.n, origin=live.origin, action="annotate")
+
+
+def remove(registry: Registry, ref: Ref) -> RefEntry:
+    """Remove a tag. Its log stays, and :func:`restore` brings it back until its objects are collected.
+
+    Raises:
+        NotFoundError: there is no such tag, or it points to another digest than ``ref`` pins.
+        ConflictError: the tag was moved meanwhile.
+    """
+    live = registry.live(ref)
+    if ref.digest is not None and ref.digest != live.digest:
+        raise NotFoundError(f"{replace(ref, digest=None)} does not point to {ref.digest.short}")
+    return registry.append(ref, None, card=live.card, after=live.n, origin=live.origin, action="remove")
+
+
+def restore(registry: Registry, ref: Ref) -> RefEntry:
+    """Bring a removed tag back as it was.
+
+    Raises:
+        NotFoundError: the tag never existed, or its artifact was collected.
+        UsageError: the tag was not removed.
+    """
+    log = registry.history(ref)
+    if not log[-1].deleted:
+        raise UsageError(f"{ref} was not removed")
+    last = next(entry for entry in reversed(log) if not entry.deleted)
+    assert last.digest is not None
+    return registry.publish(ref, last.digest, card=last.card, after=log[-1].n, origin=last.origin)
