@@ -125,13 +125,14 @@ class LazyGroup(Group):
         """Print each section with its commands."""
         # One width for all sections, so that their columns line up.
         width = max(map(len, self._modules))
-        room = formatter.width - width - 6
+        help_width = formatter.width - width - 6
         for heading, names in self._sections.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [
+                (name.ljust(width), command.get_short_help_str(help_width)) for name, command in commands if command
+            ]
             with formatter.section(heading):
-                formatter.write_dl(
-                    [(name.ljust(width), command.get_short_help_str(room)) for name, command in commands if command]
-                )
+                formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command's module."""

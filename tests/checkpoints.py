@@ -49,12 +49,12 @@ def widened(tensor: Tensor) -> Tensor:
 
 
 def moved(tensor: Tensor, fraction: float = 0.1, seed: int = 0) -> Tensor:
-    """A copy in which about ``fraction`` of the coordinates are one or two steps away."""
+    """A copy in which about ``fraction`` of the coordinates are one or two ULP steps away."""
     dtype, bits = tensor
     rng = np.random.default_rng(seed)
-    steps = rng.integers(1, 3, bits.shape).astype(bits.dtype)
+    ulp_steps = rng.integers(1, 3, bits.shape).astype(bits.dtype)
     chosen = rng.random(bits.shape) < fraction
-    return dtype, np.where(chosen, bits + steps, bits).astype(bits.dtype).reshape(bits.shape)
+    return dtype, np.where(chosen, bits + ulp_steps, bits).astype(bits.dtype).reshape(bits.shape)
 
 
 def header_bytes(entries: Mapping[str, Any]) -> bytes:
@@ -68,11 +68,11 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mappi
     """One safetensors file, wider elements first as the format's own library has them."""
     entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     ordered = sorted(tensors.items(), key=lambda item: -item[1][1].dtype.itemsize)
-    place = 0
+    offset = 0
     for name, (dtype, bits) in ordered:
-        offsets = [place, place + bits.nbytes]
+        offsets = [offset, offset + bits.nbytes]
         entries[name] = {"dtype": dtype, "shape": list(bits.shape), "data_offsets": offsets}
-        place += bits.nbytes
+        offset += bits.nbytes
     with path.open("wb") as file:
         file.write(header_bytes(entries))
         for _, (_, bits) in ordered:
@@ -91,8 +91,8 @@ def make_checkpoint(
     """A checkpoint directory.
 
     Args:
-        directory: made; returned.
-        tensors: by name; dealt to the shards in runs of equal count.
+        directory: is created and returned.
+        tensors: by name; in order; every shard gets about as many.
         shards: 1 makes ``model.safetensors``, more make an index too.
         metadata: of every header; ``{"format": "pt"}`` when None.
         files: small files beside the weights.
@@ -105,10 +105,10 @@ def make_checkpoint(
         write_safetensors(directory / "model.safetensors", tensors, metadata)
         return directory
     weight_map: dict[str, str] = {}
-    for number, run in enumerate(np.array_split(np.array(list(tensors), object), shards), start=1):
+    for number, names in enumerate(np.array_split(np.array(list(tensors), object), shards), start=1):
         file_name = f"model-{number:05}-of-{shards:05}.safetensors"
-        write_safetensors(directory / file_name, {name: tensors[name] for name in run}, metadata)
-        weight_map |= {str(name): file_name for name in run}
+        write_safetensors(directory / file_name, {name: tensors[name] for name in names}, metadata)
+        weight_map |= {str(name): file_name for name in names}
     total = sum(bits.nbytes for _, bits in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     text = json.dumps(index, indent=2, sort_keys=True) + "\n"
@@ -144,7 +144,7 @@ def llama_tensors(seed: int = 0) -> dict[str, Tensor]:
         "model.scale": (),
         "model.unused": (0, width),
     }
-    return {name: bf16(shape, seed=seed * 1000 + place) for place, (name, shape) in enumerate(shapes.items())}
+    return {name: bf16(shape, seed=seed * 1000 + index) for index, (name, shape) in enumerate(shapes.items())}
 
 
 def with_specials(tensors: Mapping[str, Tensor], bits: Sequence[int]) -> dict[str, Tensor]:
@@ -159,13 +159,13 @@ def with_specials(tensors: Mapping[str, Tensor], bits: Sequence[int]) -> dict[st
 def make_pair(
     directory: Path, seed: int = 0, shards: int = 1, *, fraction: float = 0.2, specials: bool = False
 ) -> tuple[Path, Path]:
-    """A small Llama-like source and what a training run made of it.
+    """A small Llama-like source and a target.
 
-    Norms stay, about ``fraction`` of every other tensor moves, and ``config.json`` differs.
+    Norms do not move, about ``fraction`` of every other tensor does, and ``config.json`` differs.
 
     Args:
-        directory: where ``source`` and ``target`` are made.
-        seed: other seeds give other weights.
+        directory: gets ``source`` and ``target``.
+        seed: of the weights.
         shards: weight files of each.
         fraction: moved coordinates / coordinates.
         specials: put -0.0, +0.0, infinities and NaNs on both sides.
@@ -175,8 +175,8 @@ def make_pair(
     """
     source = llama_tensors(seed)
     target = {
-        name: tensor if "norm" in name else moved(tensor, fraction, seed=seed * 1000 + place)
-        for place, (name, tensor) in enumerate(source.items())
+        name: tensor if "norm" in name else moved(tensor, fraction, seed=seed * 1000 + index)
+        for index, (name, tensor) in enumerate(source.items())
     }
     if specials:
         source = with_specials(source, [0x0000, 0x8000, 0x7F80, 0x7FC1, 0x3F80, 0x0000])

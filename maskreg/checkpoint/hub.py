@@ -78,7 +78,7 @@ def snapshot(hub: HubId, weights: Sequence[str], *, download: bool) -> Path:
         from huggingface_hub import errors
     except ImportError as error:
         raise ConfigError(
-            f"{hub} names a model on the Hugging Face hub, which needs the package huggingface_hub",
+            f"{hub}: reading a model from the Hugging Face hub needs the package huggingface_hub",
             hint="pip install 'maskreg[hub]'",
         ) from error
     # The library changed its HTTP client between versions; its own error derives from that client's root.
@@ -98,7 +98,7 @@ def snapshot(hub: HubId, weights: Sequence[str], *, download: bool) -> Path:
             raise not_cached(hub) from error
         raise UnavailableError(f"{hub}: not in the cache, and the hub does not answer") from error
     except errors.GatedRepoError as error:
-        raise NotAllowedError(f"{hub}: a gated model", hint="hf auth login") from error
+        raise NotAllowedError(f"{hub}: the model is gated", hint="hf auth login") from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise NotFoundError(
             f"{hub}: no such model or revision on the hub, or a private one", hint="hf auth login"
@@ -113,6 +113,6 @@ def not_cached(hub: HubId) -> NotFoundError:
     """The error for a model that is not complete in the cache, with the command that fetches it."""
     revision = f" --revision {hub.revision}" if hub.revision else ""
     return NotFoundError(
-        f"{hub}: not a path here, and not complete in the Hugging Face cache",
+        f"{hub}: no such path, and not complete in the Hugging Face cache",
         hint=f"add --download, or run: hf download {hub.repo}{revision}",
     )

@@ -1,4 +1,4 @@
-"""From what a person typed to an open checkpoint."""
+"""Opening a checkpoint by path or hub id."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_checkpoint(spec: str | Path, *, download: bool = False, limits: Limits 
     """
     text = os.fspath(spec)
     if not text.strip():
-        raise NotFoundError("no checkpoint was named", hint=f"a checkpoint is {_ACCEPTED}")
+        raise NotFoundError("the path of the checkpoint is empty", hint=f"a checkpoint is {_ACCEPTED}")
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
     if os.path.exists(path):  # noqa: PTH110  # Path.exists raises where a parent may not be read
         return format_of(path).open(path, hub=hub_identity(path), limits=limits)

@@ -1,4 +1,4 @@
-"""What a tensor does in its model, and in which layer, read from its name."""
+"""The role and the layer of a tensor, read from its name."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import itertools
 import re
 
 ROLES = ("ffn", "attention", "embedding", "lm_head", "norm", "router", "other")
-"""Every role, in the order in which summaries list them."""
+"""Every role, in the order of summaries."""
 
-# Wrappers of training frameworks may stand anywhere in a name.
+# Added by training frameworks, anywhere in a name.
 _WRAPPERS = {"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "_forward_module", "module"}
 
-# Containers that every language model has: they do not tell one tower from another.
+# Containers of every language model: they do not distinguish towers.
 _NEUTRAL = {"model", "base_model", "language_model", "text_model", "transformer", "gpt_neox", "decoder"}
 _TOWERS = {
     "visual": "visual", "vision_tower": "visual", "vision_model": "visual", "vision_encoder": "visual",
     "vision": "visual", "vit": "visual", "vpm": "visual",
     "audio": "audio", "audio_tower": "audio", "audio_model": "audio", "audio_encoder": "audio",
 }  # fmt: skip
-# Between a tower and its layers these say nothing more.
+# Between a tower and its layers these add nothing.
 _WITHIN_TOWER = _NEUTRAL | {"encoder", "trunk"}
 _LAYER_LISTS = {"layers", "layer", "h", "blocks", "block", "resblocks"}
 
 _NORM = re.compile(r".*norm.*|ln|ln_.*|ln\d+|.*_ln")
 _HEAD = re.compile(r"lm_head|embed_out")
-# Projectors between towers, patch convolutions, tables of rotary angles: some hold an mlp or an embedding.
+# Projectors between towers, patch convolutions, rotary tables: matched early, because some contain an mlp or embedding.
 _OTHER = re.compile(
     r".*merger.*|.*projector.*|connector|aligner|resampler|embed_vision|embed_audio|.*patch.*|rotary.*|inv_freq"
 )
@@ -36,8 +36,11 @@ _FFN = re.compile(
 )
 _EMBEDDING = re.compile(r"wte|wpe|.*embed.*")
 
-# The first that fits any part of the name decides: a norm inside attention is a norm, a gate inside
-# attention is attention, and only what is neither of these can be a router or belong to the FFN.
+# The first role whose pattern matches any part of the name wins. So the order matters:
+#     self_attn.q_norm    norm, before attention
+#     self_attn.gate      attention, before router
+#     mlp.gate            router, before ffn
+#     mlp.gate_proj       ffn: router's pattern must match a whole part
 _TABLE = (
     ("norm", _NORM),
     ("lm_head", _HEAD),
@@ -52,8 +55,8 @@ _TABLE = (
 def role_of(name: str) -> str:
     """The role of a tensor: one of :data:`ROLES`.
 
-    A norm is a norm wherever it stands; a router is not part of the FFN; a fused qkv is attention. What joins
-    two towers (projectors, mergers), patch convolutions and tables of rotary angles are ``other``.
+    A norm is a norm wherever it stands; a router is not part of the FFN; a fused qkv is attention. Projectors and
+    mergers between towers, patch convolutions and rotary tables are ``other``.
     """
     parts = _segments(name.lower())
     if _is_plain_head(parts):
@@ -68,13 +71,13 @@ def layer_of(name: str) -> str:
     """The layer that a tensor belongs to.
 
     Returns:
-        ``3`` in the language model, ``visual.3`` in a vision tower, another tower's own name and the number
-        likewise; empty outside the layers.
+        ``3`` in the language model, ``visual.3`` in a vision tower, ``NAME.3`` in a tower of another name; empty
+        outside the layers.
     """
     parts = _segments(name)
-    for place, (part, number) in enumerate(itertools.pairwise(parts)):
+    for index, (part, number) in enumerate(itertools.pairwise(parts)):
         if part.lower() in _LAYER_LISTS and number.isascii() and number.isdigit():
-            return ".".join([*_tower(parts[:place]), number])
+            return ".".join([*_tower(parts[:index]), number])
     return ""
 
 
@@ -97,5 +100,5 @@ def _tower(parts: list[str]) -> list[str]:
 
 
 def _is_plain_head(parts: list[str]) -> bool:
-    # ``output.weight`` of the original Llama layout, and the head that DeepSeek's extra layer shares.
+    # ``output.weight`` of the original Llama layout, and the shared head of DeepSeek's multi-token prediction layer.
     return parts[:-1] in (["output"], ["model", "output"]) or parts[-3:-1] == ["shared_head", "head"]

@@ -68,9 +68,9 @@ def test_not_cached(cache: Path, spec: str) -> None:
         open_checkpoint(spec, download=True)
 
 
-@pytest.mark.parametrize("gone", ["model-00002-of-00002.safetensors", INDEX_NAME])
-def test_a_download_that_was_interrupted(cache: Path, gone: str) -> None:
-    (cache / gone).unlink()
+@pytest.mark.parametrize("missing", ["model-00002-of-00002.safetensors", INDEX_NAME])
+def test_a_download_that_was_interrupted(cache: Path, missing: str) -> None:
+    (cache / missing).unlink()
     (cache / "model-00001-of-00002.safetensors").unlink()
     with pytest.raises(NotFoundError, match="not complete in the Hugging Face cache") as caught:
         open_checkpoint("org/tiny@v1")

@@ -78,10 +78,10 @@ def test_an_output_that_was_moved_aside_comes_back(source: Path, tmp_path: Path)
 
 def test_an_output_that_was_replaced_before_the_crash_goes(tmp_path: Path) -> None:
     aside = make_checkpoint(tmp_path / left_behind("out", dead_pid(), old=True), {"w": bf16((4,))})
-    made = make_checkpoint(tmp_path / "out", {"v": bf16((4,))})
-    before = contents(made)
+    out = make_checkpoint(tmp_path / "out", {"v": bf16((4,))})
+    before = contents(out)
     assert clean_stale(tmp_path) == (aside,)
-    assert contents(made) == before
+    assert contents(out) == before
     assert not aside.exists()
 
 

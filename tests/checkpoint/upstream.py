@@ -7,5 +7,5 @@ import safetensors
 
 def upstream_tensors(file: bytes) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     """Name to dtype, shape and data."""
-    found = safetensors.deserialize(file)  # type: ignore[no-untyped-call]
-    return {name: (item["dtype"], tuple(item["shape"]), bytes(item["data"])) for name, item in found}
+    tensors = safetensors.deserialize(file)  # type: ignore[no-untyped-call]
+    return {name: (item["dtype"], tuple(item["shape"]), bytes(item["data"])) for name, item in tensors}

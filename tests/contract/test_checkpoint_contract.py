@@ -44,16 +44,16 @@ def writable(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return SOURCES[request.param](tmp_path / "source")
 
 
-def bits_of(checkpoint: Checkpoint, step: int = 1 << 12) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+def bits_of(checkpoint: Checkpoint, size: int = 1 << 12) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     """Every tensor with its bits, read span by span."""
     return {
-        name: (info.dtype, info.shape, b"".join(checkpoint.read(name, *span).tobytes() for span in spans(info, step)))
+        name: (info.dtype, info.shape, b"".join(checkpoint.read(name, *span).tobytes() for span in spans(info, size)))
         for name, info in checkpoint.tensors.items()
     }
 
 
-def spans(info: TensorInfo, step: int) -> list[tuple[int, int]]:
-    return [(start, min(start + step, info.numel)) for start in range(0, info.numel, step)]
+def spans(info: TensorInfo, size: int) -> list[tuple[int, int]]:
+    return [(start, min(start + size, info.numel)) for start in range(0, info.numel, size)]
 
 
 def copy(source: Checkpoint, plan: OutputPlan, out: Path, *, force: bool = False) -> Path:

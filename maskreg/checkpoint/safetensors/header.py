@@ -29,7 +29,7 @@ LENGTH_BYTES = 8
 """The little-endian length in front of the JSON."""
 
 MAX_RANK = 64
-"""Most dimensions of one tensor: what an array can have."""
+"""Most dimensions of one tensor; numpy arrays cannot have more."""
 
 # An object of objects that hold lists; anything deeper is not a header.
 _DEPTH = 3
@@ -70,13 +70,13 @@ def build_shard(file_name: str, tensors: Iterable[TensorInfo], metadata: Mapping
     return Shard(file_name, ordered, build_header(ordered, metadata), metadata)
 
 
-def header_length(first: bytes, file_bytes: int, what: str, limits: Limits = LIMITS) -> int:
+def header_length(first: bytes, file_bytes: int, file_name: str, limits: Limits = LIMITS) -> int:
     """Length of the JSON, from the first eight bytes of a file.
 
     Args:
         first: the first eight bytes, or all of a shorter file.
         file_bytes: size of the file.
-        what: how a message names the file.
+        file_name: for messages.
         limits: the header's largest size.
 
     Raises:
@@ -86,16 +86,16 @@ def header_length(first: bytes, file_bytes: int, what: str, limits: Limits = LIM
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if len(first) < LENGTH_BYTES or length > file_bytes - LENGTH_BYTES:
         raise FormatError(
-            f"{what}: not a safetensors file, or one that is cut short",
+            f"{file_name}: not a safetensors file, or cut short",
             hint="download or copy the checkpoint again; maskreg reads safetensors weights only",
         )
     if length > limits.safetensors_header_bytes:
-        raise LimitError(f"{what}: a header of {length} bytes; the limit is {limits.safetensors_header_bytes}")
+        raise LimitError(f"{file_name}: a header of {length} bytes; the limit is {limits.safetensors_header_bytes}")
     return length
 
 
 def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits = LIMITS) -> Shard:
-    """Read a header, trusting nothing in it.
+    """Parse and validate a header from outside.
 
     Args:
         header: length bytes and JSON, as stored.
@@ -140,36 +140,36 @@ def build_header(tensors: Iterable[TensorInfo], metadata: Mapping[str, str]) -> 
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
-def _metadata(value: Any, what: str) -> Mapping[str, str]:
+def _metadata(value: Any, file_name: str) -> Mapping[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise FormatError(f"{what}: __metadata__ must be an object of strings")
+        raise FormatError(f"{file_name}: __metadata__ must be an object of strings")
     try:
         "".join([*value, *value.values()]).encode()
     except UnicodeEncodeError as error:
-        raise FormatError(f"{what}: __metadata__ is not Unicode") from error
+        raise FormatError(f"{file_name}: __metadata__ is not Unicode") from error
     return value
 
 
-def _tensor(name: str, entry: Any, what: str, limits: Limits) -> tuple[int, int, TensorInfo]:
-    check_name(name, what, limits)
+def _tensor(name: str, entry: Any, file_name: str, limits: Limits) -> tuple[int, int, TensorInfo]:
+    check_name(name, file_name, limits)
     if not isinstance(entry, dict) or entry.keys() != _KEYS:
-        raise FormatError(f"{what}: tensor {name} must have dtype, shape and data_offsets, and nothing else")
+        raise FormatError(f"{file_name}: tensor {name} must have dtype, shape and data_offsets, and nothing else")
     dtype = entry["dtype"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-        raise FormatError(f"{what}: tensor {name} has the unknown dtype {shown(dtype)}")
+        raise FormatError(f"{file_name}: tensor {name} has the unknown dtype {shown(dtype)}")
     shape, offsets = _naturals(entry["shape"]), _naturals(entry["data_offsets"])
     if shape is None or offsets is None or len(offsets) != 2:
-        raise FormatError(f"{what}: tensor {name} has a malformed shape or malformed offsets")
+        raise FormatError(f"{file_name}: tensor {name} has a malformed shape or malformed offsets")
     # Checked before anything is multiplied: a hostile shape could otherwise cost time and memory.
     if len(shape) > MAX_RANK or any(size > limits.numel for size in shape):
-        raise LimitError(f"{what}: tensor {name} has too many or too large dimensions")
+        raise LimitError(f"{file_name}: tensor {name} has too many or too large dimensions")
     info = TensorInfo(name, dtype, shape)
     if info.numel > limits.numel:
-        raise LimitError(f"{what}: tensor {name} has {info.numel} elements; the limit is {limits.numel}")
+        raise LimitError(f"{file_name}: tensor {name} has {info.numel} elements; the limit is {limits.numel}")
     begin, end = offsets
     if end - begin != info.nbytes:
         raise FormatError(
-            f"{what}: tensor {name} takes {end - begin} bytes where {dtype} {list(shape)} needs {info.nbytes}"
+            f"{file_name}: tensor {name} takes {end - begin} bytes where {dtype} {list(shape)} needs {info.nbytes}"
         )
     return begin, end, info
 
@@ -181,16 +181,16 @@ def _naturals(value: Any) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _check_gapless(ranges: list[tuple[int, int, TensorInfo]], data_bytes: int, what: str) -> None:
+def _check_gapless(ranges: list[tuple[int, int, TensorInfo]], data_bytes: int, file_name: str) -> None:
     offset = 0
     for begin, end, info in ranges:
         if begin != offset:
             fault = "overlaps the tensor before it" if begin < offset else "leaves a gap before it"
-            raise FormatError(f"{what}: tensor {info.name} {fault}")
+            raise FormatError(f"{file_name}: tensor {info.name} {fault}")
         offset = end
     if offset != data_bytes:
         raise CorruptError(
-            what,
+            file_name,
             f"{data_bytes} bytes of data where the header says {offset}",
             hint="download or copy the checkpoint again",
         )

@@ -49,7 +49,7 @@ BAD = {
     "overlap": ({"a": entry(0, 4, [2]), "b": entry(2, 6, [2])}, 6),
     "gap": ({"a": entry(0, 4, [2]), "b": entry(6, 10, [2])}, 10),
     "does not begin at 0": ({"a": entry(2, 6, [2])}, 6),
-    "two tensors in one place": ({"a": entry(0, 4, [2]), "b": entry(0, 4, [2])}, 4),
+    "two tensors at one offset": ({"a": entry(0, 4, [2]), "b": entry(0, 4, [2])}, 4),
     "size and shape differ": ({"a": entry(0, 4, [3])}, 4),
     "end before begin": ({"a": entry(4, 0, [2])}, 4),
     "unknown dtype": ({"a": entry(0, 4, [2], "BF17")}, 4),
@@ -143,7 +143,7 @@ infos = st.dictionaries(
     names.filter(lambda name: name != "__metadata__"),
     st.tuples(st.sampled_from(sorted(ITEM_BYTES)), st.lists(st.integers(0, 5), max_size=4)),
     max_size=6,
-).map(lambda found: [TensorInfo(name, dtype, tuple(shape)) for name, (dtype, shape) in found.items()])
+).map(lambda forms: [TensorInfo(name, dtype, tuple(shape)) for name, (dtype, shape) in forms.items()])
 
 
 @given(infos, st.dictionaries(names, names, max_size=2))
@@ -159,8 +159,8 @@ def test_what_is_built_parses_to_the_same(tensors: list[TensorInfo], metadata: d
 def test_agrees_with_the_formats_own_library(tensors: list[TensorInfo]) -> None:
     header = build_header(tensors, {})
     data = bytes(sum(info.nbytes for info in tensors))
-    found = {name: item[:2] for name, item in upstream_tensors(header + data).items()}
-    assert found == {info.name: (info.dtype, info.shape) for info in tensors}
+    upstream = {name: item[:2] for name, item in upstream_tensors(header + data).items()}
+    assert upstream == {info.name: (info.dtype, info.shape) for info in tensors}
 
 
 SAMPLE = header_bytes(GOOD)
@@ -181,15 +181,15 @@ def parse_file(file: bytes) -> Any:
 )
 def test_a_mutated_file_is_refused_or_still_good(edits: list[tuple[int, bytes, int]]) -> None:
     file = SAMPLE + bytes(14)
-    for place, piece, gone in edits:
-        file = file[:place] + piece + file[place + gone :]
+    for offset, piece, cut in edits:
+        file = file[:offset] + piece + file[offset + cut :]
     try:
         shard = parse_file(file)
     except MaskregError:
         return
     # What we accept, the format's own library reads in the same way.
-    found = {name: item[:2] for name, item in upstream_tensors(file).items()}
-    assert found == {info.name: (info.dtype, info.shape) for info in shard.tensors}
+    upstream = {name: item[:2] for name, item in upstream_tensors(file).items()}
+    assert upstream == {info.name: (info.dtype, info.shape) for info in shard.tensors}
 
 
 @settings(max_examples=300)

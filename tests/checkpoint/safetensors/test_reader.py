@@ -46,12 +46,12 @@ def test_every_tensor_is_read_as_stored(tmp_path: Path, shards: int) -> None:
         for name, (dtype, bits) in tensors.items():
             info = checkpoint.tensors[name]
             assert (info.dtype, info.shape) == (dtype, bits.shape)
-            run = checkpoint.read(name, 0, info.numel)
-            assert run.dtype == bits.dtype
-            assert run.tobytes() == bits.tobytes()
+            values = checkpoint.read(name, 0, info.numel)
+            assert values.dtype == bits.dtype
+            assert values.tobytes() == bits.tobytes()
 
 
-def test_runs_of_a_tensor(tmp_path: Path) -> None:
+def test_spans_of_a_tensor(tmp_path: Path) -> None:
     _, bits = bf16((1000,))
     path = write_safetensors(tmp_path / "x.safetensors", {"pad": bf16((3,)), "w": ("BF16", bits)})
     checkpoint = open_checkpoint(path)
@@ -68,7 +68,7 @@ def test_runs_of_a_tensor(tmp_path: Path) -> None:
         checkpoint.read("w", 0, 1)
 
 
-def test_a_run_of_a_huge_tensor_needs_only_its_own_memory(tmp_path: Path) -> None:
+def test_a_span_of_a_huge_tensor_needs_only_its_own_memory(tmp_path: Path) -> None:
     numel, tail = 1 << 34, bf16((1000,))[1]
     entry = {"dtype": "BF16", "shape": [numel], "data_offsets": [0, 2 * numel]}
     path = tmp_path / "x.safetensors"
@@ -86,21 +86,21 @@ def test_a_run_of_a_huge_tensor_needs_only_its_own_memory(tmp_path: Path) -> Non
     assert peak < 5 << 20
 
 
-def test_threads_read_different_runs(tmp_path: Path) -> None:
+def test_threads_read_different_spans(tmp_path: Path) -> None:
     _, bits = bf16((1 << 16,))
     make_checkpoint(tmp_path, {"w": ("BF16", bits)})
     with open_checkpoint(tmp_path) as checkpoint, ThreadPoolExecutor(8) as pool:
         starts = range(0, bits.size, 256)
-        runs = list(pool.map(lambda start: checkpoint.read("w", start, start + 256), starts))
-    assert np.array_equal(np.concatenate(runs), bits)
+        spans = list(pool.map(lambda start: checkpoint.read("w", start, start + 256), starts))
+    assert np.array_equal(np.concatenate(spans), bits)
 
 
 def test_agrees_with_the_formats_own_library(tmp_path: Path) -> None:
     source, _ = make_pair(tmp_path, shards=3, specials=True)
     with open_path(source) as checkpoint:
         for shard in checkpoint.shards:
-            found = upstream_tensors((source / shard.file_name).read_bytes())
-            assert found == {
+            upstream = upstream_tensors((source / shard.file_name).read_bytes())
+            assert upstream == {
                 info.name: (info.dtype, info.shape, checkpoint.read(info.name, 0, info.numel).tobytes())
                 for info in shard.tensors
             }

@@ -22,13 +22,13 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def copy(source: Checkpoint, out: Path, *, force: bool = False, step: int = 1 << 16) -> None:
-    """Write ``source`` again, a run at a time."""
+def copy(source: Checkpoint, out: Path, *, force: bool = False, span: int = 1 << 16) -> None:
+    """Write ``source`` again, span by span."""
     plan = plan_like(source)
     with write_checkpoint(out, plan, force=force) as writer:
         for info in plan.tensors:
-            for start in range(0, info.numel, step):
-                writer.write(source.read(info.name, start, min(start + step, info.numel)).data)
+            for start in range(0, info.numel, span):
+                writer.write(source.read(info.name, start, min(start + span, info.numel)).data)
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def plan_for(source: Path) -> OutputPlan:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
-@pytest.mark.parametrize("step", [1 << 14, 1 << 20])
-def test_a_copy_is_byte_identical(tmp_path: Path, shards: int, step: int) -> None:
+@pytest.mark.parametrize("span", [1 << 14, 1 << 20])
+def test_a_copy_is_byte_identical(tmp_path: Path, shards: int, span: int) -> None:
     directory, _ = make_pair(tmp_path, shards=shards, specials=True)
     (directory / "pytorch_model.bin").write_bytes(b"not copied")
     with open_checkpoint(directory) as source:
-        copy(source, tmp_path / "made" / "on" / "the" / "way", step=step)
+        copy(source, tmp_path / "made" / "on" / "the" / "way", span=span)
     (directory / "pytorch_model.bin").unlink()
     assert contents(tmp_path / "made/on/the/way") == contents(directory)
     assert [path.name for path in (tmp_path / "made/on/the").iterdir()] == ["way"]
