@@ -1,4 +1,4 @@
-"""Figures of many matrices put together: for all, by role, by layer."""
+"""Figures of many matrices aggregated: over all, by role, by layer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
+from maskreg.analysis.overlap import ratio
+
 Figures = Mapping[str, float | None]
 
 
@@ -18,8 +20,8 @@ class MatrixRow:
 
     Attributes:
         figures: of the update.
-        null: of the rounding null; empty where there is none.
-        chance: of an update that knows nothing.
+        null: of the rounding null; empty where it is undefined.
+        chance: expectations for an update that knows nothing.
         moved: coordinates that moved, by rule.
     """
 
@@ -31,18 +33,18 @@ class MatrixRow:
 
 @dataclass(frozen=True)
 class TensorRow:
-    """What was found of one tensor, vectors included.
+    """Figures of one tensor, vectors included.
 
     Attributes:
         name, role, layer, shape: the tensor.
         numel: its coordinates.
-        moved: of them moved, by rule.
-        null_moved: likewise under the rounding null; None where there is none.
-        energies: sums of squares of source, update and null update (None where there is no null).
-        scale: the null's noise is ``2^(scale / 256)``; None where there is none.
-        merged: of its matrices, those in which a merged adapter is suspected.
+        moved: coordinates that moved, by rule.
+        null_moved: the same under the rounding null; None where it is undefined.
+        energies: sums of squares of source, update and null update (None where the null is undefined).
+        scale: the null's noise has standard deviation ``2^(scale / 256)``; None where the null is undefined.
+        merged: number of its matrices in which a merged adapter is suspected.
         matrices: one for a matrix, one for each expert of a stack, none for a vector.
-        notes: what people should know.
+        notes: caveats.
     """
 
     name: str
@@ -59,7 +61,7 @@ class TensorRow:
     notes: tuple[str, ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored."""
+        """As stored in ``analysis.json``."""
         rows = [{"figures": m.figures, "null": m.null, "chance": m.chance, "moved": m.moved} for m in self.matrices]
         return {
             "name": self.name,
@@ -78,7 +80,7 @@ class TensorRow:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TensorRow:
-        """What :meth:`to_json` wrote."""
+        """The row that :meth:`to_json` wrote."""
         source, update, null = value["energies"]
         return cls(
             **{key: value[key] for key in ("name", "role", "layer", "numel", "moved", "null_moved", "scale", "merged")},
@@ -90,8 +92,10 @@ class TensorRow:
 
 
 def summarized(rows: Sequence[TensorRow]) -> dict[str, Any]:
-    """Pooled numbers of all tensors, and for every figure what its matrices come to."""
-    return {"tensors": len(rows), **pooled(rows), "figures": _figures([m for row in rows for m in row.matrices])}
+    """Pooled numbers of all tensors, and every figure aggregated over their matrices."""
+    matrices = [matrix for row in rows for matrix in row.matrices]
+    names = dict.fromkeys(name for matrix in matrices for name in matrix.figures)
+    return {"tensors": len(rows), **pooled(rows), "figures": {name: _aggregated(name, matrices) for name in names}}
 
 
 def grouped(rows: Iterable[TensorRow], key: str) -> dict[str, dict[str, Any]]:
@@ -103,9 +107,9 @@ def grouped(rows: Iterable[TensorRow], key: str) -> dict[str, dict[str, Any]]:
 
 
 def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
-    """Sparsity and relative norm over all coordinates, vectors included, each beside that of the rounding null.
+    """Sparsity and relative norm over all coordinates, vectors included, with those of the rounding null.
 
-    The null counts where there is one; where there is none because nothing moved, or all did, it is the update.
+    Where the null is undefined, because nothing or everything moved, the update itself stands in for it.
     """
     numel = sum(row.numel for row in rows)
     rules = rows[0].moved if rows else {}
@@ -113,7 +117,7 @@ def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
     for rule in rules:
         real = sum(row.moved[rule] for row in rows)
         null = sum((row.moved if row.null_moved is None else row.null_moved)[rule] for row in rows)
-        sparsity[rule] = {"value": _of(numel - real, numel), "null": _of(numel - null, numel)}
+        sparsity[rule] = {"value": ratio(numel - real, numel), "null": ratio(numel - null, numel)}
     weights = sum(row.energies[0] for row in rows)
     update = sum(row.energies[1] for row in rows)
     null_update = sum(row.energies[1] if row.energies[2] is None else row.energies[2] for row in rows)
@@ -128,18 +132,13 @@ def pooled(rows: Sequence[TensorRow]) -> dict[str, Any]:
     }
 
 
-def _figures(matrices: Sequence[MatrixRow]) -> dict[str, dict[str, float | int | None]]:
-    names = list(dict.fromkeys(name for m in matrices for name in m.figures))
-    return {name: _one(name, matrices) for name in names}
-
-
-def _one(name: str, matrices: Sequence[MatrixRow]) -> dict[str, float | int | None]:
-    # Where only one of the two exists, the pair would compare different matrices: chance and null follow the figure.
-    there = [m for m in matrices if m.figures.get(name) is not None]
-    values = [m.figures[name] or 0.0 for m in there]
-    null = [m.null[name] or 0.0 for m in there if m.null.get(name) is not None]
-    chance = [m.chance[name] or 0.0 for m in there if m.chance.get(name) is not None]
-    found: dict[str, float | int | None] = {
+def _aggregated(name: str, matrices: Sequence[MatrixRow]) -> dict[str, float | int | None]:
+    # Null and chance only of matrices that have the figure: otherwise their means would be over different matrices.
+    defined = [m for m in matrices if m.figures.get(name) is not None]
+    values = [m.figures[name] or 0.0 for m in defined]
+    null = [m.null[name] or 0.0 for m in defined if m.null.get(name) is not None]
+    chance = [m.chance[name] or 0.0 for m in defined if m.chance.get(name) is not None]
+    result: dict[str, float | int | None] = {
         "matrices": len(values),
         "mean": fmean(values) if values else None,
         "median": median(values) if values else None,
@@ -152,15 +151,11 @@ def _one(name: str, matrices: Sequence[MatrixRow]) -> dict[str, float | int | No
     }
     _, at, rule = name.rpartition("@")
     if at:
-        weights = [m.moved[rule] for m in there]
-        found["weighted"] = _weighted(values, weights)
-        found["null_weighted"] = _weighted(null, [m.moved[rule] for m in there if m.null.get(name) is not None])
-    return found
+        weights = [m.moved[rule] for m in defined]
+        result["weighted"] = _weighted(values, weights)
+        result["null_weighted"] = _weighted(null, [m.moved[rule] for m in defined if m.null.get(name) is not None])
+    return result
 
 
 def _weighted(values: Sequence[float], weights: Sequence[int]) -> float | None:
     return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights) if sum(weights) else None
-
-
-def _of(part: int, whole: int) -> float | None:
-    return part / whole if whole else None

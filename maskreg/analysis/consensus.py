@@ -1,4 +1,4 @@
-"""Many masks at once: how many coordinates are in exactly k of them, beside independent masks."""
+"""Consensus of several masks: coordinates in exactly k of them, against independent masks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Consensus:
-    """Coordinates by how many masks they are in.
+    """Coordinates by the number of masks that hold them.
 
     Attributes:
         observed: in exactly 0, 1, ... n of n masks.
@@ -25,11 +25,15 @@ class Consensus:
     def to_json(self) -> list[dict[str, Any]]:
         """A row for each k."""
         pairs = enumerate(zip(self.observed, self.expected, strict=True))
-        return [{"masks": k, "coordinates": seen, "expected": chance} for k, (seen, chance) in pairs]
+        return [{"masks": k, "coordinates": n, "expected": expected} for k, (n, expected) in pairs]
 
 
 def independent(numel: int, nnz: Sequence[int]) -> npt.NDArray[np.float64]:
-    """How many coordinates of a tensor would be in exactly k of so many independent masks: Poisson binomial.
+    """Expected coordinates of a tensor in exactly k of several independent masks.
+
+    The number of masks that hold a coordinate is Poisson binomial. Its distribution is the product of the generating
+    functions (1 - p_m) + p_m x, built by one convolution per mask. Example: masks of 4 and 2 of 8 coordinates,
+    [1/2, 1/2] * [3/4, 1/4] = [3/8, 4/8, 1/8], so 3, 4 and 1 coordinates.
 
     Args:
         numel: coordinates of the tensor.

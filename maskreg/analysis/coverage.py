@@ -1,7 +1,7 @@
-"""Which coordinates of a matrix matter most or weigh least, and how many of them an update moved.
+"""Principal and low-magnitude coordinates of a matrix, and how many of them an update moved.
 
 Sources: "Dense Supervision, Sparse Updates" (DSSU), "On the Geometry of On-Policy Distillation" (GEO, appendix C.3).
-Every choice is exact: as many coordinates as asked for, ties going to the lower flat index.
+Every selection has exactly the requested size; ties go to the lower flat index.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import numpy.typing as npt
 import torch
 
 from maskreg.analysis.factors import Factors
+from maskreg.analysis.overlap import ratio
 
 Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What a choice of coordinates and an update have in common.
+    """Overlap of a selection M with the moved coordinates U.
 
     Attributes:
-        covered: ``|M and U| / |U|``; by chance it is the share ``|M| / n``. None when nothing moved.
-        updated: ``|M and U| / |M|``; by chance it is the update's density. None for an empty choice.
+        covered: ``|M and U| / |U|``; by chance the share ``|M| / n``. None when nothing moved.
+        updated: ``|M and U| / |M|``; by chance the update's density. None for an empty selection.
     """
 
     covered: float | None
@@ -32,12 +33,15 @@ class Coverage:
 
 
 def count_of(share: float, numel: int) -> int:
-    """Coordinates in a share of a matrix: ``ceil(share * numel)``, at most all."""
+    """Coordinates in a share of a matrix: ``ceil(share * numel)``, at most all.
+
+    Rounding to six digits first keeps float error from adding one: .07 * 100 is 7.000000000000001.
+    """
     return min(numel, math.ceil(round(share * numel, 6)))
 
 
 def highest(scores: npt.NDArray[np.float32] | npt.NDArray[np.float64], count: int) -> Bools:
-    """The ``count`` coordinates of highest score, bool of the shape of ``scores``."""
+    """The ``count`` coordinates of highest score, bool in the shape of ``scores``."""
     flat = scores.reshape(-1)
     if count >= flat.size or count <= 0:
         return np.full(scores.shape, count > 0)
@@ -46,7 +50,10 @@ def highest(scores: npt.NDArray[np.float32] | npt.NDArray[np.float64], count: in
 
 
 def lowest_magnitudes(codes: npt.NDArray[np.uint16], count: int) -> Bools:
-    """The ``count`` coordinates of smallest magnitude, bool of the shape of ``codes``, which are bf16."""
+    """The ``count`` coordinates of smallest magnitude, bool in the shape of ``codes``, which are bf16.
+
+    Without its sign bit, a bf16 code orders as its magnitude does, so one histogram of 2^15 codes replaces a sort.
+    """
     magnitudes = (codes & np.uint16(0x7FFF)).reshape(-1)
     if count >= magnitudes.size or count <= 0:
         return np.full(codes.shape, count > 0)
@@ -56,20 +63,19 @@ def lowest_magnitudes(codes: npt.NDArray[np.uint16], count: int) -> Bools:
 
 
 def principal_scores(factors: Factors, rank: int, dtype: torch.dtype) -> npt.NDArray[np.float64]:
-    """``|U_r S_r V_r^T|``, how large each entry is in the leading part of the source; ``[m, n]`` of ``dtype``."""
+    """``|U_r S_r V_r^T|``: magnitudes of the source's best approximation of rank r; ``[m, n]`` of ``dtype``."""
     left = (factors.u[:, :rank] * factors.s[:rank]).to(dtype)
     scores: npt.NDArray[np.float64] = (left @ factors.v[:, :rank].mT.to(dtype)).abs_().cpu().numpy()
     return scores
 
 
-def coverage_of(chosen: Bools, moved: Bools) -> Coverage:
-    """How a choice of coordinates and an update overlap; both bool ``[m, n]``."""
-    both = int(np.count_nonzero(chosen & moved))
-    moves, choices = int(np.count_nonzero(moved)), int(np.count_nonzero(chosen))
-    return Coverage(both / moves if moves else None, both / choices if choices else None)
+def coverage_of(selected: Bools, moved: Bools) -> Coverage:
+    """Overlap of a selection and an update; both bool ``[m, n]``."""
+    both = int(np.count_nonzero(selected & moved))
+    return Coverage(ratio(both, int(np.count_nonzero(moved))), ratio(both, int(np.count_nonzero(selected))))
 
 
-def _filled(sure: Bools, tied: Bools, count: int) -> Bools:
-    missing = count - int(np.count_nonzero(sure))
-    sure[np.flatnonzero(tied)[:missing]] = True
-    return sure
+def _filled(selected: Bools, tied: Bools, count: int) -> Bools:
+    missing = count - int(np.count_nonzero(selected))
+    selected[np.flatnonzero(tied)[:missing]] = True
+    return selected

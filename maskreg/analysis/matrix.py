@@ -1,4 +1,4 @@
-"""Every figure of one matrix's update, and of the update that stands beside it."""
+"""Every figure of one matrix's update, and of its rounding null."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from maskreg.analysis.presets import Preset
 from maskreg.analysis.spectrum import figures as rank_figures
 
 METRICS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverage")
-"""Groups of figures that can be asked for."""
+"""Groups of figures that can be selected."""
 
 Figures = dict[str, float | None]
 
 
 @dataclass(frozen=True)
 class AnalysisSpec:
-    """What is asked of every matrix.
+    """Which figures an analysis computes, and how.
 
     Attributes:
         metrics: groups of :data:`METRICS`.
-        ranks: directions of principal angles.
+        ranks: numbers of directions for principal angles.
         presets: definitions of coverage.
         method: how matrices are decomposed.
         seed: of the rounding null.
@@ -46,12 +46,12 @@ class AnalysisSpec:
 
     @property
     def thresholds(self) -> frozenset[str]:
-        """Rules for "moved" that the presets ask for."""
-        wanted = "coverage" in self.metrics
-        return frozenset(rule for preset in self.presets for rule in preset.thresholds) if wanted else frozenset()
+        """Rules for "moved" that the presets need."""
+        presets = self.presets if "coverage" in self.metrics else ()
+        return frozenset(rule for preset in presets for rule in preset.thresholds)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything that decides the figures, for the record."""
+        """Everything that determines the figures, for the artifact's lineage recipe."""
         value = {
             "metrics": sorted(self.metrics),
             "ranks": list(self.ranks),
@@ -59,25 +59,25 @@ class AnalysisSpec:
             "decomposition": {**asdict(self.method), "dtype": "float64"},
             "seed": self.seed,
         }
-        # What it will be once it was stored and read again, tuples and all.
-        found: dict[str, Any] = json.loads(json.dumps(value))
-        return found
+        # Through JSON and back, so that it equals what is later read from storage: tuples become lists.
+        result: dict[str, Any] = json.loads(json.dumps(value))
+        return result
 
 
 class Matrix:
-    """The source's side of a matrix: what is the same for every update of it.
+    """The source of a matrix, with what every update of it shares: its factors and selections.
 
     Attributes:
         role: of its tensor.
         codes: bf16 codes, uint16 ``[m, n]``.
-        values: float64 ``[m, n]`` on the device that works.
+        values: float64 ``[m, n]`` on the computing device.
     """
 
-    def __init__(self, role: str, codes: npt.NDArray[np.uint16], values: torch.Tensor, ask: AnalysisSpec) -> None:
+    def __init__(self, role: str, codes: npt.NDArray[np.uint16], values: torch.Tensor, spec: AnalysisSpec) -> None:
         self.role = role
         self.codes = codes
         self.values = values
-        self._ask = ask
+        self._spec = spec
 
     @property
     def size(self) -> int:
@@ -88,78 +88,78 @@ class Matrix:
     @cached_property
     def factors(self) -> Factors:
         """Its singular vectors and values."""
-        return decompose(self.values, self._ask.method)
+        return decompose(self.values, self._spec.method)
 
     @cached_property
-    def choices(self) -> dict[str, tuple[Bools, tuple[str, ...]]]:
-        """Coordinates that the presets choose, by name, and the rules that they are told under."""
-        found: dict[str, tuple[Bools, tuple[str, ...]]] = {}
-        for preset in self._ask.presets:
+    def selections(self) -> dict[str, tuple[Bools, tuple[str, ...]]]:
+        """The presets' selections of coordinates by name, and the rules under which their coverage is given."""
+        selections: dict[str, tuple[Bools, tuple[str, ...]]] = {}
+        for preset in self._spec.presets:
             if not preset.applies(self.role, self.size):
                 continue
             for alpha in preset.alphas:
                 rank = preset.rank_for(alpha, self.size)
                 count = count_of(alpha, self.codes.size)
                 low = lowest_magnitudes(self.codes, count)
-                chosen = {"low": low}
-                # With every direction there is, the score would be the magnitude.
+                kinds = {"low": low}
+                # With all directions the score would be the magnitude itself.
                 if rank < self.size and rank <= self.factors.s.numel():
                     principal = highest(principal_scores(self.factors, rank, getattr(torch, preset.dtype)), count)
-                    chosen |= {"principal": principal, "principal_not_low": principal & ~low}
-                for kind, mask in chosen.items():
-                    found[f"{kind}_{preset.name}_{alpha:.2f}"] = (mask, preset.thresholds)
-        return found
+                    kinds |= {"principal": principal, "principal_not_low": principal & ~low}
+                for kind, selected in kinds.items():
+                    selections[f"{kind}_{preset.name}_{alpha:.2f}"] = (selected, preset.thresholds)
+        return selections
 
     def chance(self) -> Figures:
-        """What an update that knows nothing, not even of rounding, gives: by figure, where there is such a number."""
-        found: Figures = {}
-        if "projection" in self._ask.metrics:
+        """Figures expected of an update that knows nothing, not even of rounding, where they have a formula."""
+        expected: Figures = {}
+        if "projection" in self._spec.metrics:
             for share in SHARES:
                 k = max(1, int(share * self.size))
-                found |= {f"projection_{share:.2f}": k**2 / self.codes.size, f"projection_lift_{share:.2f}": 1.0}
-        if "coverage" in self._ask.metrics:
-            for name, (chosen, rules) in self.choices.items():
-                found |= {f"{name}@{rule}": float(np.count_nonzero(chosen) / chosen.size) for rule in rules}
-        return found
+                expected |= {f"projection_{share:.2f}": k**2 / self.codes.size, f"projection_lift_{share:.2f}": 1.0}
+        if "coverage" in self._spec.metrics:
+            for name, (selected, rules) in self.selections.items():
+                expected |= {f"{name}@{rule}": float(np.count_nonzero(selected) / selected.size) for rule in rules}
+        return expected
 
     def figures(self, after: torch.Tensor, moved: Mapping[str, Bools]) -> Figures:
-        """Every figure of one update that was asked for.
+        """Every selected figure of one update.
 
         Args:
-            after: the matrix after it, float64 ``[m, n]`` on the device of the source.
-            moved: by rule, which coordinates count as moved, bool ``[m, n]``.
+            after: the matrix after the update, float64 ``[m, n]`` on the device of the source.
+            moved: coordinates that moved, by rule, bool ``[m, n]``.
         """
-        ask, update = self._ask, after - self.values
+        spec, update = self._spec, after - self.values
         energy = float(update.square().sum())
-        found: Figures = {}
-        if "norm" in ask.metrics:
+        figures: Figures = {}
+        if "norm" in spec.metrics:
             whole = float(self.values.square().sum())
-            found["relative_norm"] = math.sqrt(energy / whole) if whole > 0 else None
-        if "rank" in ask.metrics:
-            values = singular_values(update, ask.method) if energy > 0 else np.zeros(0)
-            found |= {**rank_figures(values, energy, self.size), **gap_figures(values, energy)}
-        if {"angles", "shift"} & ask.metrics:
-            found |= self._turned(after, energy)
-        if "projection" in ask.metrics:
-            found |= projection_figures(self.factors, update)
-        if "coverage" in ask.metrics:
-            for name, (chosen, rules) in self.choices.items():
-                found |= {f"{name}@{rule}": coverage_of(chosen, moved[rule]).covered for rule in rules}
-        return found
+            figures["relative_norm"] = math.sqrt(energy / whole) if whole > 0 else None
+        if "rank" in spec.metrics:
+            values = singular_values(update, spec.method) if energy > 0 else np.zeros(0)
+            figures |= {**rank_figures(values, energy, self.size), **gap_figures(values, energy)}
+        if {"angles", "shift"} & spec.metrics:
+            figures |= self._rotation(after, energy)
+        if "projection" in spec.metrics:
+            figures |= projection_figures(self.factors, update)
+        if "coverage" in spec.metrics:
+            for name, (selected, rules) in self.selections.items():
+                figures |= {f"{name}@{rule}": coverage_of(selected, moved[rule]).covered for rule in rules}
+        return figures
 
-    def _turned(self, after: torch.Tensor, energy: float) -> Figures:
-        ask, found = self._ask, Figures()
-        if "angles" in ask.metrics:
-            turned = decompose(after, ask.method)
-            spectrum = turned.values
-            for rank in ask.ranks:
-                found |= angle_figures(self.factors, turned, rank, self.size)
+    def _rotation(self, after: torch.Tensor, energy: float) -> Figures:
+        spec, figures = self._spec, Figures()
+        if "angles" in spec.metrics:
+            factors = decompose(after, spec.method)
+            spectrum = factors.values
+            for rank in spec.ranks:
+                figures |= angle_figures(self.factors, factors, rank, self.size)
         else:
-            spectrum = singular_values(after, ask.method)
-        if "shift" in ask.metrics:
-            # The largest alone would hide most of a shift.
-            exact = ask.method.is_exact(self.codes.shape)
+            spectrum = singular_values(after, spec.method)
+        if "shift" in spec.metrics:
+            # Of whole spectra only: the largest singular values alone would hide most of a shift.
+            exact = spec.method.is_exact(self.codes.shape)
             shift = spectral_shift(self.factors.values, spectrum) if exact else None
             norm = math.sqrt(energy / float(self.values.square().sum())) if shift is not None else 0.0
-            found |= {"nss": shift, "nss_of_norm": shift / norm if shift is not None and norm > 0 else None}
-        return found
+            figures |= {"nss": shift, "nss_of_norm": shift / norm if shift is not None and norm > 0 else None}
+        return figures

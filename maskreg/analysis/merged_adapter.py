@@ -1,10 +1,10 @@
-"""Whether an update looks like a low-rank adapter that was merged into the weights before they were rounded.
+"""Detecting a low-rank adapter that was merged into the weights before they were rounded.
 
-Rounding fills the rank of an update, so its rank says nothing of an adapter. What stays is a step in the spectrum: the
-adapter's directions stand out, and the next singular value already belongs to rounding. Full training has no such step
-although a few directions may hold most of its energy. Measured on small weights: merged adapters of rank 8 and 16 give
-a step of 1.8 to 17 at densities from .47 on, and runs of distillation and reinforcement learning at most 1.5. Below a
-density of about .3 rounding hides the step, so no suspicion is no proof.
+Rounding makes an update full-rank, so its rank does not reveal an adapter. A gap in the spectrum does: the adapter's
+directions stand out, and the next singular value already belongs to rounding noise. Full training has no such gap, even
+where a few directions hold most of its energy. Measured on small weights: merged adapters of rank 8 and 16 give gaps of
+1.8 to 17 at densities from .47 on, runs of distillation and reinforcement learning at most 1.5. Below a density of
+about .3 rounding hides the gap, so the absence of a suspicion proves nothing.
 """
 
 from __future__ import annotations
@@ -15,25 +15,28 @@ import numpy as np
 import numpy.typing as npt
 
 RANKS = (4, 64)
-"""Ranks of adapters that are looked for, both ends included; below them, steps are common."""
+"""Ranks of adapters that are looked for, inclusive; below them gaps are common."""
 
-LEAST_STEP = 1.6
-"""``sigma_r / sigma_{r+1}`` from which on a step is one."""
+MIN_GAP = 1.6
+"""Smallest ``sigma_r / sigma_{r+1}`` that counts as a gap."""
 
-LEAST_SHARE = 0.5
-"""Energy that the directions above the step have to hold."""
+MIN_ENERGY = 0.5
+"""Smallest share of the energy in the directions above the gap."""
 
-LEAST_LIFT = 2.0
-"""How much of the energy they have to hold, relative to as many directions under the rounding null."""
+MIN_LIFT = 2.0
+"""Smallest ratio of that share to the share of as many directions under the rounding null."""
 
 FIGURES = ("step", "step_rank", "step_energy")
+"""Keys under which analyses store the gap, its rank and its energy; fixed by the format."""
 
 
 def gap_figures(values: npt.NDArray[np.float64], energy: float) -> dict[str, float | None]:
-    """The largest step ``sigma_r / sigma_{r+1}`` among :data:`RANKS`, its r, and the energy of the r directions.
+    """The largest gap ``sigma_r / sigma_{r+1}`` for r in :data:`RANKS`, its r, and the energy share of r directions.
+
+    Example: 16 singular values of 4, then ones: the gap is 4 at r = 16.
 
     Args:
-        values: singular values in falling order, float64.
+        values: singular values in descending order, float64.
         energy: ``||dW||_F^2``.
     """
     first, last = RANKS
@@ -41,23 +44,20 @@ def gap_figures(values: npt.NDArray[np.float64], energy: float) -> dict[str, flo
     if not below.size or below[-1] <= 1e-9 * values[0]:
         # A spectrum that ends is no bf16 update, or one of a few coordinates.
         return dict.fromkeys(FIGURES)
-    steps = values[first - 1 : first - 1 + below.size] / below
-    rank = first + int(steps.argmax())
-    return {
-        "step": float(steps.max()),
-        "step_rank": rank,
-        "step_energy": min(1.0, float(np.square(values[:rank]).sum()) / energy),
-    }
+    gaps = values[first - 1 : first - 1 + below.size] / below
+    rank = first + int(gaps.argmax())
+    share = min(1.0, float(np.square(values[:rank]).sum()) / energy)
+    return dict(zip(FIGURES, (float(gaps.max()), rank, share), strict=True))
 
 
 def is_merged(figures: Mapping[str, float | None], null: Mapping[str, float | None]) -> bool:
     """Whether a merged adapter is suspected, from the figures of an update and of its rounding null.
 
-    True when the largest step is at least 1.6 and the directions above it hold at least half of the energy, and at
-    least twice of what the same number of directions (or the next power of two) holds under the null.
+    True when the largest gap is at least 1.6 and the directions above it hold at least half of the energy, and at
+    least twice what as many directions (or the next power of two) hold under the null.
     """
-    step, rank, share = (figures.get(name) for name in FIGURES)
-    if step is None or rank is None or share is None:
+    gap, rank, share = (figures.get(name) for name in FIGURES)
+    if gap is None or rank is None or share is None:
         return False
     by_chance = null.get(f"energy_top_{1 << (int(rank) - 1).bit_length()}")
-    return step >= LEAST_STEP and share >= max(LEAST_SHARE, LEAST_LIFT * (by_chance or 0.0))
+    return gap >= MIN_GAP and share >= max(MIN_ENERGY, MIN_LIFT * (by_chance or 0.0))

@@ -1,4 +1,4 @@
-"""Named definitions of principal and low-magnitude masks: every constant of each, as its paper or code has it."""
+"""Named definitions of principal and low-magnitude masks: every constant, as in its paper or code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Preset:
     """One definition of principal and low-magnitude coverage.
 
     Attributes:
-        name: what people write.
-        alphas: shares of a matrix that a mask takes; its size is ``ceil(alpha * m * n)``.
-        rank: leading directions of the principal score; 0 where the rank is ``max(1, int(alpha * min(m, n)))``.
+        name: as typed by users.
+        alphas: shares of a matrix; a mask has ``ceil(alpha * m * n)`` coordinates.
+        rank: leading directions of the principal score; 0 for ``max(1, int(alpha * min(m, n)))``.
         dtype: of the score; the decomposition behind it is float64.
-        thresholds: rules for "moved" that coverage is told under.
-        roles: the roles of the matrices that are looked at; empty for all.
-        max_side: matrices whose smaller side is larger are left out; 0 for no limit.
-        aggregation: how the source puts matrices together.
-        ties: what decides among equal scores or magnitudes.
-        source: where the constants come from, and what is not known.
+        thresholds: rules for "moved" under which coverage is given.
+        roles: roles of the matrices that are included; empty for all.
+        max_side: matrices with a larger smaller side are excluded; 0 for no limit.
+        aggregation: how the source aggregates matrices.
+        ties: how equal scores or magnitudes are ordered.
+        source: where the constants come from, and what is unknown.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Preset:
         return min(self.rank, size) if self.rank else max(1, int(alpha * size))
 
     def applies(self, role: str, size: int) -> bool:
-        """Whether matrices of this role and smaller side are looked at."""
+        """Whether matrices of this role and smaller side are included."""
         return (not self.roles or role in self.roles) and (not self.max_side or size <= self.max_side)
 
     def to_json(self) -> dict[str, Any]:
-        """Every constant, for the record."""
+        """Every constant, for the artifact's lineage recipe."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
 
@@ -96,8 +96,8 @@ def get_preset(name: str) -> Preset:
     """The preset of that name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: unknown preset.
     """
     if name not in PRESETS:
-        raise UsageError(f"there is no preset {name!r}", hint=f"use one of {', '.join(PRESETS)}")
+        raise UsageError(f"unknown preset {name!r}", hint=f"use one of {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -1,7 +1,9 @@
-"""How an update's energy lies over its singular values: rank figures that need no singular vectors.
+"""How an update's energy is distributed over its singular values: figures that need no singular vectors.
 
 Source: "Dense Supervision, Sparse Updates" (arXiv 2606.13657), whose code computes most of these. Every function takes
-singular values as a float64 array ``[r]`` in falling order.
+singular values as a float64 array ``[r]`` in descending order. Example: values 4, 2, 2 have energy 16 + 4 + 4 = 24,
+stable rank 24 / 16 = 1.5, 2/3 of the energy in the top direction, and with p = 1/2, 1/4, 1/4 the effective rank
+exp(1.04) = 2.83.
 """
 
 from __future__ import annotations
@@ -14,20 +16,20 @@ import numpy.typing as npt
 Values = npt.NDArray[np.float64]
 
 TOP = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of directions whose share of the energy is told."""
+"""Numbers of directions whose share of the energy is given."""
 
 TOP_PERCENT = (1, 5, 10)
-"""Percent of all directions, likewise."""
+"""Percentages of all directions whose share of the energy is given."""
 
 TOLERANCES = (1e-6, 1e-5, 1e-4)
-"""A direction counts for the numerical rank when its singular value exceeds this share of the largest."""
+"""Shares of the largest singular value that a direction must exceed to count for the numerical rank."""
 
 HILL_K = 10
-"""Singular values that the Hill estimate looks at."""
+"""Singular values in the Hill estimate."""
 
 
 def stable_rank(values: Values, energy: float) -> float | None:
-    """``||dW||_F^2 / sigma_1^2``; None for an update of nothing.
+    """``||dW||_F^2 / sigma_1^2``; None for a zero update.
 
     Args:
         values: singular values; the first is enough.
@@ -37,7 +39,7 @@ def stable_rank(values: Values, energy: float) -> float | None:
 
 
 def top_energy(values: Values, energy: float, k: int) -> float | None:
-    """Share of the energy in the ``k`` largest directions; None when fewer are known, or for an update of nothing."""
+    """Share of the energy in the ``k`` largest directions; None when fewer are known, or for a zero update."""
     if k > values.size or energy <= 0:
         return None
     return min(1.0, float(np.square(values[:k]).sum()) / energy)
@@ -49,7 +51,7 @@ def share_of_ranks(size: int, percent: int) -> int:
 
 
 def effective_rank(values: Values) -> float | None:
-    """``exp(-sum p ln p)`` with ``p = sigma / sum sigma`` (of sigma, not of its square); None for nothing."""
+    """``exp(-sum p ln p)`` with ``p = sigma / sum sigma`` (of sigma, not of its square); None for a zero update."""
     total = values.sum()
     if total <= 0:
         return None
@@ -58,25 +60,25 @@ def effective_rank(values: Values) -> float | None:
 
 
 def numerical_rank(values: Values, tolerance: float) -> float | None:
-    """Share of directions with ``sigma > tolerance * sigma_1``, 0 to 1; None for nothing."""
+    """Share of directions with ``sigma > tolerance * sigma_1``, 0 to 1; None for a zero update."""
     if not values.size or values[0] <= 0:
         return None
     return float((values > tolerance * values[0]).mean())
 
 
 def rank_for_energy(values: Values, share: float = 0.99) -> int | None:
-    """Smallest number of directions that hold at least ``share`` of the energy; None for nothing."""
+    """Smallest number of directions that hold at least ``share`` of the energy; None for a zero update."""
     squares = np.cumsum(np.square(values))
     if not squares.size or squares[-1] <= 0:
         return None
-    # The last sum is the whole by definition, whatever rounding did to it.
+    # Rounding can leave the last sum below share * total; it is the whole by definition.
     return min(int(np.searchsorted(squares, share * squares[-1])) + 1, squares.size)
 
 
 def hill(values: Values, k: int = HILL_K) -> float | None:
     """Tail exponent ``[1/(k-1) sum_{i<k} ln(sigma_i / sigma_k)]^-1``.
 
-    None when there are fewer than ``k`` directions, the k-th is next to nothing, or all ``k`` are equal.
+    None with fewer than ``k`` directions, when the k-th is negligible, or when all ``k`` are equal.
     """
     if k < 2 or values.size < k or values[k - 1] <= 1e-12 * values[0]:
         return None
@@ -90,7 +92,7 @@ def figures(values: Values, energy: float, size: int) -> dict[str, float | None]
     Args:
         values: the largest singular values of the update, or all.
         energy: ``||dW||_F^2``.
-        size: the smaller side of the matrix. Figures that need all singular values are None where some are missing.
+        size: the smaller side of the matrix. Figures that need all singular values are None when some are missing.
     """
     whole = values if values.size == size else np.empty(0)
     percents = {f"energy_top_{p}pct": top_energy(values, energy, share_of_ranks(size, p)) for p in TOP_PERCENT}

@@ -1,4 +1,8 @@
-"""Rows and columns that move together: stripes of a mask, beside coordinates that move one by one."""
+"""Stripes of a mask: rows and columns that move together, against independent coordinates.
+
+Example: a 4 x 6 matrix with one full row and nothing else has density p = 1/4. Its rows have densities 0, 1, 0, 0 with
+variance 3/16; independent coordinates would give p (1 - p) / 6 = 1/32: a dispersion of 6.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,10 @@ class Lines:
 
     Attributes:
         count: how many.
-        full, empty: shares of them whose coordinates are all in the mask, or none; None without lines.
+        full, empty: shares of them with all, or none, of their coordinates in the mask; None without lines.
         variance: of their densities; None without coordinates.
         binomial: p (1 - p) / length, the variance of independent coordinates.
-        dispersion: variance / binomial; None for a mask of none or all coordinates.
+        dispersion: variance / binomial; None for an empty or full mask.
     """
 
     count: int
@@ -42,8 +46,8 @@ def stripes_of(rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> S
     """The stripes of a matrix.
 
     Args:
-        rows: int64 ``[m]``, coordinates of each row that are in the mask.
-        columns: int64 ``[n]``, likewise of each column.
+        rows: int64 ``[m]``, coordinates of each row in the mask.
+        columns: int64 ``[n]``, coordinates of each column in the mask.
     """
     return Stripes(_lines(rows, columns.size), _lines(columns, rows.size))
 

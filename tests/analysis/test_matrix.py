@@ -45,15 +45,15 @@ def test_a_random_update_projects_by_chance() -> None:
 
 
 def test_no_principal_mask_from_every_direction_or_from_more_than_are_known() -> None:
-    assert {name.split("_")[0] for name in matrix(16, 20, ask("small")).choices} == {"low"}
-    assert {name.split("_")[0] for name in matrix(17, 20, ask("small")).choices} == {"low", "principal"}
+    assert {name.split("_")[0] for name in matrix(16, 20, ask("small")).selections} == {"low"}
+    assert {name.split("_")[0] for name in matrix(17, 20, ask("small")).selections} == {"low", "principal"}
     # Eight directions were kept of a large matrix, and sixteen are wanted.
-    assert {name.split("_")[0] for name in matrix(64, 80, ask("small", exact_up_to=32)).choices} == {"low"}
+    assert {name.split("_")[0] for name in matrix(64, 80, ask("small", exact_up_to=32)).selections} == {"low"}
 
 
 def test_a_preset_looks_at_its_roles_alone() -> None:
-    assert matrix(100, 80, ask("geo"), "embedding").choices == {}
-    assert len(matrix(100, 80, ask("geo"), "attention").choices) == 6
+    assert matrix(100, 80, ask("geo"), "embedding").selections == {}
+    assert len(matrix(100, 80, ask("geo"), "attention").selections) == 6
 
 
 def test_a_question_is_the_same_once_stored() -> None:
