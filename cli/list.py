@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maskreg.analysis.glossary import FIGURES
-from maskreg.ref import Ref, printable
+from maskreg.ref import printable
 
 from .command import Command
 from .output import Output, human_bytes
 from .values import RANGE
 
 if TYPE_CHECKING:
-    from maskreg.catalog import Found
+    from maskreg.workspace.search import Listed
 
 _RANGES = ("density", "ffn-density", "ffn-share", "ffn-lift", "rlvr-overlap")
 _COLUMNS = ("ref", "digest", "kind", "family", "method", "density", "ffn lift", "rlvr overlap", "size", "created")
@@ -64,54 +63,50 @@ def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | 
     Every TEXT has to occur in name, project, family or description, or to begin the digest.
     Ranges are written 0.4..0.6, 0.4.. or ..0.6, ends included.
     """
-    from maskreg.catalog import Query
+    from maskreg.workspace.search import search
 
-    from .places import note_catalog, registry
+    from .session import workspace
 
     key, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):
         raise click.BadParameter(f"{order!r} is neither asc nor desc", param_hint="--sort")
-    query = Query(text=" ".join(words), sort=key.replace("-", "_"), descending=order != "asc", **filters)
-    there = registry(remote)
-    found = there.search(query)
-    note_catalog(output, there)
+    names = search(
+        " ".join(words),
+        sort=key.replace("-", "_"),
+        descending=order != "asc",
+        remote=remote,
+        workspace=workspace(output),
+        **filters,
+    )
     if output.json:
-        output.document([_row(item) for item in found])
+        output.document([item.to_json() for item in names])
     elif output.quiet:
-        for item in found:
-            output.data(_ref(item))
+        for item in names:
+            output.data(str(item.ref))
     elif sys.stdout.isatty():
-        _table(found)
+        _table(names)
     else:
-        for line in (_COLUMNS, *(_cells(item) for item in found)):
+        for line in (_COLUMNS, *(_cells(item) for item in names)):
             output.data("\t".join(line))
 
 
-def _ref(item: Found) -> str:
-    return str(Ref(item.project, item.name, item.tag))
-
-
-def _row(item: Found) -> dict[str, object]:
-    return {"ref": _ref(item), **dataclasses.asdict(item), "at": item.at.isoformat()}
-
-
-def _cells(item: Found) -> tuple[str, ...]:
+def _cells(item: Listed) -> tuple[str, ...]:
     lift, overlap = ("-" if value is None else f"{value:.3f}" for value in (item.ffn_lift, item.rlvr_overlap))
     cells = (
-        *(_ref(item), item.digest.short, item.kind, item.family or "-", item.method or "-"),
+        *(str(item.ref), item.digest.short, item.kind, item.family or "-", item.method or "-"),
         *(f"{item.density:.4f}", lift, overlap, human_bytes(item.size), f"{item.at:%Y-%m-%d %H:%M}"),
     )
     return tuple(map(printable, cells))
 
 
-def _table(found: Sequence[Found]) -> None:
+def _table(names: Sequence[Listed]) -> None:
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    rows = [dict(zip(_COLUMNS, _cells(item), strict=True)) for item in found]
+    rows = [dict(zip(_COLUMNS, _cells(item), strict=True)) for item in names]
     widths = {column: max(cell_len(row[column]) for row in ({column: column}, *rows)) for column in _COLUMNS}
     shown = list(_COLUMNS)
     for column in _FIRST_TO_GO:

@@ -16,9 +16,7 @@ from .output import Output, human_bytes
 from .values import REF
 
 if TYPE_CHECKING:
-    from maskreg.registry import Registry
-    from maskreg.registry.transfer import Pulled
-    from maskreg.settings import Settings
+    from maskreg.workspace.pull import Pulled
 
 
 @click.command(
@@ -30,30 +28,32 @@ if TYPE_CHECKING:
     """,
 )
 @click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
-@click.option("--remote", "remote_name", help="Remote to ask; the default remote when left out.")
+@click.option("--remote", help="Remote to ask [the default remote].")
 @click.option("--only", type=click.Choice(["mask", "delta", "reverse", "analysis"]), help="Bring one part only.")
 @click.pass_obj
-def command(output: Output, refs: tuple[Ref, ...], remote_name: str | None, only: str | None) -> None:
+def command(output: Output, refs: tuple[Ref, ...], remote: str | None, only: str | None) -> None:
     """Bring artifacts into the local registry, or find them there.
 
-    When stdout is not a terminal (or with --json) one JSON record per artifact is written, then an end record
-    that says how it went: the way to hand them to `maskreg apply`.
+    When stdout is not a terminal, or with --json, prints one JSON record for each artifact and an end record that
+    says whether all went well: the input of `maskreg apply`.
     """
     piped = output.json or not sys.stdout.isatty()
     done = 0
     try:
-        from maskreg.registry.transfer import DEFAULT_PARTS, pull
+        from maskreg.registry.transfer import DEFAULT_PARTS
+        from maskreg.workspace.pull import bring
 
-        from .places import local, settings
+        from .session import workspace
 
-        chosen = settings()
-        here, there = local(), _remote(chosen, remote_name)
+        space = workspace(output)
         with output.progress() as progress:
             for ref in refs:
                 output.ref = str(ref)
                 parts = (only,) if only else DEFAULT_PARTS
-                pulled = pull(here, there, ref, parts=parts, progress=progress, jobs=chosen.jobs)
-                _announce(output, pulled, there.name if there else "", piped, chosen.offline)
+                pulled = bring(space, ref, remote=remote, parts=parts, progress=progress)
+                if pulled.note and (pulled.remote or space.settings.offline):
+                    output.note(f"note: {pulled.note}")
+                _print(output, pulled, piped)
                 done += 1
     except BrokenPipeError:
         raise
@@ -71,25 +71,15 @@ def command(output: Output, refs: tuple[Ref, ...], remote_name: str | None, only
         output.record(end(done))
 
 
-def _remote(chosen: Settings, name: str | None) -> Registry | None:
-    if name is None and (chosen.offline or not chosen.remotes):
-        return None
-    from .places import remote
-
-    return remote(chosen, name)
-
-
-def _announce(output: Output, pulled: Pulled, remote: str, piped: bool, offline: bool) -> None:
-    resolved, manifest = pulled.resolved, pulled.artifact.manifest
-    if pulled.note and (remote or offline):
-        output.note(f"note: {pulled.note}")
+def _print(output: Output, pulled: Pulled, piped: bool) -> None:
+    manifest = pulled.artifact.manifest
     if piped:
         from .pipe import record
 
-        line = record(resolved.ref, resolved.digest, manifest, path=str(pulled.path), remote=remote)
-        output.record(line)
+        assert pulled.ref is not None  # pulled by name
+        output.record(record(pulled.ref, pulled.digest, manifest, path=str(pulled.path), remote=pulled.remote))
         return
     fetched = f"{counted(pulled.fetched_objects, 'object')}, {human_bytes(pulled.fetched_bytes)} fetched"
-    output.data(f"{resolved.ref}  {resolved.digest.short}  {manifest.kind}  {human_bytes(manifest.size)}")
+    output.data(f"{pulled.ref}  {pulled.digest.short}  {manifest.kind}  {human_bytes(manifest.size)}")
     output.data(f"  {fetched}, {human_bytes(pulled.reused_bytes)} here already")
     output.data(f"  {pulled.path}")

@@ -27,18 +27,13 @@ def command(output: Output, ref: Ref, new: tuple[str, ...]) -> None:
     REF keeps its own. NEW is a tag of the same name, or a whole reference when it holds a '/' or a ':'.
     A tag that exists moves.
     """
-    names = [Ref.parse(text) if "/" in text or ":" in text else ref.with_tag(text) for text in new]
-    if any(name.digest for name in names):
-        raise click.UsageError("a new name has no digest: leave @sha256:... out")
-    from maskreg.registry.tags import tag
+    from maskreg.workspace.tag import tag
 
-    from .places import local, note_catalog
+    from .session import workspace
 
-    here = local()
-    entries = [tag(here, ref, name) for name in names]
-    note_catalog(output, here)
+    names = tag(ref, *new, workspace=workspace(output))
     if output.json:
-        output.document([{"ref": str(e.ref), "digest": e.digest, "n": e.n} for e in entries])
+        output.document([name.to_json() for name in names])
         return
-    for entry in entries:
-        output.data(f"{entry.ref}@{entry.digest}")
+    for name in names:
+        output.data(f"{name.ref}@{name.digest}")

@@ -36,9 +36,12 @@ def remote_to_ask(settings: Settings, name: str | None = None) -> Registry | Non
         ConfigError: there is no such remote, or several and no default.
         UnavailableError: a remote was named, and offline is set.
     """
-    if name is None and (settings.offline or not settings.remotes):
-        return None
-    return open_remote(settings, name)
+    return open_remote(settings, name) if asks_remote(settings, name) else None
+
+
+def asks_remote(settings: Settings, name: str | None) -> bool:
+    """Whether a pull asks a remote: a named one always, the default one unless offline is set."""
+    return name is not None or bool(settings.remotes and not settings.offline)
 
 
 def fetch(

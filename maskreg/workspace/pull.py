@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.fetch import remote_to_ask
-from maskreg.registry.transfer import DEFAULT_PARTS, Pulled
+from maskreg.registry.transfer import DEFAULT_PARTS
 from maskreg.registry.transfer import pull as transfer
-from maskreg.workspace.workspace import ArtifactLike, Workspace, as_ref, naming, opened
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, as_ref, naming, opened
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
+
+
+@dataclass(frozen=True)
+class Pulled(Named):
+    """An artifact that was brought into the local registry, or found there.
+
+    Attributes:
+        path: its directory.
+        remote: name of the remote that was asked; empty when none was.
+        fetched_objects: objects that were transferred.
+        fetched_bytes: their size.
+        reused_bytes: size of the objects that were in the local registry already.
+        note: a remark for people; empty when there is none.
+    """
+
+    path: Path
+    remote: str
+    fetched_objects: int
+    fetched_bytes: int
+    reused_bytes: int
+    note: str
 
 
 def load(ref: ArtifactLike, *, workspace: Workspace | None = None) -> Artifact:
@@ -71,11 +93,18 @@ def bring(
     parts: Collection[str] | None = DEFAULT_PARTS,
     progress: Progress = SILENT,
 ) -> Pulled:
-    """Pull, and say what had to travel; arguments and errors are those of :func:`pull`."""
-    settings = workspace.settings
-    source = remote_to_ask(settings, remote)
+    """Pull, and say what was transferred; arguments and errors are those of :func:`pull`."""
+    source = workspace.remote_to_ask(remote)
     with naming(ref):
-        if source is None:
-            return transfer(workspace.local, None, ref, parts=parts, progress=progress, jobs=settings.jobs)
-        with source:
-            return transfer(workspace.local, source, ref, parts=parts, progress=progress, jobs=settings.jobs)
+        pulled = transfer(workspace.local, source, ref, parts=parts, progress=progress, jobs=workspace.settings.jobs)
+    return Pulled(
+        pulled.resolved.ref,
+        pulled.artifact,
+        pulled.resolved.card,
+        pulled.path,
+        source.name if source else "",
+        pulled.fetched_objects,
+        pulled.fetched_bytes,
+        pulled.reused_bytes,
+        pulled.note,
+    )

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from maskreg.digest import Digest
-from maskreg.errors import MaskregError, UsageError
+from maskreg.errors import BadRefError, MaskregError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.fetch import open_remote
+from maskreg.registry.fetch import asks_remote, open_remote
 from maskreg.settings import Settings
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ CheckpointLike: TypeAlias = "str | Path | Checkpoint"
 """A path, a hub id, or an open checkpoint."""
 
 _log = logging.getLogger("maskreg")
+
+_SHA256 = "sha256:"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,12 @@ class Named:
     @property
     def name(self) -> str:
         """The reference as text, or the short digest."""
-        return str(self.ref) if self.ref else self.artifact.digest.short
+        return str(self.ref) if self.ref else self.digest.short
+
+    @property
+    def digest(self) -> Digest:
+        """The artifact's digest."""
+        return self.artifact.digest
 
 
 class Workspace:
@@ -67,6 +74,7 @@ class Workspace:
         """Take these settings, by default those of the environment and the config file."""
         self._given = settings
         self._open = ExitStack()
+        self._remotes: dict[str | None, Registry] = {}
         self.command = command
         self.note = note
 
@@ -97,35 +105,83 @@ class Workspace:
             ConfigError: there is no such remote, or several and no default.
             UnavailableError: offline is set.
         """
-        return self._open.enter_context(open_remote(self.settings, name))
+        if name not in self._remotes:
+            self._remotes[name] = self._open.enter_context(open_remote(self.settings, name))
+        return self._remotes[name]
+
+    def remote_to_ask(self, name: str | None = None) -> Registry | None:
+        """The remote that a pull asks; None when the local registry has to do.
+
+        Raises:
+            ConfigError: there is no such remote, or several and no default.
+            UnavailableError: a remote was named, and offline is set.
+        """
+        return self.remote(name) if asks_remote(self.settings, name) else None
 
     def registry(self, remote: str | None = None) -> Registry:
         """The remote of that name, or the local registry without a name."""
         return self.remote(remote) if remote else self.local
 
-    def find(self, artifact: ArtifactLike) -> Named:
-        """Open an artifact of the local registry.
+    def find(self, artifact: ArtifactLike, remote: str | None = None) -> Named:
+        """Open an artifact of the local registry, or of a remote.
 
         Raises:
+            UsageError: not something that means an artifact.
             BadRefError: a text that is not a reference.
-            NotFoundError: there is no such artifact here.
+            NotFoundError: there is no such artifact.
             DataError: it is damaged.
         """
-        if isinstance(artifact, Named):
+        if remote is None and isinstance(artifact, Named):
             return artifact
-        if isinstance(artifact, Digest):
-            return Named(None, self.local.artifact(artifact), Card())
-        if not isinstance(artifact, str | Ref):
-            return Named(None, artifact, Card())
-        ref = as_ref(artifact)
+        registry = self.registry(remote)
+        if (ref := self.known_name(artifact)) is None:
+            opened = _digest_or_open(artifact)
+            if remote is None and not isinstance(opened, Digest):
+                return Named(None, opened, Card())
+            digest = opened if isinstance(opened, Digest) else opened.digest
+            return Named(None, registry.artifact(digest), Card())
         with naming(ref):
-            resolved = self.local.resolve(ref)
-            return Named(ref, self.local.artifact(resolved.digest), resolved.card)
+            resolved = registry.resolve(ref)
+            return Named(ref, registry.artifact(resolved.digest), resolved.card)
+
+    def known_name(self, artifact: ArtifactLike) -> Ref | None:
+        """The reference that was given, or that an earlier result has; None for a digest and an open artifact.
+
+        Raises:
+            BadRefError: a text that is neither a reference nor a digest.
+        """
+        if isinstance(artifact, Named):
+            return artifact.ref and replace(artifact.ref, digest=artifact.artifact.digest)
+        if isinstance(artifact, Ref) or (isinstance(artifact, str) and not artifact.startswith(_SHA256)):
+            return as_ref(artifact)
+        return None
+
+    def name_of(self, artifact: ArtifactLike) -> Ref:
+        """The reference of an artifact, for what needs a name.
+
+        Raises:
+            BadRefError: a text that is neither a reference nor a digest.
+            UsageError: it has no name, or is not something that means an artifact.
+        """
+        ref = self.known_name(artifact)
+        if ref is None:
+            digest = _digest_or_open(artifact)
+            short = digest.short if isinstance(digest, Digest) else digest.digest.short
+            raise UsageError(f"{short} was given without a name", hint="give it one with tag, and pass that name")
+        return ref
 
     @contextmanager
     def checkpoint(self, checkpoint: CheckpointLike, *, download: bool = False) -> Iterator[Checkpoint]:
-        """Open a checkpoint for the time of a ``with``; one that is open already is left open."""
+        """Open a checkpoint for the time of a ``with``; one that is open already is left open.
+
+        Raises:
+            UsageError: not something that means a checkpoint.
+            NotFoundError: there is no such checkpoint.
+            DataError: it cannot be read.
+        """
         if not isinstance(checkpoint, str | Path):
+            if not hasattr(checkpoint, "shards"):
+                raise _unusable(checkpoint, "a checkpoint: a path, a hub id, or an open checkpoint")
             yield checkpoint
             return
         from maskreg.checkpoint import open_checkpoint
@@ -167,8 +223,13 @@ def as_ref(ref: str | Ref) -> Ref:
 
     Raises:
         BadRefError: the text does not follow the grammar.
+        UsageError: neither a reference nor a text.
     """
-    return ref if isinstance(ref, Ref) else Ref.parse(ref)
+    if isinstance(ref, Ref):
+        return ref
+    if not isinstance(ref, str):
+        raise _unusable(ref, "a reference: text such as 'team/qwen3-8b-opd:v3', or a Ref")
+    return Ref.parse(ref)
 
 
 def as_name(name: str | Ref) -> Ref:
@@ -192,3 +253,20 @@ def naming(ref: Ref) -> Iterator[None]:
     except MaskregError as error:
         error.hint = error.hint.replace("<name>", str(ref))
         raise
+
+
+def _digest_or_open(artifact: object) -> Digest | Artifact:
+    from maskreg.artifact.reader import Artifact
+
+    if isinstance(artifact, Artifact | Digest):
+        return artifact
+    if isinstance(artifact, str):
+        try:
+            return Digest(artifact)
+        except ValueError as error:
+            raise BadRefError(f"{artifact[:80]!r} is not a digest", hint="write sha256: and 64 hex digits") from error
+    raise _unusable(artifact, "an artifact: a reference, a digest, an open artifact or the result that made it")
+
+
+def _unusable(value: object, accepted: str) -> UsageError:
+    return UsageError(f"{type(value).__name__} was given; pass {accepted}")

@@ -1,0 +1,101 @@
+"""Push: publish an artifact on a remote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskreg.digest import Digest
+from maskreg.errors import ConfigError
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.transfer import push as transfer
+from maskreg.workspace.result import Result
+from maskreg.workspace.storing import catalog_step, note_catalog
+from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+
+
+@dataclass(frozen=True)
+class Pushed(Result):
+    """An artifact that was published.
+
+    Attributes:
+        ref: its name on the remote.
+        digest: the artifact.
+        remote: name of the remote.
+        url: where the remote is, without credentials.
+        parts: the parts that were local, and are on the remote now.
+        sent_objects: objects that were transferred.
+        sent_bytes: their size.
+        reused_bytes: size of the objects that the remote had already.
+    """
+
+    ref: Ref
+    digest: Digest
+    remote: str
+    url: str
+    parts: tuple[str, ...]
+    sent_objects: int
+    sent_bytes: int
+    reused_bytes: int
+
+
+def push(
+    artifact: ArtifactLike,
+    *,
+    remote: str | None = None,
+    tag: str | None = None,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Pushed:
+    """Publish an artifact on a remote.
+
+    Missing objects are transferred first, each one hashed; the tag is set last.
+
+    Args:
+        artifact: a reference, or the result that named the artifact.
+        remote: name of the remote; the default remote when left out.
+        tag: the tag to set on the remote; the local one when left out.
+        progress: progress callback, in bytes sent.
+        workspace: where the artifact is; by default the local registry of the settings.
+
+    Raises:
+        UsageError: the artifact has no name.
+        NotFoundError: there is no such artifact.
+        PartAbsentError: no part of it is in the local registry.
+        CorruptError: it is damaged; nothing damaged was sent.
+        ConfigError: there is no such remote, or several and no default; or its catalog has another schema.
+        ConflictError: the remote's tag was moved meanwhile.
+        UnavailableError: the remote does not answer, or offline is set.
+        NotAllowedError: the remote refused the credentials.
+    """
+    with opened(workspace) as space:
+        ref = space.name_of(artifact)
+        destination = space.remote(remote)
+        _check_catalog(destination)
+        with naming(ref):
+            pushed = transfer(space.local, destination, ref, tag=tag, progress=progress, jobs=space.settings.jobs)
+        note_catalog(space, destination)
+        entry = pushed.entry
+        assert entry.digest is not None  # an entry that was just published
+        return Pushed(
+            entry.ref,
+            entry.digest,
+            destination.name,
+            destination.url,
+            tuple(sorted(pushed.parts)),
+            pushed.sent_objects,
+            pushed.sent_bytes,
+            pushed.reused_bytes,
+        )
+
+
+def _check_catalog(remote: Registry) -> None:
+    # A catalog of another version could not list what is published, so it stops the push before it starts.
+    problem = None if remote.catalog else remote.catalog_problem
+    if isinstance(problem, ConfigError):
+        raise ConfigError(problem.message, hint=_advice(problem, remote)) from problem
+
+
+def _advice(problem: ConfigError, remote: Registry) -> str:
+    return catalog_step(problem, remote.name) if problem.hint.startswith("maskreg db ") else problem.hint

@@ -1,0 +1,94 @@
+"""Search: what a registry holds, found by text and by numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from maskreg.catalog.query import Found, Query, Range
+from maskreg.ref import Ref
+from maskreg.workspace.result import plain
+from maskreg.workspace.storing import note_catalog
+from maskreg.workspace.workspace import Workspace, opened
+
+
+@dataclass(frozen=True)
+class Listed(Found):
+    """A name of a registry, with its card and what the catalog knows of its artifact."""
+
+    @property
+    def ref(self) -> Ref:
+        """The name as a reference."""
+        return Ref(self.project, self.name, self.tag)
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints: the reference, then every field."""
+        return {"ref": str(self.ref), **{key: plain(value) for key, value in asdict(self).items()}}
+
+
+def search(
+    text: str = "",
+    *,
+    family: str = "",
+    method: str = "",
+    project: str = "",
+    license: str = "",
+    kind: str = "",
+    density: Range | None = None,
+    ffn_density: Range | None = None,
+    ffn_share: Range | None = None,
+    ffn_lift: Range | None = None,
+    rlvr_overlap: Range | None = None,
+    sort: str = "created",
+    descending: bool = True,
+    limit: int | None = None,
+    remote: str | None = None,
+    workspace: Workspace | None = None,
+) -> tuple[Listed, ...]:
+    """Search the artifacts of a registry. Without arguments it lists all names of the local registry.
+
+    Ranges are (lowest, highest), both included; ``float("inf")`` leaves a side open.
+
+    Args:
+        text: words that must all occur in name, project, family or description, or begin the digest.
+        family: model family, such as ``qwen3-8b``.
+        method: ``opd``, ``rlvr``, ``sft`` or another word.
+        project: namespace.
+        license: SPDX identifier.
+        kind: ``mask``, ``delta``, ``baseline`` or ``analysis``.
+        density: share of the compared coordinates that moved.
+        ffn_density: the same within the FFN.
+        ffn_share: share of the moved coordinates that lies in the FFN.
+        ffn_lift: ``ffn_share`` divided by the FFN's share of the parameters; 1 is no preference.
+        rlvr_overlap: recorded overlap with the reference mask, as lift.
+        sort: ``created``, ``name``, ``by``, ``size``, ``params``, ``nnz``, ``numel``, or any filter but ``text``.
+        descending: newest, largest or last in the alphabet first.
+        limit: maximum number of results.
+        remote: search this remote instead of the local registry.
+        workspace: by default what the settings say.
+
+    Raises:
+        UsageError: an unknown sort key, an empty range or a negative limit.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
+    """
+    query = Query(
+        text=text,
+        project=project,
+        family=family,
+        method=method,
+        license=license,
+        density=density,
+        ffn_density=ffn_density,
+        ffn_share=ffn_share,
+        ffn_lift=ffn_lift,
+        rlvr_overlap=rlvr_overlap,
+        kind=kind,
+        sort=sort,
+        descending=descending,
+        limit=limit,
+    )
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        entries = registry.search(query)
+        note_catalog(space, registry)
+    return tuple(Listed(**vars(entry)) for entry in entries)
