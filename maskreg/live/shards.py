@@ -29,14 +29,14 @@ class Part:
     dimension is a run for each index of the dimensions before.
 
     Attributes:
-        numel: coordinates of the whole tensor.
+        whole_numel: coordinates of the whole tensor.
         first: where the first run begins.
         stride: from the beginning of a run to that of the next.
         length: coordinates of a run; 0 where a process has none.
         count: runs.
     """
 
-    numel: int
+    whole_numel: int
     first: int
     stride: int
     length: int
@@ -55,7 +55,7 @@ class Part:
         return cls(math.prod(shape), start * inner, stride, (stop - start) * inner, math.prod(shape[:dim]))
 
     @property
-    def here(self) -> int:
+    def numel(self) -> int:
         """Coordinates of the part."""
         return self.length * self.count
 
@@ -153,7 +153,7 @@ def layout_of(name: str, tensor: torch.Tensor) -> Layout:
     chunk = -(-size // parts)
     start = min(mesh.get_local_rank(dim) * chunk, size)
     part = Part.along(tuple(tensor.shape), along, start, min(start + chunk, size))
-    if local_of(tensor.detach()).numel() != part.here:
+    if local_of(tensor.detach()).numel() != part.numel:
         raise UsageError(
             f"{name} is cut into parts of other sizes than torch.chunk makes", hint="shard with fully_shard(model)"
         )
@@ -172,10 +172,10 @@ def cut(packed: npt.NDArray[np.uint8], part: Part) -> tuple[npt.NDArray[np.uint8
     Returns:
         The bits of the part, packed likewise, and where its masked coordinates stand.
     """
-    if packed.size != packed_bytes(part.numel):
-        raise ValueError(f"{packed.size} bytes are not the mask of {part.numel} coordinates")
+    if packed.size != packed_bytes(part.whole_numel):
+        raise ValueError(f"{packed.size} bytes cannot be the mask of {part.whole_numel} coordinates")
     packed = np.ascontiguousarray(packed)
-    bits = np.zeros(packed_bytes(part.here), np.uint8)
+    bits = np.zeros(packed_bytes(part.numel), np.uint8)
     _copy(packed, part.first, part.stride, part.length, part.count, bits)
     # Where each run begins, and after the last: where it ends.
     before = np.empty(part.count, np.int64)

@@ -1,6 +1,7 @@
-"""Masked retraining: a model back at its source, trained on the coordinates of a mask."""
+"""Masked retraining: a model starts from its source, and only the coordinates of a mask are trained."""
 
 from maskreg.train.hooks.attach import Attachment, LostUpdateWarning, attach
-from maskreg.train.hooks.named import MaskedAdamW, MaskedSGD, artifact_of, mask_of
+from maskreg.train.masks import artifact_of, mask_of
+from maskreg.train.optimizers import MaskedAdamW, MaskedSGD
 
 __all__ = ["Attachment", "LostUpdateWarning", "MaskedAdamW", "MaskedSGD", "artifact_of", "attach", "mask_of"]

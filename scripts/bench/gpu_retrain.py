@@ -22,11 +22,11 @@ import torch
 
 from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.plain import Plain
-from maskreg.train.optim.step import Adam, Backend, Gradient, Operands
+from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands
 from scripts.bench.device import UNAVAILABLE, gpu
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-NOW = Adam(1e-5, 0.9, 0.999, 1e-8, 0.01, 10)
+NOW = AdamWStep(1e-5, 0.9, 0.999, 1e-8, 0.01, 10)
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from torch.distributed.fsdp import fully_shard
 from transformers import Trainer, TrainingArguments
 from transformers.utils import logging
 
-from maskreg.train import attach
+from maskreg.train import MaskedAdamW, attach
 from maskreg.train.hooks.trainer import MaskCallback, masked_adamw
-from maskreg.train.optim import MaskedAdamW
 from tests.live.models import qwen3
 from tests.train.counting import changed, copies
 from tests.train.optim.training import masked

@@ -1,1 +1,1 @@
-"""Masks in loops and trainers that are not ours."""
+"""Masks in training loops and trainers of other libraries."""

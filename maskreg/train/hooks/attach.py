@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from maskreg.errors import UsageError
-from maskreg.train.hooks.frozen import Fingerprinted, Frozen, Kept
-from maskreg.train.hooks.named import MaskLike, mask_of
-from maskreg.train.optim.binding import bound_to
+from maskreg.train.hooks.frozen import Copied, Fingerprinted, Frozen
+from maskreg.train.masks import MaskLike, mask_of
+from maskreg.train.optim.binding import bind_parameters
 from maskreg.train.optim.masked import MaskedOptimizer
 
 
 class LostUpdateWarning(UserWarning):
-    """Parameters too narrow for their updates: most steps round to no change."""
+    """Parameters are too narrow for their updates: most steps round to no change."""
 
 
 class Attachment:
-    """A mask that holds on a model and its optimizer."""
+    """A mask attached to a model and its optimizer."""
 
     def __init__(
         self,
@@ -30,43 +30,43 @@ class Attachment:
         frozen: Sequence[Frozen],
         handles: list[Any],
     ) -> None:
-        """See :func:`attach`, which makes it."""
+        """Made by :func:`attach`."""
         self._model = model
         self._optimizer = optimizer
         self._frozen = frozen
         self._handles = [*handles, optimizer.register_step_pre_hook(lambda *_: self._check_parameters())]
 
     def check(self) -> None:
-        """Make sure that every coordinate outside the mask has the bits that it had when the mask was attached.
+        """Verify that every coordinate outside the mask has the bits it had when the mask was attached.
 
-        Reads the weights once, a block at a time.
+        Reads the weights once, a slice at a time.
 
         Raises:
-            CorruptError: one has others; names the parameter.
+            CorruptError: a coordinate has changed; names the parameter.
             UsageError: the model or the optimizer has other parameters now.
         """
         self._check_parameters()
-        for one in self._frozen:
-            one.check()
+        for frozen in self._frozen:
+            frozen.check()
 
     def detach(self) -> None:
-        """Let go of the model: from now on nothing is checked, and an optimizer that knows no masks trains it all."""
+        """Remove all hooks: nothing is checked any more, and an optimizer without masks trains all coordinates."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def _check_parameters(self) -> None:
-        here = dict(self._model.named_parameters(remove_duplicate=False))
-        for one in self._frozen:
-            now = here.get(one.name)
-            sharded = hasattr(now, "to_local") or hasattr(one.parameter, "to_local")
-            if now is None or tuple(now.shape) != one.shape or (now is not one.parameter and not sharded):
-                what = "is gone" if now is None else f"is another now, {list(now.shape)}"
+        current = dict(self._model.named_parameters(remove_duplicate=False))
+        for frozen in self._frozen:
+            now = current.get(frozen.name)
+            sharded = hasattr(now, "to_local") or hasattr(frozen.parameter, "to_local")
+            if now is None or tuple(now.shape) != frozen.shape or (now is not frozen.parameter and not sharded):
+                change = "is gone" if now is None else f"was replaced, {list(now.shape)}"
                 raise UsageError(
-                    f"{one.name}, {list(one.shape)} when the mask was attached, {what}",
+                    f"{frozen.name}, {list(frozen.shape)} when the mask was attached, {change}",
                     hint="resize embeddings before the optimizer is made and the mask attached",
                 )
-        known = {id(one.parameter) for one in self._frozen}
+        known = {id(frozen.parameter) for frozen in self._frozen}
         if any(id(p) not in known for group in self._optimizer.param_groups for p in group["params"]):
             raise UsageError(
                 "the optimizer trains parameters that it did not have when the mask was attached",
@@ -77,9 +77,9 @@ class Attachment:
 def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskLike | None = None) -> Attachment:
     """Train only the coordinates of a mask from now on, in any loop.
 
-    A masked optimizer finds its masks now. With any other, the gradients of frozen coordinates become 0 as soon as
-    they are there, so that clipping sees masked ones, and after each step frozen coordinates get back the bits that
-    they have now, whatever weight decay, momentum or loaded state did to them. That takes a copy of them; memory for
+    A masked optimizer finds its masks now. With any other, gradients of frozen coordinates become 0 as soon as they are
+    ready, so that clipping sees masked gradients, and after each step frozen coordinates get back the bits that they
+    have now, whatever weight decay, momentum or loaded state did to them. That takes a packed copy of them; memory for
     optimizer state does not shrink.
 
     Args:
@@ -89,46 +89,46 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskL
             its own.
 
     Raises:
-        UsageError: there is no mask, or it says nothing of a parameter that the optimizer trains.
+        UsageError: there is no mask, or it does not cover a parameter that the optimizer trains.
         WrongCheckpointError: the mask is of another model.
     """
-    mask = None if mask is None else mask_of(mask)
+    masks = None if mask is None else mask_of(mask)
     while not isinstance(optimizer, MaskedOptimizer) and hasattr(optimizer, "optimizer"):
         optimizer = optimizer.optimizer  # Accelerate's is a wrapper
     if isinstance(optimizer, MaskedOptimizer):
-        bound = optimizer.bind(model, mask)
+        bound = optimizer.bind(model, masks)
         return Attachment(model, optimizer, [Fingerprinted(b.name, b.parameter, b.bits) for b in bound], [])
-    if mask is None:
+    if masks is None:
         raise UsageError(
-            f"{type(optimizer).__name__} knows no masks, and none was given",
+            f"{type(optimizer).__name__} has no mask, and none was given",
             hint="attach(model, optimizer, mask), MaskCallback(mask); or make it a MaskedAdamW, in a Trainer by"
             " optimizer_cls_and_kwargs=masked_adamw(args, mask)",
         )
-    kept = [Kept(b.name, b.parameter, b.bits) for b in bound_to(optimizer.param_groups, model, mask)]
-    _warn_if_narrow(kept)
+    copies = [Copied(b.name, b.parameter, b.bits) for b in bind_parameters(optimizer.param_groups, model, masks)]
+    _warn_if_narrow(copies)
     handles: list[Any] = []
-    for one in kept:
-        watch: Any = one.parameter.register_post_accumulate_grad_hook
-        handles.append(watch(lambda _, one=one: one.mask_gradient()))
-    handles.append(optimizer.register_step_pre_hook(partial(_each, kept, Kept.mask_gradient)))
-    handles.append(optimizer.register_step_post_hook(partial(_each, kept, Kept.restore)))
-    return Attachment(model, optimizer, kept, handles)
+    for frozen in copies:
+        register: Any = frozen.parameter.register_post_accumulate_grad_hook
+        handles.append(register(lambda _, frozen=frozen: frozen.mask_gradient()))
+    handles.append(optimizer.register_step_pre_hook(partial(_each, copies, Copied.mask_gradient)))
+    handles.append(optimizer.register_step_post_hook(partial(_each, copies, Copied.restore)))
+    return Attachment(model, optimizer, copies, handles)
 
 
 @torch.no_grad()
-def _each(kept: list[Kept], act: Any, *_: object) -> None:
-    for one in kept:
-        act(one)
+def _each(copies: list[Copied], action: Callable[[Copied], None], *_: object) -> None:
+    for frozen in copies:
+        action(frozen)
 
 
-def _warn_if_narrow(kept: list[Kept]) -> None:
-    narrow = [one for one in kept if one.parameter.element_size() < 4]
+def _warn_if_narrow(copies: list[Copied]) -> None:
+    narrow = [frozen for frozen in copies if frozen.parameter.element_size() < 4]
     if narrow:
         dtype = str(narrow[0].parameter.dtype).removeprefix("torch.")
         warnings.warn(
-            f"{len(narrow)} of {len(kept)} parameters are {dtype} and have no fp32 master: a step smaller than half "
-            "the distance between two values is rounded away, which is most of them at learning rates like 1e-6. "
-            "maskreg.train.MaskedAdamW keeps masters of the masked coordinates alone",
+            f"{len(narrow)} of {len(copies)} parameters are {dtype} without fp32 masters: steps smaller than half the "
+            "distance between two values are rounded away, which most are at learning rates like 1e-6. "
+            "maskreg.train.MaskedAdamW keeps masters of the masked coordinates",
             LostUpdateWarning,
             stacklevel=3,
         )

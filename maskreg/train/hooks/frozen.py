@@ -1,4 +1,4 @@
-"""Coordinates outside a mask: kept, put back, and checked."""
+"""Coordinates outside a mask: copied, restored, and checked."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from maskreg.train.optim.refusals import refuse_sparse
 
 
 class Frozen(ABC):
-    """The frozen coordinates of one parameter.
+    """The frozen coordinates of the local part of one parameter.
 
     Attributes:
-        name: as the running model calls it.
-        parameter: maybe sharded; then this is about what is here.
-        shape: of the whole parameter, then.
+        name: in the running model.
+        parameter: may be sharded.
+        shape: of the whole parameter when the mask was attached.
     """
 
     def __init__(self, name: str, parameter: torch.Tensor) -> None:
@@ -31,38 +31,38 @@ class Frozen(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Compare with what is there now.
+        """Compare with the parameter as it is now.
 
         Raises:
-            CorruptError: it differs.
+            CorruptError: the bits differ.
         """
 
 
 class Fingerprinted(Frozen):
-    """What frozen coordinates were, as a fingerprint."""
+    """A fingerprint of frozen coordinates: 16 bytes, which can be checked but not restored."""
 
     def __init__(self, name: str, parameter: torch.Tensor, bits: Bits) -> None:
-        """Fingerprint what lies outside the mask, a block at a time."""
+        """Fingerprint what lies outside the mask, a slice at a time."""
         super().__init__(name, parameter)
         self._bits = bits
-        self._before = self._now()
+        self._before = self._fingerprint()
 
     def check(self) -> None:
         """See :class:`Frozen`."""
-        if self._now() != self._before:
-            raise _moved(self.name, "some coordinates")
+        if self._fingerprint() != self._before:
+            raise _changed(self.name, "some coordinates")
 
-    def _now(self) -> str:
+    def _fingerprint(self) -> str:
         flat = _codes_of(self.parameter)
         leaves = [
-            leaf_hashes(flat[part.coordinates].index_select(0, places).cpu().numpy())
-            for part, places in self._bits.complement().each()
+            leaf_hashes(flat[part.coordinates].index_select(0, offsets).cpu().numpy())
+            for part, offsets in self._bits.complement().masked_slices()
         ]
         return fingerprint(np.concatenate(leaves)) if leaves else ""
 
 
-class Kept(Frozen):
-    """A copy of frozen coordinates, packed."""
+class Copied(Frozen):
+    """A packed copy of frozen coordinates, which can be restored."""
 
     def __init__(self, name: str, parameter: torch.Tensor, bits: Bits) -> None:
         """Copy what lies outside the mask."""
@@ -70,55 +70,55 @@ class Kept(Frozen):
         self._frozen = bits.complement()
         flat = _codes_of(parameter)
         self._values = torch.empty(self._frozen.nnz, dtype=flat.dtype, device=flat.device)
-        for part, places in self._frozen.each():
-            torch.index_select(flat[part.coordinates], 0, places, out=self._values[part.entries])
+        for part, offsets in self._frozen.masked_slices():
+            torch.index_select(flat[part.coordinates], 0, offsets, out=self._values[part.entries])
 
     def restore(self) -> None:
-        """Put the copy back."""
+        """Write the copy back."""
         weights = local_of(self.parameter.detach())
         flat = _codes_of(self.parameter)
-        for part, places in self._frozen.each():
-            flat[part.coordinates].index_copy_(0, places, self._values[part.entries])
+        for part, offsets in self._frozen.masked_slices():
+            flat[part.coordinates].index_copy_(0, offsets, self._values[part.entries])
         if not weights.is_contiguous():
             weights.copy_(flat.view(weights.dtype).reshape(weights.shape))
 
     def mask_gradient(self) -> None:
-        """Make the gradient of frozen coordinates 0, whatever it is.
+        """Set the gradient of frozen coordinates to 0, NaNs included.
 
         Raises:
-            UsageError: it is a sparse one.
+            UsageError: the gradient is sparse.
         """
         grad = self.parameter.grad
         if grad is None:
             return
         refuse_sparse(self.name, grad)
-        here = local_of(grad)
-        flat = here.reshape(-1) if here.is_contiguous() else here.contiguous().reshape(-1)
-        for part, places in self._frozen.each():
-            flat[part.coordinates].index_fill_(0, places, 0)
-        if not here.is_contiguous():
-            here.copy_(flat.reshape(here.shape))
+        local = local_of(grad)
+        flat = local.reshape(-1) if local.is_contiguous() else local.contiguous().reshape(-1)
+        for part, offsets in self._frozen.masked_slices():
+            flat[part.coordinates].index_fill_(0, offsets, 0)
+        if not local.is_contiguous():
+            local.copy_(flat.reshape(local.shape))
 
     def check(self) -> None:
-        """See :class:`Frozen`."""
+        """See :class:`Frozen`; names the first coordinate."""
         flat = _codes_of(self.parameter)
-        for part, places in self._frozen.each():
-            differ = flat[part.coordinates].index_select(0, places) != self._values[part.entries]
+        for part, offsets in self._frozen.masked_slices():
+            differ = flat[part.coordinates].index_select(0, offsets) != self._values[part.entries]
             if differ.any():
-                place = part.coordinates.start + int(places[differ][0])
-                index = np.unravel_index(place, tuple(local_of(self.parameter).shape))
-                raise _moved(self.name, f"coordinate {[int(i) for i in index]}")
+                coordinate = part.coordinates.start + int(offsets[differ][0])
+                index = np.unravel_index(coordinate, tuple(local_of(self.parameter).shape))
+                raise _changed(self.name, f"coordinate {[int(i) for i in index]}")
 
 
 def _codes_of(parameter: torch.Tensor) -> torch.Tensor:
-    """The bits of the part of a parameter that is here, as integers, flat; sharing memory where it is contiguous."""
+    """The bits of the local part of a parameter, as integers, flat; sharing memory if it is contiguous."""
     weights = local_of(parameter.detach())
     return weights.contiguous().reshape(-1).view(CODES[weights.element_size()])
 
 
-def _moved(name: str, which: str) -> CorruptError:
+def _changed(name: str, subject: str) -> CorruptError:
     return CorruptError(
         name,
-        f"{which} outside the mask changed since it was attached",
-        hint="see what else writes to the weights: another optimizer, an average of weights, a loaded checkpoint",
+        f"{subject} outside the mask changed since it was attached",
+        hint="see what else writes to the weights: another optimizer, a weight average, a loaded checkpoint",
     )

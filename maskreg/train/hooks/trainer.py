@@ -1,4 +1,4 @@
-"""Masked training in Hugging Face's Trainer, and in what is derived from it."""
+"""Masked training in Hugging Face's Trainer and its subclasses."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from maskreg.train.hooks.attach import Attachment, attach
-from maskreg.train.hooks.named import MaskedAdamW, MaskLike
+from maskreg.train.masks import MaskLike
+from maskreg.train.optimizers import MaskedAdamW
 
 
 def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tuple[type[MaskedAdamW], dict[str, Any]]:
-    """What Trainer takes as ``optimizer_cls_and_kwargs``: AdamW on a mask, set as the arguments say.
+    """Trainer's ``optimizer_cls_and_kwargs`` for AdamW on a mask, with the options of the arguments.
 
-    Trainer clips gradients before the optimizer sees them, by a norm to which frozen coordinates contribute. So
-    clipping is left to the optimizer: it gets ``args.max_grad_norm``, which becomes 0.
+    Trainer would clip gradients before the optimizer sees them, by a norm that includes frozen coordinates. So the
+    optimizer clips instead: it takes over ``args.max_grad_norm``, which is set to 0.
 
     Args:
-        args: of the Trainer; learning rate, betas, epsilon and norm are taken from them, weight decay by Trainer.
+        args: of the Trainer; learning rate, betas, epsilon and norm come from them. Weight decay Trainer sets itself.
         mask: by the names in the checkpoint.
         options: for :class:`maskreg.train.MaskedAdamW`, such as ``gradients="packed"``.
     """
-    taken = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+    kwargs = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
     if args.max_grad_norm:
-        taken["max_grad_norm"] = args.max_grad_norm
+        kwargs["max_grad_norm"] = args.max_grad_norm
         args.max_grad_norm = 0.0
-    return MaskedAdamW, {**taken, "mask": mask, **options}
+    return MaskedAdamW, {**kwargs, "mask": mask, **options}
 
 
 class MaskCallback(TrainerCallback):  # type: ignore[misc]
     """Attaches a mask when training begins, and checks before every save that nothing outside it moved.
 
-    With a masked optimizer it needs no mask of its own. With any other it does, and holds frozen coordinates in place.
+    A masked optimizer brings its own mask. Any other needs one here, and its frozen coordinates are restored.
 
     Attributes:
-        attachment: of the run that goes on, or went on last.
+        attachment: of the current or last training run.
     """
 
     def __init__(self, mask: MaskLike | None = None) -> None:
-        """Take a mask, by the names in the checkpoint, for an optimizer that has none."""
+        """Take a mask, by the names in the checkpoint, for an optimizer without one."""
         self._mask = mask
         self._optimizer: Any = None
         self._checked = -1
@@ -55,7 +56,7 @@ class MaskCallback(TrainerCallback):  # type: ignore[misc]
         optimizer: torch.optim.Optimizer,
         **_: object,
     ) -> None:
-        """Attach the mask to the model as it is trained.
+        """Attach the mask to the model.
 
         Raises:
             UsageError: there is no mask, or it does not cover what is trained.
@@ -68,7 +69,7 @@ class MaskCallback(TrainerCallback):  # type: ignore[misc]
         self._checked = -1
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Check when the step will be saved.
+        """Check if the step will be saved.
 
         Raises:
             CorruptError: a coordinate outside the mask moved; names the parameter.
@@ -78,16 +79,16 @@ class MaskCallback(TrainerCallback):  # type: ignore[misc]
             self._check(state)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Check when the epoch will be saved; raises what :meth:`on_step_end` does."""
+        """Check if the epoch will be saved; raises what :meth:`on_step_end` does."""
         if control.should_save:
             self._check(state)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Check where something else asked for the save; raises what :meth:`on_step_end` does."""
+        """Check if another callback asked for the save; raises what :meth:`on_step_end` does."""
         self._check(state)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Check what was trained, and let go of it; raises what :meth:`on_step_end` does."""
+        """Check the result and detach; raises what :meth:`on_step_end` does."""
         self._check(state)
         if self.attachment is not None:
             self.attachment.detach()
@@ -101,7 +102,7 @@ class MaskCallback(TrainerCallback):  # type: ignore[misc]
         logs: dict[str, float] | None = None,
         **_: object,
     ) -> None:
-        """Log the norm by which the optimizer clipped, which Trainer does not see."""
+        """Log the norm before the optimizer's clipping, which Trainer does not see."""
         norm = getattr(getattr(self._optimizer, "optimizer", self._optimizer), "grad_norm", None)
         for row in (logs, state.log_history[-1] if state.log_history else None):
             if row is not None and norm is not None and "grad_norm" in row:

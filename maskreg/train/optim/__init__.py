@@ -1,7 +1,5 @@
-"""Optimizers whose state exists for the coordinates of a mask only."""
+"""What masked optimizers are made of; runs wherever torch does."""
 
-from maskreg.train.optim.adamw import MaskedAdamW
 from maskreg.train.optim.masked import MaskedOptimizer
-from maskreg.train.optim.sgd import MaskedSGD
 
-__all__ = ["MaskedAdamW", "MaskedOptimizer", "MaskedSGD"]
+__all__ = ["MaskedOptimizer"]

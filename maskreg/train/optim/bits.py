@@ -1,7 +1,16 @@
-"""The mask of one tensor beside the tensor: packed bits on its device, and how many of them come before each word.
+"""The mask of one tensor, indexed for parallel work on packed state.
 
-With both, word ``w``'s coordinates are known to be numbers ``rank[w]`` and on among the masked ones, so that any
-range of a tensor can be worked on alone, by a thread or a GPU's block, with state packed to the masked coordinates.
+State is packed to the masked coordinates, so where the state of a coordinate lies depends on how many masked ones come
+before it. A rank index answers that for any 64-bit word of the mask, without a scan from the beginning::
+
+    coordinate       0 . . . 63   64 . . . 127  128 . . . 191
+    mask word        0b0101       0b0000        0b1110            (low bits, lowest first: coordinates 0, 2; 129-131)
+    rank of word     0            2             2                 masked coordinates before the word
+    state entries    [0, 2)       [2, 2)        [2, 5)
+
+Within a word, the entry of coordinate ``i`` is ``rank[i // 64] + popcount(word & ((1 << i % 64) - 1))``. So any range
+of words can be updated alone, by a thread or a GPU's program: its weights and its state both form a range, and ranges
+of different workers are disjoint. The index takes 4 bytes per word, 1/16 of a byte per coordinate, the bits 1/8.
 """
 
 from __future__ import annotations
@@ -19,13 +28,13 @@ from maskreg.errors import UsageError
 from maskreg.mask.packed import PAD_BITS, packed_bytes
 
 SLICE_WORDS = 1 << 14
-"""Words worked on at once where there is no fused kernel: 2^20 coordinates, whose workspace stays below 64 MiB."""
+"""Words per slice where there is no fused kernel: 2^20 coordinates, whose workspace stays below 64 MiB."""
 
-_MOST = (1 << 31) - 1
+_MAX_NNZ = (1 << 31) - 1
 
 
 class Slice(NamedTuple):
-    """A range of words, the coordinates that they stand for, and the packed entries of those."""
+    """A range of words, their coordinates, and the packed entries of those."""
 
     words: slice
     coordinates: slice
@@ -34,13 +43,13 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Bits:
-    """The mask of a flat tensor, or of this process's part of one.
+    """The mask of a flat tensor, or of the local part of one.
 
     Attributes:
         words: int64 ``[ceil(numel / 64)]``; bit ``i`` of word ``w`` is coordinate ``64 w + i``.
         rank: int32 ``[ceil(numel / 64)]``; masked coordinates before each word.
         numel: coordinates.
-        nnz: masked ones.
+        nnz: masked coordinates.
     """
 
     words: torch.Tensor
@@ -50,28 +59,28 @@ class Bits:
 
     @classmethod
     def of(cls, packed: npt.NDArray[np.uint8], numel: int, device: torch.device | str = "cpu") -> Bits:
-        """Bits as :func:`maskreg.mask.packed.pack` gives them, with their ranks, on a device.
+        """Index bits packed by :func:`maskreg.mask.packed.pack`.
 
         Raises:
             UsageError: 2^31 masked coordinates or more in one process.
         """
         if packed.size != packed_bytes(numel):
-            raise ValueError(f"{packed.size} bytes are not the mask of {numel} coordinates")
+            raise ValueError(f"{packed.size} bytes cannot be the mask of {numel} coordinates")
         words = np.ascontiguousarray(packed).view(np.uint64)
         ends = np.bitwise_count(words).cumsum(dtype=np.int64)
         nnz = int(ends[-1]) if ends.size else 0
-        if nnz > _MOST:
+        if nnz > _MAX_NNZ:
             raise UsageError(
-                f"{nnz:,} masked coordinates of one tensor in one process; at most {_MOST:,} fit",
+                f"{nnz:,} masked coordinates of one tensor in one process; the limit is {_MAX_NNZ:,}",
                 hint="shard the model over more processes",
             )
         rank = np.zeros(words.size, np.int32)
         rank[1:] = ends[:-1]
-        here = torch.from_numpy(words.view(np.int64).copy()), torch.from_numpy(rank)
-        return cls(here[0].to(device), here[1].to(device), numel, nnz)
+        signed = torch.from_numpy(words.view(np.int64).copy())
+        return cls(signed.to(device), torch.from_numpy(rank).to(device), numel, nnz)
 
     def to(self, device: torch.device) -> Bits:
-        """The same on another device; itself where it is there."""
+        """The same on another device; itself on its own."""
         if self.words.device == device:
             return self
         return Bits(self.words.to(device), self.rank.to(device), self.numel, self.nnz)
@@ -81,17 +90,17 @@ class Bits:
         words = ~self.words
         if self.numel % PAD_BITS:
             words[-1] &= (1 << self.numel % PAD_BITS) - 1
-        before = torch.arange(0, self.numel, PAD_BITS, dtype=torch.int32, device=self.rank.device)
-        return Bits(words, before - self.rank, self.numel, self.numel - self.nnz)
+        coordinates = torch.arange(0, self.numel, PAD_BITS, dtype=torch.int32, device=self.rank.device)
+        return Bits(words, coordinates - self.rank, self.numel, self.numel - self.nnz)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that bits and ranks take: 3/16 a coordinate."""
+        """Bytes of bits and ranks: 3/16 per coordinate."""
         return self.words.nbytes + self.rank.nbytes
 
     @cached_property
     def slices(self) -> tuple[Slice, ...]:
-        """The whole tensor in slices of ``SLICE_WORDS`` words, without those that have nothing masked."""
+        """The tensor in slices of :data:`SLICE_WORDS` words, without those that have nothing masked."""
         starts = range(0, self.words.numel(), SLICE_WORDS)
         firsts = [*self.rank[::SLICE_WORDS].tolist(), self.nnz]
         return tuple(
@@ -104,13 +113,13 @@ class Bits:
             if last > first
         )
 
-    def places(self, part: Slice) -> torch.Tensor:
-        """Masked coordinates of a slice, counted from its first, in order; int64 ``[entries]``."""
+    def offsets(self, part: Slice) -> torch.Tensor:
+        """Masked coordinates of a slice, counted from its first, ascending; int64 ``[entries]``."""
         octets = self.words[part.words].view(torch.uint8)
         shifts = torch.arange(8, dtype=torch.uint8, device=octets.device)
         return ((octets[:, None] >> shifts) & 1).reshape(-1).nonzero().squeeze(1)
 
-    def each(self) -> Iterator[tuple[Slice, torch.Tensor]]:
-        """Every slice with its places."""
+    def masked_slices(self) -> Iterator[tuple[Slice, torch.Tensor]]:
+        """Every slice with its :meth:`offsets`."""
         for part in self.slices:
-            yield part, self.places(part)
+            yield part, self.offsets(part)

@@ -1,6 +1,7 @@
-"""Steps on the CPU, in compiled loops: one pass over weights, gradient and state, by as many threads as PyTorch uses.
+"""Steps on the CPU in compiled loops: one pass over weights, gradient and state, on as many threads as PyTorch uses.
 
-Every thread takes ranges of words, whose entries the ranks tell, so no two write to one place.
+Each thread takes ranges of words. The rank index tells which entries of the state belong to a range, so threads never
+write to the same place and need no lock.
 """
 
 from __future__ import annotations
@@ -11,109 +12,113 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim.bits import Bits
-from maskreg.train.optim.cpu_steps import accumulate_words, adam_words, sgd_words, square_words, squares
-from maskreg.train.optim.step import Adam, Operands, Sgd
+from maskreg.train.optim.cpu_steps import (
+    AdamWNumbers,
+    MaskWords,
+    SGDNumbers,
+    TensorCodes,
+    accumulate_words,
+    adamw_words,
+    sgd_words,
+    square_words,
+    squares,
+)
+from maskreg.train.optim.step import AdamWStep, Operands, SGDStep
 from maskreg.train.optim.tiles import Codes, Floats
 
 DTYPES = (torch.float32, torch.bfloat16)
 """Of weights and of dense gradients."""
 
 _RANGE = 1 << 13
-"""Words that a thread takes at once: half a million coordinates, for half a millisecond or so."""
+"""Words that a thread takes at once: half a million coordinates, about half a millisecond."""
 
-_NONE = np.empty(0, np.float32)
-
-_Work = Callable[[int, int], object]
+_EMPTY = np.empty(0, np.float32)
 
 
 class Cpu:
     """Works on contiguous tensors on the CPU, of :data:`DTYPES`."""
 
-    def accumulate(self, into: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
+    def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        sums, codes, mask = into.numpy(), _codes(gradient), _mask(bits)
-        _in_ranges(bits.words.numel(), lambda begin, end: accumulate_words(sums, codes, *mask, begin, end))
+        sums, codes, mask = total.numpy(), _codes(gradient), _mask(bits)
+        _in_ranges(bits.words.numel(), lambda begin, end: accumulate_words(sums, codes, mask, begin, end))
 
     def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
         """See :class:`maskreg.train.optim.step.Backend`."""
         parts: dict[int, float] = {}
         codes = _codes(values)
+        mask = None if bits is None else _mask(bits)
 
-        def work(begin: int, end: int) -> None:
-            if bits is None:
+        def add(begin: int, end: int) -> None:
+            if mask is None:
                 parts[begin] = squares(codes, PAD_BITS * begin, min(PAD_BITS * end, codes.size))
             else:
-                parts[begin] = square_words(codes, *_mask(bits), begin, end)
+                parts[begin] = square_words(codes, mask, begin, end)
 
-        _in_ranges(-(-codes.size // PAD_BITS), work)
-        # The same whichever thread was first.
+        _in_ranges(-(-codes.size // PAD_BITS), add)
+        # Summed in the order of ranges: the same result whichever thread was first.
         return torch.tensor(sum(parts[begin] for begin in sorted(parts)), dtype=torch.float64)
 
-    def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
+    def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        numbers = tuple(np.float32(number) for number in now.factors())
-        sides, mask, scale = _sides(on), _mask(on.bits), np.float32(now.scale)
-        state = exp_avg.numpy(), exp_avg_sq.numpy(), _state(on.master)
+        numbers = AdamWNumbers(np.float32(step.scale), *(np.float32(factor) for factor in step.factors()))
+        tensors, mask, moments = _tensors(operands), _mask(operands.bits), (exp_avg.numpy(), exp_avg_sq.numpy())
         _in_ranges(
-            on.bits.words.numel(),
-            lambda begin, end: adam_words(*sides, *mask, begin, end, *state, scale, numbers),
+            operands.bits.words.numel(), lambda begin, end: adamw_words(tensors, mask, begin, end, moments, numbers)
         )
 
-    def sgd(self, on: Operands, velocity: torch.Tensor | None, now: Sgd) -> None:
+    def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        numbers = np.float32(now.weight_decay), np.float32(now.momentum), np.float32(now.lr)
-        sides, mask, scale = _sides(on), _mask(on.bits), np.float32(now.scale)
-        state = _state(velocity), _state(on.master)
-        _in_ranges(
-            on.bits.words.numel(),
-            lambda begin, end: sgd_words(*sides, *mask, begin, end, *state, scale, now.nesterov, numbers),
-        )
+        scale, decay, momentum, rate = map(np.float32, (step.scale, step.weight_decay, step.momentum, step.lr))
+        numbers = SGDNumbers(scale, decay, momentum, rate, step.nesterov)
+        tensors, mask, state = _tensors(operands), _mask(operands.bits), _entries(velocity)
+        _in_ranges(operands.bits.words.numel(), lambda begin, end: sgd_words(tensors, mask, begin, end, state, numbers))
 
 
 def _codes(values: torch.Tensor) -> Codes:
-    """A tensor's memory, as numbers that say nothing."""
+    """A tensor's memory as unsigned integers, so that no operation can change the bits of a NaN."""
     values = values.detach()
     if values.dtype == torch.bfloat16:
         return values.view(torch.int16).numpy().view(np.uint16)
     return values.numpy().view(np.uint32)
 
 
-def _sides(on: Operands) -> tuple[Codes, Codes, Floats]:
-    """Weights, and the dense and the packed gradient, one of which is empty."""
-    codes, slopes = _codes(on.weights), on.gradient.values
-    return (codes, codes[:0], slopes.numpy()) if on.gradient.packed else (codes, _codes(slopes), _NONE)
+def _tensors(operands: Operands) -> TensorCodes:
+    weights, slopes, master = _codes(operands.weights), operands.gradient.values, _entries(operands.master)
+    if operands.gradient.packed:
+        return TensorCodes(weights, weights[:0], slopes.numpy(), master)
+    return TensorCodes(weights, _codes(slopes), _EMPTY, master)
 
 
-def _state(entries: torch.Tensor | None) -> Floats:
-    return _NONE if entries is None else entries.numpy()
+def _entries(state: torch.Tensor | None) -> Floats:
+    return _EMPTY if state is None else state.numpy()
 
 
-def _mask(bits: Bits) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32], int]:
-    return bits.words.numpy().view(np.uint64), bits.rank.numpy(), bits.nnz
+def _mask(bits: Bits) -> MaskWords:
+    return MaskWords(bits.words.numpy().view(np.uint64), bits.rank.numpy(), bits.nnz)
 
 
-def _in_ranges(words: int, work: _Work) -> None:
-    """Do the work on every range of words, by as many threads as PyTorch uses, this one among them."""
+def _in_ranges(words: int, work: Callable[[int, int], object]) -> None:
+    """Call ``work(begin, end)`` for every range of words, on this and other threads."""
     ranges = range(0, words, _RANGE)
-    left = iter(ranges)
+    pending = iter(ranges)
 
     def take() -> None:
-        for begin in left:
+        for begin in pending:
             work(begin, min(begin + _RANGE, words))
 
-    more = min(torch.get_num_threads(), len(ranges)) - 1
-    others = [_pool(os.getpid(), more).submit(take) for _ in range(more)]
+    threads = min(torch.get_num_threads(), len(ranges)) - 1
+    futures = [_pool(os.getpid(), threads).submit(take) for _ in range(threads)]
     take()
-    for other in others:
-        other.result()
+    for future in futures:
+        future.result()
 
 
 @cache
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads of a process: a fork has none of those of the process that it was forked from."""
+    """Threads of a process; keyed by its id, because a fork inherits the object but not the threads."""
     return ThreadPoolExecutor(threads, thread_name_prefix=f"maskreg-{process}")

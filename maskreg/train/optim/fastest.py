@@ -1,4 +1,4 @@
-"""Which backend carries out a step: the fastest that there is for the tensors at hand."""
+"""Which backend works on which tensors: the fastest that can."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from maskreg.train.optim.step import Backend
 _CPU, _PLAIN = Cpu(), Plain()
 
 
-def backend_of(*tensors: torch.Tensor) -> Backend:
-    """The fastest backend that can work on these: a step's weights and gradient, or either.
+def backend_of(*tensors: torch.Tensor, preferred: Backend | None = None) -> Backend:
+    """The preferred backend, or else the fastest that can work on all of these tensors.
 
-    A GPU without Triton is served by PyTorch's operations, and is warned of once.
+    A GPU without Triton is served by PyTorch's operations, with one warning.
     """
+    if preferred is not None:
+        return preferred
     if any(tensor.dtype not in DTYPES or not tensor.is_contiguous() for tensor in tensors):
         return _PLAIN
     kinds = {tensor.device.type for tensor in tensors}
@@ -33,8 +35,8 @@ def _on_gpu() -> Backend | None:
         from maskreg.train.optim.triton_step import Triton
     except ImportError as error:
         warnings.warn(
-            f"masked steps on the GPU are taken one operation after another, because Triton is not here ({error}); "
-            "to take them in one: pip install maskreg[gpu]",
+            f"masked steps on the GPU run as separate PyTorch operations, because Triton is not installed ({error}); "
+            "for one fused kernel: pip install maskreg[gpu]",
             stacklevel=4,
         )
         return None

@@ -1,7 +1,7 @@
 """Steps in PyTorch's own operations, on any device, bit for bit what its optimizers do to an fp32 copy.
 
-A slice of 2^20 coordinates at a time is unpacked, gathered, updated and scattered, so that the workspace stays below
-64 MiB whatever the size of the tensor.
+In slices of 2^20 coordinates, masked weights, gradients and state are gathered into vectors, updated by the functions
+of ``torch.optim`` and scattered back, so that the workspace stays below 64 MiB whatever the size of the tensor.
 """
 
 from __future__ import annotations
@@ -12,80 +12,83 @@ from torch.optim.sgd import sgd as torch_sgd
 
 from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim.bits import SLICE_WORDS, Bits, Slice
-from maskreg.train.optim.step import Adam, Gradient, Operands, Sgd
+from maskreg.train.optim.step import AdamWStep, Gradient, Operands, SGDStep
 
 
 class Plain:
     """Runs wherever PyTorch does."""
 
-    def accumulate(self, into: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
+    def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        for part, places in bits.each():
-            into[part.entries].add_(gradient[part.coordinates].index_select(0, places))
+        for part, offsets in bits.masked_slices():
+            total[part.entries].add_(gradient[part.coordinates].index_select(0, offsets))
 
     def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
         """See :class:`maskreg.train.optim.step.Backend`."""
         total = torch.zeros((), dtype=torch.float64, device=values.device)
         if bits is None:
-            found = iter(torch.split(values, SLICE_WORDS * PAD_BITS))
+            chunks = iter(torch.split(values, SLICE_WORDS * PAD_BITS))
         else:
-            found = (values[part.coordinates].index_select(0, places) for part, places in bits.each())
-        for some in found:
-            total += some.double().square().sum()
+            chunks = (values[part.coordinates].index_select(0, offsets) for part, offsets in bits.masked_slices())
+        for chunk in chunks:
+            total += chunk.double().square().sum()
         return total
 
-    def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
+    def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        for part, places in on.bits.each():
-            values = _values(on, part, places)
+        for part, offsets in operands.bits.masked_slices():
+            values = _values(operands, part, offsets)
             torch_adamw(
                 [values],
-                [_gradient(on.gradient, part, places, now.scale)],
+                [_gradient(operands.gradient, part, offsets, step.scale)],
                 [exp_avg[part.entries]],
                 [exp_avg_sq[part.entries]],
                 [],
-                [torch.tensor(float(now.step - 1))],
+                [torch.tensor(float(step.step - 1))],
                 foreach=False,
                 amsgrad=False,
-                beta1=now.beta1,
-                beta2=now.beta2,
-                lr=now.lr,
-                weight_decay=now.weight_decay,
-                eps=now.eps,
+                beta1=step.beta1,
+                beta2=step.beta2,
+                lr=step.lr,
+                weight_decay=step.weight_decay,
+                eps=step.eps,
                 maximize=False,
             )
-            _scatter(on.weights, part, places, values)
+            _scatter(operands.weights, part, offsets, values)
 
-    def sgd(self, on: Operands, velocity: torch.Tensor | None, now: Sgd) -> None:
+    def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        for part, places in on.bits.each():
-            values = _values(on, part, places)
+        for part, offsets in operands.bits.masked_slices():
+            values = _values(operands, part, offsets)
             torch_sgd(
                 [values],
-                [_gradient(on.gradient, part, places, now.scale)],
+                [_gradient(operands.gradient, part, offsets, step.scale)],
                 [None if velocity is None else velocity[part.entries]],
                 foreach=False,
-                weight_decay=now.weight_decay,
-                momentum=now.momentum,
-                lr=now.lr,
+                weight_decay=step.weight_decay,
+                momentum=step.momentum,
+                lr=step.lr,
                 dampening=0.0,
-                nesterov=now.nesterov,
+                nesterov=step.nesterov,
                 maximize=False,
             )
-            _scatter(on.weights, part, places, values)
+            _scatter(operands.weights, part, offsets, values)
 
 
-def _values(on: Operands, part: Slice, places: torch.Tensor) -> torch.Tensor:
-    return on.weights[part.coordinates].index_select(0, places) if on.master is None else on.master[part.entries]
+def _values(operands: Operands, part: Slice, offsets: torch.Tensor) -> torch.Tensor:
+    """fp32 values to update: a view of the master copy, or gathered weights."""
+    if operands.master is not None:
+        return operands.master[part.entries]
+    return operands.weights[part.coordinates].index_select(0, offsets)
 
 
-def _gradient(gradient: Gradient, part: Slice, places: torch.Tensor, scale: float) -> torch.Tensor:
+def _gradient(gradient: Gradient, part: Slice, offsets: torch.Tensor, scale: float) -> torch.Tensor:
     if gradient.packed:
         values = gradient.values[part.entries]
         return values if scale == 1.0 else values * scale
-    values = gradient.values[part.coordinates].index_select(0, places).float()
+    values = gradient.values[part.coordinates].index_select(0, offsets).float()
     return values if scale == 1.0 else values.mul_(scale)
 
 
-def _scatter(weights: torch.Tensor, part: Slice, places: torch.Tensor, values: torch.Tensor) -> None:
-    weights[part.coordinates].scatter_(0, places, values.to(weights.dtype))
+def _scatter(weights: torch.Tensor, part: Slice, offsets: torch.Tensor, values: torch.Tensor) -> None:
+    weights[part.coordinates].scatter_(0, offsets, values.to(weights.dtype))

@@ -1,4 +1,4 @@
-"""What masks cannot be laid over: refused by name, with what to do instead."""
+"""Parameters, gradients and wrappers that cannot be masked: rejected by name, with what to use instead."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ _WITHOUT_DEEPSPEED = "train without DeepSpeed; FSDP2 shards too: fully_shard(mod
 
 
 def refuse_foreign(name: str, parameter: torch.Tensor) -> None:
-    """Say no to a parameter that is not what the checkpoint's tensor is.
+    """Reject a parameter whose coordinates are not those of the checkpoint's tensor.
 
     Args:
         name: for messages.
         parameter: of the model.
 
     Raises:
-        UsageError: it is one of FSDP1's, of DeepSpeed's, or not there yet.
+        UsageError: it belongs to FSDP1 or DeepSpeed, or has no values yet.
     """
     if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
         raise UsageError(
-            f"{name} is a FlatParameter, or a view of one, in which FSDP1 hides where tensors begin",
+            f"{name} is a FlatParameter of FSDP1, or a view of one, which hides where tensors begin",
             hint="use FSDP2: fully_shard(model); fsdp_version: 2 in Accelerate; strategy=fsdp2 in verl",
         )
     if hasattr(parameter, "ds_id") or getattr(parameter, "_hp_mapping", None) is not None:
-        raise UsageError(f"{name} is DeepSpeed's, which steps on flat copies of its own", hint=_WITHOUT_DEEPSPEED)
+        raise UsageError(f"{name} is DeepSpeed's, which updates flat copies of its own", hint=_WITHOUT_DEEPSPEED)
     if parameter.is_meta:
         raise UsageError(
             f"{name} is on the meta device, without values", hint="load the model's weights before the first step"
@@ -33,11 +33,11 @@ def refuse_foreign(name: str, parameter: torch.Tensor) -> None:
 
 
 def refuse_sparse(name: str, grad: torch.Tensor) -> None:
-    """Say no to a gradient of few rows, which masks are not laid over.
+    """Reject sparse gradients.
 
     Args:
-        name: for messages.
-        grad: of a parameter.
+        name: of the parameter, for messages.
+        grad: its gradient.
 
     Raises:
         UsageError: it is sparse.
@@ -46,34 +46,34 @@ def refuse_sparse(name: str, grad: torch.Tensor) -> None:
         raise UsageError(f"the gradient of {name} is sparse", hint="nn.Embedding(..., sparse=False)")
 
 
-def refuse_fewer(known: int, now: int) -> None:
-    """Say no to a framework that has put other parameters into the groups.
+def refuse_fewer(given: int, present: int) -> None:
+    """Reject groups in which a framework has merged parameters.
 
     Args:
-        known: how many parameters the optimizer was given.
-        now: how many it has.
+        given: parameters that the optimizer was made with.
+        present: parameters that it has now.
 
     Raises:
         UsageError: there are fewer.
     """
-    if now < known:
+    if present < given:
         raise UsageError(
-            f"{known} parameters were put together to {now}, as DeepSpeed's ZeRO and FSDP1 do", hint=_WITHOUT_DEEPSPEED
+            f"{given} parameters were merged into {present}, as DeepSpeed's ZeRO and FSDP1 do", hint=_WITHOUT_DEEPSPEED
         )
 
 
-def refuse_replicas(module: torch.nn.Module, gradients: str) -> None:
-    """Say no to DistributedDataParallel where gradients are taken as soon as they are there.
+def refuse_replicas(module: torch.nn.Module, mode: str) -> None:
+    """Reject DistributedDataParallel where gradients are consumed as soon as they are ready.
 
     Args:
         module: the model, or what wraps it.
-        gradients: how the optimizer takes them, for the message.
+        mode: of the gradient store, for the message.
 
     Raises:
-        UsageError: the model has a DistributedDataParallel in it, which averages gradients after that.
+        UsageError: the model contains a DistributedDataParallel, which averages gradients later.
     """
-    if any(isinstance(one, torch.nn.parallel.DistributedDataParallel) for one in module.modules()):
+    if any(isinstance(inner, torch.nn.parallel.DistributedDataParallel) for inner in module.modules()):
         raise UsageError(
-            f'gradients="{gradients}" takes gradients before DistributedDataParallel has averaged them',
-            hint='gradients="dense", or shard the model with fully_shard(model) in place of DistributedDataParallel',
+            f'gradients="{mode}" consumes gradients before DistributedDataParallel has averaged them',
+            hint='gradients="dense", or shard the model with fully_shard(model) instead of DistributedDataParallel',
         )

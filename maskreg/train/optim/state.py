@@ -1,7 +1,14 @@
-"""State of masked optimizers at rest: packed vectors in the order of the whole mask, and its fingerprint.
+"""State of masked optimizers: how it begins, and how it is saved and restored in any number of processes.
 
-What is saved does not tell how many processes saved it, so that any number of them can go on from it. Vectors of
-sharded parameters are saved as DTensors in even chunks, which checkpoints gather, cut anew and load by themselves.
+In memory, the state of one parameter is that of its local part::
+
+    step     fp32, 0-D
+    mask     uint8 [16], fingerprint of the whole mask
+    master   fp32 [nnz here], of weights narrower than fp32
+    exp_avg, exp_avg_sq or momentum_buffer, fp32 [nnz here]
+
+Saved, every vector is in the order of the whole mask, ``[nnz]``; for sharded parameters as a DTensor in even chunks,
+which checkpoints know how to gather, split again and load. See :mod:`maskreg.train.optim.exchange` for the conversion.
 """
 
 from __future__ import annotations
@@ -12,19 +19,20 @@ from typing import Any
 import torch
 
 from maskreg.errors import DataError
-from maskreg.train.optim.bound import Bound
-from maskreg.train.optim.exchange import Exchange, was_cut_here
+from maskreg.train.optim.exchange import Exchange, is_local_share
+from maskreg.train.optim.parameter import MaskedParameter
+from maskreg.train.optim.step import Backend
 
 MASK = "mask"
-"""The key of the fingerprint, uint8 ``[16]``; all other tensors with a dimension are packed vectors."""
+"""The key of the fingerprint; all other tensors with a dimension are packed vectors."""
 
 
-def begun(item: Bound, state: dict[str, Any], vectors: Iterable[str]) -> None:
-    """Put zeros in the place of state that is not there yet.
+def begin_state(item: MaskedParameter, state: dict[str, Any], vectors: Iterable[str]) -> None:
+    """Add what is missing of the state of a parameter, as zeros.
 
     Args:
         item: the parameter.
-        state: of the part that is here.
+        state: of its local part.
         vectors: names of the packed vectors of the optimizer.
     """
     if not state:
@@ -34,13 +42,28 @@ def begun(item: Bound, state: dict[str, Any], vectors: Iterable[str]) -> None:
             state[key] = torch.zeros(item.bits.nnz, dtype=torch.float32, device=item.weights.device)
 
 
-@torch.no_grad()
-def saved(item: Bound, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state of one parameter as it is saved; all processes that have a part of it take part.
+def begin_master(item: MaskedParameter, state: dict[str, Any], weights: torch.Tensor, backend: Backend) -> None:
+    """Add the master copy of a parameter's masked weights, if it has none yet.
 
     Args:
         item: the parameter.
-        state: of the part that is here.
+        state: of its local part.
+        weights: its local part, flat.
+        backend: packs them.
+    """
+    if "master" not in state:
+        # Packing adds to what is there, and 0.0 + -0.0 is 0.0, while -0.0 + x is x for every x.
+        state["master"] = torch.full((item.bits.nnz,), -0.0, dtype=torch.float32, device=weights.device)
+        backend.accumulate(state["master"], weights, item.bits)
+
+
+@torch.no_grad()
+def saved(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of one parameter as it is saved; a collective call of the processes that have a part of it.
+
+    Args:
+        item: the parameter.
+        state: of its local part.
     """
     exchange: Exchange | None = None
     whole: dict[str, Any] = {}
@@ -50,71 +73,77 @@ def saved(item: Bound, state: Mapping[str, Any]) -> dict[str, Any]:
             whole[key] = _fingerprint(item)
         elif _is_vector(value) and item.layout.mesh is not None:
             exchange = exchange or Exchange.of(item.layout, item.order)
-            whole[key] = exchange.spread(value)
+            whole[key] = exchange.to_chunks(value)
     return whole
 
 
 @torch.no_grad()
-def restored(item: Bound, state: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the saved state of one parameter belongs here, in memory of its own and the dtype that it was saved in.
+def restored(item: MaskedParameter, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The local part of the saved state of one parameter, in memory of its own and the dtype in which it was saved.
 
     Args:
         item: the parameter.
-        state: as :func:`saved` gave it, here or in other processes; whole vectors will do as well.
+        state: returned by :func:`saved`, in these processes or others; whole vectors work too.
 
     Raises:
         DataError: the state is of another mask, not of a masked optimizer, or another process's share of it.
     """
     if not state:
         return {}
-    mask = state.get(MASK)
-    if mask is None:
+    _check_mask(item, state.get(MASK))
+    exchange: Exchange | None = None
+    local: dict[str, Any] = {}
+    for key, value in state.items():
+        local[key] = value
+        if key == MASK:
+            local[key] = _fingerprint(item)
+        elif _is_vector(value):
+            _check_vector(item, key, value)
+            if item.layout.mesh is not None and hasattr(value, "placements"):
+                exchange = exchange or Exchange.of(item.layout, item.order)
+            local[key] = _local_vector(item, value, exchange)
+        elif isinstance(value, torch.Tensor):
+            local[key] = value.detach().to("cpu", copy=True)
+    return local
+
+
+def _check_mask(item: MaskedParameter, fingerprint: torch.Tensor | None) -> None:
+    if fingerprint is None:
         raise DataError(
             f"the saved state of {item.name} is not of a masked optimizer", hint="start without it, from the weights"
         )
-    if bytes(mask.to("cpu", torch.uint8).tolist()) != item.fingerprint:
+    if bytes(fingerprint.to("cpu", torch.uint8).tolist()) != item.fingerprint:
         raise DataError(
             f"the saved state of {item.name} is of another mask", hint="resume with the mask that it was saved with"
         )
+
+
+def _check_vector(item: MaskedParameter, key: str, value: torch.Tensor) -> None:
+    if tuple(value.shape) != (item.order.total,):
+        raise DataError(
+            f"{key} of {item.name} has shape {list(value.shape)}, but its mask {item.order.total:,} coordinates"
+        )
+    if hasattr(value, "device_mesh") and not is_local_share(value):
+        raise DataError(
+            f"{key} of {item.name} is another process's share of it, as torch.save writes of sharded state",
+            hint="save and load with torch.distributed.checkpoint; or let each process load the file that it"
+            " saved, in as many processes",
+        )
+
+
+def _local_vector(item: MaskedParameter, value: torch.Tensor, exchange: Exchange | None) -> torch.Tensor:
     device = item.weights.device
-    exchange: Exchange | None = None
-    here: dict[str, Any] = {}
-    for key, value in state.items():
-        here[key] = value
-        if key == MASK:
-            here[key] = _fingerprint(item)
-        elif _is_vector(value):
-            if tuple(value.shape) != (item.order.total,):
-                raise DataError(
-                    f"{key} of {item.name} has shape {list(value.shape)}, its mask {item.order.total:,} coordinates"
-                )
-            if hasattr(value, "device_mesh") and not was_cut_here(value):
-                raise DataError(
-                    f"{key} of {item.name} is another process's share of it, as torch.save writes of sharded state",
-                    hint="save and load with torch.distributed.checkpoint; or let each process load the file that it"
-                    " saved, in as many processes",
-                )
-            if item.layout.mesh is not None and hasattr(value, "placements"):
-                exchange = exchange or Exchange.of(item.layout, item.order)
-            if exchange is not None and exchange.collects(value):
-                here[key] = exchange.collect(value).to(device)
-            else:
-                here[key] = _cut(item, value).to(device, copy=True)
-        elif isinstance(value, torch.Tensor):
-            here[key] = value.detach().to("cpu", copy=True)
-    return here
+    if exchange is not None and exchange.accepts(value):
+        return exchange.to_part(value).to(device)
+    full = value.full_tensor() if hasattr(value, "full_tensor") else value
+    if item.layout.mesh is not None:
+        full = full.index_select(0, torch.from_numpy(item.order.positions()).to(full.device))
+    return full.to(device, copy=True)
 
 
 def _is_vector(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() > 0
 
 
-def _cut(item: Bound, value: torch.Tensor) -> torch.Tensor:
-    full = value.full_tensor() if hasattr(value, "full_tensor") else value
-    if item.layout.mesh is None:
-        return full
-    return full.index_select(0, torch.from_numpy(item.order.positions()).to(full.device))
-
-
-def _fingerprint(item: Bound) -> torch.Tensor:
+def _fingerprint(item: MaskedParameter) -> torch.Tensor:
     return torch.tensor(list(item.fingerprint), dtype=torch.uint8, device=item.weights.device)

@@ -1,18 +1,51 @@
-"""What a step of an optimizer works on, and what carries it out."""
+"""What a backend is given to update one tensor, and what it can do."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from maskreg.train.optim.bits import Bits
 
 
+class AdamWFactors(NamedTuple):
+    """The numbers of one AdamW step, with everything that does not depend on the coordinate worked out.
+
+    Algorithm 2 of arXiv 1711.05101 for a weight ``w`` with gradient ``g``, and the same with these names::
+
+        m = beta1 m + (1 - beta1) g                 m += part1 * (g - m)
+        v = beta2 v + (1 - beta2) g^2               v = beta2 * v + part2 * g * g
+        m^ = m / (1 - beta1^t)
+        v^ = v / (1 - beta2^t)                      root = 1 / sqrt(1 - beta2^t)
+        w -= lr (m^ / (sqrt(v^) + eps) + decay w)   w = w * keep - size * m / (sqrt(v) * root + eps)
+
+    Example, the first step (t = 1) with lr 0.1, betas 0.9 and 0.99, eps and decay 0, from w = 1 with g = 2: m = 0.2,
+    v = 0.04, root = 10, size = 1, so w = 1 - 0.2 / (0.2 * 10) = 0.9: one step of size lr against the gradient's sign.
+
+    Attributes:
+        keep: ``1 - lr * weight_decay``.
+        part1: ``1 - beta1``.
+        beta2: decay of the second moment.
+        part2: ``1 - beta2``.
+        root: one over the root of the second moment's bias correction.
+        eps: added to the root of the second moment.
+        size: the rate over the first moment's bias correction.
+    """
+
+    keep: float
+    part1: float
+    beta2: float
+    part2: float
+    root: float
+    eps: float
+    size: float
+
+
 @dataclass(frozen=True)
-class Adam:
+class AdamWStep:
     """One step of AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2), as torch.optim.AdamW takes it.
 
     Attributes:
@@ -21,8 +54,8 @@ class Adam:
         beta2: decay of the second moment.
         eps: added to the root of the second moment.
         weight_decay: decoupled.
-        step: which step this is, from 1.
-        scale: the gradient is multiplied by it first, which is how gradients are clipped.
+        step: number of this step, from 1.
+        scale: multiplies the gradient first; below 1 where gradients are clipped.
     """
 
     lr: float
@@ -33,35 +66,30 @@ class Adam:
     step: int
     scale: float = 1.0
 
-    def factors(self) -> tuple[float, ...]:
-        """What the update is made of, where it is one expression.
-
-        Returns:
-            What weights are multiplied by, 1 - beta1, beta2, 1 - beta2, one over the root of the second moment's bias
-            correction, eps, and the rate over the first moment's bias correction.
-        """
-        return (
-            1 - self.lr * self.weight_decay,
-            1 - self.beta1,
-            self.beta2,
-            1 - self.beta2,
-            1 / math.sqrt(1 - self.beta2**self.step),
-            self.eps,
-            self.lr / (1 - self.beta1**self.step),
+    def factors(self) -> AdamWFactors:
+        """The numbers that fused kernels take."""
+        return AdamWFactors(
+            keep=1 - self.lr * self.weight_decay,
+            part1=1 - self.beta1,
+            beta2=self.beta2,
+            part2=1 - self.beta2,
+            root=1 / math.sqrt(1 - self.beta2**self.step),
+            eps=self.eps,
+            size=self.lr / (1 - self.beta1**self.step),
         )
 
 
 @dataclass(frozen=True)
-class Sgd:
-    """One step of SGD, its momentum as in Sutskever et al. (ICML 2013), as torch.optim.SGD takes it.
+class SGDStep:
+    """One step of SGD with momentum as in Sutskever et al. (ICML 2013), as torch.optim.SGD takes it.
 
     Attributes:
         lr: learning rate.
         momentum: decay of the velocity; 0 keeps none.
         weight_decay: times the weights, added to the gradient.
-        nesterov: whether the gradient is added once more.
-        step: which step this is, from 1.
-        scale: the gradient is multiplied by it first.
+        nesterov: use Nesterov momentum.
+        step: number of this step, from 1.
+        scale: multiplies the gradient first.
     """
 
     lr: float
@@ -87,13 +115,13 @@ class Gradient:
 
 @dataclass(frozen=True, eq=False)
 class Operands:
-    """What a step works on, besides the state that is its optimizer's own.
+    """What a step works on, besides the optimizer's own state.
 
     Attributes:
-        weights: flat and contiguous, in any floating dtype; the bits of coordinates outside the mask stay.
+        weights: flat and contiguous, in any floating dtype; coordinates outside the mask keep their bits.
         gradient: of the weights.
         bits: the mask.
-        master: fp32 ``[nnz]``, of which the masked weights are roundings; None where weights are fp32 or wider.
+        master: fp32 ``[nnz]``, whose roundings the masked weights are; None where weights are fp32 or wider.
     """
 
     weights: torch.Tensor
@@ -103,20 +131,20 @@ class Operands:
 
 
 class Backend(Protocol):
-    """Carries out steps on one tensor. State is fp32 ``[nnz]``, in the order of coordinates."""
+    """Updates one tensor at a time. State is fp32 ``[nnz]``, in the order of coordinates."""
 
-    def accumulate(self, into: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
-        """Add the masked entries of a dense flat gradient to fp32 ``[nnz]``."""
+    def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
+        """Add the masked entries of a dense flat gradient to ``total``, fp32 ``[nnz]``."""
 
     def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
-        """Sum of the squares of flat values, of the masked ones alone where there are bits.
+        """Sum of squares of flat values; given bits, of the masked values only.
 
         Returns:
-            float64, without dimensions, where the values are; summed in float64.
+            float64, 0-D, on the device of the values; summed in float64.
         """
 
-    def adamw(self, on: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, now: Adam) -> None:
+    def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
         """Take one step of AdamW."""
 
-    def sgd(self, on: Operands, velocity: torch.Tensor | None, now: Sgd) -> None:
+    def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
         """Take one step of SGD."""

@@ -1,6 +1,10 @@
-"""Masked values of a few words moved together, and apart again, on the CPU.
+"""Packing the masked values of a few words into a contiguous vector, and spreading them again, on the CPU.
 
-Tensors come as bits, uint16 of bf16 or uint32 of fp32, so that what is frozen is never taken for a number.
+Tensors come as bits, uint16 of bf16 or uint32 of fp32. Frozen values are only ever copied as integers, so that even the
+bits of a NaN survive. There are two ways, and the density of a tile decides between them:
+
+- bit by bit: ``while word: take the lowest set bit; clear it`` costs one round per masked coordinate;
+- eight at a time (AVX2, :mod:`maskreg.train.optim.vector_tiles`): one round per octet, whatever its bits.
 """
 
 from __future__ import annotations
@@ -12,16 +16,17 @@ import numpy.typing as npt
 
 from maskreg.jit import kernel
 from maskreg.jit.vector import AVAILABLE
-from maskreg.train.optim.vector_tiles import APART, QUIET, TOGETHER, pack_octets, spread_octets
+from maskreg.train.optim.vector_tiles import APART, QUIET_NAN, TOGETHER, pack_octets, spread_octets
 
 Codes = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
+Words = npt.NDArray[np.uint64]
 
 SPARE = 8
-"""Entries that vectors touch after the last."""
+"""Entries past the last that vector instructions may touch."""
 
 _SPARSE = 24
-"""Coordinates to a masked one from which on it is faster to go from bit to bit; measured."""
+"""Coordinates per masked one from which bit by bit is faster; measured."""
 
 _FULL, _HALF, _LOW = np.uint32(16), np.uint32(0x7FFF), np.uint32(1)
 _MAGNITUDE, _INFINITE = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
@@ -29,20 +34,25 @@ _MAGNITUDE, _INFINITE = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
 
 @kernel
 def _widened(code: Any) -> np.uint32:
+    """Bits of fp32 from those of bf16, which are its upper half."""
     return np.uint32(np.uint32(code) << _FULL)
 
 
 @kernel
-def widen(values: Codes, into: Floats) -> None:
+def widen(values: Codes, out: Floats) -> None:
     """Values as fp32."""
-    bits = into.view(np.uint32)
+    bits = out.view(np.uint32)
     for i in range(values.size):
         bits[i] = _widened(values[i]) if values.itemsize == 2 else np.uint32(values[i])
 
 
 @kernel
 def _lowest(word: np.uint64) -> np.uint64:
-    """Number of the lowest bit that is set."""
+    """Index of the lowest set bit: the number of ones below it.
+
+    ``(word & -word) - 1`` has exactly the bits below the lowest one: ``0b10100 -> 0b00100 -> 0b00011``, of which the
+    rest counts the ones, in pairs, nibbles and bytes (Warren, Hacker's Delight, 5-1). Numba has no intrinsic for it.
+    """
     below = (word & (~word + np.uint64(1))) - np.uint64(1)
     below -= (below >> np.uint64(1)) & np.uint64(0x5555555555555555)
     below = (below & np.uint64(0x3333333333333333)) + ((below >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -51,55 +61,59 @@ def _lowest(word: np.uint64) -> np.uint64:
 
 
 @kernel
-def pack_each(values: Codes, words: npt.NDArray[np.uint64], begin: int, end: int, packed: Floats) -> int:
-    """Move masked values of words ``[begin, end)`` together, as fp32, bit by bit; returns how many there were."""
+def pack_each(values: Codes, words: Words, begin: int, end: int, packed: Floats) -> int:
+    """Pack masked values of words ``[begin, end)`` as fp32, bit by bit; returns how many."""
     bits = packed.view(np.uint32)
-    place = 0
+    entry = 0
     for w in range(begin, end):
         word = words[w]
         while word:
             code = values[np.uint64(w) * np.uint64(64) + _lowest(word)]
-            bits[place] = _widened(code) if values.itemsize == 2 else np.uint32(code)
-            place += 1
+            bits[entry] = _widened(code) if values.itemsize == 2 else np.uint32(code)
+            entry += 1
             word &= word - np.uint64(1)
-    return place
+    return entry
 
 
 @kernel
 def _rounded(wide: np.uint32) -> np.uint32:
-    """The nearest bf16, or of two the even one."""
+    """Bits of the nearest bf16, to even on ties.
+
+    Adding 0x7FFF carries into the upper half if the lower half exceeds a tie, 0x8000; adding the upper half's lowest
+    bit too carries on the tie itself if that bit is odd. ``0x3F80_8000 -> 0x3F80``, but ``0x3F81_8000 -> 0x3F82``.
+    """
     if wide & _MAGNITUDE > _INFINITE:
-        return np.uint32(QUIET)
+        return np.uint32(QUIET_NAN)
     return np.uint32((wide + _HALF + ((wide >> _FULL) & _LOW)) >> _FULL)
 
 
 @kernel
-def spread_each(values: Codes, words: npt.NDArray[np.uint64], begin: int, end: int, packed: Floats) -> int:
-    """Move fp32 values to the masked coordinates of words ``[begin, end)``; returns how many there were."""
+def spread_each(values: Codes, words: Words, begin: int, end: int, packed: Floats) -> int:
+    """Spread fp32 values to the masked coordinates of words ``[begin, end)``, bit by bit; returns how many."""
     bits = packed.view(np.uint32)
-    place = 0
+    entry = 0
     for w in range(begin, end):
         word = words[w]
         while word:
-            wide = bits[place]
+            wide = bits[entry]
             values[np.uint64(w) * np.uint64(64) + _lowest(word)] = _rounded(wide) if values.itemsize == 2 else wide
-            place += 1
+            entry += 1
             word &= word - np.uint64(1)
-    return place
+    return entry
 
 
 @kernel
-def _pack_vectors(values: Codes, words: npt.NDArray[np.uint64], begin: int, end: int, packed: Floats) -> int:
-    whole = min(end, values.size // 64)
-    place = pack_octets(values, words.view(np.uint8), TOGETHER, packed, 8 * begin, 8 * whole)
-    return int(place) + pack_each(values, words, whole, end, packed[place:])
+def _pack_vectors(values: Codes, words: Words, begin: int, end: int, packed: Floats) -> int:
+    complete = min(end, values.size // 64)  # the last word may have fewer than 64 coordinates
+    entry = pack_octets(values, words.view(np.uint8), TOGETHER, packed, 8 * begin, 8 * complete)
+    return int(entry) + pack_each(values, words, complete, end, packed[entry:])
 
 
 @kernel
-def _spread_vectors(values: Codes, words: npt.NDArray[np.uint64], begin: int, end: int, packed: Floats) -> int:
-    whole = min(end, values.size // 64)
-    place = spread_octets(values, words.view(np.uint8), APART, packed, 8 * begin, 8 * whole)
-    return int(place) + spread_each(values, words, whole, end, packed[place:])
+def _spread_vectors(values: Codes, words: Words, begin: int, end: int, packed: Floats) -> int:
+    complete = min(end, values.size // 64)
+    entry = spread_octets(values, words.view(np.uint8), APART, packed, 8 * begin, 8 * complete)
+    return int(entry) + spread_each(values, words, complete, end, packed[entry:])
 
 
 _pack_dense = _pack_vectors if AVAILABLE else pack_each
@@ -107,8 +121,8 @@ _spread_dense = _spread_vectors if AVAILABLE else spread_each
 
 
 @kernel
-def pack_words(values: Codes, words: npt.NDArray[np.uint64], begin: int, end: int, packed: Floats, count: int) -> None:
-    """Move masked values of words ``[begin, end)`` together, as fp32.
+def pack_words(values: Codes, words: Words, begin: int, end: int, packed: Floats, count: int) -> None:
+    """Pack masked values of words ``[begin, end)`` as fp32.
 
     Args:
         values: uint16 or uint32, of the whole tensor.
@@ -125,18 +139,10 @@ def pack_words(values: Codes, words: npt.NDArray[np.uint64], begin: int, end: in
 
 
 @kernel
-def spread_words(
-    values: Codes, words: npt.NDArray[np.uint64], begin: int, end: int, packed: Floats, count: int
-) -> None:
-    """Move fp32 values to the masked coordinates of words ``[begin, end)``, rounded for bf16.
+def spread_words(values: Codes, words: Words, begin: int, end: int, packed: Floats, count: int) -> None:
+    """Spread fp32 values to the masked coordinates of words ``[begin, end)``, rounded for bf16.
 
-    Args:
-        values: uint16 or uint32, of the whole tensor.
-        words: uint64, of the whole mask.
-        begin: first word.
-        end: one past the last.
-        packed: fp32, at least ``count`` and :data:`SPARE` long.
-        count: masked coordinates of these words.
+    The arguments are those of :func:`pack_words`.
     """
     if count * _SPARSE < 64 * (end - begin):
         spread_each(values, words, begin, end, packed)

@@ -1,8 +1,23 @@
-"""Kernels of steps on a GPU: a block of coordinates is unpacked, ranked, gathered, updated and scattered in one pass.
+"""Kernels of steps on a GPU: a program unpacks, ranks, gathers, updates and scatters a block in one pass.
 
-A block's coordinates find their entries by a prefix sum of their bits, from the rank of the block's first word. Weights
-and dense gradients come as bits, int16 of bf16 or int32 of fp32. A block's weights are written whole, its frozen ones
-with the bits that they had: that takes fewer and wider transactions than writing here and there.
+Here a block is the range of coordinates that one program works on (1,024), in every kernel by the same scheme::
+
+    i      = block * BLOCK + (0 .. BLOCK - 1)               # coordinates
+    bits   = octets[i >> 3] >> (i & 7) & 1                  # mask, one lane per coordinate
+    entry  = rank[first word of the block] + exclusive prefix sum of bits
+    state  = load(exp_avg + entry, where bits)              # gather
+    ...                                                     # update all lanes
+    store(exp_avg + entry, state, where bits)               # scatter
+    store(weights + i, where(bits, new, old))               # the whole block
+
+Example, with blocks of 4: the block whose first word has rank 7 and whose bits are 1 0 1 1 has entries 7 . 8 9. Entries
+of a block are contiguous, so gathers coalesce, and blocks are independent: programs need no synchronization.
+
+Weights and dense gradients come as bits, int16 of bf16 or int32 of fp32, so that frozen NaNs keep their payload. A
+block's weights are written whole, frozen ones with their old bits, because full transactions are faster than masked
+ones.
+
+The long parameter lists are Triton's launch signature: it specializes on scalars and pointers one by one.
 """
 
 from __future__ import annotations
@@ -13,13 +28,13 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from maskreg.train.optim.vector_tiles import QUIET
+from maskreg.train.optim.vector_tiles import QUIET_NAN
 
-_QUIET = tl.constexpr(QUIET)
+_QUIET_NAN = tl.constexpr(QUIET_NAN)
 
 
 def _kernel(function: Callable[..., Any]) -> Any:
-    """Have Triton compile a function when it is first launched."""
+    """``triton.jit`` with a type that mypy knows."""
     return triton.jit(function)
 
 
@@ -32,20 +47,20 @@ def _widened(code: tl.tensor) -> tl.tensor:
 
 @_kernel
 def _rounded(value: tl.tensor, kind: tl.constexpr) -> tl.tensor:
-    """Bits of fp32, or of the nearest bf16, of two the even one."""
+    """Bits of fp32, or of the nearest bf16, to even on ties."""
     wide = value.to(tl.int32, bitcast=True)
     if kind == tl.int16:
-        # Of what a shift leaves, the lower half alone is kept.
+        # The shift is arithmetic; the conversion to int16 drops the copies of the sign.
         near = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16
-        code = tl.where((wide & 0x7FFFFFFF) > 0x7F800000, _QUIET, near).to(tl.int16)
+        code = tl.where((wide & 0x7FFFFFFF) > 0x7F800000, _QUIET_NAN, near).to(tl.int16)
     else:
         code = wide
     return code
 
 
 @_kernel
-def _places(block: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
-    """Coordinates of a block, some of which may lie beyond the last."""
+def _coordinates(block: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
+    """Coordinates of a block; those of the last one may lie past the end."""
     return block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
 
 
@@ -58,7 +73,7 @@ def _bits(octets: tl.tensor, i: tl.tensor, inside: tl.tensor) -> tl.tensor:
 
 @_kernel
 def _entries(rank: tl.tensor, block: tl.tensor, bits: tl.tensor, BLOCK: tl.constexpr, WORD: tl.constexpr) -> tl.tensor:
-    """Where the state of each masked coordinate is."""
+    """Index into packed state of each masked coordinate; any index elsewhere."""
     return tl.load(rank + block.to(tl.int64) * (BLOCK // WORD)) + tl.cumsum(bits, axis=0) - bits
 
 
@@ -82,9 +97,9 @@ def adamw(
     eps: tl.tensor, size: tl.tensor,
     PACKED: tl.constexpr, MASTER: tl.constexpr, BLOCK: tl.constexpr, WORD: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Take a step of AdamW; from ``keep`` on, its numbers are :meth:`maskreg.train.optim.step.Adam.factors`."""
+    """Take a step of AdamW; ``keep`` to ``size`` are :class:`maskreg.train.optim.step.AdamWFactors`."""
     block = tl.program_id(0)
-    i = _places(block, BLOCK)
+    i = _coordinates(block, BLOCK)
     inside = i < numel
     bits = _bits(octets, i, inside)
     if tl.sum(bits, axis=0) > 0:
@@ -115,7 +130,7 @@ def sgd(
 ) -> None:  # fmt: skip
     """Take a step of SGD."""
     block = tl.program_id(0)
-    i = _places(block, BLOCK)
+    i = _coordinates(block, BLOCK)
     inside = i < numel
     bits = _bits(octets, i, inside)
     if tl.sum(bits, axis=0) > 0:
@@ -140,19 +155,19 @@ def sgd(
 
 @_kernel
 def accumulate(
-    into: tl.tensor, gradient: tl.tensor, octets: tl.tensor, rank: tl.tensor, numel: tl.tensor,
+    total: tl.tensor, gradient: tl.tensor, octets: tl.tensor, rank: tl.tensor, numel: tl.tensor,
     BLOCK: tl.constexpr, WORD: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Add masked entries of a dense gradient to fp32 ``[nnz]``."""
+    """Add masked entries of a dense gradient to ``total``, fp32 ``[nnz]``."""
     block = tl.program_id(0)
-    i = _places(block, BLOCK)
+    i = _coordinates(block, BLOCK)
     inside = i < numel
     bits = _bits(octets, i, inside)
     if tl.sum(bits, axis=0) > 0:
         chosen = bits != 0
         entry = _entries(rank, block, bits, BLOCK, WORD)
         slope = _widened(tl.load(gradient + i, mask=inside, other=0))
-        tl.store(into + entry, tl.load(into + entry, mask=chosen, other=0.0) + slope, mask=chosen)
+        tl.store(total + entry, tl.load(total + entry, mask=chosen, other=0.0) + slope, mask=chosen)
 
 
 @_kernel
@@ -160,15 +175,15 @@ def square_sum(
     values: tl.tensor, octets: tl.tensor, numel: tl.tensor, sums: tl.tensor,
     MASKED: tl.constexpr, BLOCK: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Fill ``sums``, float64 ``[programs]``, with the sums of squares of the blocks of each program."""
-    total = tl.zeros([BLOCK], tl.float64)
+    """Fill ``sums``, float64 ``[programs]``: each program sums the squares of every ``programs``-th block."""
+    squares = tl.zeros([BLOCK], tl.float64)
     block = tl.program_id(0).to(tl.int64)
     while block * BLOCK < numel:
-        i = _places(block, BLOCK)
+        i = _coordinates(block, BLOCK)
         inside = i < numel
         value = _widened(tl.load(values + i, mask=inside, other=0)).to(tl.float64)
         if MASKED:
             value = tl.where(_bits(octets, i, inside) != 0, value, 0.0)
-        total += value * value
+        squares += value * value
         block += tl.num_programs(0)
-    tl.store(sums + tl.program_id(0), tl.sum(total, axis=0))
+    tl.store(sums + tl.program_id(0), tl.sum(squares, axis=0))

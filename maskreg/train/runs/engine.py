@@ -20,7 +20,8 @@ from maskreg.mask.everything import Everything
 from maskreg.mask.packed import Mask
 from maskreg.store.file import FileStore
 from maskreg.tensors.dtypes import FLOAT
-from maskreg.train.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
+from maskreg.train.optim import MaskedOptimizer
+from maskreg.train.optimizers import MaskedAdamW, MaskedSGD
 from maskreg.train.recipes import Batch, Context, get_recipe
 from maskreg.train.recipes.records import Record, Records, drawn
 from maskreg.train.recipes.setup import Places, Setup

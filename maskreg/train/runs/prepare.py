@@ -14,7 +14,7 @@ from maskreg.flow.baseline.build import make_baseline
 from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.train.optim.numbers import check_numbers
+from maskreg.train.optim.options import check_numbers
 from maskreg.train.recipes import RECIPES, Recipe, get_recipe
 from maskreg.train.recipes.custom import code_of
 from maskreg.train.recipes.records import Records

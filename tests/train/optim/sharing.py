@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from maskreg.errors import DataError, UsageError
 from maskreg.live.shards import layout_of
-from maskreg.train.optim import MaskedAdamW, MaskedSGD
+from maskreg.train import MaskedAdamW, MaskedSGD
 from tests.train.optim.world import (  # fmt: skip
     ADAMW,
     IN_ALL,

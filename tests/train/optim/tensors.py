@@ -10,7 +10,7 @@ import torch
 
 from maskreg.mask.packed import pack
 from maskreg.train.optim.bits import Bits
-from maskreg.train.optim.step import Adam, Backend, Gradient, Operands, Sgd
+from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands, SGDStep
 
 ODDITIES = (float("nan"), float("inf"), float("-inf"), -0.0, 1e-41)
 
@@ -77,10 +77,10 @@ def steps(on: Task, backend: Backend, kind: str, packed: bool, scale: float = 0.
         gradient = Gradient(slopes[on.moved].float() if packed else slopes, packed)
         operands = Operands(on.weights, gradient, on.bits, master)
         if kind == "adamw":
-            adam = Adam(LR, 0.9, 0.99, 1e-8, 0.1, number + 1, scale)
+            adam = AdamWStep(LR, 0.9, 0.99, 1e-8, 0.1, number + 1, scale)
             backend.adamw(operands, first, second, adam)
         else:
-            sgd = Sgd(LR, 0.9 if "m" in kind else 0.0, 0.1, "nesterov" in kind, number + 1, scale)
+            sgd = SGDStep(LR, 0.9 if "m" in kind else 0.0, 0.1, "nesterov" in kind, number + 1, scale)
             backend.sgd(operands, first if sgd.momentum else None, sgd)
 
 

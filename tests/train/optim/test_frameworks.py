@@ -15,7 +15,8 @@ from torch.nn.modules.module import _global_forward_pre_hooks
 
 from maskreg.errors import UsageError
 from maskreg.mask.packed import TensorMask
-from maskreg.train.optim import MaskedAdamW, MaskedOptimizer
+from maskreg.train import MaskedAdamW
+from maskreg.train.optim import MaskedOptimizer
 from tests.train.optim.training import KINDS, masked, model, run
 
 
@@ -182,7 +183,7 @@ class TestRefused:
         net = model()
         optimizer = MaskedAdamW(net.named_parameters() if named else net.parameters(), mask=masked(net, 0.4))
         optimizer.param_groups[0]["params"] = [torch.zeros(sum(p.numel() for p in net.parameters()))]
-        with pytest.raises(UsageError, match="4 parameters were put together to 1, as DeepSpeed"):
+        with pytest.raises(UsageError, match="4 parameters were merged into 1, as DeepSpeed"):
             optimizer.step()
 
     def test_meta_tensors(self) -> None:

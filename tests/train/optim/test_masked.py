@@ -11,7 +11,8 @@ import torch
 
 from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import TensorMask
-from maskreg.train.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
+from maskreg.train import MaskedAdamW, MaskedSGD
+from maskreg.train.optim import MaskedOptimizer
 from maskreg.train.optim.plain import Plain
 from tests.train.optim.training import KINDS, masked, model, run
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from maskreg.errors import DataError
-from maskreg.train.optim import MaskedAdamW, MaskedOptimizer, MaskedSGD
+from maskreg.train import MaskedAdamW, MaskedSGD
+from maskreg.train.optim import MaskedOptimizer
 from tests.train.optim.training import masked, model, run
 
 MAKERS: list[tuple[type[MaskedOptimizer], dict[str, Any]]] = [(MaskedAdamW, {}), (MaskedSGD, {"momentum": 0.9})]

@@ -13,7 +13,7 @@ from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim.bits import SLICE_WORDS, Bits
 from maskreg.train.optim.cpu import Cpu
 from maskreg.train.optim.plain import Plain
-from maskreg.train.optim.step import Adam, Backend, Gradient, Operands, Sgd
+from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands, SGDStep
 
 MOST = 64 << 20
 NUMEL = 17 * SLICE_WORDS * PAD_BITS
@@ -43,7 +43,7 @@ def test_the_workspace_is_bounded(
     weights, bits, (first, second, master, slopes) = tensors
     gradient = Gradient(slopes if packed else weights.clone(), packed)
     on = Operands(weights, gradient, bits, master)
-    adam, sgd = Adam(1e-3, 0.9, 0.99, 1e-8, 0.1, 1, 0.5), Sgd(1e-3, 0.9, 0.1, True, 1, 0.5)
+    adam, sgd = AdamWStep(1e-3, 0.9, 0.99, 1e-8, 0.1, 1, 0.5), SGDStep(1e-3, 0.9, 0.1, True, 1, 0.5)
     does: dict[str, Callable[[], object]] = {
         "adamw": lambda: backend.adamw(on, first, second, adam),
         "sgd": lambda: backend.sgd(on, first, sgd),

@@ -23,7 +23,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from maskreg.mask.packed import TensorMask, pack
-from maskreg.train.optim import MaskedAdamW, MaskedOptimizer
+from maskreg.train import MaskedAdamW
+from maskreg.train.optim import MaskedOptimizer
 
 SHAPES = {"wide": (5, 7), "tall": (130, 31), "one": (1,), "odd": (3,), "even": (4, 12), "cube": (2, 12, 35)}
 """Odd widths; fewer rows than processes; dimensions that 1, 2, 3 and 4 divide."""

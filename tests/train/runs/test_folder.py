@@ -20,7 +20,7 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.mask.everything import Everything
-from maskreg.train.optim import MaskedAdamW
+from maskreg.train import MaskedAdamW
 from maskreg.train.recipes.setup import Places, Setup
 from maskreg.train.runs.folder import KEPT, Folder
 from maskreg.train.runs.parallel import World

@@ -1,4 +1,4 @@
-"""A parameter that has found its mask."""
+"""A parameter with its mask."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from maskreg.train.optim.refusals import refuse_foreign, refuse_sparse
 
 
 @dataclass(eq=False)
-class Bound:
-    """One parameter of an optimizer, what of it is trained, and its gradient so far.
+class MaskedParameter:
+    """One parameter of an optimizer with the mask of the part that is in this process.
 
     Attributes:
-        name: as the running model calls it.
-        parameter: in the optimizer's groups; maybe sharded.
-        group: the parameter group it is in.
-        layout: which part of it is here.
+        name: in the running model.
+        parameter: in the optimizer's groups; may be sharded.
+        group: its parameter group.
+        layout: which part of it is local.
         order: where the masked coordinates of that part stand in the whole mask.
-        bits: mask of the part that is here.
+        bits: mask of the local part.
         fingerprint: xxh3-128 of the whole tensor's mask.
-        packed: gradient of its masked entries so far, fp32 ``[nnz]``, where gradients are kept packed.
-        stepped: whether the step within a backward pass has been taken.
     """
 
     name: str
@@ -37,33 +35,31 @@ class Bound:
     order: Order
     bits: Bits
     fingerprint: bytes
-    packed: torch.Tensor | None = None
-    stepped: bool = False
 
     @classmethod
-    def of(cls, name: str, parameter: torch.Tensor, group: dict[str, Any], mask: TensorMask) -> Bound:
-        """Cut the part that is here out of the mask of a whole parameter.
+    def of(cls, name: str, parameter: torch.Tensor, group: dict[str, Any], mask: TensorMask) -> MaskedParameter:
+        """Cut the local part out of the mask of a whole parameter.
 
         Raises:
-            UsageError: the parameter is one that masks cannot be laid over; the hint says what to change.
+            UsageError: the parameter is of a kind that cannot be masked; the hint says what to change.
         """
         refuse_foreign(name, parameter)
         layout = layout_of(name, parameter)
         packed, order = cut(mask.packed, layout.part)
-        bits = Bits.of(packed, layout.part.here, local_of(parameter.detach()).device)
+        bits = Bits.of(packed, layout.part.numel, local_of(parameter.detach()).device)
         return cls(name, parameter, group, layout, order, bits, xxhash.xxh3_128_digest(mask.packed.data))
 
     @property
     def weights(self) -> torch.Tensor:
-        """The part of the parameter that is here, sharing memory with it."""
+        """The local part of the parameter, sharing memory with it."""
         return local_of(self.parameter.detach())
 
     @property
-    def dense(self) -> torch.Tensor | None:
-        """The gradient that autograd has left here, flat, or None.
+    def dense_gradient(self) -> torch.Tensor | None:
+        """The local part of the gradient that autograd left, flat; None without one.
 
         Raises:
-            UsageError: it is a sparse one.
+            UsageError: it is sparse.
         """
         grad = self.parameter.grad
         if grad is None:
@@ -73,9 +69,6 @@ class Bound:
             grad = grad.redistribute(placements=self.parameter.placements)  # type: ignore[attr-defined]
         return local_of(grad).reshape(-1)
 
-    def follow(self) -> None:
-        """Bring the mask, and the gradient so far, to where the parameter is now."""
-        device = self.weights.device
-        self.bits = self.bits.to(device)
-        if self.packed is not None:
-            self.packed = self.packed.to(device)
+    def follow_device(self) -> None:
+        """Move the mask to where the parameter is now."""
+        self.bits = self.bits.to(self.weights.device)

@@ -1,0 +1,73 @@
+"""Options of masked optimizers: which values can be trained with, and which exclude each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from maskreg.errors import UsageError
+from maskreg.train.optim.clipping import Clip
+from maskreg.train.optim.gradients import GradientMode
+
+_FINITE: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < math.inf, "a finite number, at least 0")
+_DECAY: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < 1, "at least 0 and less than 1")
+
+LIMITS: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "lr": _FINITE,
+    "eps": _FINITE,
+    "weight_decay": _FINITE,
+    "momentum": _FINITE,
+    "betas": _DECAY,
+    "temperature": _FINITE,
+    "clip": (lambda x: x >= 0, "a norm; 0 disables clipping"),
+    "max_grad_norm": (lambda x: x > 0, "a norm above 0; None disables clipping"),
+}
+"""By option: a predicate for valid numbers, which NaN never passes, and its wording."""
+
+
+def check_numbers(options: Mapping[str, Any]) -> None:
+    """Reject numbers that would ruin the weights; options that are not in :data:`LIMITS` are ignored.
+
+    Args:
+        options: by name, each a number or, for the betas, two.
+
+    Raises:
+        UsageError: names the option and its valid values.
+    """
+    for name, (is_valid, wording) in LIMITS.items():
+        value = options.get(name)
+        if value is None:
+            continue
+        pair = name == "betas"
+        if not all(is_valid(_number(item)) for item in (value if pair else [value])) or (pair and len(value) != 2):
+            raise UsageError(f"{name} cannot be {value}", hint=f"{name}: {'two numbers, each ' * pair}{wording}")
+
+
+def check_modes(gradients: str, clip: str, max_grad_norm: float | None) -> None:
+    """Reject unknown modes, and combinations that cannot work.
+
+    Raises:
+        UsageError: names the option and what to choose instead.
+    """
+    for name, value, known in (("clip", clip, get_args(Clip)), ("gradients", gradients, get_args(GradientMode))):
+        if value not in known:
+            raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}= one of: {', '.join(known)}")
+    if max_grad_norm is None:
+        return
+    if gradients == "packed" and clip == "dense":
+        raise UsageError(
+            "the norm of dense gradients needs dense gradients", hint='clip="masked", or gradients="dense"'
+        )
+    if gradients == "in-backward":
+        raise UsageError(
+            "clipping needs all gradients before the first parameter is updated",
+            hint='gradients="packed", which takes 4 bytes per masked coordinate',
+        )
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
