@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import click
 
 from maskreg.errors import BadRefError
-from maskreg.ref import Card, Ref
-from maskreg.words import counted
+from maskreg.ref import Ref
 
 from .command import Command
 from .explanation import explanation
 from .output import Output
 from .values import NAME
-
-if TYPE_CHECKING:
-    from maskreg.analysis.matrix import AnalysisSpec
-    from maskreg.artifact.reader import Artifact
-    from maskreg.registry import Registry
 
 _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverage")
 
@@ -83,99 +73,59 @@ def command(
         return
     if len(what) != 1:
         raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
-    from .places import local
+    from maskreg.workspace.analyze import analyze
+
+    from .geometry import geometry
+    from .session import workspace
 
     ref = _ref(what[0])
-    here = local()
-    artifact = here.artifact(here.resolve(ref).digest)
     output.ref = str(ref)
-    if artifact.manifest.kind == "analysis":
-        _show(output, ref, artifact, by)
-        return
-    if source is None:
-        raise click.UsageError("give the checkpoint that the artifact was made from: --source CHECKPOINT")
-    from maskreg.analysis.presets import PRESETS
-    from maskreg.flow.geometry.analysis import RANKS, question
-
-    ask = question(
-        metrics=metrics or _GROUPS,
-        presets=presets or tuple(PRESETS),
-        ranks=ranks or RANKS,
-        seed=seed,
-        exact_up_to=exact_up_to,
-    )
-    called = name or replace(ref, name=f"{ref.name}-analysis", digest=None)
-    made, was = _analyzed(output, here, artifact, called, ask, (source, target), device, download)
-    _show(output, called, made, by, was)
-
-
-def _analyzed(
-    output: Output,
-    here: Registry,
-    artifact: Artifact,
-    called: Ref,
-    ask: AnalysisSpec,
-    sides: tuple[str, str | None],
-    device: str,
-    download: bool,
-) -> tuple[Artifact, str | None]:
-    from maskreg.checkpoint import open_checkpoint
-    from maskreg.flow.geometry.analysis import analyze, earlier, recipe_of
-
-    from .naming import publish
-    from .places import note_catalog, remember
-
-    assert here.root is not None  # the local registry is a directory
-    head = here.head(called)
-    with ExitStack() as opened:
-        source = opened.enter_context(closing(open_checkpoint(sides[0], download=download)))
-        target = opened.enter_context(closing(open_checkpoint(sides[1], download=download))) if sides[1] else None
-        recipe = recipe_of(artifact, target, ask, device)
-        digest = earlier(here, called, artifact.digest, recipe) if head else None
-        if digest is not None:
-            output.note("note: this was analyzed before in the same way; shown is what was found then")
-        else:
-            with output.progress() as progress:
-                made = analyze(artifact, source, target, here.root, ask, device=device, progress=progress)
-            digest = made.digest
-            if made.resumed:
-                output.note(f"note: {counted(made.resumed, 'tensor')} finished by an earlier run")
-            remember(here, artifact.manifest.source.root, source.path)
-    card = head.card if head is not None and head.digest == digest else Card()
-    was = publish(output, here, called, digest, card, head)
-    note_catalog(output, here)
-    return here.artifact(digest), was
-
-
-def _show(output: Output, called: Ref, artifact: Artifact, by: str, was: str | None = None) -> None:
-    from maskreg.artifact.analysis import read_analysis
-
-    document = read_analysis(artifact)
+    with output.progress() as progress:
+        result = analyze(
+            ref,
+            source,
+            target,
+            name,
+            metrics=metrics,
+            presets=presets,
+            ranks=ranks,
+            seed=seed,
+            exact_up_to=exact_up_to,
+            device=device,
+            download=download,
+            progress=progress,
+            workspace=workspace(output),
+        )
     if output.json:
-        output.document({"ref": str(called), "digest": str(artifact.digest), "was": was, "analysis": document})
-        return
-    from .geometry import geometry
-
-    output.data(geometry(str(called), str(artifact.digest), document, by))
+        output.document(result.to_json())
+    else:
+        output.data(geometry(str(result.ref), str(result.digest), result.analysis, by))
 
 
-def _follow(output: Output, places: tuple[str, ...], exact_up_to: int, seed: int, device: str, download: bool) -> None:
-    if len(places) < 3:
+def _follow(output: Output, paths: tuple[str, ...], exact_up_to: int, seed: int, device: str, download: bool) -> None:
+    if len(paths) < 3:
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")
-    from maskreg.analysis.factors import Method
-    from maskreg.checkpoint import open_checkpoint
-    from maskreg.flow.geometry.trajectory import trajectory
+    from maskreg.workspace.analyze import trajectory
 
-    with ExitStack() as opened, output.progress() as progress:
-        source, *run = [opened.enter_context(closing(open_checkpoint(p, download=download))) for p in places]
-        method = Method(exact_up_to=exact_up_to, seed=seed)
-        document = trajectory(source, run, method=method, device=device, progress=progress)
+    from .geometry import steps
+    from .session import workspace
+
+    source, *checkpoints = paths
+    with output.progress() as progress:
+        document = trajectory(
+            source,
+            checkpoints,
+            exact_up_to=exact_up_to,
+            seed=seed,
+            device=device,
+            download=download,
+            progress=progress,
+            workspace=workspace(output),
+        )
     if output.json:
         output.document(document)
-        return
-    from .geometry import steps
-
-    output.data(steps(document))
+    else:
+        output.data(steps(document))
 
 
 def _ref(text: str) -> Ref:

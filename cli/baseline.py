@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING
-
 import click
 
-from maskreg.ref import Card, Ref
+from maskreg.ref import Ref
 
-from .command import Command, again
+from .command import Command
 from .output import Output
 from .values import NAME, REF
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from maskreg.artifact.reader import Artifact
-    from maskreg.checkpoint.base import Checkpoint
-    from maskreg.flow.baseline.build import Made
-    from maskreg.mask.baseline import BaselineSpec
-    from maskreg.registry import Registry
 
 
 @click.command(
@@ -75,64 +63,26 @@ def command(
     Kinds from exponent-matched to safe look at the source's weights; without --source it is looked for where this
     machine has seen it, then in the hub cache.
     """  # noqa: D301
-    from maskreg.mask.baseline import BaselineSpec
-    from maskreg.workspace.description import describe
+    from maskreg.workspace.baseline import baseline
 
-    from .naming import publish
-    from .places import local, note_catalog, remember
+    from .session import workspace
     from .summary import summary
 
-    spec = BaselineSpec.of(kind, seed=seed, density=density, rank=rank, alpha=alpha)
-    here = local()
-    found = here.resolve(ref)
-    artifact = here.artifact(found.digest)
-    called = new or _default_name(ref, spec)
-    head = here.head(called)
-    made, used = _made(output, here, artifact, spec, source, download)
-    family = found.entry.card.family if found.entry else ""
-    card = head.card if head is not None and head.digest == made.digest else Card(family, spec.kind.name).checked()
-    was = publish(output, here, called, made.digest, card, head)
-    manifest = here.artifact(made.digest).manifest
-    if used is not None:
-        remember(here, manifest.source.root, used)
-    note_catalog(output, here)
-    if output.json:
-        output.document({**describe(called, made.digest, manifest, card), "was": was, "notes": list(made.notes)})
-    else:
-        output.data(summary(called, made.digest, manifest, card, notes=made.notes))
-
-
-def _default_name(ref: Ref, spec: BaselineSpec) -> Ref:
-    given = {"d": spec.density, "r": spec.rank, "a": spec.alpha, "s": spec.seed}
-    ending = "".join(f"-{letter}{value}" for letter, value in given.items() if value is not None)
-    return Ref.parse(f"{ref.project}/{ref.name}-{spec.kind.name}{ending}:{ref.tag}")
-
-
-def _made(
-    output: Output,
-    here: Registry,
-    artifact: Artifact,
-    spec: BaselineSpec,
-    source: str | None,
-    download: bool,
-) -> tuple[Made, Path | None]:
-    from maskreg.checkpoint import open_checkpoint
-    from maskreg.flow.baseline.build import make_baseline
-
-    root = here.root
-    assert root is not None  # the local registry is a directory
     with output.progress() as progress:
-
-        def run(checkpoint: Checkpoint | None) -> Made:
-            return make_baseline(artifact, spec, root, checkpoint, progress=progress)
-
-        if not spec.kind.source:
-            if source is not None:
-                output.note(f"note: --source was not used: {spec.kind.name} does not look at weights")
-            return run(None), None
-        if source is None:
-            from .sources import apply_to_first
-
-            return apply_to_first(artifact.manifest.source, here.catalog, run, download=download, again=again())
-        with closing(open_checkpoint(source, download=download)) as opened:
-            return run(opened), opened.path
+        stored = baseline(
+            ref,
+            kind,
+            new,
+            seed=seed,
+            density=density,
+            rank=rank,
+            alpha=alpha,
+            source=source,
+            download=download,
+            progress=progress,
+            workspace=workspace(output),
+        )
+    if output.json:
+        output.document(stored.to_json())
+    else:
+        output.data(summary(stored.ref, stored.digest, stored.artifact.manifest, stored.card, notes=stored.notes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from maskreg.ref import Card, Ref
+from maskreg.ref import Ref
 
 from .command import Command
 from .output import Output
@@ -46,28 +46,23 @@ def command(
     """
     if (how is None) == (k is None):
         raise click.UsageError("say what to do with the masks: --how and|or|minus|xor, or --at-least K")
-    from maskreg.flow.combine.combination import combine
-    from maskreg.workspace.description import describe
+    from maskreg.workspace.combine import combine
 
-    from .naming import publish
-    from .places import local, note_catalog
+    from .session import workspace
     from .summary import summary
 
-    here = local()
-    assert here.root is not None  # the local registry is a directory
-    head = here.head(ref)
-    found = [here.resolve(one) for one in refs]
-    families = {one.entry.card.family if one.entry else "" for one in found}
-    card = Card(families.pop() if len(families) == 1 else "", description=description).checked()
-    masks = [here.artifact(one.digest) for one in found]
     with output.progress() as progress:
-        digest = combine(masks, here.root, how=how or "", k=k or 0, allow_different=allow_different, progress=progress)
-    if head is not None and head.digest == digest and not description:
-        card = head.card
-    was = publish(output, here, ref, digest, card, head)
-    manifest = here.artifact(digest).manifest
-    note_catalog(output, here)
+        stored = combine(
+            refs,
+            ref,
+            how=how or "",
+            at_least=k or 0,
+            description=description,
+            allow_different=allow_different,
+            progress=progress,
+            workspace=workspace(output),
+        )
     if output.json:
-        output.document({**describe(ref, digest, manifest, card), "was": was})
+        output.document(stored.to_json())
     else:
-        output.data(summary(ref, digest, manifest, card))
+        output.data(summary(stored.ref, stored.digest, stored.artifact.manifest, stored.card))

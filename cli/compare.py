@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from maskreg.ref import Ref
 
-from .command import Command, again
+from .command import Command
 from .explanation import explanation
 from .output import Output
 from .values import REF
-
-if TYPE_CHECKING:
-    from maskreg.analysis.comparison import Comparison
-    from maskreg.catalog import Measurement
-    from maskreg.checkpoint.base import Checkpoint
 
 
 @click.command(
@@ -35,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--by", type=click.Choice(["role", "layer", "tensor"]), help="Show the figures of each group too.")
 @click.option("--stripes", is_flag=True, help="Count rows and columns of matrices that move together.")
 @click.option("--allow-different", is_flag=True, help="Compare what masks of other rules, tensors or sources share.")
-@click.option("--record", "keep", is_flag=True, help="Keep the lift in the catalog, as a measurement of A.")
+@click.option("--record", is_flag=True, help="Keep the lift in the catalog, as a measurement of A.")
 @click.option(
     "--exit-code",
     is_flag=True,
@@ -54,7 +47,7 @@ def command(
     by: str | None,
     stripes: bool,
     allow_different: bool,
-    keep: bool,
+    record: bool,
     exit_code: bool,
     explain: str | None,
 ) -> None:
@@ -71,63 +64,38 @@ def command(
         return
     if len(refs) < 2:
         raise click.UsageError("name at least two masks")
-    from .comparison import described, text
-    from .places import local, note_catalog
-    from .sources import run_with_source
+    from maskreg.workspace.compare import compare, keep
+    from maskreg.workspace.storing import note_catalog
 
-    here = local()
-    masks = [here.resolve(ref) for ref in refs]
-    artifacts = []
-    for mask in masks:
-        output.ref = str(mask.ref)
-        artifacts.append(here.artifact(mask.digest))
-        artifacts[-1].require("mask")
-    # Whatever turns out to be damaged from here on, this brings it again.
-    output.ref = " ".join(str(mask.ref) for mask in masks)
+    from .comparison import text
+    from .session import workspace
 
+    space = workspace(output)
     with output.progress() as progress:
-
-        def run(checkpoint: Checkpoint | None) -> Comparison:
-            from maskreg.flow.overlap.measure import measure_overlap
-
-            return measure_overlap(
-                artifacts,
-                checkpoint,
-                names=[str(mask.ref) for mask in masks],
-                allow_different=allow_different,
-                require_source=require_source,
-                stripes=stripes,
-                progress=progress,
-            )
-
-        found = run_with_source(
-            artifacts[0].manifest.source,
-            here.catalog,
-            run,
+        result = compare(
+            *refs,
             source=source,
             download=download,
-            required=require_source,
-            again=again(),
-            note=lambda why: output.note(f"note: {why}"),
+            require_source=require_source,
+            stripes=stripes,
+            allow_different=allow_different,
+            progress=progress,
+            workspace=space,
         )
-    kept: tuple[Measurement, ...] = ()
-    notes: tuple[str, ...] = ()
     try:
-        if keep:
-            from maskreg.workspace.recording import record
-
-            kept, notes = record(here, found, [(mask, a.manifest) for mask, a in zip(masks, artifacts, strict=True)])
+        if record:
+            result = keep(result, workspace=space)
     finally:
         # What was measured is not lost when it cannot be recorded.
-        note_catalog(output, here)
+        note_catalog(space, space.local)
         if output.json:
-            output.document(described(masks, artifacts, found, kept))
+            output.document(result.to_json())
         else:
-            output.data(text(masks, artifacts, found, by))
+            output.data(text(result, by))
     if not output.json:
-        for measurement in kept:
+        for measurement in result.recorded:
             output.note(f"recorded {measurement.metric} {measurement.value:.3g} of {measurement.digest.short}")
-    for note in notes:
+    for note in result.notes:
         output.note(f"note: {note}")
-    if exit_code and not all(pair.verdict.more for pair in found.pairs):
+    if exit_code and not all(pair.verdict.more for pair in result.pairs):
         ctx.exit(1)

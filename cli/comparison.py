@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -17,49 +16,28 @@ from .summary import layers_in_order
 from .table import Row, table
 
 if TYPE_CHECKING:
-    from maskreg.analysis.comparison import Comparison, PairOverlap
+    from maskreg.analysis.comparison import PairOverlap
     from maskreg.analysis.consensus import Consensus
     from maskreg.analysis.evidence import OverlapFigures
     from maskreg.analysis.stripes import Stripes
-    from maskreg.artifact.reader import Artifact
-    from maskreg.catalog import Measurement
-    from maskreg.registry import Resolved
+    from maskreg.workspace.compare import MaskComparison
 
 _LABEL = 26
 _WIDTH = 110
 
 
-def described(
-    masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Comparison, kept: Sequence[Measurement]
-) -> dict[str, object]:
-    """A comparison for programs: exact numbers, undefined ones null."""
-    rows = [
-        {
-            "ref": str(mask.ref),
-            "digest": str(mask.digest),
-            "kind": artifact.manifest.kind,
-            "rule": artifact.manifest.rule,
-            "source": artifact.manifest.source.root,
-        }
-        for mask, artifact in zip(masks, artifacts, strict=True)
-    ]
-    records = [{**dataclasses.asdict(one), "at": one.at.isoformat()} for one in kept]
-    return {"masks": rows, **found.to_json(), "recorded": records}
-
-
-def text(masks: Sequence[Resolved], artifacts: Sequence[Artifact], found: Comparison, by: str | None) -> str:
+def text(result: MaskComparison, by: str | None) -> str:
     """A comparison for people.
 
     Args:
-        masks: what was compared.
-        artifacts: likewise.
-        found: the comparison.
+        result: the comparison.
         by: ``role``, ``layer`` or ``tensor``: a line for each of these too.
     """
-    letters = [_letter(number) for number in range(len(masks))]
+    found = result.comparison
+    letters = [_letter(number) for number in range(len(result.masks))]
     named_masks = [
-        (letter, str(mask.ref), mask.digest.short, artifact.manifest.kind, f"rule {artifact.manifest.rule}")
-        for letter, mask, artifact in zip(letters, masks, artifacts, strict=True)
+        (letter, mask.name, mask.digest.short, mask.artifact.manifest.kind, f"rule {mask.artifact.manifest.rule}")
+        for letter, mask in zip(letters, result.masks, strict=True)
     ]
     lines = table(named_masks, right=5)
     named = list(zip(combinations(letters, 2), found.pairs, strict=True))

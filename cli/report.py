@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-import maskreg
-from maskreg.disk import replacing
-from maskreg.errors import NotFoundError, UsageError
-from maskreg.ref import Card, Ref
+from maskreg.ref import Ref
 
-from .command import Command, again
+from .command import Command
 from .output import Output
 from .values import FILE, OUT, REF
-
-if TYPE_CHECKING:
-    from maskreg.checkpoint.base import Checkpoint
-    from maskreg.registry import Registry
-    from maskreg.report.findings import Findings, Named
-    from maskreg.report.geometry import Geometry, Trajectory
 
 
 @click.command(
@@ -64,93 +54,42 @@ def command(
     looked for where this machine has seen it, then in the hub cache; without any, the page leaves out what needs it.
     """
     from maskreg.report.theme import require_libraries
+    from maskreg.workspace.report import report
+
+    from .session import workspace
 
     require_libraries()
-    from maskreg.report.findings import gather
-    from maskreg.report.page import page, plots_of
-    from maskreg.report.pictures import export
-    from maskreg.report.words import answer
-
-    from .places import local
-    from .sources import run_with_source
-
-    here = local()
-    mask, *others = (_named(here, one) for one in (ref, *against))
-    geometry, growth = _geometry(here, mask, ref, analysis), _trajectory(trajectory)
-
-    with replacing(out, force=force) as file:
-        with output.progress() as progress:
-
-            def run(checkpoint: Checkpoint | None) -> Findings:
-                return gather(mask, others, checkpoint, allow_different=allow_different, progress=progress)
-
-            counted = run_with_source(
-                mask.artifact.manifest.source,
-                here.catalog,
-                run,
-                source=source,
-                download=download,
-                required=require_source,
-                again=again(),
-                note=lambda why: output.note(f"note: {why}; the page says nothing of rounding"),
-            )
-        found = replace(counted, geometry=geometry, trajectory=growth)
-        file.write(page(found, maskreg.__version__).encode())
-    drawn = export(list(plots_of(found).values()), plots) if plots else []
-    mark, sentence = answer(found)
-    if output.json:
-        output.document(
-            {
-                "ref": str(ref),
-                "digest": str(found.digest),
-                "path": str(out),
-                "plots": [str(path) for path in drawn],
-                "answer": mark,
-                "sentence": sentence,
-                "against": [{"ref": other.name, **other.comparison.to_json()} for other in found.against],
-            }
+    with output.progress() as progress:
+        result = report(
+            ref,
+            out,
+            against=against,
+            source=source,
+            analysis=analysis,
+            trajectory=_trajectory(trajectory),
+            plots=plots,
+            allow_different=allow_different,
+            download=download,
+            require_source=require_source,
+            force=force,
+            progress=progress,
+            workspace=workspace(output),
         )
+    if output.json:
+        output.document(result.to_json())
         return
-    output.note(sentence)
-    for path in (out, *drawn):
+    output.note(result.sentence)
+    for path in (result.path, *result.plots):
         output.data(str(path))
 
 
-def _named(here: Registry, ref: Ref) -> Named:
-    from maskreg.report.findings import Named
-
-    resolved = here.resolve(ref)
-    card = resolved.entry.card if resolved.entry else Card()
-    return Named(str(ref), here.artifact(resolved.digest), card)
-
-
-def _geometry(here: Registry, mask: Named, ref: Ref, wanted: Ref | None) -> Geometry | None:
-    from maskreg.artifact.analysis import read_analysis
-    from maskreg.report.geometry import geometry_of
-
-    called = wanted or replace(ref, name=f"{ref.name}-analysis", digest=None)
-    try:
-        found = here.artifact(here.resolve(called).digest)
-    except NotFoundError:
-        if wanted is not None:
-            raise
-        return None
-    if found.manifest.parents != (str(mask.artifact.digest),) and wanted is None:
-        # Of what the name pointed at before.
-        return None
-    if found.manifest.parents != (str(mask.artifact.digest),):
-        raise UsageError(f"{called} is no analysis of {ref}", hint=f"maskreg analyze {ref} --source CHECKPOINT")
-    return geometry_of(str(called), read_analysis(found))
-
-
-def _trajectory(file: Path | None) -> Trajectory | None:
+def _trajectory(file: Path | None) -> dict[str, Any] | None:
     if file is None:
         return None
     from maskreg.document import parse_object
     from maskreg.limits import LIMITS
-    from maskreg.report.geometry import trajectory_of
 
-    most = LIMITS.small_file_bytes
+    max_bytes = LIMITS.small_file_bytes
     with file.open("rb") as opened:
-        data = opened.read(most + 1)
-    return trajectory_of(parse_object(data, str(file), max_bytes=most, max_depth=LIMITS.json_depth))
+        data = opened.read(max_bytes + 1)
+    return parse_object(data, str(file), max_bytes=max_bytes, max_depth=LIMITS.json_depth)

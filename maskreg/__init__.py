@@ -3,21 +3,20 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from maskreg.version import __version__
+
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import open_checkpoint
     from maskreg.flow.apply.in_memory import apply_
-    from maskreg.flow.baseline.build import make_baseline
-    from maskreg.flow.combine.combination import combine
-    from maskreg.flow.geometry.analysis import analyze
-    from maskreg.flow.overlap.measure import measure_overlap as contrast
     from maskreg.mask.baseline import BaselineSpec
+    from maskreg.workspace.analyze import analyze, trajectory
     from maskreg.workspace.apply import apply
+    from maskreg.workspace.baseline import baseline
+    from maskreg.workspace.combine import combine
+    from maskreg.workspace.compare import compare
     from maskreg.workspace.extract import extract
     from maskreg.workspace.pull import load, pull
-
-__version__ = "0.1.0"
-"""The one place that holds it; pyproject.toml reads it here."""
 
 __all__ = [
     "Artifact",
@@ -26,29 +25,31 @@ __all__ = [
     "analyze",
     "apply",
     "apply_",
+    "baseline",
     "combine",
-    "contrast",
+    "compare",
     "extract",
     "load",
-    "make_baseline",
     "open_checkpoint",
     "pull",
+    "trajectory",
 ]
 
 # Looked up when first asked for: the command line must start without torch, numpy, zarr and the list of packages.
 _HOMES = {
     "Artifact": "maskreg.artifact.reader",
     "BaselineSpec": "maskreg.mask.baseline",
-    "analyze": "maskreg.flow.geometry.analysis",
+    "analyze": "maskreg.workspace.analyze",
     "apply": "maskreg.workspace.apply",
     "apply_": "maskreg.flow.apply.in_memory",
-    "combine": "maskreg.flow.combine.combination",
-    "contrast": "maskreg.flow.overlap.measure:measure_overlap",
+    "baseline": "maskreg.workspace.baseline",
+    "combine": "maskreg.workspace.combine",
+    "compare": "maskreg.workspace.compare",
     "extract": "maskreg.workspace.extract",
     "load": "maskreg.workspace.pull",
-    "make_baseline": "maskreg.flow.baseline.build",
     "open_checkpoint": "maskreg.checkpoint",
     "pull": "maskreg.workspace.pull",
+    "trajectory": "maskreg.workspace.analyze",
 }
 
 

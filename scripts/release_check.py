@@ -1,4 +1,4 @@
-"""Checks that CHANGELOG.md describes the version in ``maskreg/__init__.py``, and that a release tag names both.
+"""Checks that CHANGELOG.md describes the version in ``maskreg/version.py``, and that a release tag names both.
 
 Without a tag, the newest section is "Unreleased" or that of the version. With a tag, it is that of the version: dated,
 with something to say, and nothing left in "Unreleased" above it. Needs no installed package.
@@ -44,7 +44,7 @@ class Section:
 
 def version() -> str:
     """What ``__version__`` is set to, without importing the package."""
-    tree = ast.parse((ROOT / "maskreg" / "__init__.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "maskreg" / "version.py").read_text(encoding="utf-8"))
     values = [
         ast.literal_eval(node.value)
         for node in tree.body

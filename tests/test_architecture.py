@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 ORDER = [
-    {"errors", "limits"},
+    {"errors", "limits", "version"},
     {"disk", "document", "glossary", "jit", "parallel", "progress", "words"},
     {"digest"},
     {"ref", "settings", "tensors"},

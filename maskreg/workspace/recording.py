@@ -14,11 +14,10 @@ from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 
 if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Manifest
     from maskreg.catalog import Catalog, Found
     from maskreg.digest import Digest
-    from maskreg.ref import Card
-    from maskreg.registry import Registry, Resolved
+    from maskreg.registry import Registry
+    from maskreg.workspace.workspace import Named
 
 REFERENCE_TAG = "rlvr-reference"
 """The tag that marks the mask which other masks of its source are measured against."""
@@ -41,17 +40,17 @@ class Recorded:
 
 
 def record(
-    here: Registry, contrast: Comparison, masks: Sequence[tuple[Resolved, Manifest]]
+    registry: Registry, comparison: Comparison, masks: Sequence[Named]
 ) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
     """Record every pair of a comparison on its first mask.
 
-    Always as ``overlap``; as ``rlvr_overlap`` when the second mask is what ``rlvr-reference`` points at for the
+    Always as ``overlap``; as ``rlvr_overlap`` when the second mask is what ``rlvr-reference`` points to for the
     source of the first; and on both as ``seed_overlap`` when their cards say the same family and method and another
     ``seed``, and both are of one source and rule. The value is the lift.
 
     Args:
-        here: whose catalog they go into.
-        contrast: the comparison.
+        registry: whose catalog they go into.
+        comparison: the figures.
         masks: what was compared, in its order.
 
     Returns:
@@ -60,31 +59,33 @@ def record(
     Raises:
         MaskregError: there is no catalog, or it cannot be written.
     """
-    catalog = here.catalog
+    catalog = registry.catalog
     if catalog is None:
-        raise here.catalog_problem or NotFoundError("this registry has no catalog to record in")
-    made: list[Measurement] = []
+        raise registry.catalog_problem or NotFoundError("this registry has no catalog to record in")
+    measurements: list[Measurement] = []
     notes: list[str] = []
-    for ((one, manifest), (other, others)), pair in zip(combinations(masks, 2), contrast.pairs, strict=True):
+    # Asked once for each source, not once for each pair.
+    references = {root: reference_of(registry, root) for root in {_root(mask) for mask in masks[:-1]}}
+    for (left, right), pair in zip(combinations(masks, 2), comparison.pairs, strict=True):
         lift = pair.whole.overlap.lift
         if lift is None:
-            notes.append(f"nothing is recorded of {one.ref} and {other.ref}: the lift of an empty mask is undefined")
+            notes.append(f"nothing is recorded of {left.name} and {right.name}: the lift of an empty mask is undefined")
             continue
         overlap = Measurement(
-            one.digest, OVERLAP, lift, other.digest, detail=_detail(pair, one, other, manifest), by=here.by
+            left.digest, OVERLAP, lift, right.digest, detail=_detail(pair, left, right), by=registry.by
         )
-        made.append(overlap)
-        reference = reference_of(here, manifest.source.root)
-        if reference is not None and other.digest == reference.digest != one.digest:
+        measurements.append(overlap)
+        reference = references[_root(left)]
+        if reference is not None and right.digest == reference.digest != left.digest:
             name = str(Ref(reference.project, reference.name, reference.tag))
-            made.append(replace(overlap, metric=RLVR_OVERLAP, detail={**overlap.detail, "reference": name}))
-        if _two_seeds(one, manifest, other, others):
-            seeds = {**overlap.detail, "seeds": [one.card.meta[SEED], other.card.meta[SEED]]}
-            forth = replace(overlap, metric=SEED_OVERLAP, detail=seeds)
-            made += [forth, replace(forth, digest=other.digest, against=one.digest)]
-    for measurement in made:
+            measurements.append(replace(overlap, metric=RLVR_OVERLAP, detail={**overlap.detail, "reference": name}))
+        if _are_two_seeds(left, right):
+            seeds = {**overlap.detail, "seeds": [left.card.meta[SEED], right.card.meta[SEED]]}
+            forward = replace(overlap, metric=SEED_OVERLAP, detail=seeds)
+            measurements += [forward, replace(forward, digest=right.digest, against=left.digest)]
+    for measurement in measurements:
         catalog.record(measurement)
-    return tuple(made), tuple(notes)
+    return tuple(measurements), tuple(notes)
 
 
 def reference_of(here: Registry, root: str) -> Found | None:
@@ -104,27 +105,31 @@ def recorded(catalog: Catalog, digest: Digest) -> Recorded:
     return Recorded(latest.get(RLVR_OVERLAP), latest.get(SEED_OVERLAP))
 
 
-def _two_seeds(one: Resolved, manifest: Manifest, other: Resolved, others: Manifest) -> bool:
-    def recipe(card: Card, of: Manifest) -> tuple[str, ...]:
-        return card.family, card.method, of.source.root, of.rule
-
-    seeds = {resolved.card.meta.get(SEED, "") for resolved in (one, other)}
-    same = recipe(one.card, manifest) == recipe(other.card, others)
-    return bool(one.card.family and one.card.method) and same and len(seeds) == 2 and "" not in seeds
+def _root(mask: Named) -> str:
+    return mask.artifact.manifest.source.root
 
 
-def _detail(pair: PairOverlap, one: Resolved, other: Resolved, manifest: Manifest) -> dict[str, Any]:
+def _are_two_seeds(left: Named, right: Named) -> bool:
+    def setting(mask: Named) -> tuple[str, ...]:
+        return mask.card.family, mask.card.method, _root(mask), mask.artifact.manifest.rule
+
+    seeds = {mask.card.meta.get(SEED, "") for mask in (left, right)}
+    known = bool(left.card.family and left.card.method) and "" not in seeds
+    return known and setting(left) == setting(right) and len(seeds) == 2
+
+
+def _detail(pair: PairOverlap, left: Named, right: Named) -> dict[str, Any]:
     figures = pair.whole.to_json()
     return {
-        "refs": [str(one.ref), str(other.ref)],
+        "refs": [left.name, right.name],
         "digests": list(pair.digests),
         "rules": list(pair.rules),
         "scope": pair.scope,
-        "source": manifest.source.root,
+        "source": _root(left),
         "jaccard": figures["jaccard"],
         "lift_max": figures["lift_max"],
         "phi": figures["phi"],
-        "nulls": {name: found["ratio"] for name, found in figures["nulls"].items()},
+        "nulls": {name: null["ratio"] for name, null in figures["nulls"].items()},
         "mantel_haenszel": {"none": figures["odds_ratio"], **figures["mantel_haenszel"]},
         "notes": list(pair.notes),
     }

@@ -66,6 +66,7 @@ class Workspace:
     Attributes:
         command: the command line as it was typed, for hints that add an option; empty in Python.
         note: called with remarks for people, one sentence each; by default they go to the ``maskreg`` logger.
+        looked_up: references that were looked up, in order; for hints.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Workspace:
         self._remotes: dict[str | None, Registry] = {}
         self.command = command
         self.note = note
+        self.looked_up: list[str] = []
 
     @cached_property
     def settings(self) -> Settings:
@@ -140,9 +142,9 @@ class Workspace:
                 return Named(None, opened, Card())
             digest = opened if isinstance(opened, Digest) else opened.digest
             return Named(None, registry.artifact(digest), Card())
-        with naming(ref):
-            resolved = registry.resolve(ref)
-            return Named(ref, registry.artifact(resolved.digest), resolved.card)
+        self.looked_up.append(str(ref))
+        resolved = registry.resolve(ref)
+        return Named(ref, registry.artifact(resolved.digest), resolved.card)
 
     def known_name(self, artifact: ArtifactLike) -> Ref | None:
         """The reference that was given, or that an earlier result has; None for a digest and an open artifact.
@@ -210,12 +212,21 @@ class Workspace:
 
 @contextmanager
 def opened(workspace: Workspace | None) -> Iterator[Workspace]:
-    """The given workspace, left open; or a new one, closed at the end."""
-    if workspace is not None:
-        yield workspace
+    """The given workspace, left open; or a new one, closed at the end.
+
+    Errors that leave it name the artifacts that were looked up, where their hints say ``<name>``.
+    """
+    if workspace is None:
+        with Workspace() as new, opened(new):
+            yield new
         return
-    with Workspace() as new:
-        yield new
+    before = len(workspace.looked_up)
+    try:
+        yield workspace
+    except MaskregError as error:
+        names = workspace.looked_up[before:]
+        error.hint = error.hint.replace("<name>", " ".join(dict.fromkeys(names)) or "<name>")
+        raise
 
 
 def as_ref(ref: str | Ref) -> Ref:
@@ -246,7 +257,7 @@ def as_name(name: str | Ref) -> Ref:
 
 
 @contextmanager
-def naming(ref: Ref) -> Iterator[None]:
+def naming(ref: str | Ref) -> Iterator[None]:
     """Put ``ref`` where the hint of an error says ``<name>``."""
     try:
         yield

@@ -35,7 +35,7 @@ def test_an_analysis_of_something_else_is_left_out(
     assert "Geometry" not in (tmp_path / "a.html").read_text()
     # Who names it is told.
     told = run("report", REF, "--analysis", analyzed, "-o", tmp_path / "b.html", status=2).err
-    assert "is no analysis of" in told
+    assert "is not an analysis of" in told
     run("report", REF, "--analysis", "nothing", "-o", tmp_path / "b.html", status=66)
     assert not (tmp_path / "b.html").exists()
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.artifact.reader import Artifact
 from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP, Measurement
 from maskreg.checkpoint import open_checkpoint
 from maskreg.errors import MaskregError
@@ -16,6 +15,7 @@ from maskreg.ref import Card, Ref
 from maskreg.registry import Registry, Resolved
 from maskreg.settings import Settings
 from maskreg.workspace.recording import record, recorded, reference_of
+from maskreg.workspace.workspace import Named
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 
 SOURCE: dict[str, Tensor] = {"model.layers.0.mlp.up_proj.weight": bf16((64, 64), 1), "b.weight": bf16((64, 64), 2)}
@@ -46,9 +46,9 @@ class Lab:
 
     def record(self, *masks: Resolved) -> tuple[tuple[Measurement, ...], tuple[str, ...]]:
         """Compare and record."""
-        artifacts: list[Artifact] = [self.here.artifact(mask.digest) for mask in masks]
-        found = measure_overlap(artifacts, allow_different=True)
-        return record(self.here, found, [(m, a.manifest) for m, a in zip(masks, artifacts, strict=True)])
+        named = [Named(mask.ref, self.here.artifact(mask.digest), mask.card) for mask in masks]
+        comparison = measure_overlap([mask.artifact for mask in named], allow_different=True)
+        return record(self.here, comparison, named)
 
 
 @pytest.fixture

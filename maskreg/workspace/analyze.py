@@ -1,0 +1,204 @@
+"""Analyze: the geometry of an update beside its rounding null, stored under a name; and how an update grew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from maskreg.digest import Digest
+from maskreg.errors import UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card, Ref
+from maskreg.words import counted
+from maskreg.workspace.storing import Naming, remember
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
+
+if TYPE_CHECKING:
+    from maskreg.analysis.matrix import AnalysisSpec
+    from maskreg.artifact.reader import Artifact
+    from maskreg.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The geometry of an update.
+
+    Attributes:
+        ref: name of the artifact that holds it; None when it has none.
+        artifact: that artifact, of kind ``analysis``.
+        was: the artifact that the name pointed to before; None when there was none, or it was this one.
+        analysis: every figure, as JSON values; ``maskreg analyze --explain`` and the glossary define them.
+    """
+
+    ref: Ref | None
+    artifact: Artifact
+    was: Digest | None
+    analysis: Mapping[str, Any]
+
+    @property
+    def digest(self) -> Digest:
+        """Digest of the artifact that holds it."""
+        return self.artifact.digest
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        return {
+            "ref": str(self.ref) if self.ref else None,
+            "digest": str(self.digest),
+            "was": str(self.was) if self.was else None,
+            "analysis": self.analysis,
+        }
+
+
+def analyze(
+    artifact: ArtifactLike,
+    source: CheckpointLike | None = None,
+    target: CheckpointLike | None = None,
+    name: str | Ref | None = None,
+    *,
+    metrics: Sequence[str] = (),
+    presets: Sequence[str] = (),
+    ranks: Sequence[int] = (),
+    seed: int = 0,
+    exact_up_to: int = 4096,
+    device: str = "cpu",
+    download: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Analysis:
+    """Measure the geometry of an update, and store the result as an artifact of its own.
+
+    Every figure stands beside its rounding null: what bf16 rounding alone makes of noise as strong as the update. An
+    interrupted analysis continues where it stopped; one that was made before is returned.
+
+    Args:
+        artifact: the update, or an analysis, which is then returned.
+        source: the checkpoint that the artifact was made from.
+        target: the other side; made from the source and the delta by default.
+        name: what to call the result; by default the artifact's name with ``-analysis``.
+        metrics: groups of figures; all by default.
+        presets: definitions of coverage; all by default.
+        ranks: directions of principal angles.
+        seed: seed of the rounding null.
+        exact_up_to: smaller sides up to this get an exact SVD.
+        device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
+        download: fetch hub checkpoints that are not in the cache.
+        progress: progress callback, in bytes of the source.
+        workspace: where to store it; by default what the settings say.
+
+    Raises:
+        UsageError: no source was given, or an option makes no sense.
+        NotFoundError: there is no such artifact or checkpoint.
+        WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
+        PartAbsentError: there is no target, and no delta in the local registry to make it from.
+        ConfigError: there is no such device.
+    """
+    from maskreg.artifact.analysis import read_analysis
+
+    with opened(workspace) as space:
+        named = space.find(artifact)
+        if named.artifact.manifest.kind == "analysis":
+            return Analysis(named.ref, named.artifact, None, read_analysis(named.artifact))
+        if source is None:
+            raise UsageError(
+                "an analysis needs the checkpoint that the artifact was made from",
+                hint=space.retry_with("source", "CHECKPOINT"),
+            )
+        spec = _spec(metrics, presets, ranks, seed, exact_up_to)
+        with ExitStack() as stack:
+            before = stack.enter_context(space.checkpoint(source, download=download))
+            after = stack.enter_context(space.checkpoint(target, download=download)) if target is not None else None
+            naming = Naming(space, _name(named) if name is None else as_name(name))
+            digest = _measured(space, named, naming, (before, after), spec, device, progress)
+        stored = naming.store(digest, naming.card_for(digest, Card()))
+    return Analysis(stored.ref, stored.artifact, stored.was, read_analysis(stored.artifact))
+
+
+def trajectory(
+    source: CheckpointLike,
+    checkpoints: Sequence[CheckpointLike],
+    *,
+    exact_up_to: int = 4096,
+    seed: int = 0,
+    device: str = "cpu",
+    download: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> dict[str, Any]:
+    """Measure how an update grew over the checkpoints of one run.
+
+    Args:
+        source: where the run began.
+        checkpoints: two or more, in the order of the run.
+        exact_up_to: smaller sides up to this get an exact SVD.
+        seed: seed of random range finding.
+        device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
+        download: fetch hub checkpoints that are not in the cache.
+        progress: progress callback, in bytes of all checkpoints.
+        workspace: by default what the settings say.
+
+    Returns:
+        A row of figures for each checkpoint, as JSON values.
+
+    Raises:
+        UsageError: fewer than two checkpoints.
+        WrongCheckpointError: a checkpoint lacks a tensor of the source, or has it in another shape.
+        ConfigError: there is no such device.
+    """
+    from maskreg.analysis.factors import Method
+    from maskreg.flow.geometry.trajectory import trajectory as follow
+
+    with opened(workspace) as space, ExitStack() as stack:
+        start = stack.enter_context(space.checkpoint(source, download=download))
+        points = [stack.enter_context(space.checkpoint(path, download=download)) for path in checkpoints]
+        return follow(
+            start, points, method=Method(exact_up_to=exact_up_to, seed=seed), device=device, progress=progress
+        )
+
+
+def _spec(
+    metrics: Sequence[str], presets: Sequence[str], ranks: Sequence[int], seed: int, exact_up_to: int
+) -> AnalysisSpec:
+    from maskreg.analysis.matrix import METRICS
+    from maskreg.analysis.presets import PRESETS
+    from maskreg.flow.geometry.analysis import RANKS, question
+
+    return question(
+        metrics=metrics or METRICS,
+        presets=presets or tuple(PRESETS),
+        ranks=ranks or RANKS,
+        seed=seed,
+        exact_up_to=exact_up_to,
+    )
+
+
+def _measured(
+    space: Workspace,
+    named: Named,
+    naming: Naming,
+    sides: tuple[Checkpoint, Checkpoint | None],
+    spec: AnalysisSpec,
+    device: str,
+    progress: Progress,
+) -> Digest:
+    from maskreg.flow.geometry.analysis import analyze as measure
+    from maskreg.flow.geometry.analysis import earlier, recipe_of
+
+    source, target = sides
+    recipe = recipe_of(named.artifact, target, spec, device)
+    if naming.ref is not None and naming.head is not None:
+        digest = earlier(space.local, naming.ref, named.digest, recipe)
+        if digest is not None:
+            space.note("this was analyzed before in the same way; this is that result")
+            return digest
+    result = measure(named.artifact, source, target, space.root, spec, device=device, progress=progress)
+    if result.resumed:
+        space.note(f"{counted(result.resumed, 'tensor')} finished by an earlier run")
+    remember(space, named.artifact.manifest.source.root, source.path)
+    return result.digest
+
+
+def _name(named: Named) -> Ref | None:
+    return None if named.ref is None else replace(named.ref, name=f"{named.ref.name}-analysis", digest=None)

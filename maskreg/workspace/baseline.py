@@ -1,0 +1,89 @@
+"""Baseline: make a mask to compare another mask with, or to retrain in its place, and give it a name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card, Ref
+from maskreg.workspace.sources import with_source
+from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.flow.baseline.build import Made
+    from maskreg.mask.baseline import BaselineSpec
+
+
+def baseline(
+    artifact: ArtifactLike,
+    kind: str | BaselineSpec,
+    name: str | Ref | None = None,
+    *,
+    seed: int | None = None,
+    density: float | None = None,
+    rank: int | None = None,
+    alpha: float | None = None,
+    source: CheckpointLike | None = None,
+    download: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Stored:
+    """Make a baseline of a mask and store it in the local registry.
+
+    Args:
+        artifact: the mask: a reference, a digest or an open artifact.
+        kind: such as ``random-global`` or ``exponent-matched``, or a complete specification.
+        name: what to call it; by default the mask's name, the kind, then the parameters and ``-s<seed>``.
+        seed: seed of the draw; 0 by default where the kind is random.
+        density: for ``subset``: share of all coordinates to keep.
+        rank: for ``principal`` and ``safe``: by default a tenth of a matrix's shorter side.
+        alpha: for ``safe``: share of each matrix that is principal, and that is small; 0.5 by default.
+        source: the mask's source, which kinds from exponent-matched to safe look at. Without one it is looked for
+            where this machine has seen it, then in the hub cache.
+        download: fetch the source from the hub when it is not in the cache.
+        progress: progress callback, in bytes.
+        workspace: where to store it; by default what the settings say.
+
+    Raises:
+        UsageError: an unknown kind, or parameters that the kind does not take.
+        NotFoundError: there is no such mask, or its source was not found.
+        WrongCheckpointError: ``source`` is another checkpoint.
+        DataError: the artifact is damaged.
+    """
+    from maskreg.flow.baseline.build import make_baseline
+    from maskreg.mask.baseline import BaselineSpec
+
+    spec = BaselineSpec.of(kind, seed=seed, density=density, rank=rank, alpha=alpha) if isinstance(kind, str) else kind
+    with opened(workspace) as space:
+        named = space.find(artifact)
+        naming = Naming(space, _name(named, spec) if name is None else as_name(name))
+
+        def work(checkpoint: Checkpoint | None) -> Made:
+            return make_baseline(named.artifact, spec, space.root, checkpoint, progress=progress)
+
+        path: Path | None = None
+        if spec.kind.source:
+            side = named.artifact.manifest.source
+            result, path = with_source(space, side, work, source=source, download=download)
+        else:
+            if source is not None:
+                space.note(f"--source was not used: {spec.kind.name} does not look at weights")
+            result = work(None)
+        card = naming.card_for(result.digest, Card(named.card.family, spec.kind.name).checked())
+        stored = naming.store(result.digest, card, result.notes)
+        if path is not None:
+            remember(space, stored.artifact.manifest.source.root, path)
+        return stored
+
+
+def _name(named: Named, spec: BaselineSpec) -> Ref | None:
+    if named.ref is None:
+        return None
+    given = {"d": spec.density, "r": spec.rank, "a": spec.alpha, "s": spec.seed}
+    ending = "".join(f"-{letter}{value}" for letter, value in given.items() if value is not None)
+    base = replace(named.ref, digest=None)
+    return Ref.parse(f"{base.project}/{base.name}-{spec.kind.name}{ending}:{base.tag}")

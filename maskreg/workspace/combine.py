@@ -1,0 +1,56 @@
+"""Combine: make a new mask of several masks of one source, and give it a name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card, Ref
+from maskreg.workspace.storing import Naming, Stored
+from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
+
+
+def combine(
+    masks: Sequence[ArtifactLike],
+    name: str | Ref | None = None,
+    *,
+    how: str = "",
+    at_least: int = 0,
+    description: str = "",
+    allow_different: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Stored:
+    """Combine masks of one source into a new mask, and store it in the local registry.
+
+    The result names the masks it was made of as its parents, in order.
+
+    Args:
+        masks: references, digests or open artifacts.
+        name: ``[project/]name[:tag]``; without one the result is known by its digest alone.
+        how: ``and`` (coordinates in all), ``or`` (in any), ``minus`` (in the first alone) or ``xor`` (in one of two).
+        at_least: coordinates in this many masks or more, in place of ``how``.
+        description: one paragraph for people.
+        allow_different: combine masks of different rules too.
+        progress: progress callback, in bytes of masks.
+        workspace: where the masks are; by default what the settings say.
+
+    Raises:
+        UsageError: an unknown operation, or not of so many masks.
+        PairMismatchError: the masks are of different sources, tensors or rules.
+        NotFoundError: there is no such mask.
+        PartAbsentError: a mask is not in the local registry.
+        NoSpaceError: the disk would fill up.
+    """
+    from maskreg.flow.combine.combination import combine as combine_masks
+
+    with opened(workspace) as space:
+        naming = Naming(space, None if name is None else as_name(name))
+        operands = [space.find(mask) for mask in masks]
+        families = {operand.card.family for operand in operands}
+        card = Card(families.pop() if len(families) == 1 else "", description=description).checked()
+        artifacts = [operand.artifact for operand in operands]
+        digest = combine_masks(
+            artifacts, space.root, how=how, k=at_least, allow_different=allow_different, progress=progress
+        )
+        return naming.store(digest, card if description else naming.card_for(digest, card))

@@ -1,0 +1,134 @@
+"""Compare: the overlap of masks, beside chance and rounding; and keeping it as a measurement."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from maskreg.errors import UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.workspace.recording import record as record_overlaps
+from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, naming, opened
+
+if TYPE_CHECKING:
+    from maskreg.analysis.comparison import Comparison, PairOverlap
+    from maskreg.catalog import Measurement
+    from maskreg.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True)
+class MaskComparison:
+    """What masks share.
+
+    Attributes:
+        masks: the masks, in the order in which they were given.
+        comparison: figures of every pair, consensus and stripes.
+        recorded: measurements that were stored in the catalog.
+        notes: what could not be recorded, one sentence each.
+    """
+
+    masks: tuple[Named, ...]
+    comparison: Comparison
+    recorded: tuple[Measurement, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def pairs(self) -> tuple[PairOverlap, ...]:
+        """The overlap of every pair, in the order of the masks."""
+        return self.comparison.pairs
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints: exact numbers, undefined ones null."""
+        rows = [
+            {
+                "ref": mask.name,
+                "digest": str(mask.digest),
+                "kind": mask.artifact.manifest.kind,
+                "rule": mask.artifact.manifest.rule,
+                "source": mask.artifact.manifest.source.root,
+            }
+            for mask in self.masks
+        ]
+        records = [{**asdict(entry), "at": entry.at.isoformat()} for entry in self.recorded]
+        return {"masks": rows, **self.comparison.to_json(), "recorded": records}
+
+
+def compare(
+    *masks: ArtifactLike,
+    source: CheckpointLike | None = None,
+    download: bool = False,
+    require_source: bool = False,
+    stripes: bool = False,
+    allow_different: bool = False,
+    record: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> MaskComparison:
+    """Measure what two or more masks share, beside chance and rounding.
+
+    Any two updates share coordinates, because bf16 rounding lets small weights move first. Without the source, the
+    figures that need it are undefined.
+
+    Args:
+        masks: references, digests or open artifacts.
+        source: the checkpoint that the masks were made from. Without one it is looked for where this machine has
+            seen it, then in the hub cache.
+        download: fetch the source from the hub when it is not in the cache.
+        require_source: fail without the source.
+        stripes: count rows and columns of matrices that move together.
+        allow_different: compare what masks of other rules, tensors or sources share.
+        record: keep the lift in the catalog, as a measurement of the first mask of each pair; see :func:`record`.
+        progress: progress callback, in bytes.
+        workspace: where the masks are; by default what the settings say.
+
+    Raises:
+        UsageError: fewer than two masks.
+        NotFoundError: there is no such mask; or the source is required and was not found.
+        PairMismatchError: the masks are of different rules, tensors or sources.
+        PartAbsentError: a mask is not in the local registry.
+        WrongCheckpointError: ``source`` is another checkpoint.
+    """
+    from maskreg.flow.overlap.measure import measure_overlap
+
+    if len(masks) < 2:
+        raise UsageError("a comparison needs two masks or more")
+    with opened(workspace) as space:
+        operands = tuple(space.find(mask) for mask in masks)
+        for operand in operands:
+            with naming(operand.name):
+                operand.artifact.require("mask")
+
+        def work(checkpoint: Checkpoint | None) -> Comparison:
+            return measure_overlap(
+                [operand.artifact for operand in operands],
+                checkpoint,
+                names=[operand.name for operand in operands],
+                allow_different=allow_different,
+                require_source=require_source,
+                stripes=stripes,
+                progress=progress,
+            )
+
+        side = operands[0].artifact.manifest.source
+        comparison = with_source_if_any(space, side, work, source=source, download=download, required=require_source)
+        result = MaskComparison(operands, comparison)
+        return keep(result, workspace=space) if record else result
+
+
+def keep(result: MaskComparison, *, workspace: Workspace | None = None) -> MaskComparison:
+    """Record a comparison in the catalog, for ``show`` and ``list``.
+
+    Every pair becomes a measurement ``overlap`` of its first mask: the lift. It becomes ``rlvr_overlap`` too when
+    the second mask is what the source's ``rlvr-reference`` tag points to, and ``seed_overlap`` of both for two seeds
+    of one family and method.
+
+    Returns:
+        The comparison, with what was recorded, and notes about what could not be.
+
+    Raises:
+        MaskregError: there is no catalog, or it cannot be written.
+    """
+    with opened(workspace) as space:
+        recorded, notes = record_overlaps(space.local, result.comparison, result.masks)
+    return replace(result, recorded=recorded, notes=notes)

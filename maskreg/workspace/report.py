@@ -1,0 +1,167 @@
+"""Report: one self-contained page about a mask, and its plots as files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskreg.disk import replacing
+from maskreg.errors import NotFoundError, UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.version import __version__
+from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.digest import Digest
+    from maskreg.report.findings import Findings
+    from maskreg.report.geometry import Geometry
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was written.
+
+    Attributes:
+        ref: what the mask is called.
+        digest: the mask's artifact.
+        path: the page.
+        plots: the plots that were exported.
+        answer: ``more``, ``not-more`` or ``open``: whether the mask is more than rounding.
+        sentence: the same in a sentence.
+        against: the overlap with each of the other masks, as JSON values.
+    """
+
+    ref: str
+    digest: Digest
+    path: Path
+    plots: tuple[Path, ...]
+    answer: str
+    sentence: str
+    against: tuple[Mapping[str, Any], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        return {
+            "ref": self.ref,
+            "digest": str(self.digest),
+            "path": str(self.path),
+            "plots": [str(path) for path in self.plots],
+            "answer": self.answer,
+            "sentence": self.sentence,
+            "against": list(self.against),
+        }
+
+
+def report(
+    artifact: ArtifactLike,
+    out: str | Path,
+    *,
+    against: Sequence[ArtifactLike] = (),
+    source: CheckpointLike | None = None,
+    analysis: ArtifactLike | None = None,
+    trajectory: Mapping[str, Any] | None = None,
+    plots: str | Path | None = None,
+    allow_different: bool = False,
+    download: bool = False,
+    require_source: bool = False,
+    force: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Report:
+    """Write a page about a mask: where it lies, beside what rounding alone would move, and what it shares.
+
+    Needs the ``report`` extra. Without the source, the page leaves out what needs it.
+
+    Args:
+        artifact: the mask: a reference, a digest or an open artifact.
+        out: the page to write.
+        against: other masks to compare it with.
+        source: the checkpoint that the masks were made from. Without one it is looked for where this machine has
+            seen it, then in the hub cache.
+        analysis: the geometry of the update, as ``analyze`` stored it; by default the artifact that is named like
+            the mask with ``-analysis``, if there is one.
+        trajectory: how the update grew, as ``trajectory`` returned it.
+        plots: a folder for every plot as SVG and PNG, light and dark.
+        allow_different: compare masks of different rules or tensors on what they share.
+        download: fetch the source from the hub when it is not in the cache.
+        require_source: fail without the source.
+        force: replace a page that exists.
+        progress: progress callback, in bytes.
+        workspace: where the masks are; by default what the settings say.
+
+    Raises:
+        UsageError: the analysis is of another artifact.
+        NotFoundError: there is no such artifact; or the source is required and was not found.
+        PairMismatchError: the masks are of different rules, tensors or sources.
+        WrongCheckpointError: ``source`` is another checkpoint.
+        OutputExistsError: the page exists, and ``force`` is not set.
+        ConfigError: the libraries of the ``report`` extra are not installed.
+    """
+    from maskreg.report.findings import Named as Mask
+    from maskreg.report.findings import gather
+    from maskreg.report.geometry import trajectory_of
+    from maskreg.report.page import page, plots_of
+    from maskreg.report.pictures import export
+    from maskreg.report.theme import require_libraries
+    from maskreg.report.words import answer
+
+    require_libraries()
+    with opened(workspace) as space:
+        named = space.find(artifact)
+        mask, *others = (Mask(item.name, item.artifact, item.card) for item in (named, *map(space.find, against)))
+        geometry = _geometry(space, named, analysis)
+        growth = None if trajectory is None else trajectory_of(trajectory)
+        with replacing(Path(out), force=force) as file:
+
+            def work(checkpoint: Checkpoint | None) -> Findings:
+                return gather(mask, others, checkpoint, allow_different=allow_different, progress=progress)
+
+            counts = with_source_if_any(
+                space,
+                named.artifact.manifest.source,
+                work,
+                source=source,
+                download=download,
+                required=require_source,
+                without="; the page says nothing of rounding",
+            )
+            findings = replace(counts, geometry=geometry, trajectory=growth)
+            file.write(page(findings, __version__).encode())
+        exported = export(list(plots_of(findings).values()), Path(plots)) if plots else []
+    mark, sentence = answer(findings)
+    return Report(
+        mask.name,
+        findings.digest,
+        Path(out),
+        tuple(exported),
+        mark,
+        sentence,
+        tuple({"ref": other.name, **other.comparison.to_json()} for other in findings.against),
+    )
+
+
+def _geometry(space: Workspace, mask: Named, analysis: ArtifactLike | None) -> Geometry | None:
+    from maskreg.artifact.analysis import read_analysis
+    from maskreg.report.geometry import geometry_of
+
+    if analysis is None and mask.ref is None:
+        return None
+    name = analysis or (replace(mask.ref, name=f"{mask.ref.name}-analysis", digest=None) if mask.ref else "")
+    try:
+        named = space.find(name)
+    except NotFoundError:
+        if analysis is not None:
+            raise
+        return None
+    if named.artifact.manifest.parents != (str(mask.digest),):
+        if analysis is None:
+            # Of what the name pointed to before.
+            return None
+        raise UsageError(
+            f"{named.name} is not an analysis of {mask.name}", hint=f"maskreg analyze {mask.name} --source CHECKPOINT"
+        )
+    return geometry_of(named.name, read_analysis(named.artifact))
