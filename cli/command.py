@@ -14,6 +14,8 @@ import click
 from .exits import BROKEN_PIPE, INTERRUPTED
 from .output import Output
 
+_ARGUMENTS = "maskreg.arguments"  # key of click's context: what was typed after the command
+
 
 def _turn_on(field: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     def callback(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -21,9 +23,6 @@ def _turn_on(field: str) -> Callable[[click.Context, click.Parameter, bool], Non
             setattr(ctx.ensure_object(Output), field, True)
 
     return callback
-
-
-_ARGUMENTS = "maskreg.arguments"
 
 
 def again(*first: str, without: tuple[str, ...] = ()) -> str:
@@ -42,7 +41,7 @@ def _shared_options() -> list[click.Parameter]:
     flags = (
         (["--json"], "json", "Print data and errors as JSON."),
         (["-q", "--quiet"], "quiet", "Print no notes and no progress; lists print bare references."),
-        (["--debug"], "debug", "Show tracebacks."),
+        (["--debug"], "debug", "Print tracebacks."),
     )
     return [
         click.Option([*names, f"_{field}"], is_flag=True, expose_value=False, callback=_turn_on(field), help=text)

@@ -15,6 +15,7 @@ _SMALL = re.compile(r".+\.(json|txt|jinja|model|tiktoken|py)|(licen[sc]e|notice|
 _WEIGHTS = re.compile(
     r"consolidated.*|.+\.index\.json|.+\.(safetensors|bin|pt|pth|ckpt|gguf|ggml|h5|msgpack|onnx|npz)", re.I
 )
+# Where hub models keep their weights in other formats.
 _WEIGHT_FOLDERS = {"original", "onnx", "gguf", "metal"}
 _UNCLEAN = re.compile(r"[\x00-\x1f\x7f-\x9f/\\]")
 

@@ -150,7 +150,7 @@ def open_path(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> Safetens
     """
     if not path.is_dir():
         return SafetensorsCheckpoint(path, [path], hub=hub, limits=limits)
-    # lexists: a link to nothing is a damaged download, not a checkpoint of another kind.
+    # lexists: a dangling link is a damaged download, not a checkpoint of another layout.
     if os.path.lexists(path / SINGLE_NAME):
         return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub, limits=limits)
     if os.path.lexists(path / INDEX_NAME):
