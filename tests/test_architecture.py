@@ -30,8 +30,7 @@ ORDER = [
     {"artifact", "device"},
     {"update"},
     {"catalog"},
-    {"registry"},
-    {"flow"},
+    {"flow", "registry"},
     {"report", "train"},
     {"workspace"},
     {"maskreg"},  # maskreg/__init__.py, the names for people who write Python

@@ -163,9 +163,9 @@ def _spec(
 ) -> AnalysisSpec:
     from maskreg.analysis.matrix import METRICS
     from maskreg.analysis.presets import PRESETS
-    from maskreg.flow.geometry.analysis import RANKS, question
+    from maskreg.flow.geometry.analysis import RANKS, analysis_spec
 
-    return question(
+    return analysis_spec(
         metrics=metrics or METRICS,
         presets=presets or tuple(PRESETS),
         ranks=ranks or RANKS,
@@ -184,12 +184,13 @@ def _measured(
     progress: Progress,
 ) -> Digest:
     from maskreg.flow.geometry.analysis import analyze as measure
-    from maskreg.flow.geometry.analysis import earlier, recipe_of
+    from maskreg.flow.geometry.analysis import lineage_recipe
+    from maskreg.workspace.earlier import earlier_analysis
 
     source, target = sides
-    recipe = recipe_of(named.artifact, target, spec, device)
+    recipe = lineage_recipe(named.artifact, target, spec, device)
     if naming.ref is not None and naming.head is not None:
-        digest = earlier(space.local, naming.ref, named.digest, recipe)
+        digest = earlier_analysis(space.local, naming.ref, named.digest, recipe)
         if digest is not None:
             space.note("this was analyzed before in the same way; this is that result")
             return digest

@@ -17,7 +17,7 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace,
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
-    from maskreg.flow.apply.on_disk import Applied as Written
+    from maskreg.flow.apply.on_disk import ApplyResult
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def apply(
         named = space.find(artifact)
         path = _output(space, named.ref, out, force=force)
 
-        def work(checkpoint: Checkpoint) -> Written:
+        def work(checkpoint: Checkpoint) -> ApplyResult:
             return apply_to(
                 named.artifact, checkpoint, path, revert=revert, device=device, force=force, progress=progress
             )

@@ -14,7 +14,7 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Wor
 
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
-    from maskreg.flow.baseline.build import Made
+    from maskreg.flow.baseline.build import BaselineResult
     from maskreg.mask.baseline import BaselineSpec
 
 
@@ -62,7 +62,7 @@ def baseline(
         named = space.find(artifact)
         naming = Naming(space, _name(named, spec) if name is None else as_name(name))
 
-        def work(checkpoint: Checkpoint | None) -> Made:
+        def work(checkpoint: Checkpoint | None) -> BaselineResult:
             return make_baseline(named.artifact, spec, space.root, checkpoint, progress=progress)
 
         path: Path | None = None

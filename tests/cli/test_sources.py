@@ -18,7 +18,7 @@ from maskreg.catalog import Catalog
 from maskreg.checkpoint import Checkpoint
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
-from maskreg.flow.apply.on_disk import Applied
+from maskreg.flow.apply.on_disk import ApplyResult
 from tests.cli.conftest import Run
 from tests.e2e.running import same_files
 
@@ -97,7 +97,7 @@ def test_a_seen_place_that_may_not_be_read_is_listed() -> None:
         catalog.saw_source(side.root, str(locked))
         catalog.saw_source(side.root, str(locked / "deeper"))
 
-        def run(checkpoint: Checkpoint) -> Applied:
+        def run(checkpoint: Checkpoint) -> ApplyResult:
             raise AssertionError(f"{checkpoint.path} could be opened")
 
         with not_root(), pytest.raises(NotFoundError) as caught:

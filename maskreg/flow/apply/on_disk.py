@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Applied:
+class ApplyResult:
     """The result of applying.
 
     Attributes:
@@ -57,7 +57,7 @@ def apply(
     force: bool = False,
     progress: Progress = SILENT,
     jobs: int | None = None,
-) -> Applied:
+) -> ApplyResult:
     """Apply an artifact to its source checkpoint and write the target; or back, with ``revert``.
 
     The promise, for a tensor of three blocks on two threads::
@@ -106,7 +106,7 @@ def apply(
         if delta.after.matches(source):
             raise _already_done(delta, error.tensor) from error
         raise
-    return Applied(
+    return ApplyResult(
         out=writer.out,
         tensors=sum(1 for _ in plan.tensors),
         bytes=plan.total_bytes,

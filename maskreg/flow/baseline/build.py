@@ -48,7 +48,7 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Made:
+class BaselineResult:
     """What making a baseline gave.
 
     Attributes:
@@ -132,7 +132,7 @@ def make_baseline(
     *,
     progress: Progress = SILENT,
     jobs: int | None = None,
-) -> Made:
+) -> BaselineResult:
     """Work out a baseline of a mask and store it as an artifact of kind ``baseline``.
 
     Its source is the mask's. It has no target: where the format wants one, it repeats the source.
@@ -174,7 +174,7 @@ def make_baseline(
     if nnz != manifest.totals.nnz:
         numel = max(manifest.totals.numel, 1)
         notes += (f"its density is {nnz / numel:.4f}, that of the mask {manifest.totals.density:.4f}",)
-    return Made(digest, notes)
+    return BaselineResult(digest, notes)
 
 
 def _write(writer: ArtifactWriter, source: RecordedSide, block: Block) -> int:

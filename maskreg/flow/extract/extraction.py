@@ -30,7 +30,7 @@ from maskreg.words import counted
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ExtractResult:
     """What extraction made.
 
     Attributes:
@@ -56,7 +56,7 @@ def extract(
     recipe: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
     jobs: int | None = None,
-) -> Extracted:
+) -> ExtractResult:
     """Compare two checkpoints and store what moved.
 
     Both sides are cast to bf16 and compared under ``rule``: the mask. The delta is taken between the stored bits,
@@ -115,7 +115,7 @@ def extract(
             recipe=recipe,
             codec=codec.name if codec else "",
         )
-    return Extracted(digest, (*notes, *_notes(writer.tensors, moved_by, mask_only, sink.changed)))
+    return ExtractResult(digest, (*notes, *_notes(writer.tensors, moved_by, mask_only, sink.changed)))
 
 
 class _Sink:

@@ -1,9 +1,8 @@
-"""Analysis: the geometry of an artifact's update, tensor by tensor, kept as an artifact that refers to it."""
+"""Analysis: the geometry of an update, tensor by tensor, stored as an artifact that refers to the update's."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,27 +18,28 @@ from maskreg.analysis.matrix import METRICS, AnalysisSpec
 from maskreg.analysis.presets import PRESETS, get_preset
 from maskreg.analysis.spectrum import HILL_K
 from maskreg.artifact.analysis import write_analysis
-from maskreg.artifact.presence import read_manifest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.device import open_device
 from maskreg.digest import Digest
+from maskreg.disk import replacing
 from maskreg.document import canonical, parse_object
-from maskreg.errors import DataError, NotFoundError, UsageError
+from maskreg.errors import DataError, UsageError
 from maskreg.flow.geometry.measuring import RULES, measure
 from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.limits import LIMITS
 from maskreg.progress import SILENT, Progress
-from maskreg.ref import Ref
-from maskreg.registry import Registry
 from maskreg.settings import Settings
+from maskreg.tensors.dtypes import WIDE
 from maskreg.words import counted
 
 WORK = "analysis"
-"""Folder of a local registry that holds the finished tensors of analyses under way."""
+"""Folder of a local registry for the finished tensors of analyses in progress."""
 
 RANKS = (16, 64, 512)
-"""Directions of principal angles; GEO has 512."""
+"""Directions of principal angles; "On the Geometry of OPD" uses 512."""
+
+# What follows is stored in the analysis, word for word, and so part of its digest.
 
 _RANK_WARNING = (
     "bf16 rounding fills the rank: a true rank-1 update shows nearly full rank after the cast, so read every rank "
@@ -49,13 +49,13 @@ _NULL_WORDS = "b(w0 + s z), z Gaussian, s fitted per tensor to the density; last
 
 
 @dataclass(frozen=True)
-class Analyzed:
-    """What an analysis found.
+class AnalysisResult:
+    """A finished analysis.
 
     Attributes:
         digest: the artifact that holds it, in the registry's folder.
         document: the figures.
-        resumed: tensors that an earlier run had finished.
+        resumed: tensors that an earlier, interrupted analysis had finished.
     """
 
     digest: Digest
@@ -63,7 +63,7 @@ class Analyzed:
     resumed: int
 
 
-def question(
+def analysis_spec(
     *,
     metrics: Sequence[str] = METRICS,
     presets: Sequence[str] = tuple(PRESETS),
@@ -73,73 +73,55 @@ def question(
     q: int = 64,
     niter: int = 2,
 ) -> AnalysisSpec:
-    """What is asked of every matrix.
+    """A specification of what to measure, checked.
 
     Args:
         metrics: groups of figures.
         presets: definitions of coverage, by name.
         ranks: directions of principal angles.
-        seed: of the rounding null and of random range finding.
-        exact_up_to: smaller sides up to this are decomposed exactly.
-        q: directions that are kept above it.
+        seed: of the rounding null and of randomized range finding.
+        exact_up_to: largest smaller side that is decomposed exactly.
+        q: directions kept above it.
         niter: power iterations above it.
 
     Raises:
-        UsageError: a group, preset or number that there is not.
+        UsageError: an unknown group or preset, or a number out of range.
     """
     unknown = [name for name in metrics if name not in METRICS]
     if unknown:
-        raise UsageError(f"there are no figures {unknown[0]!r}", hint=f"use some of {', '.join(METRICS)}")
+        raise UsageError(f"unknown metric {unknown[0]!r}", hint=f"use some of {', '.join(METRICS)}")
     if not 0 <= seed < 1 << 63 or min([exact_up_to, q, *ranks], default=1) < 1 or niter < 0:
-        raise UsageError("ranks, sizes and q are positive, and seeds from 0 to 2^63 - 1")
+        raise UsageError("ranks and sizes must be positive, and seeds from 0 to 2^63 - 1")
     method = Method(exact_up_to, q, niter, seed)
     chosen = tuple(get_preset(name) for name in dict.fromkeys(presets))
     return AnalysisSpec(frozenset(metrics), tuple(sorted(set(ranks))), chosen, method, seed)
 
 
-def recipe_of(artifact: Artifact, target: Checkpoint | None, ask: AnalysisSpec, device: str) -> dict[str, Any]:
-    """What decides the figures of an artifact, as the manifest of the analysis has it.
+def lineage_recipe(artifact: Artifact, target: Checkpoint | None, spec: AnalysisSpec, device: str) -> dict[str, Any]:
+    """Everything that decides the figures, as the manifest of the analysis records it.
 
     Args:
         artifact: whose update it is.
-        target: the other side, whose values may be wider than those the artifact holds; None to make it.
-        ask: what is asked.
+        target: the other side, whose values may be wider than those that the artifact holds; None to make it.
+        spec: what is measured.
         device: where matrices are decomposed.
     """
-    held = {} if target is None else target.tensors
-    dtypes = {held[row.name].dtype if row.name in held else row.target_dtype for row in artifact.tensors if row.numel}
+    tensors = {} if target is None else target.tensors
+    dtypes = {
+        tensors[row.name].dtype if row.name in tensors else row.target_dtype for row in artifact.tensors if row.numel
+    }
     return {
         "kind": "analysis",
-        **ask.to_json(),
+        **spec.to_json(),
         "target": "made from the delta" if target is None else "given",
         "target_dtypes": sorted(dtypes),
         "device": device.partition(":")[0],
     }
 
 
-def earlier(registry: Registry, name: Ref, of: Digest, recipe: Mapping[str, Any]) -> Digest | None:
-    """The artifact of an analysis that was made before, from the same recipe, and that a tag pointed to at some time.
-
-    Args:
-        registry: where to look.
-        name: the tag.
-        of: the artifact that was analyzed.
-        recipe: as :func:`recipe_of` says.
-    """
-    if _has_masters(recipe):
-        # An artifact's leaves do not tell one full-precision master from another of the same casts.
-        return None
-    for entry in reversed(registry.refs.history(name)):
-        if entry.digest is None:
-            continue
-        try:
-            _, manifest = read_manifest(registry.store, entry.digest)
-        except (NotFoundError, DataError):
-            # Collected since, or damaged: made again.
-            continue
-        if manifest.kind == "analysis" and manifest.parents == (str(of),) and manifest.recipe == recipe:
-            return entry.digest
-    return None
+def has_masters(recipe: Mapping[str, Any]) -> bool:
+    """Whether an analysis is of full-precision masters, by its lineage recipe."""
+    return bool(WIDE & set(recipe["target_dtypes"]))
 
 
 def analyze(
@@ -147,24 +129,24 @@ def analyze(
     source: Checkpoint,
     target: Checkpoint | None = None,
     root: str | Path | None = None,
-    ask: AnalysisSpec | None = None,
+    spec: AnalysisSpec | None = None,
     *,
     device: str = "cpu",
     progress: Progress = SILENT,
-) -> Analyzed:
-    """Measure an update and store what was found.
+) -> AnalysisResult:
+    """Measure an update and store the figures as an artifact.
 
-    One tensor is in memory at a time. Every finished one is kept in a working folder of the registry until all are
-    done, so that an interrupted analysis goes on where it was.
+    One tensor is in memory at a time. Finished tensors stay in a working folder of the registry until all are done,
+    so that an interrupted analysis resumes.
 
     Args:
         artifact: whose update it is.
         source: the checkpoint that it was made from.
-        target: the other side; made from source and delta when None. Masters of full precision are used as they are.
+        target: the other side; made from source and delta when None. Full-precision masters are used as they are.
         root: folder of the registry's file store; the local registry of the settings when left out.
-        ask: what is wanted; everything when left out.
+        spec: what to measure; everything when left out.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
-        progress: told about bytes of the source.
+        progress: progress callback, in bytes of the source.
 
     Raises:
         WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
@@ -172,29 +154,31 @@ def analyze(
         DataError: the artifact is damaged.
         ConfigError: there is no such device.
     """
-    root, ask = Settings.load().home if root is None else Path(root), ask or question()
-    recipe = recipe_of(artifact, target, ask, device)
+    root, spec = Settings.load().home if root is None else Path(root), spec or analysis_spec()
+    recipe = lineage_recipe(artifact, target, spec, device)
     reader = UpdateReader(artifact, source, target, open_device(device))
-    work = _Work(root, artifact.digest, recipe, str(target.path.absolute()) if target is not None else "")
+    finished = _FinishedTensors(
+        root, artifact.digest, recipe, str(target.path.absolute()) if target is not None else ""
+    )
     progress.start("analyze", sum(source.tensors[row.name].nbytes for row in reader.rows))
     rows, resumed = list[TensorRow](), 0
-    for number, row in enumerate(reader.rows):
-        found = work.load(number, row.name)
-        if found is None:
-            found = measure(reader.read(row), ask, torch.device(device))
-            work.keep(number, found)
+    for number, tensor in enumerate(reader.rows):
+        row = finished.load(number, tensor.name)
+        if row is None:
+            row = measure(reader.read(tensor), spec, torch.device(device))
+            finished.keep(number, row)
         else:
             resumed += 1
-        rows.append(found)
-        progress.advance(source.tensors[row.name].nbytes)
+        rows.append(row)
+        progress.advance(source.tensors[tensor.name].nbytes)
     document = _document(artifact, rows, reader.left_out, recipe)
     digest = write_analysis(root, artifact, document, recipe)
-    work.remove()
-    return Analyzed(digest, document, resumed)
+    finished.remove()
+    return AnalysisResult(digest, document, resumed)
 
 
-class _Work:
-    """Finished tensors of one analysis, one file each."""
+class _FinishedTensors:
+    """Finished tensors of one analysis, one file each, named after everything that decides the figures."""
 
     def __init__(self, root: Path, digest: Digest, recipe: Mapping[str, Any], target: str) -> None:
         name = hashlib.sha256(canonical([str(digest), recipe, ascii(target)])).hexdigest()[:32]
@@ -209,16 +193,14 @@ class _Work:
         try:
             row = TensorRow.from_json(parse_object(data, path.name, max_bytes=LIMITS.analysis_bytes))
         except (DataError, KeyError, TypeError, ValueError):
-            # Cut short by a crash of the machine, or of another version: measured again.
+            # Cut short by a crash, or of another version: measured again.
             return None
         return row if row.name == name else None
 
     def keep(self, number: int, row: TensorRow) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(number)
-        new = path.with_suffix(f".{os.getpid()}.new")
-        new.write_bytes(canonical(row.to_json()))
-        new.replace(path)
+        with replacing(self._path(number), sync=False) as file:
+            file.write(canonical(row.to_json()))
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -234,7 +216,7 @@ def _document(
         "of": str(artifact.digest),
         "recipe": dict(recipe),
         "constants": {"projection_shares": list(SHARES), "hill_k": HILL_K, "rules": list(RULES)},
-        "null": {"what": _NULL_WORDS, "seed": recipe["seed"], "rounded": not _has_masters(recipe)},
+        "null": {"what": _NULL_WORDS, "seed": recipe["seed"], "rounded": not has_masters(recipe)},
         "total": summarized(rows),
         "roles": grouped(rows, "role"),
         "layers": grouped(rows, "layer"),
@@ -246,7 +228,7 @@ def _document(
 
 def _notes(rows: Sequence[TensorRow], left_out: Sequence[str], recipe: Mapping[str, Any]) -> Iterable[str]:
     matrices = sum(len(row.matrices) for row in rows)
-    if _has_masters(recipe):
+    if has_masters(recipe):
         yield "the update is that of full-precision masters; densities and coverage are those of their bf16 casts"
     elif "rank" in recipe["metrics"]:
         yield _RANK_WARNING
@@ -266,7 +248,3 @@ def _notes(rows: Sequence[TensorRow], left_out: Sequence[str], recipe: Mapping[s
         yield "there is no matrix among the compared tensors"
     if left_out:
         yield f"{counted(len(left_out), 'tensor', 'is')} not compared and left out, such as {left_out[0]}"
-
-
-def _has_masters(recipe: Mapping[str, Any]) -> bool:
-    return bool({"F32", "F64"} & set(recipe["target_dtypes"]))

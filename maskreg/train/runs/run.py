@@ -8,7 +8,7 @@ from typing import Any
 
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.digest import Digest
-from maskreg.flow.extract.extraction import Extracted, extract
+from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.extract.pairing import is_wide
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.dtypes import FLOAT
@@ -63,7 +63,7 @@ def complete(
     return summary
 
 
-def register(folder: Folder, setup: Setup, places: Places, *, progress: Progress = SILENT) -> Extracted:
+def register(folder: Folder, setup: Setup, places: Places, *, progress: Progress = SILENT) -> ExtractResult:
     """Store what the run changed as an artifact whose manifest says how it came about; it has no name yet.
 
     Of a source that is stored in 32 bits or more, the mask alone is kept.

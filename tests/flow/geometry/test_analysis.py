@@ -18,7 +18,7 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import PartAbsentError, UsageError, WrongCheckpointError
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.geometry.analysis import WORK, Analyzed, analyze, question
+from maskreg.flow.geometry.analysis import WORK, AnalysisResult, analysis_spec, analyze
 from maskreg.progress import Silent
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
@@ -51,7 +51,7 @@ def small_pair() -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def asked(**options: Any) -> AnalysisSpec:
-    return question(**{"ranks": (4,), "presets": ("small",), **options})
+    return analysis_spec(**{"ranks": (4,), "presets": ("small",), **options})
 
 
 def analyzed(artifact: Artifact, source: Checkpoint, target: Checkpoint | None, root: Path, **options: Any) -> Any:
@@ -226,7 +226,7 @@ from pathlib import Path
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.digest import Digest
-from maskreg.flow.geometry.analysis import analyze, question
+from maskreg.flow.geometry.analysis import analyze, analysis_spec
 from maskreg.progress import Silent
 from maskreg.store.file import FileStore
 
@@ -239,8 +239,8 @@ class Killer(Silent):
 
 root = Path(sys.argv[1])
 artifact = Artifact.open(FileStore(root), Digest(sys.argv[2]))
-ask = question(ranks=(4,), presets=("small",))
-analyze(artifact, open_checkpoint(root / "source"), None, root, ask, progress=Killer())
+spec = analysis_spec(ranks=(4,), presets=("small",))
+analyze(artifact, open_checkpoint(root / "source"), None, root, spec, progress=Killer())
 """
 
 
@@ -262,7 +262,7 @@ def test_an_analysis_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     heard = Finished()
     resumed = analyze(artifact, before, None, tmp_path, asked(), progress=heard)
     assert (resumed.resumed, heard.tensors) == (2, 3)
-    fresh: Analyzed = analyze(artifact, before, None, tmp_path, asked())
+    fresh: AnalysisResult = analyze(artifact, before, None, tmp_path, asked())
     assert (fresh.resumed, fresh.digest) == (0, resumed.digest)
 
 
@@ -293,7 +293,7 @@ def test_only_what_is_asked_for_is_measured(tmp_path: Path) -> None:
 def test_questions_without_an_answer_are_refused() -> None:
     for options in ({"metrics": ("beauty",)}, {"presets": ("paper",)}, {"ranks": (0,)}, {"seed": -1}, {"q": 0}):
         with pytest.raises(UsageError):
-            question(**options)
+            analysis_spec(**options)
 
 
 def test_large_matrices_are_measured_by_range_finding(tmp_path: Path) -> None:

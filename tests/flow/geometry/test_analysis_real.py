@@ -13,7 +13,7 @@ import pytest
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.geometry.analysis import analyze, question
+from maskreg.flow.geometry.analysis import analysis_spec, analyze
 from maskreg.flow.geometry.trajectory import trajectory
 from maskreg.store.file import FileStore
 from tests.tiny import TINY, needs_tiny
@@ -27,7 +27,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     root = tmp_path_factory.mktemp(request.param)
     source, target = open_checkpoint(TINY / "source"), open_checkpoint(TINY / request.param)
     artifact = Artifact.open(FileStore(root), extract(source, target, root).digest)
-    return request.param, analyze(artifact, source, None, root, question(ranks=(16,))).document
+    return request.param, analyze(artifact, source, None, root, analysis_spec(ranks=(16,))).document
 
 
 def told(run: tuple[str, Any], opd: float, rlvr: float, within: float) -> Any:
