@@ -26,21 +26,29 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
     """,
 )
 @click.argument("what", nargs=-1, metavar="[REF | SOURCE CHECKPOINT...]")
-@click.option("--source", help="The checkpoint that the artifact was made from.")
-@click.option("--target", help="The other side; made from the source and the delta when left out.")
-@click.option("--name", type=NAME, metavar="NAME[:TAG]", help="What to call the result; REF's name with -analysis.")
-@click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints instead.")
-@click.option("--by", type=click.Choice(["role", "layer", "tensor"]), default="role", show_default=True, help="Groups.")
-@click.option("--metrics", type=click.Choice(_GROUPS), multiple=True, help="Only these figures; repeatable.")
-@click.option("--preset", "presets", multiple=True, help="Definition of coverage: dssu, geo or small; repeatable.")
-@click.option("--rank", "ranks", type=click.IntRange(min=1), multiple=True, help="Directions of angles; repeatable.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the rounding null.")
+@click.option("--source", help="Source checkpoint of the artifact: file, directory or hub id.")
+@click.option("--target", help="Target checkpoint [made from the source and the delta].")
+@click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
+@click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints.")
 @click.option(
-    "--exact-up-to", type=click.IntRange(min=1), default=4096, show_default=True, help="Smaller side of exact SVDs."
+    "--by", type=click.Choice(["role", "layer", "tensor"]), default="role", show_default=True, help="Group figures by."
 )
-@click.option("--device", default="cpu", show_default=True, help="Where matrices are decomposed: cpu or cuda.")
-@click.option("--download", is_flag=True, help="Fetch hub checkpoints that are not in the cache.")
-@click.option("--explain", metavar="FIGURE", help="Only say how a figure is defined.")
+@click.option("--metrics", type=click.Choice(_GROUPS), multiple=True, help="Only this group of figures (repeatable).")
+@click.option("--preset", "presets", multiple=True, help="Definition of coverage: dssu, geo or small (repeatable).")
+@click.option(
+    "--rank", "ranks", type=click.IntRange(min=1), multiple=True, help="Number of principal angles (repeatable)."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the rounding null.")
+@click.option(
+    "--exact-up-to",
+    type=click.IntRange(min=1),
+    default=4096,
+    show_default=True,
+    help="Largest shorter side that gets an exact SVD.",
+)
+@click.option("--device", default="cpu", show_default=True, help="Device to decompose matrices on: cpu or cuda.")
+@click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
+@click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
 @click.pass_obj
 def command(
     output: Output,
@@ -62,8 +70,8 @@ def command(
     """Measure the geometry of an update.
 
     Every figure stands beside its rounding null: what bf16 rounding alone makes of noise as strong as the update.
-    The result is an artifact of its own that refers to REF; REF may also be such a result, which is then shown. An
-    interrupted run goes on where it was.
+    The result is stored as an artifact that refers to REF. If REF is itself an analysis, it is shown. An interrupted
+    analysis resumes where it stopped.
     """
     if explain is not None:
         explanation(output, explain, "analyze")

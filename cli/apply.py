@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 )
 @click.argument("ref_text", metavar="[REF|-]", required=False, default="-")
 @click.option("--source", metavar="CKPT", help="Checkpoint to patch: file, directory or hub id.")
-@click.option("-o", "--out", type=OUT, help="Where the result goes; ./<name> when left out.")
-@click.option("--device", default="cpu", show_default=True, help="Where to decode: cpu or cuda.")
-@click.option("--revert", is_flag=True, help="Turn the target back into the source.")
-@click.option("--force", is_flag=True, help="Replace an output that exists.")
-@click.option("--download", is_flag=True, help="Fetch the checkpoint from the hub when it is not in the cache.")
+@click.option("-o", "--out", type=OUT, help="Output path [./<name>].")
+@click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
+@click.option("--revert", is_flag=True, help="Turn the target back into the source (needs a reversible artifact).")
+@click.option("--force", is_flag=True, help="Replace an existing output.")
+@click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -54,10 +54,11 @@ def command(
     force: bool,
     download: bool,
 ) -> None:
-    """Patch a checkpoint into the one that REF leads to.
+    """Apply REF to its source checkpoint.
 
-    Without REF, or with -, what `maskreg pull` announces is read from stdin. Without --source the checkpoint is
-    looked for where this machine has seen it, then in the hub cache.
+    Writes a new checkpoint and leaves the source as it is. Without REF, or with -, the artifact is read from stdin,
+    as `maskreg pull` writes it. Without --source, the checkpoint is looked up where this machine has seen it, then in
+    the hub cache.
     """
     output = ctx.ensure_object(Output)
     if ref_text == "-" and sys.stdin.isatty():

@@ -1,4 +1,4 @@
-"""``maskreg baseline``: a mask of another making, to compare a mask with or to retrain in its place."""
+"""``maskreg baseline``: a control mask, to compare a mask with or to retrain in its place."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from .values import NAME, REF
     """,
 )
 @click.argument("ref", type=REF)
-@click.option("--kind", required=True, help="Such as random-global; another word lists them all.")
-@click.option("--seed", type=int, help="Other seeds give other draws; 0 when left out.")
-@click.option("--source", metavar="CKPT", help="The mask's source: file, directory or hub id.")
-@click.option("--density", type=float, help="For subset: share of all coordinates that are left.")
-@click.option("--rank", type=int, help="For principal, safe: rank; a tenth of a matrix's shorter side when left out.")
-@click.option("--alpha", type=float, help="For safe: share of each matrix that is principal, and that is small; 0.5.")
+@click.option("--kind", required=True, help="Kind of baseline, from the list above.")
+@click.option("--seed", type=int, help="Seed of the draw [0].")
+@click.option("--source", metavar="CKPT", help="Source checkpoint of the mask: file, directory or hub id.")
+@click.option("--density", type=float, help="For subset: density of the result.")
+@click.option("--rank", type=int, help="For principal, safe: rank [a tenth of the shorter side].")
+@click.option(
+    "--alpha", type=float, help="For safe: share of each matrix that counts as principal, and as small [0.5]."
+)
 @click.option(
     "--name",
     "new",
     type=NAME,
     metavar="NAME[:TAG]",
-    help="Its name; <name>-<kind>, then the parameters and -s<seed>, when left out.",
+    help="Name of the baseline [<name>-<kind>, then parameters and -s<seed>].",
 )
-@click.option("--download", is_flag=True, help="Fetch the source from the hub when it is not in the cache.")
+@click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.pass_obj
 def command(
     output: Output,
@@ -50,18 +52,18 @@ def command(
     """Make a baseline of a mask and store it.
 
     \b
-    random-global      as many coordinates, anywhere in the model
-    random-per-tensor  as many in each tensor
-    exponent-matched   as many in each tensor of each source exponent
-    rounding-null      as bf16 rounding alone lets noise of one size move them
+    random-global      same count, drawn from the whole model
+    random-per-tensor  same count in each tensor
+    exponent-matched   same count in each tensor and source exponent
+    rounding-null      what bf16 rounding alone makes of noise of one size
     low-magnitude      the smallest weights of each tensor
-    principal          the largest of each matrix's part of low rank
-    safe               what is not principal, or is small
-    subset             some of the mask's own, down to --density
-    complement         all but the mask's
+    principal          the largest entries of each matrix's low-rank part
+    safe               coordinates that are not principal, or are small
+    subset             a random part of the mask, at --density
+    complement         every coordinate outside the mask
 
-    Kinds from exponent-matched to safe look at the source's weights; without --source it is looked for where this
-    machine has seen it, then in the hub cache.
+    Kinds from exponent-matched to safe read the source's weights. Without --source, the checkpoint is looked up where
+    this machine has seen it, then in the hub cache.
     """  # noqa: D301
     from maskreg.workspace.baseline import baseline
 

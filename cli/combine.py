@@ -23,12 +23,14 @@ from .values import NAME, REF
 @click.option(
     "--how",
     type=click.Choice(["and", "or", "minus", "xor"]),
-    help="Coordinates in all; in any; in the first alone; in one of the two.",
+    help="and: coordinates in all masks; or: in any; minus: in the first alone; xor: in exactly one of two.",
 )
-@click.option("--at-least", "k", type=click.IntRange(min=1), metavar="K", help="Coordinates in K or more of the masks.")
-@click.option("--name", "ref", type=NAME, required=True, metavar="NAME[:TAG]", help="What to call the result.")
-@click.option("--description", default="", help="One paragraph for people.")
-@click.option("--allow-different", is_flag=True, help="Combine masks of different rules for moved, too.")
+@click.option(
+    "--at-least", "k", type=click.IntRange(min=1), metavar="K", help="Coordinates in at least K of the masks."
+)
+@click.option("--name", "ref", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the result.")
+@click.option("--description", default="", help="Free text, one paragraph.")
+@click.option("--allow-different", is_flag=True, help="Allow masks of different rules.")
 @click.pass_obj
 def command(
     output: Output,
@@ -41,11 +43,10 @@ def command(
 ) -> None:
     """Combine masks of one source into a new mask.
 
-    The masks must be in the local registry; the result goes there under NAME, says which masks it was made of, and
-    can be shared and compared like any other.
+    The masks must be in the local registry. The result is stored there under NAME, with the masks as its parents.
     """
     if (how is None) == (k is None):
-        raise click.UsageError("say what to do with the masks: --how and|or|minus|xor, or --at-least K")
+        raise click.UsageError("choose how to combine the masks: --how and|or|minus|xor, or --at-least K")
     from maskreg.workspace.combine import combine
 
     from .session import workspace

@@ -22,21 +22,20 @@ from .values import REF
     """,
 )
 @click.argument("refs", type=REF, nargs=-1, metavar="A B [C]...")
-@click.option("--source", metavar="CKPT", help="Checkpoint that the masks were made from: file, directory or hub id.")
-@click.option("--download", is_flag=True, help="Fetch that checkpoint from the hub when it is not in the cache.")
-@click.option("--require-source", is_flag=True, help="Fail without it, instead of leaving out what needs it.")
-@click.option("--by", type=click.Choice(["role", "layer", "tensor"]), help="Show the figures of each group too.")
-@click.option("--stripes", is_flag=True, help="Count rows and columns of matrices that move together.")
-@click.option("--allow-different", is_flag=True, help="Compare what masks of other rules, tensors or sources share.")
-@click.option("--record", is_flag=True, help="Keep the lift in the catalog, as a measurement of A.")
+@click.option("--source", metavar="CKPT", help="Source checkpoint of the masks: file, directory or hub id.")
+@click.option("--download", is_flag=True, help="Download the source if it is not cached.")
+@click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
+@click.option("--by", type=click.Choice(["role", "layer", "tensor"]), help="Show figures per group too.")
+@click.option("--stripes", is_flag=True, help="Count rows and columns that move as a whole.")
+@click.option("--allow-different", is_flag=True, help="Allow masks of different rules, tensors or sources.")
+@click.option("--record", is_flag=True, help="Record the lift in the catalog, as a measurement of A.")
 @click.option(
     "--exit-code",
     is_flag=True,
-    help="Exit 0 when the masks (every pair) share more than random masks with as many coordinates of every tensor and "
-    "exponent (without the source: of every tensor), by over 5 standard deviations, and 1 otherwise, also when nothing "
-    "can be told.",
+    help="Exit 0 if every pair shares more than random masks with the same counts per tensor and exponent (without the "
+    "source: per tensor), by more than 5 standard deviations; otherwise, or if this is undecided, exit 1.",
 )
-@click.option("--explain", metavar="FIGURE", help="Print the definition of a figure, and nothing else.")
+@click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -51,12 +50,12 @@ def command(
     exit_code: bool,
     explain: str | None,
 ) -> None:
-    """Say what masks share, beside chance and rounding.
+    """Measure the overlap of masks, beside chance and rounding.
 
-    Any two updates share coordinates, for bf16 rounding lets small weights move first. Without --source the
-    checkpoint is looked for where this machine has seen it, then in the hub cache; without any, the figures that
-    need it are left out. --record also keeps the overlap with the mask that the source's rlvr-reference tag points
-    at (name it last), and that of two seeds of one recipe.
+    Any two updates share coordinates, because bf16 rounding lets small weights move first. Without --source, the
+    checkpoint is looked up where this machine has seen it, then in the hub cache; if it is not found, figures that
+    need it are left out. --record also records the overlap with the mask that the source's rlvr-reference tag points
+    to (name it last), and the overlap of two seeds of one family and method.
     """
     output = ctx.ensure_object(Output)
     if explain is not None:

@@ -1,4 +1,4 @@
-"""``maskreg extract``: compare two checkpoints and keep what moved."""
+"""``maskreg extract``: store what moved between two checkpoints."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from .values import NAME, PAIR
 )
 @click.argument("source")
 @click.argument("target")
-@click.option("--name", "ref", type=NAME, required=True, metavar="NAME[:TAG]", help="What to call the artifact.")
+@click.option("--name", "ref", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the artifact.")
 @click.option("--family", default="", help="Model family, such as qwen3-8b.")
-@click.option("--method", default="", help="How the target was trained: opd, rlvr, sft or another word.")
-@click.option("--license", default="", help="SPDX identifier, such as apache-2.0.")
-@click.option("--description", default="", help="One paragraph for people.")
-@click.option("--meta", type=PAIR, multiple=True, help="Run metadata; repeatable.")
+@click.option("--method", default="", help="Training method: opd, rlvr, sft or another word.")
+@click.option("--license", default="", help="License as an SPDX identifier, such as apache-2.0.")
+@click.option("--description", default="", help="Free text, one paragraph.")
+@click.option("--meta", type=PAIR, multiple=True, help="Run metadata (repeatable).")
 @click.option("--rule", default="exact", show_default=True, help="What counts as moved: exact, abs:TAU or rel:ETA.")
-@click.option("--mask-only", is_flag=True, help="Keep which coordinates moved, not to what.")
-@click.option("--reversible", is_flag=True, help="Keep the way back too, for apply --revert.")
-@click.option("--allow-mismatch", is_flag=True, help="Store tensors whole that one side lacks or shapes differently.")
-@click.option("--download", is_flag=True, help="Fetch hub checkpoints that are not in the cache.")
-@click.option("--device", default="cpu", show_default=True, help="Where to compare and encode: cpu or cuda.")
+@click.option("--mask-only", is_flag=True, help="Store the mask without the delta.")
+@click.option("--reversible", is_flag=True, help="Store the reverse delta too, for apply --revert.")
+@click.option(
+    "--allow-mismatch", is_flag=True, help="Store tensors whole that are missing on one side or differ in shape."
+)
+@click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
+@click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
 @click.pass_obj
 def command(
     output: Output,
@@ -52,8 +54,8 @@ def command(
 ) -> None:
     """Compare two checkpoints and store what moved.
 
-    SOURCE and TARGET are a .safetensors file, a directory of shards, or a hub id (org/name[@revision]). The
-    artifact goes into the local registry under NAME; its summary is printed.
+    SOURCE and TARGET are each a .safetensors file, a directory of shards, or a hub id (org/name[@revision]). The
+    artifact is stored in the local registry under NAME, and its summary is printed.
     """
     if mask_only and reversible:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")

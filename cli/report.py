@@ -1,4 +1,4 @@
-"""``maskreg report``: a page that answers whether a mask is more than rounding."""
+"""``maskreg report``: a page that says whether a mask is more than rounding."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from .values import FILE, OUT, REF
     """,
 )
 @click.argument("ref", type=REF)
-@click.option("--against", type=REF, multiple=True, metavar="REF", help="Another mask to compare with; repeatable.")
-@click.option("--source", metavar="CKPT", help="The checkpoint that the masks were made from: file, directory, hub id.")
-@click.option("--analysis", type=REF, metavar="REF", help="What analyze found; NAME-analysis, if there is one.")
-@click.option("--trajectory", type=FILE, metavar="FILE", help="What analyze --trajectory --json wrote.")
-@click.option("-o", "--out", type=OUT, required=True, help="The page to write.")
-@click.option("--plots", type=OUT, help="A folder for every plot as SVG and PNG, light and dark.")
-@click.option("--allow-different", is_flag=True, help="Compare masks of different rules or tensors on what they share.")
-@click.option("--download", is_flag=True, help="Fetch the source from the hub when it is not in the cache.")
-@click.option("--require-source", is_flag=True, help="Fail without the source, instead of leaving out what needs it.")
-@click.option("--force", is_flag=True, help="Replace a page that exists.")
+@click.option("--against", type=REF, multiple=True, metavar="REF", help="Mask to compare with (repeatable).")
+@click.option("--source", metavar="CKPT", help="Source checkpoint of the masks: file, directory or hub id.")
+@click.option("--analysis", type=REF, metavar="REF", help="Analysis of the update [<name>-analysis, if it exists].")
+@click.option("--trajectory", type=FILE, metavar="FILE", help="Output of analyze --trajectory --json.")
+@click.option("-o", "--out", type=OUT, required=True, help="Page to write.")
+@click.option("--plots", type=OUT, help="Folder for the plots as SVG and PNG, light and dark.")
+@click.option("--allow-different", is_flag=True, help="Allow masks of different rules or tensors.")
+@click.option("--download", is_flag=True, help="Download the source if it is not cached.")
+@click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
+@click.option("--force", is_flag=True, help="Replace an existing page.")
 @click.pass_obj
 def command(
     output: Output,
@@ -49,9 +49,10 @@ def command(
 ) -> None:
     """Write one self-contained page about a mask.
 
-    Where it lies by layer, module and magnitude, beside what rounding alone would move; what it shares with other
-    masks, beside every null; and the geometry of the update, when it was analyzed. Without --source the checkpoint is
-    looked for where this machine has seen it, then in the hub cache; without any, the page leaves out what needs it.
+    The page shows where the mask lies by layer, module and magnitude, beside what rounding alone would move; its
+    overlap with other masks, beside every null; and the geometry of the update, if it was analyzed. Without --source,
+    the checkpoint is looked up where this machine has seen it, then in the hub cache; if it is not found, the page
+    leaves out what needs it.
     """
     from maskreg.report.theme import require_libraries
     from maskreg.workspace.report import report
