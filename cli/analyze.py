@@ -115,7 +115,7 @@ def _follow(output: Output, paths: tuple[str, ...], exact_up_to: int, seed: int,
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")
     from maskreg.workspace.analyze import trajectory
 
-    from .geometry import steps
+    from .geometry import trajectory as table
     from .session import workspace
 
     source, *checkpoints = paths
@@ -133,7 +133,7 @@ def _follow(output: Output, paths: tuple[str, ...], exact_up_to: int, seed: int,
     if output.json:
         output.document(document)
     else:
-        output.data(steps(document))
+        output.data(table(document))
 
 
 def _ref(text: str) -> Ref:

@@ -1,4 +1,4 @@
-"""Progress bars, for work that takes longer than a second while somebody watches."""
+"""Progress bars for work that takes longer than a second, at a terminal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 DELAY_SECONDS = 1.0
-"""A phase that ends sooner is never drawn."""
+"""A phase that ends sooner is not drawn."""
 
 
 class Bars:
-    """Draws the phases of one piece of work as one bar after another; a ``maskreg.progress.Progress``.
+    """Draws one bar for each phase; implements ``maskreg.progress.Progress``.
 
-    The bar appears ``DELAY_SECONDS`` after the phase began and is wiped when it ends.
+    The bar appears ``DELAY_SECONDS`` after its phase began and is erased when the phase ends.
     """
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class Bars:
         self._task: TaskID | None = None
 
     def start(self, label: str, total_bytes: int) -> None:
-        """A phase begins; the one before it is over."""
+        """Begin a phase, and end the one before."""
         with self._lock:
             self._stop()
             self._label, self._total, self._done = label, total_bytes, 0
             self._began = time.monotonic()
 
     def advance(self, n_bytes: int) -> None:
-        """``n_bytes`` more are done; draws the bar once the phase has lasted long enough."""
+        """Count ``n_bytes`` as done, and draw the bar if the phase has lasted long enough."""
         with self._lock:
             self._done += n_bytes
             if self._drawn is None and time.monotonic() - self._began >= DELAY_SECONDS:

@@ -68,7 +68,7 @@ def command(
     from maskreg.workspace.baseline import baseline
 
     from .session import workspace
-    from .summary import summary
+    from .summary import Subject, summary
 
     with output.progress() as progress:
         stored = baseline(
@@ -87,4 +87,6 @@ def command(
     if output.json:
         output.document(stored.to_json())
     else:
-        output.data(summary(stored.ref, stored.digest, stored.artifact.manifest, stored.card, notes=stored.notes))
+        output.data(
+            summary(Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card), notes=stored.notes)
+        )

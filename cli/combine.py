@@ -50,7 +50,7 @@ def command(
     from maskreg.workspace.combine import combine
 
     from .session import workspace
-    from .summary import summary
+    from .summary import Subject, summary
 
     with output.progress() as progress:
         stored = combine(
@@ -66,4 +66,4 @@ def command(
     if output.json:
         output.document(stored.to_json())
     else:
-        output.data(summary(stored.ref, stored.digest, stored.artifact.manifest, stored.card))
+        output.data(summary(Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card)))

@@ -1,4 +1,4 @@
-"""A comparison of masks as text for people and as a document for programs."""
+"""The result of ``compare`` as text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, PER_TENSOR, ROUNDING
+from maskreg.analysis.overlap import ratio
 from maskreg.analysis.verdict import null_label, three_digits, verdict
 from maskreg.ref import printable
 from maskreg.words import counted
@@ -27,32 +28,32 @@ _WIDTH = 110
 
 
 def text(result: MaskComparison, by: str | None) -> str:
-    """A comparison for people.
+    """A comparison as text: masks, figures, notes, and the verdict of each pair.
 
     Args:
-        result: the comparison.
-        by: ``role``, ``layer`` or ``tensor``: a line for each of these too.
+        result: the masks and their comparison.
+        by: ``role``, ``layer`` or ``tensor`` for a line on each group; None for none.
     """
-    found = result.comparison
+    comparison = result.comparison
     letters = [_letter(number) for number in range(len(result.masks))]
-    named_masks = [
+    rows = [
         (letter, mask.name, mask.digest.short, mask.artifact.manifest.kind, f"rule {mask.artifact.manifest.rule}")
         for letter, mask in zip(letters, result.masks, strict=True)
     ]
-    lines = table(named_masks, right=5)
-    named = list(zip(combinations(letters, 2), found.pairs, strict=True))
-    scope = found.pairs[0].scope
+    lines = table(rows, right=5)
+    named = list(zip(combinations(letters, 2), comparison.pairs, strict=True))
+    scope = comparison.pairs[0].scope
     lines += [f"{counted(scope['tensors'], 'tensor')}, {counted(scope['coordinates'], 'coordinate')}", ""]
     lines += _pair(*named[0]) if len(named) == 1 else _pairs(named)
     for names, pair in named if by else ():
         groups = {"role": pair.roles, "layer": pair.layers, "tensor": pair.tensors}[by or "role"]
         title = (by or "") + (f", {' and '.join(names)}" if len(named) > 1 else "")
         lines += ["", *_groups(title, names, groups, by)]
-    if found.consensus is not None:
-        lines += ["", *_consensus(found.consensus)]
-    if found.stripes:
-        lines += ["", *_stripes(letters, found.stripes)]
-    notes = dict.fromkeys(note for pair in found.pairs for note in pair.notes)
+    if comparison.consensus is not None:
+        lines += ["", *_consensus(comparison.consensus)]
+    if comparison.stripes:
+        lines += ["", *_stripes(letters, comparison.stripes)]
+    notes = dict.fromkeys(note for pair in comparison.pairs for note in pair.notes)
     lines += ["", *(line for note in notes for line in textwrap.wrap(f"note: {note}", _WIDTH))] if notes else []
     for names, pair in named:
         lines += ["", *textwrap.wrap(verdict(pair.whole, names).sentence, _WIDTH)]
@@ -61,29 +62,30 @@ def text(result: MaskComparison, by: str | None) -> str:
 
 def _pair(names: tuple[str, str], pair: PairOverlap) -> list[str]:
     a, b = names
-    counts, seen = pair.whole.counts, pair.whole.overlap
+    counts, overlap = pair.whole.counts, pair.whole.overlap
     observed = [
-        ("density", f"{a} {_percent(seen.density_a)}, {b} {_percent(seen.density_b)}"),
+        ("density", f"{a} {_percent(overlap.density_a)}, {b} {_percent(overlap.density_b)}"),
         ("in both", f"{counts.both:,} of {counts.a:,} and {counts.b:,}"),
-        ("coverage", f"{_percent(seen.coverage_a)} of {a}, {_percent(seen.coverage_b)} of {b}"),
-        ("jaccard", f"{_three(seen.jaccard)}, uniform random {_three(seen.jaccard_random)}"),
-        ("lift", f"{_three(seen.lift)} of at most {_three(seen.lift_max)} ({_percent(seen.lift_share)})"),
-        ("phi", f"{_three(seen.phi)} of at most {_three(seen.phi_max)}"),
+        ("coverage", f"{_percent(overlap.coverage_a)} of {a}, {_percent(overlap.coverage_b)} of {b}"),
+        ("jaccard", f"{_three(overlap.jaccard)}, uniform random {_three(overlap.jaccard_random)}"),
+        ("lift", f"{_three(overlap.lift)} of at most {_three(overlap.lift_max)} ({_percent(overlap.lift_share)})"),
+        ("phi", f"{_three(overlap.phi)} of at most {_three(overlap.phi_max)}"),
     ]
     rows: list[Row] = [("null", "lift", "observed/expected", "headroom", "deviations")]
     rows += [
-        (null_label(null), _three(it.lift), _three(it.ratio), _percent(it.headroom), _whole(it.deviations))
-        for null, it in pair.whole.nulls.items()
-        if not it.reason
+        (null_label(null), _three(over.lift), _three(over.ratio), _percent(over.headroom), _whole(over.deviations))
+        for null, over in pair.whole.nulls.items()
+        if not over.reason
     ]
-    ratios = [("odds ratio", _three(seen.odds_ratio))]
-    ratios += [(f"  {name.replace('-', ' ')}", _three(it)) for name, it in pair.whole.mantel_haenszel.items()]
+    odds = [("odds ratio", _three(overlap.odds_ratio))]
+    stratified = pair.whole.mantel_haenszel.items()
+    odds += [(f"  {strata.replace('-', ' ')}", _three(odds_ratio)) for strata, odds_ratio in stratified]
     return [
         *(f"{label:<{_LABEL}}{value}" for label, value in observed),
         "",
         *table(rows, first=_LABEL),
         "",
-        *(f"{label:<{_LABEL}}{value}" for label, value in ratios if value != "-" or label == "odds ratio"),
+        *(f"{label:<{_LABEL}}{value}" for label, value in odds if value != "-" or label == "odds ratio"),
     ]
 
 
@@ -96,71 +98,71 @@ def _pairs(named: Sequence[tuple[tuple[str, str], PairOverlap]]) -> list[str]:
             _three(pair.whole.overlap.jaccard),
             _three(pair.whole.overlap.lift),
             _three(pair.whole.overlap.lift_max),
-            *_left(pair.whole),
+            *_last_columns(pair.whole),
         )
         for (a, b), pair in named
     ]
-    head = ("pair", "density", "density", "jaccard", "lift", "of at most")
-    return table([*_head(head, named[0][1].whole), *rows])
+    titles = ("pair", "density", "density", "jaccard", "lift", "of at most")
+    return table([*_titles(titles, named[0][1].whole), *rows])
 
 
 def _groups(title: str, names: tuple[str, str], groups: Mapping[str, OverlapFigures], by: str | None) -> list[str]:
     ordered = layers_in_order(groups) if by == "layer" else groups
-    head = (title, "coordinates", *names, "lift", "of at most")
+    titles = (title, "coordinates", *names, "lift", "of at most")
     rows = [
         (
             name,
-            f"{it.counts.numel:,}",
-            _percent(it.overlap.density_a),
-            _percent(it.overlap.density_b),
-            _three(it.overlap.lift),
-            _three(it.overlap.lift_max),
-            *_left(it),
+            f"{figures.counts.numel:,}",
+            _percent(figures.overlap.density_a),
+            _percent(figures.overlap.density_b),
+            _three(figures.overlap.lift),
+            _three(figures.overlap.lift_max),
+            *_last_columns(figures),
         )
-        for name, it in ordered.items()
+        for name, figures in ordered.items()
     ]
-    return table([*_head(head, *list(groups.values())[:1]), *rows])
+    return table([*_titles(titles, *list(groups.values())[:1]), *rows])
 
 
-def _head(first: Row, *some: OverlapFigures) -> list[Row]:
-    """Two lines over a table: the figures, and under those of :func:`_left` what each of them is beside."""
+def _titles(first: Row, *some: OverlapFigures) -> list[Row]:
+    """Two title lines: the figures, and under those of :func:`_last_columns` their nulls."""
     finest = "tensor" if all(figures.nulls[MATCHED].reason for figures in some) else "exponent"
-    beside = ("tensor", "exponent", "rounding", finest, finest)
-    return [(*first, "ratio", "ratio", "ratio", "headroom", "odds ratio"), (*("" for _ in first), *beside)]
+    nulls = ("tensor", "exponent", "rounding", finest, finest)
+    return [(*first, "ratio", "ratio", "ratio", "headroom", "odds ratio"), (*("" for _ in first), *nulls)]
 
 
-def _left(figures: OverlapFigures) -> Row:
-    """Observed over expected under three_digits nulls; headroom and odds ratio under the most that is known."""
+def _last_columns(figures: OverlapFigures) -> Row:
+    """Ratios under three nulls; headroom and odds ratio under the finest stratification that is defined."""
     nulls = figures.nulls
-    best = nulls[PER_TENSOR] if nulls[MATCHED].reason else nulls[MATCHED]
-    odds = figures.mantel_haenszel[BY_TENSOR] if nulls[MATCHED].reason else figures.mantel_haenszel[BY_BOTH]
+    matched = not nulls[MATCHED].reason
     ratios = (_three(nulls[null].ratio) for null in (PER_TENSOR, MATCHED, ROUNDING))
-    return (*ratios, _percent(best.headroom), _three(odds))
+    headroom = nulls[MATCHED if matched else PER_TENSOR].headroom
+    return (*ratios, _percent(headroom), _three(figures.mantel_haenszel[BY_BOTH if matched else BY_TENSOR]))
 
 
-def _consensus(found: Consensus) -> list[str]:
+def _consensus(consensus: Consensus) -> list[str]:
     rows: list[Row] = [("in exactly", "coordinates", "independent", "over independent")]
-    for k, (seen, chance) in enumerate(zip(found.observed, found.expected, strict=True)):
-        rows.append((counted(k, "mask"), f"{seen:,}", f"{chance:,.0f}", _three(seen / chance if chance else None)))
+    for k, (observed, expected) in enumerate(zip(consensus.observed, consensus.expected, strict=True)):
+        rows.append((counted(k, "mask"), f"{observed:,}", f"{expected:,.0f}", _three(ratio(observed, expected))))
     return table(rows)
 
 
 def _stripes(letters: Sequence[str], masks: Sequence[Mapping[str, Stripes]]) -> list[str]:
-    of_rows = ("rows var/binomial", "full rows", "empty rows")
-    head = ("stripes", *of_rows, "columns var/binomial", "full columns", "empty columns")
+    row_titles = ("rows var/binomial", "full rows", "empty rows")
+    titles = ("stripes", *row_titles, "columns var/binomial", "full columns", "empty columns")
     rows = [
         (
             f"{letter} {name}",
             *(
                 cell
-                for lines in (found.rows, found.columns)
+                for lines in (stripes.rows, stripes.columns)
                 for cell in (_three(lines.dispersion), _percent(lines.full), _percent(lines.empty))
             ),
         )
         for letter, mask in zip(letters, masks, strict=True)
-        for name, found in mask.items()
+        for name, stripes in mask.items()
     ]
-    return table([head, *rows])
+    return table([titles, *rows])
 
 
 def _letter(number: int) -> str:

@@ -1,4 +1,4 @@
-"""``maskreg config``: settings, and where each came from."""
+"""``maskreg config``: settings and their origin."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .output import Output
 def command() -> None:
     """Show and change settings.
 
-    Flags win over the environment, that over the file, that over defaults.
+    Flags override the environment, which overrides the file, which overrides defaults.
     """
 
 
 @command.command(example="maskreg config show --origin")
-@click.option("--origin", is_flag=True, help="Say where each value came from.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @click.pass_obj
 def show(output: Output, origin: bool) -> None:
     """Print every setting."""
@@ -29,8 +29,8 @@ def show(output: Output, origin: bool) -> None:
     if output.json:
         output.document([{"key": k, "value": v, "origin": o} for k, v, o in rows])
         return
-    for key, value, came_from in rows:
-        output.data(f"{key} = {value}" + (f"    ({came_from})" if origin else ""))
+    for key, value, source in rows:
+        output.data(f"{key} = {value}" + (f"    ({source})" if origin else ""))
 
 
 @command.command(example="maskreg config get home")
@@ -68,21 +68,21 @@ def set_(output: Output, key: str, value: str) -> None:
 @click.argument("key")
 @click.pass_obj
 def unset(output: Output, key: str) -> None:
-    """Take KEY out of the configuration file."""
+    """Remove KEY from the configuration file."""
     _write(output, key, "")
 
 
 @command.command(example="maskreg config path")
 @click.pass_obj
 def path(output: Output) -> None:
-    """Print where the configuration file is, whether it exists or not."""
+    """Print the path of the configuration file, which need not exist."""
     from .places import settings
 
-    where = str(settings().config_path)
+    location = str(settings().config_path)
     if output.json:
-        output.document({"path": where})
+        output.document({"path": location})
     else:
-        output.data(where)
+        output.data(location)
 
 
 def _write(output: Output, key: str, value: str) -> None:
@@ -90,9 +90,9 @@ def _write(output: Output, key: str, value: str) -> None:
 
     from .places import settings
 
-    where = settings().config_path
-    set_value(where, key, value)
+    location = settings().config_path
+    set_value(location, key, value)
     if output.json:
-        output.document({"key": key, "value": value or None, "path": str(where)})
+        output.document({"key": key, "value": value or None, "path": str(location)})
     else:
-        output.note(f"{key} {'set' if value else 'unset'} in {where}")
+        output.note(f"{key} {'set' if value else 'unset'} in {location}")

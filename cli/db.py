@@ -1,4 +1,4 @@
-"""``maskreg db``: the catalog's schema and content."""
+"""``maskreg db``: schema and content of the catalog."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group, example="maskreg db upgrade")
 def command() -> None:
-    """Care for the catalog, a registry's index."""
+    """Maintain the catalog, the index of a registry."""
 
 
 def _remote_option(function: click.decorators.FC) -> click.decorators.FC:
-    return click.option("--remote", help="The catalog of a remote instead of the local one.")(function)
+    return click.option("--remote", help="Use the catalog of a remote instead of the local one.")(function)
 
 
 @command.command(example="maskreg db upgrade --remote lab")
 @_remote_option
 @click.pass_obj
 def upgrade(output: Output, remote: str | None) -> None:
-    """Bring the catalog to this version's schema."""
+    """Upgrade the catalog to this version's schema."""
     from maskreg.catalog import current, upgrade
 
-    with _advising(remote):
+    with _catalog_hints(remote):
         url = _registry(remote).catalog_url
         before = current(url)
         upgrade(url)
@@ -49,10 +49,10 @@ def upgrade(output: Output, remote: str | None) -> None:
 @_remote_option
 @click.pass_obj
 def current(output: Output, remote: str | None) -> None:
-    """Print the schema revision that the catalog has."""
+    """Print the catalog's schema revision."""
     from maskreg.catalog import current
 
-    with _advising(remote):
+    with _catalog_hints(remote):
         revision = current(_registry(remote).catalog_url)
     if output.json:
         output.document({"revision": revision})
@@ -64,10 +64,10 @@ def current(output: Output, remote: str | None) -> None:
 @_remote_option
 @click.pass_obj
 def check(output: Output, remote: str | None) -> None:
-    """Open the catalog as any command would; exit 78 when its schema is not this version's."""
+    """Open the catalog as other commands do; exit 78 when its schema is not this version's."""
     from maskreg.catalog import Catalog, current
 
-    with _advising(remote):
+    with _catalog_hints(remote):
         url = _registry(remote).catalog_url
         Catalog.open(url).close()
         revision = current(url)
@@ -81,32 +81,32 @@ def check(output: Output, remote: str | None) -> None:
 @_remote_option
 @click.pass_obj
 def rebuild(output: Output, remote: str | None) -> None:
-    """Recreate the index from the store; measurements and events stay."""
-    with _advising(remote):
-        done = _registry(remote).index.rebuild()
+    """Recreate the index from the store; measurements and events are kept."""
+    with _catalog_hints(remote):
+        result = _registry(remote).index.rebuild()
     if output.json:
-        damaged = [error.message for error in done.damaged]
-        output.document({"refs": done.refs, "artifacts": done.artifacts, "damaged": damaged})
+        damaged = [error.message for error in result.damaged]
+        output.document({"refs": result.refs, "artifacts": result.artifacts, "damaged": damaged})
         return
-    for error in done.damaged:
+    for error in result.damaged:
         output.note(f"left out: {error.message}")
-    output.note(f"indexed {counted(done.refs, 'tag')} and {counted(done.artifacts, 'artifact')}")
+    output.note(f"indexed {counted(result.refs, 'tag')} and {counted(result.artifacts, 'artifact')}")
 
 
 def _registry(remote: str | None) -> Registry:
     from .places import registry
 
-    found = registry(remote)
-    if not found.catalog_url:
+    opened = registry(remote)
+    if not opened.catalog_url:
         raise ConfigError(
-            f"{found.name} has no catalog of its own; its store is the registry",
-            hint=f"maskreg config set remotes.{found.name}.catalog postgresql+psycopg://HOST/DATABASE",
+            f"{opened.name} has no catalog; its store alone is the registry",
+            hint=f"maskreg config set remotes.{opened.name}.catalog postgresql+psycopg://HOST/DATABASE",
         )
-    return found
+    return opened
 
 
 @contextmanager
-def _advising(remote: str | None) -> Iterator[None]:
+def _catalog_hints(remote: str | None) -> Iterator[None]:
     from .places import catalog_step
 
     try:

@@ -1,4 +1,4 @@
-"""``maskreg doctor``: whether everything that the other commands need works here."""
+"""``maskreg doctor``: check that everything the other commands need works."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: ``ok``, a ``note`` that changes nothing, or ``bad``."""
+    """The result of one check: ``ok``, a ``note`` that does not change the exit code, or ``bad``.
+
+    The field names are keys of ``doctor --json``: ``what`` is the subject of the check.
+    """
 
     what: str
     status: str
@@ -47,14 +50,13 @@ class Finding:
 @click.argument("directory", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.pass_context
 def command(ctx: click.Context, directory: Path | None) -> None:
-    """Check that everything works here.
+    """Check the local registry, its catalog, the disk and every remote.
 
-    The local registry, its catalog, the disk and every remote; exit 1 when something is bad. In
-    DIRECTORY what interrupted runs of `apply` left behind is removed.
+    Exits 1 when a check fails. With DIRECTORY, files that interrupted runs of `apply` left in it are removed.
     """
     output = ctx.ensure_object(Output)
     findings = []
-    for finding in _look(directory):
+    for finding in _findings(directory):
         findings.append(finding)
         if not output.json:
             output.data(f"{_MARKS[finding.status]}  {finding.what:<14}  {finding.detail}")
@@ -65,13 +67,13 @@ def command(ctx: click.Context, directory: Path | None) -> None:
     ctx.exit(1 if any(finding.status == "bad" for finding in findings) else 0)
 
 
-def _look(directory: Path | None) -> Iterator[Finding]:
+def _findings(directory: Path | None) -> Iterator[Finding]:
     from .places import settings
 
     yield Finding("version", "ok", f"maskreg {maskreg.__version__}")
     chosen = settings()
-    there = "" if chosen.config_path.exists() else ", not there"
-    yield Finding("configuration", "ok", f"{chosen.config_path}{there}")
+    missing = "" if chosen.config_path.exists() else ", does not exist"
+    yield Finding("configuration", "ok", f"{chosen.config_path}{missing}")
     yield _checked("registry", lambda: _registry(chosen))
     yield _checked("catalog", lambda: _catalog(chosen))
     yield _disk(chosen.home)
@@ -81,39 +83,39 @@ def _look(directory: Path | None) -> Iterator[Finding]:
         yield _stale(directory)
 
 
-def _checked(what: str, look: Callable[[], Finding]) -> Finding:
+def _checked(subject: str, check: Callable[[], Finding]) -> Finding:
     try:
-        return look()
+        return check()
     except MaskregError as error:
-        return Finding(what, "bad", error.message, error.hint)
+        return Finding(subject, "bad", error.message, error.hint)
 
 
 def _registry(chosen: Settings) -> Finding:
     from .places import local
 
-    here = local(chosen)
+    registry = local(chosen)
     if not chosen.home.exists():
-        return Finding("registry", "ok", f"{chosen.home}, not there yet")
-    return _names("registry", here, str(chosen.home))
+        return Finding("registry", "ok", f"{chosen.home}, does not exist yet")
+    return _names("registry", registry, str(chosen.home))
 
 
-def _names(what: str, there: Registry, good: str) -> Finding:
+def _names(subject: str, registry: Registry, summary: str) -> Finding:
     from maskreg.registry.index import digests_in
 
-    there.check_format()
+    registry.check_format()
     damaged: list[CorruptError] = []
-    live = [entry for entry in there.refs.heads(damaged) if not entry.deleted]
+    live = [entry for entry in registry.refs.heads(damaged) if not entry.deleted]
     if damaged:
         detail = f"{len(damaged)} damaged names: {_few([error.message for error in damaged])}"
-        return Finding(what, "bad", detail, damaged[0].hint)
-    here = set(digests_in(there.store))
-    if lost := [str(entry.ref) for entry in live if entry.digest not in here]:
-        again = f"maskreg pull {lost[0]}, or maskreg rm -y {lost[0]}"
-        if there.root is None:
-            again = f"maskreg push --remote {there.name} {lost[0]}"
+        return Finding(subject, "bad", detail, damaged[0].hint)
+    stored = set(digests_in(registry.store))
+    if lost := [str(entry.ref) for entry in live if entry.digest not in stored]:
+        hint = f"maskreg pull {lost[0]}, or maskreg rm -y {lost[0]}"
+        if registry.root is None:
+            hint = f"maskreg push --remote {registry.name} {lost[0]}"
         detail = f"{len(lost)} names without their artifact: {_few(lost)}"
-        return Finding(what, "bad", detail, again)
-    return Finding(what, "ok", f"{good}, {counted(len(live), 'tag')}")
+        return Finding(subject, "bad", detail, hint)
+    return Finding(subject, "ok", f"{summary}, {counted(len(live), 'tag')}")
 
 
 def _few(items: Sequence[str]) -> str:
@@ -124,11 +126,11 @@ def _catalog(chosen: Settings) -> Finding:
     from .places import catalog_step, local
 
     if not chosen.home.exists():
-        return Finding("catalog", "ok", "not there yet")
-    here = local(chosen)
-    if here.catalog is None:
-        problem = here.catalog_problem
-        detail = f"unusable, lists are read from the store: {problem.message if problem else 'no reason known'}"
+        return Finding("catalog", "ok", "does not exist yet")
+    registry = local(chosen)
+    if registry.catalog is None:
+        problem = registry.catalog_problem
+        detail = f"unusable, so lists are read from the store: {problem.message if problem else 'unknown reason'}"
         return Finding("catalog", "bad", detail, catalog_step(problem, None))
     return Finding("catalog", "ok", "usable")
 
@@ -143,22 +145,22 @@ def _disk(home: Path) -> Finding:
 
 def _remote(chosen: Settings, remote: Remote) -> Finding:
     from .places import probed
-    from .places import remote as opened
+    from .places import remote as open_remote
 
-    what = f"remote {remote.name}"
+    subject = f"remote {remote.name}"
     if chosen.offline:
-        return Finding(what, "note", "not asked while offline is set")
-    found = probed(remote)
-    detail = f"{remote.url}: put, get, list, delete work; create-only writes are {found.create_only}"
-    if remote.keeps_tags(found.safe):
-        return _names(what, opened(chosen, remote.name), detail)
-    return Finding(what, "bad", f"{detail}; {found.reason}", f"maskreg remote remove {remote.name}")
+        return Finding(subject, "note", "not checked while offline is set")
+    probe = probed(remote)
+    detail = f"{remote.url}: put, get, list, delete work; create-only writes are {probe.create_only}"
+    if remote.keeps_tags(probe.safe):
+        return _names(subject, open_remote(chosen, remote.name), detail)
+    return Finding(subject, "bad", f"{detail}; {probe.reason}", f"maskreg remote remove {remote.name}")
 
 
 def _stale(directory: Path) -> Finding:
     from maskreg.checkpoint import clean_stale
 
-    done = clean_stale(directory)
-    if not done:
+    cleaned = clean_stale(directory)
+    if not cleaned:
         return Finding("unfinished work", "ok", f"none in {directory}")
-    return Finding("unfinished work", "note", f"removed or brought back: {', '.join(str(path) for path in done)}")
+    return Finding("unfinished work", "note", f"removed or restored: {', '.join(str(path) for path in cleaned)}")

@@ -64,7 +64,7 @@ def command(
     from maskreg.workspace.extract import extract
 
     from .session import workspace
-    from .summary import summary
+    from .summary import Subject, summary
 
     parse_rule(rule)
     output.note_compiling(mask_only or get_codec(DEFAULT_CODEC).is_compiled(encode=True))
@@ -91,4 +91,4 @@ def command(
         output.document(stored.to_json())
     else:
         manifest = stored.artifact.manifest
-        output.data(summary(ref, stored.digest, manifest, stored.card, notes=stored.notes))
+        output.data(summary(Subject(ref, stored.digest, manifest, stored.card), notes=stored.notes))

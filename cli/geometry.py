@@ -1,4 +1,4 @@
-"""The figures of an analysis and of a trajectory as tables for people."""
+"""The figures of an analysis and of a trajectory as text."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from maskreg.ref import printable
-from maskreg.words import counted
+from maskreg.words import counted, natural
 
-from .table import Row, natural, table
+from .table import Row, table
 
 _COLUMNS = ("mean", "median", "max", "weighted")
 _HEADLINES = (
@@ -40,9 +40,9 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str) -> st
     """An analysis: pooled numbers, every figure over all matrices, then one line for each role, layer or tensor.
 
     Args:
-        name: what the artifact of the analysis is called.
-        digest: of that artifact.
-        document: what it holds.
+        name: of the analysis.
+        digest: of the analysis.
+        document: its ``analysis.json``.
         by: ``role``, ``layer`` or ``tensor``.
     """
     total = document["total"]
@@ -65,13 +65,13 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str) -> st
     return "\n".join(map(printable, lines))
 
 
-def steps(document: Mapping[str, Any]) -> str:
+def trajectory(document: Mapping[str, Any]) -> str:
     """A trajectory: one line for each checkpoint."""
     rows: list[Row] = [("checkpoint", *(title for title, _ in _POINT))]
     rows += [(point["checkpoint"], *(_number(point[key]) for _, key in _POINT)) for point in document["checkpoints"]]
     chance = _number(document["similarity_by_chance"])
-    words = f"similarity: top {document['k']} right directions beside the final update's; by chance {chance}"
-    return "\n".join(map(printable, [*table(rows), "", words]))
+    legend = f"similarity: top {document['k']} right directions against the final update's; by chance {chance}"
+    return "\n".join(map(printable, [*table(rows), "", legend]))
 
 
 def _pooled(total: Mapping[str, Any]) -> list[str]:
@@ -84,32 +84,32 @@ def _pooled(total: Mapping[str, Any]) -> list[str]:
 
 def _figures(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
     rows: list[Row] = [("figure: value (null)", *_COLUMNS, "chance")]
-    nowhere = []
-    for name in sorted(figures, key=_place):
+    undefined = []
+    for name in sorted(figures, key=_position):
         figure = figures[name]
         if figure["matrices"]:
-            cells = [_beside(figure, key, f"null_{key}") if key in figure else "-" for key in _COLUMNS]
+            cells = [_with_null(figure, key, f"null_{key}") if key in figure else "-" for key in _COLUMNS]
             rows.append((name, *cells, _number(figure["chance"])))
         else:
-            nowhere.append(name)
-    told = [f"in no matrix here: {', '.join(nowhere)}"] if nowhere else []
-    return [*table(rows), *told]
+            undefined.append(name)
+    legend = [f"undefined for every matrix: {', '.join(undefined)}"] if undefined else []
+    return [*table(rows), *legend]
 
 
 def _by_group(groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    there = {name for group in groups.values() for name in group["figures"]}
-    # The first of a title that there is stands for it.
-    chosen = {title: name for title, name in reversed(_HEADLINES) if name in there}
+    names = {name for group in groups.values() for name in group["figures"]}
+    # Several figures share a title; the first that was computed gets it.
+    chosen = {title: name for title, name in reversed(_HEADLINES) if name in names}
     titles = [title for title in dict(_HEADLINES) if title in chosen]
     rows: list[Row] = [("", "numel", "sparsity", "rel. norm", *titles)]
     for label in sorted(groups, key=natural):
         group = groups[label]
-        cells = [_beside(group["figures"].get(chosen[title], {}), "mean", "null_mean") for title in titles]
-        norm = _beside(group["relative_norm"], "value", "null")
-        sparsity = _beside(group["sparsity"]["exact"], "value", "null")
+        cells = [_with_null(group["figures"].get(chosen[title], {}), "mean", "null_mean") for title in titles]
+        norm = _with_null(group["relative_norm"], "value", "null")
+        sparsity = _with_null(group["sparsity"]["exact"], "value", "null")
         rows.append((label or "-", f"{group['numel']:,}", sparsity, norm, *cells))
-    told = [f"{title}: {chosen[title]}" for title in ("low", "principal") if title in chosen]
-    return [*table(rows), *told]
+    legend = [f"{title}: {chosen[title]}" for title in ("low", "principal") if title in chosen]
+    return [*table(rows), *legend]
 
 
 def _by_tensor(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
@@ -118,14 +118,14 @@ def _by_tensor(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     return grouped([TensorRow.from_json(row) for row in document["tensors"]], "name")
 
 
-def _place(name: str) -> tuple[object, ...]:
+def _position(name: str) -> tuple[object, ...]:
     # In the order of the glossary, numbers by size.
     from maskreg.analysis.glossary import position
 
     return (position(name), *natural(name))
 
 
-def _beside(figure: Mapping[str, Any], value: str, null: str) -> str:
+def _with_null(figure: Mapping[str, Any], value: str, null: str) -> str:
     return f"{_number(figure.get(value))} ({_number(figure.get(null))})"
 
 

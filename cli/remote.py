@@ -1,4 +1,4 @@
-"""``maskreg remote``: registries elsewhere, by name."""
+"""``maskreg remote``: remote registries by name."""
 
 from __future__ import annotations
 
@@ -29,28 +29,30 @@ def command() -> None:
 )
 @click.argument("name")
 @click.argument("url")
-@click.option("--catalog", default="", help="PostgreSQL index, postgresql+psycopg://host/database.")
+@click.option("--catalog", default="", help="Catalog in PostgreSQL: postgresql+psycopg://host/database.")
 @click.option("--endpoint", default="", help="Base URL of an S3-compatible service.")
 @click.option("--region", default="", help="Region name.")
 @click.option("--profile", default="", help="Profile of the shared AWS configuration.")
 @click.option(
-    "--addressing", default="auto", type=click.Choice(["auto", "path", "virtual"]), help="Where the bucket goes."
+    "--addressing",
+    default="auto",
+    type=click.Choice(["auto", "path", "virtual"]),
+    help="Bucket in path or host name.",
 )
 @click.option(
     "--checksums",
     default="when_required",
     type=click.Choice(["when_required", "when_supported"]),
-    help="Request and response checksums.",
+    help="When to use request and response checksums.",
 )
-@click.option("--ca-bundle", default="", help="CA bundle for TLS.")
+@click.option("--ca-bundle", default="", help="File of CA certificates for TLS.")
 @click.option("--default", "as_default", is_flag=True, help="Make it the default remote.")
 @click.pass_obj
 def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, **options: str) -> None:
     """Add the registry at URL as NAME.
 
-    URL is s3://bucket/prefix, file:///path or a path. First a small object is put, read, listed and deleted there,
-    and create-only writes are tried: a store without them would lose tags, and is refused unless its catalog is
-    PostgreSQL.
+    URL is s3://bucket/prefix, file:///path or a path. First a small object is put, read, listed and deleted, and
+    create-only writes are tried. A store without them could lose tags; it is refused unless its catalog is PostgreSQL.
     """
     from maskreg.settings import Remote, StoreOptions, add_remote, checked, set_value
 
@@ -58,22 +60,22 @@ def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, 
 
     chosen = settings()
     if name in chosen.remotes:
-        raise ConfigError(f"there is a remote called {name!r} already", hint=f"maskreg remote remove {name}")
+        raise ConfigError(f"there is already a remote called {name!r}", hint=f"maskreg remote remove {name}")
     remote = checked(Remote(name, url, catalog, StoreOptions(**options)))  # type: ignore[arg-type]
-    found = probed(remote)
-    if not remote.keeps_tags(found.safe):
+    probe = probed(remote)
+    if not remote.keeps_tags(probe.safe):
         raise ConfigError(
-            f"{remote.url} cannot keep tags: {found.reason}",
+            f"{remote.url} cannot keep tags: {probe.reason}",
             hint=f"maskreg remote add {name} {url} --catalog postgresql+psycopg://HOST/DATABASE",
         )
     add_remote(chosen.config_path, remote)
     if as_default:
         set_value(chosen.config_path, "default_remote", name)
     if output.json:
-        output.document({**_row(remote), "create_only": found.create_only})
+        output.document({**_row(remote), "create_only": probe.create_only})
     else:
         output.note(
-            f"added {name} ({remote.url}): put, get, list, delete work; create-only writes are {found.create_only}"
+            f"added {name} ({remote.url}): put, get, list, delete work; create-only writes are {probe.create_only}"
         )
 
 
@@ -101,7 +103,7 @@ def list_(output: Output) -> None:
 @click.argument("name")
 @click.pass_obj
 def remove(output: Output, name: str) -> None:
-    """Forget the remote NAME; what it holds stays there."""
+    """Forget the remote NAME; its data stays where it is."""
     from maskreg.settings import remove_remote
 
     from .places import settings
@@ -117,7 +119,7 @@ def remove(output: Output, name: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def default(output: Output, name: str) -> None:
-    """Make NAME the remote that is meant when none is named."""
+    """Make NAME the default remote."""
     from maskreg.settings import set_value
 
     from .places import settings
@@ -134,20 +136,20 @@ def default(output: Output, name: str) -> None:
 @click.argument("name", required=False)
 @click.pass_obj
 def check(output: Output, name: str | None) -> None:
-    """Try what a remote has to be able to do.
+    """Check that a remote can do what a registry needs.
 
-    Put, get, list, delete and create-only writes, on NAME or on the default remote.
+    Tries put, get, list, delete and create-only writes on NAME, or on the default remote.
     """
     from .places import probed, settings
 
     remote = settings().remote(name)
-    found = probed(remote)
+    probe = probed(remote)
     if output.json:
-        output.document({**_row(remote), "create_only": found.create_only, "reason": found.reason})
+        output.document({**_row(remote), "create_only": probe.create_only, "reason": probe.reason})
     else:
-        output.data(f"{remote.name}: put, get, list, delete work; create-only writes are {found.create_only}")
-    if not remote.keeps_tags(found.safe):
-        raise ConfigError(f"{remote.url} cannot keep tags: {found.reason}", hint=f"maskreg remote remove {remote.name}")
+        output.data(f"{remote.name}: put, get, list, delete work; create-only writes are {probe.create_only}")
+    if not remote.keeps_tags(probe.safe):
+        raise ConfigError(f"{remote.url} cannot keep tags: {probe.reason}", hint=f"maskreg remote remove {remote.name}")
 
 
 def _row(remote: Remote) -> dict[str, object]:

@@ -34,7 +34,7 @@ def command(output: Output, ref: Ref, remote: str | None, with_history: bool, ra
     from maskreg.workspace.description import describe
 
     from .places import recorded, registry
-    from .summary import history, summary
+    from .summary import Subject, history, summary
 
     there = registry(remote)
     resolved = there.resolve(ref)
@@ -61,6 +61,6 @@ def command(output: Output, ref: Ref, remote: str | None, with_history: bool, ra
         ]
         output.document({**value, "history": rows} if with_history else value)
         return
-    output.data(summary(ref, resolved.digest, artifact.manifest, card, present=present, measured=measured))
+    output.data(summary(Subject(ref, resolved.digest, artifact.manifest, card), present=present, measured=measured))
     if with_history:
         output.data("\n" + history(past))

@@ -1,17 +1,16 @@
-"""The summary of an artifact that people paste into a paper: text for ``show`` and ``extract``."""
+"""The summary of an artifact as text, for ``show`` and for every command that makes one."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from maskreg.ref import printable
-from maskreg.words import counted
+from maskreg.words import counted, natural
 
 from .output import human_bytes
-from .table import natural
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
@@ -27,29 +26,40 @@ _LABEL = 12
 _MAX_WIDTH = 100
 
 
+class Subject(NamedTuple):
+    """The artifact that a summary describes.
+
+    Attributes:
+        ref: its name; None when only its digest is known.
+        digest: its digest.
+        manifest: its manifest.
+        card: what people say about it.
+    """
+
+    ref: Ref | None
+    digest: Digest
+    manifest: Manifest
+    card: Card | None = None
+
+
 def summary(
-    ref: Ref | None,
-    digest: Digest,
-    manifest: Manifest,
-    card: Card | None = None,
+    subject: Subject,
     *,
     present: Sequence[str] | None = None,
     measured: Recorded | None = None,
     notes: Sequence[str] = (),
 ) -> str:
-    """Everything that matters about one artifact, as lines that fit the terminal.
+    """The summary of an artifact, in lines that fit the terminal.
 
     Args:
-        ref: what it is called here; None when only its digest is known.
-        digest: its digest.
-        manifest: its manifest.
-        card: what people say about it.
-        present: parts that are here; None when unknown.
-        measured: overlaps with other masks that were recorded.
-        notes: remarks that the extraction made.
+        subject: the artifact.
+        present: parts that the registry holds; None when unknown.
+        measured: recorded overlaps with other masks.
+        notes: remarks by the command that made it.
     """
+    manifest, card = subject.manifest, subject.card
     lines = [
-        *_identity(ref, digest, manifest, card),
+        *_identity(subject),
         *_numbers(manifest),
         *_overlaps(measured),
         "",
@@ -58,7 +68,7 @@ def summary(
         *_bars("by layer", layers_in_order(manifest.totals.layers)),
         "",
         *_side("source", manifest.source),
-        # That of a baseline is its source again.
+        # The target of a baseline is its source.
         *(_side("target", manifest.target) if manifest.kind != "baseline" else []),
         *_parts(manifest, present),
     ]
@@ -70,7 +80,7 @@ def summary(
 
 
 def history(entries: Sequence[RefEntry]) -> str:
-    """What a tag pointed to, oldest first."""
+    """The history of a tag, oldest entry first."""
     rows = [
         f"  {e.n:>4}  {e.at:%Y-%m-%d %H:%M}  {'deleted' if e.digest is None or e.deleted else e.digest.short:<19}"
         f"  {e.by}" + (f"  from {e.origin}" if e.origin else "")
@@ -80,11 +90,12 @@ def history(entries: Sequence[RefEntry]) -> str:
 
 
 def layers_in_order(layers: Mapping[str, GroupT]) -> dict[str, GroupT]:
-    """Layers as the model has them: 2 before 10, what belongs to no layer last."""
+    """Layers in the order of the model: 2 before 10, tensors outside every layer last."""
     return {label: layers[label] for label in sorted(layers, key=natural)}
 
 
-def _identity(ref: Ref | None, digest: Digest, manifest: Manifest, card: Card | None) -> list[str]:
+def _identity(subject: Subject) -> list[str]:
+    ref, digest, manifest, card = subject
     lines = [_row("name", str(ref))] if ref else []
     lines.append(_row("digest", str(digest)))
     kind: str = manifest.kind
@@ -95,8 +106,8 @@ def _identity(ref: Ref | None, digest: Digest, manifest: Manifest, card: Card | 
     if manifest.recipe is not None:
         lines.append(_row("recipe", _recipe(manifest.recipe)))
     if card is not None:
-        said = [("family", card.family), ("method", card.method), ("license", card.license)]
-        lines += [_row(label, text) for label, text in said if text]
+        fields = [("family", card.family), ("method", card.method), ("license", card.license)]
+        lines += [_row(label, text) for label, text in fields if text]
     lines += [_row("parent", parent) for parent in manifest.parents]
     return lines
 
@@ -113,7 +124,7 @@ def _numbers(manifest: Manifest) -> list[str]:
         _row("rule", f"{manifest.rule}, on bf16 codes"),
         _row("density", f"{_ratio(totals.density)}   {totals.nnz:,} of {counted(totals.numel, 'coordinate')} {verb}"),
     ]
-    # What was derived from masks was compared with no target: it has neither energy nor other bits.
+    # An artifact derived from masks has no target, so neither energy nor differing bits.
     derived = manifest.recipe is not None and manifest.kind in ("baseline", "mask")
     if derived:
         return [*rows, *_ffn(totals.ffn, totals, energy=False)]
@@ -130,11 +141,11 @@ def _overlaps(measured: Recorded | None) -> list[str]:
     if measured is None:
         return []
     kinds = (("RLVR overlap", measured.rlvr), ("ceiling", measured.seeds))
-    said = {"ceiling": "another seed of the same recipe, "}
+    prefix = {"ceiling": "another seed of the same recipe, "}
     return [
-        _row(label, f"{found.value:.4f}   lift, with {said.get(label, '')}{found.against}")
-        for label, found in kinds
-        if found is not None
+        _row(label, f"{measurement.value:.4f}   lift, with {prefix.get(label, '')}{measurement.against}")
+        for label, measurement in kinds
+        if measurement is not None
     ]
 
 
@@ -146,8 +157,8 @@ def _ffn(ffn: FfnRatios, totals: Group, *, energy: bool) -> list[str]:
     )
     share = _ratio(ffn.param_share)
     return [
-        _row(label, f"{_ratio(value)}   {beside:<14} params {share}   lift {_ratio(lift)}")
-        for label, value, beside, lift in table
+        _row(label, f"{_ratio(value)}   {of:<14} params {share}   lift {_ratio(lift)}")
+        for label, value, of, lift in table
         if energy or label != "FFN energy"
     ]
 
@@ -168,7 +179,7 @@ def _side(label: str, side: Side) -> list[str]:
 def _parts(manifest: Manifest, present: Sequence[str] | None) -> list[str]:
     lines = []
     for name, part in manifest.parts.items():
-        absent = "" if present is None or name in present else ", not here"
+        absent = "" if present is None or name in present else ", not present"
         lines.append(_row(name, f"{human_bytes(part.size)} in {counted(part.objects, 'object')}, {part.codec}{absent}"))
     return [*lines, _row("size", human_bytes(manifest.size))]
 

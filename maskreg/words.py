@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 NAMED_AT_MOST = 5
@@ -32,3 +33,9 @@ def listed(names: Sequence[str], at_most: int = NAMED_AT_MOST, *, separator: str
     """
     rest = len(names) - at_most
     return separator.join(names[:at_most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def natural(label: str) -> tuple[object, ...]:
+    """A sort key for labels with numbers in them: 2 before 10; the empty label comes last."""
+    pieces = re.split(r"(\d+)", label)
+    return (label == "", *((0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in pieces if piece))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from maskreg.artifact.manifest import Group, Tensor
+from maskreg.words import natural
 
 MOST_MODULES = 24
 """Modules beyond these, the smallest, share one column."""
@@ -55,7 +56,7 @@ def grid_of(rows: Iterable[Tensor]) -> Grid:
 
 def in_order(layers: Iterable[str]) -> tuple[str, ...]:
     """Labels of layers as the model has them: 2 before 10, other towers after the language model."""
-    return tuple(sorted(layers, key=_place))
+    return tuple(sorted(layers, key=natural))
 
 
 def module_of(name: str, layer: str) -> str:
@@ -80,7 +81,3 @@ def _folded(cells: dict[tuple[str, str], Group]) -> dict[tuple[str, str], Group]
 
 def _sum(groups: Sequence[Group]) -> Group:
     return Group(numel=sum(g.numel for g in groups), nnz=sum(g.nnz for g in groups))
-
-
-def _place(label: str) -> tuple[tuple[int, int, str], ...]:
-    return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in re.split(r"(\d+)", label) if p)

@@ -67,8 +67,8 @@ def test_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_people_who_watch_are_told_that_the_codec_is_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = watch(monkeypatch)
-    Output().wait(compiled=True)
-    Output(quiet=True).wait(compiled=False)
+    Output().note_compiling(compiled=True)
+    Output(quiet=True).note_compiling(compiled=False)
     assert screen.getvalue() == ""
-    Output().wait(compiled=False)
+    Output().note_compiling(compiled=False)
     assert "compiling the codec for this machine" in screen.getvalue()

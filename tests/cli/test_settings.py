@@ -128,7 +128,7 @@ def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:
 
 def test_a_remote_without_a_catalog_says_so(run: Run, tmp_path: Path) -> None:
     run("remote", "add", "lab", tmp_path / "lab")
-    assert "its store is the registry" in run("db", "current", "--remote", "lab", status=78).err
+    assert "its store alone is the registry" in run("db", "current", "--remote", "lab", status=78).err
 
 
 def test_doctor_finds_nothing_on_a_fresh_machine(run: Run, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from maskreg_cli.output import human_bytes
-from maskreg_cli.summary import layers_in_order, summary
+from maskreg_cli.summary import Subject, layers_in_order, summary
 
 from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Part, Side, Totals
 from maskreg.digest import Digest
@@ -55,7 +55,7 @@ def manifest(**changes: object) -> Manifest:
 
 def _text(*, present: list[str] | None = None, notes: tuple[str, ...] = ()) -> str:
     card = Card("qwen3-8b", "opd", "apache-2.0", "First run.", {"seed": "17"})
-    text: str = summary(Ref.parse("team/x:v1"), DIGEST, manifest(), card, present=present, notes=notes)
+    text: str = summary(Subject(Ref.parse("team/x:v1"), DIGEST, manifest(), card), present=present, notes=notes)
     return text
 
 
@@ -75,7 +75,7 @@ def test_it_says_everything() -> None:
         "First run.",
         "two tensors are stored whole",
         f"parent       {DIGEST}",
-        "122.1 KiB in 2 objects, bits, not here",
+        "122.1 KiB in 2 objects, bits, not present",
     ):
         assert said in text
     assert "seed         17" in text
@@ -121,7 +121,7 @@ def test_layers_come_in_model_order() -> None:
 
 
 def test_an_inexact_delta_says_so() -> None:
-    text = summary(None, DIGEST, manifest(exact=False, rule="abs:1e-5"))
+    text = summary(Subject(None, DIGEST, manifest(exact=False, rule="abs:1e-5")))
     assert "the result is not the target" in text
     assert "abs:1e-5" in text
 
@@ -137,7 +137,7 @@ def test_nothing_moved() -> None:
         mask_lift=None,
     )
     totals = Totals(numel=0, nnz=0, differing=0, energy=0.0, roles={}, layers={}, ffn=none)
-    assert "by role: nothing" in summary(None, DIGEST, manifest(totals=totals))
+    assert "by role: nothing" in summary(Subject(None, DIGEST, manifest(totals=totals)))
 
 
 def test_sizes_for_people() -> None:
