@@ -9,37 +9,26 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from functools import cache
-from graphlib import TopologicalSorter
-from pathlib import Path
 
 import click
 import pytest
 
-ROOT = Path(__file__).parent.parent
-
-ORDER = [
-    {"errors", "limits", "version"},
-    {"disk", "document", "glossary", "jit", "parallel", "progress", "words"},
-    {"digest"},
-    {"ref", "settings", "tensors"},
-    {"checkpoint", "rules"},
-    {"mask"},
-    {"live"},
-    {"analysis", "codec", "store", "train/optim"},
-    {"artifact", "device"},
-    {"update"},
-    {"catalog"},
-    {"flow", "registry"},
-    {"report", "train"},
-    {"workspace"},
-    {"maskreg"},  # maskreg/__init__.py, the names for people who write Python
-    {"cli", "migrations"},
-    {"__main__"},  # maskreg/__main__.py, which starts the command line
-]
-"""The rooms of the product: each imports from earlier lines only, never from its own line."""
-
-RANK = {room: rank for rank, line in enumerate(ORDER) for room in line}
+from tests.repository import (
+    RANK,
+    ROOT,
+    circle,
+    dotted,
+    explained,
+    folder_graph,
+    imports,
+    module_graph,
+    modules,
+    product,
+    room,
+    room_of,
+    tracked,
+    tree,
+)
 
 HOMES = {
     "alembic": {"catalog", "migrations"},
@@ -99,75 +88,12 @@ DRAWERS = {"utils", "util", "helpers", "helper", "common", "core", "misc"}
 
 MAX_LINES = 400
 
-CHECKING = "TYPE_CHECKING"
+TESTS_OF_NO_ROOM = {"contract", "e2e"}
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|NotImplementedError)\b|@pytest\.mark\.(skip|xfail)\b")
 
 
-@cache
-def tracked() -> tuple[Path, ...]:
-    """Every tracked file that is there, relative to the repository."""
-    # The files may belong to another user than the one who tests, as in a container.
-    git = ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"]
-    names = subprocess.run(git, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
-    return tuple(Path(name) for name in names if name and (ROOT / name).exists())
-
-
-def modules(*folders: str) -> list[Path]:
-    """Python files in these folders, or all."""
-    return [path for path in tracked() if path.suffix == ".py" and (not folders or path.parts[0] in folders)]
-
-
-PRODUCT = modules("maskreg", "cli", "migrations")
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse((ROOT / path).read_text(), str(path))
-
-
-def room(path: Path) -> str:
-    """The room that a file of the product belongs to."""
-    return room_of(dotted(path))
-
-
-def dotted(path: Path) -> str:
-    """``maskreg/codec/__init__.py`` as ``maskreg.codec``, ``cli/main.py`` as ``maskreg_cli.main``."""
-    parts = list(path.with_suffix("").parts)
-    parts[0] = {"cli": "maskreg_cli", "migrations": "maskreg_migrations"}.get(parts[0], parts[0])
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imports(path: Path, *, run: bool = False) -> Iterator[tuple[str, int]]:
-    """Full names that a file imports, wherever in it, and the line: modules, and what is taken from them.
-
-    Args:
-        path: of the file.
-        run: leave out what only type checkers import.
-    """
-    package = dotted(path) if path.name == "__init__.py" else dotted(path).rpartition(".")[0]
-    unrun = [node for node in ast.walk(tree(path)) if isinstance(node, ast.If) and ast.unparse(node.test) == CHECKING]
-    left_out = {inner for node in unrun for inner in ast.walk(node)} if run else set()
-    for node in ast.walk(tree(path)):
-        if node in left_out:
-            continue
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: -(node.level - 1) or None] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
-
-
-def room_of(name: str) -> str:
-    """The room that an imported name belongs to; empty when it is not of the product."""
-    top, _, rest = name.partition(".")
-    if top in ("maskreg_cli", "maskreg_migrations"):
-        return top.removeprefix("maskreg_")
-    if top != "maskreg":
-        return ""
-    names = rest.split(".")
-    return next((room for room in ("/".join(names[:2]), names[0]) if room in RANK), "maskreg")
+PRODUCT = product()
 
 
 def test_the_order_lists_every_room_and_no_other() -> None:
@@ -184,18 +110,28 @@ def test_imports_point_up() -> None:
     assert wrong == []
 
 
+def test_a_circle_is_found() -> None:
+    assert circle({"a": ["b"], "b": ["c", "d"], "c": [], "d": ["b"]}) == ["b", "d", "b"]
+    assert circle({"a": ["b", "c"], "b": ["c"], "c": []}) == []
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    names = {dotted(path): path for path in PRODUCT}
+    lines = [line for line in explained(module_graph()) if "maskreg.codec" not in line]
+    assert not lines, "\n".join(lines)
 
-    def module(name: str) -> str:
-        return name if name in names else name.rpartition(".")[0]
 
-    needs = {
-        here: {module(name) for name, _ in imports(path, run=True)} & set(names) - {here}
-        for here, path in names.items()
-    }
-    # Raises and names the circle when there is one.
-    TopologicalSorter(needs).prepare()
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    """Among what is directly in a package, at every depth."""
+    packages = {dotted(path) for path in PRODUCT if path.name == "__init__.py"}
+    lines = [
+        line for package in sorted(packages) for line in explained(folder_graph(package)) if package != "maskreg.codec"
+    ]
+    assert not lines, "\n".join(lines)
+
+
+def test_folders_of_tests_are_rooms() -> None:
+    folders = {path.parts[1] for path in modules("tests") if len(path.parts) > 2}
+    assert folders - TESTS_OF_NO_ROOM - {name.partition("/")[0] for name in RANK} == set()
 
 
 def test_other_packages_are_imported_where_they_are_at_home() -> None:
@@ -250,11 +186,8 @@ def test_the_wheel_has_every_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     folders = {dotted(path.parent / "__init__.py") for path in PRODUCT}
     assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(folders)
-    assert [name for name in folders if not (ROOT / folder(name) / "__init__.py").exists()] == []
-
-
-def folder(package: str) -> Path:
-    return Path(*package.replace("maskreg_", "", 1).split("."))
+    packages = {dotted(path) for path in PRODUCT if path.name == "__init__.py"}
+    assert folders - packages == set()
 
 
 def test_public_names_have_docstrings() -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from maskreg import __version__
 from scripts import release_check
-from tests.test_architecture import ROOT
+from tests.repository import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DATED = "# Changelog\n\n## [1.2.0] - 2026-03-01\n\n- All.\n\n## [1.1.0] - 2026-02-01\n\n- Some.\n"

@@ -13,9 +13,7 @@ from pathlib import Path
 import pytest
 
 from maskreg import __version__
-from tests.test_architecture import ROOT, tracked
-
-IMPORTED_AS = {"maskreg": "maskreg", "cli": "maskreg_cli", "migrations": "maskreg_migrations"}
+from tests.repository import IMPORTED_AS, ROOT, tracked
 
 
 def python(*args: str | Path) -> None:
