@@ -1,10 +1,10 @@
-"""``maskreg annotate``: change what people say about an artifact."""
+"""``maskreg annotate``: change the card of an artifact."""
 
 from __future__ import annotations
 
 import click
 
-from maskreg.ref import Card, Ref, printable
+from maskreg.ref import Ref, printable
 
 from .command import Command
 from .output import Output
@@ -24,7 +24,7 @@ from .values import PAIR, REF
 @click.option("--method", help="How the target was trained: opd, rlvr, sft or another word.")
 @click.option("--license", help="SPDX identifier, such as apache-2.0.")
 @click.option("--description", help="One paragraph for people.")
-@click.option("--meta", type=PAIR, multiple=True, help="Run metadata; repeatable; an empty value removes the key.")
+@click.option("--meta", type=PAIR, multiple=True, help="Run metadata; repeatable. An empty value removes the key.")
 @click.pass_obj
 def command(
     output: Output,
@@ -35,26 +35,27 @@ def command(
     description: str | None,
     meta: tuple[tuple[str, str], ...],
 ) -> None:
-    """Change what people say about an artifact.
+    """Change the card of an artifact.
 
-    The artifact and its digest stay as they are.
+    Family, method, license, description and run metadata. The artifact and its digest stay the same.
     """
-    if not meta and family is method is license is description is None:
-        raise click.UsageError("nothing to change: give at least one of the options")
-    # What is taken away may be anything: a card from elsewhere can hold what nobody may write here.
-    given = {key: value for key, value in meta if value}
-    Card(family or "", method or "", license or "", description or "", given).checked()
-    from maskreg.registry.tags import annotate
+    from maskreg.workspace.annotate import annotate
 
-    from .places import local, note_catalog
+    from .session import workspace
 
-    here = local()
-    entry = annotate(here, ref, family=family, method=method, license=license, description=description, meta=dict(meta))
-    note_catalog(output, here)
+    annotated = annotate(
+        ref,
+        family=family,
+        method=method,
+        license=license,
+        description=description,
+        meta=dict(meta),
+        workspace=workspace(output),
+    )
     if output.json:
-        output.document({"ref": str(entry.ref), "digest": entry.digest, "n": entry.n, "card": entry.card.to_json()})
+        output.document(annotated.to_json())
         return
-    for key, value in entry.card.to_json().items():
+    for key, value in annotated.card.to_json().items():
         rows = value.items() if isinstance(value, dict) else [(key, value)]
         for name, text in rows:
             output.data(printable(f"{name:<12} {text}"))

@@ -1,4 +1,4 @@
-"""``maskreg gc``: delete what no name points to."""
+"""``maskreg gc``: delete artifacts that no tag points to."""
 
 from __future__ import annotations
 
@@ -20,41 +20,35 @@ from .values import DURATION
     maskreg gc --remote lab --grace 30d
     """,
 )
-@click.option("--grace", type=DURATION, default="7d", show_default=True, help="Leave alone what is younger than this.")
-@click.option("-n", "--dry-run", is_flag=True, help="Only say what would be deleted.")
-@click.option("--remote", help="Collect on a remote instead of in the local registry.")
+@click.option(
+    "--grace",
+    type=DURATION,
+    default="7d",
+    show_default=True,
+    help="Keep what is younger, or was removed later.",
+)
+@click.option("-n", "--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@click.option("--remote", help="Collect on a remote, not in the local registry.")
 @click.pass_obj
 def command(output: Output, grace: timedelta, dry_run: bool, remote: str | None) -> None:
-    """Delete what no name points to.
+    """Delete artifacts that no tag points to.
 
-    Artifacts without a tag, and what interrupted work left behind. Safe beside pushes:
-    an artifact that gets a name meanwhile stays.
+    Also deletes what interrupted work left behind. Safe while others push: an artifact that gets
+    a tag meanwhile is kept.
     """
-    from maskreg.registry.collect import collect
+    from maskreg.workspace.gc import gc
 
-    from .places import registry
+    from .session import workspace
 
-    there = registry(remote)
     with output.progress() as progress:
-        report = collect(there, grace, dry_run=dry_run, progress=progress)
-    rows = [{"digest": str(c.digest), "objects": c.objects, "bytes": c.bytes} for c in report.collected]
+        report = gc(grace, dry_run=dry_run, remote=remote, progress=progress, workspace=workspace(output))
     if output.json:
-        output.document(
-            {
-                "dry_run": report.dry_run,
-                "collected": rows,
-                "spared": [str(digest) for digest in report.spared],
-                "debris_files": report.debris_files,
-                "debris_bytes": report.debris_bytes,
-                "bytes": report.bytes,
-                "damaged": [error.message for error in report.damaged],
-            }
-        )
+        output.document(report.to_json())
         return
-    for item in report.collected:
-        output.data(f"{item.digest}  {human_bytes(item.bytes)}")
+    for artifact in report.collected:
+        output.data(f"{artifact.digest}  {human_bytes(artifact.bytes)}")
     for error in report.damaged:
-        output.note(f"left alone whatever it may name: {error.message}\nnext: {error.hint}")
+        output.note(f"kept whatever this tag points to: {error.message}\nnext: {error.hint}")
     verb = "would delete" if dry_run else "deleted"
     debris = f", {counted(report.debris_files, 'file')} of interrupted work" if report.debris_files else ""
-    output.note(f"{verb} {counted(len(rows), 'artifact')}{debris}, {human_bytes(report.bytes)}")
+    output.note(f"{verb} {counted(len(report.collected), 'artifact')}{debris}, {human_bytes(report.bytes)}")

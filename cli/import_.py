@@ -1,13 +1,11 @@
-"""``maskreg import``: take in what ``export`` wrote."""
+"""``maskreg import``: read an artifact that ``export`` wrote."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
-from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 from maskreg.words import counted
 
@@ -25,44 +23,24 @@ from .values import REF
     """,
 )
 @click.argument("file", metavar="FILE|-")
-@click.option(
-    "--name", "ref", type=REF, metavar="NAME[:TAG]", help="What to call it; the name in the file when left out."
-)
+@click.option("--name", "ref", type=REF, metavar="NAME[:TAG]", help="What to call it [the name in the file].")
 @click.pass_obj
 def command(output: Output, file: str, ref: Ref | None) -> None:
-    """Take in an artifact that `export` wrote.
+    """Read an artifact that `export` wrote.
 
-    Every object is hashed before anything of it becomes visible.
+    Every object is hashed before anything becomes visible.
     """
     if file == "-" and sys.stdin.isatty():
-        raise click.UsageError("nothing comes down a pipe; give a FILE")
-    from maskreg.registry.archive import import_file
+        raise click.UsageError("stdin is a terminal: give a FILE, or a pipe")
+    from maskreg.workspace.import_ import import_
 
-    from .places import local, note_catalog
+    from .session import workspace
 
-    here = local()
-    if file == "-":
-        with output.progress() as progress:
-            done = import_file(here, sys.stdin.buffer, ref=ref, progress=progress)
-    else:
-        path = Path(file)
-        if not path.is_file():
-            raise NotFoundError(f"there is no file {file}")
-        with path.open("rb") as stream, output.progress() as progress:
-            done = import_file(here, stream, ref=ref, progress=progress)
-    note_catalog(output, here)
-    entry = done.entry
+    stream = sys.stdin.buffer if file == "-" else file
+    with output.progress() as progress:
+        imported = import_(stream, ref, progress=progress, workspace=workspace(output))
     if output.json:
-        parts = sorted(done.parts)
-        output.document(
-            {
-                "ref": str(entry.ref),
-                "digest": entry.digest,
-                "parts": parts,
-                "objects": done.objects,
-                "bytes": done.bytes,
-            }
-        )
+        output.document(imported.to_json())
     else:
-        output.note(f"{counted(done.objects, 'object')}, {human_bytes(done.bytes)}; the rest was here")
-        output.data(f"{entry.ref}@{entry.digest}")
+        output.note(f"{counted(imported.objects, 'object')}, {human_bytes(imported.bytes)}; the rest was here")
+        output.data(f"{imported.ref}@{imported.digest}")

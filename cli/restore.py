@@ -1,4 +1,4 @@
-"""``maskreg restore``: bring a removed name back."""
+"""``maskreg restore``: bring a removed tag back."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from .values import REF
 @click.pass_obj
 def command(output: Output, ref: Ref) -> None:
     """Bring a removed tag back as it was."""
-    from maskreg.registry.tags import restore
+    from maskreg.workspace.restore import restore
 
-    from .places import local, note_catalog
+    from .session import workspace
 
-    here = local()
-    entry = restore(here, ref)
-    note_catalog(output, here)
+    restored = restore(ref, workspace=workspace(output))
     if output.json:
-        output.document({"ref": str(entry.ref), "digest": entry.digest, "n": entry.n})
+        output.document(restored.to_json())
     else:
-        output.data(f"{entry.ref}@{entry.digest}")
+        output.data(f"{restored.ref}@{restored.digest}")

@@ -1,4 +1,4 @@
-"""``maskreg rm``: take a name away."""
+"""``maskreg rm``: remove a tag."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ from .values import REF
     """,
 )
 @click.argument("ref", type=REF)
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
 def command(output: Output, ref: Ref, yes: bool) -> None:
-    """Take a tag away.
+    """Remove a tag.
 
-    `restore` brings it back until `gc` has collected its objects.
+    `restore` brings it back until `gc` has deleted the artifact.
     """
-    from maskreg.registry.tags import remove
+    from maskreg.workspace.remove import remove
 
-    from .places import local, note_catalog
+    from .session import workspace
 
-    here = local()
-    found = here.resolve(ref)
+    space = workspace(output)
     if not yes:
+        digest = space.local.resolve(ref).digest
         if not sys.stdin.isatty():
-            raise click.UsageError(f"{ref} is not removed without -y when nobody can be asked")
-        click.confirm(f"remove {ref} ({found.digest.short})?", abort=True, err=True)
-    entry = remove(here, ref)
-    note_catalog(output, here)
+            raise click.UsageError(f"stdin is not a terminal, so removing {ref} needs -y")
+        click.confirm(f"remove {ref} ({digest.short})?", abort=True, err=True)
+    removed = remove(ref, workspace=space)
     if output.json:
-        output.document({"ref": str(entry.ref), "digest": str(found.digest), "n": entry.n})
+        output.document(removed.to_json())
     else:
-        output.note(f"removed {entry.ref} ({found.digest.short}); back with: maskreg restore {entry.ref}")
+        output.note(f"removed {removed.ref} ({removed.digest.short}); back with: maskreg restore {removed.ref}")

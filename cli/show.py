@@ -22,45 +22,36 @@ from .values import REF
     """,
 )
 @click.argument("ref", type=REF)
-@click.option("--remote", help="Look on a remote instead of in the local registry.")
-@click.option("--history", "with_history", is_flag=True, help="What the tag pointed to over time.")
-@click.option("--manifest", "raw", is_flag=True, help="The manifest's canonical bytes, whose sha256 is the digest.")
+@click.option("--remote", help="Look on a remote, not in the local registry.")
+@click.option("--history", "with_history", is_flag=True, help="Print what the tag pointed to over time.")
+@click.option(
+    "--manifest", "raw", is_flag=True, help="Print the manifest's canonical bytes, whose sha256 is the digest."
+)
 @click.pass_obj
 def command(output: Output, ref: Ref, remote: str | None, with_history: bool, raw: bool) -> None:
     """Print the summary of an artifact.
 
-    Numbers, identities of source and target, parts and sizes, lineage and card.
+    Figures, source and target, parts and sizes, lineage and card.
     """
-    from maskreg.workspace.description import describe
+    from maskreg.workspace.history import history
+    from maskreg.workspace.show import manifest_bytes, show
 
-    from .places import recorded, registry
-    from .summary import Subject, history, summary
+    from .session import workspace
+    from .summary import Subject, history_table, summary
 
-    there = registry(remote)
-    resolved = there.resolve(ref)
-    artifact = there.artifact(resolved.digest)
+    space = workspace(output)
     if raw:
-        from maskreg.artifact.layout import MANIFEST, artifact_prefix
-        from maskreg.limits import LIMITS
-
-        # As stored: keys of a newer version, which the digest covers, are still in there.
-        key = artifact_prefix(resolved.digest) + MANIFEST
-        stream = sys.stdout.buffer
-        stream.write(there.store.get(key, max_bytes=LIMITS.manifest_bytes))
-        stream.flush()
+        sys.stdout.buffer.write(manifest_bytes(ref, remote=remote, workspace=space))
+        sys.stdout.buffer.flush()
         return
-    card = resolved.entry.card if resolved.entry else None
-    present = sorted(artifact.present())
-    measured = recorded(there, resolved.digest)
-    past = tuple(there.history(ref)) if with_history else ()
+    description = show(ref, remote=remote, workspace=space)
+    entries = history(ref, remote=remote, workspace=space) if with_history else ()
     if output.json:
-        value = describe(ref, resolved.digest, artifact.manifest, card, present=present, measured=measured)
-        rows = [
-            {"n": e.n, "digest": e.digest, "deleted": e.deleted, "by": e.by, "at": e.at.isoformat(), "origin": e.origin}
-            for e in past
-        ]
-        output.document({**value, "history": rows} if with_history else value)
+        value = description.to_json()
+        output.document({**value, "history": [entry.to_json() for entry in entries]} if with_history else value)
         return
-    output.data(summary(Subject(ref, resolved.digest, artifact.manifest, card), present=present, measured=measured))
+    subject = Subject(ref, description.digest, description.manifest, description.card)
+    overlaps = (description.rlvr_overlap, description.seed_overlap)
+    output.data(summary(subject, present=description.present, overlaps=overlaps))
     if with_history:
-        output.data("\n" + history(past))
+        output.data("\n" + history_table(entries))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
     from maskreg.digest import Digest
     from maskreg.ref import Card, Ref
-    from maskreg.store.reflog import RefEntry
-    from maskreg.workspace.recording import Recorded
+    from maskreg.workspace.history import HistoryEntry
+    from maskreg.workspace.show import RecordedOverlap
 
 GroupT = TypeVar("GroupT")
 
@@ -46,7 +46,7 @@ def summary(
     subject: Subject,
     *,
     present: Sequence[str] | None = None,
-    measured: Recorded | None = None,
+    overlaps: tuple[RecordedOverlap | None, RecordedOverlap | None] = (None, None),
     notes: Sequence[str] = (),
 ) -> str:
     """The summary of an artifact, in lines that fit the terminal.
@@ -54,14 +54,14 @@ def summary(
     Args:
         subject: the artifact.
         present: parts that the registry holds; None when unknown.
-        measured: recorded overlaps with other masks.
+        overlaps: recorded overlaps with the reference mask and with another seed; None where there is none.
         notes: remarks by the command that made it.
     """
     manifest, card = subject.manifest, subject.card
     lines = [
         *_identity(subject),
         *_numbers(manifest),
-        *_overlaps(measured),
+        *_overlaps(*overlaps),
         "",
         *_bars("by role", dict(sorted(manifest.totals.roles.items(), key=lambda r: -r[1].numel))),
         "",
@@ -79,7 +79,7 @@ def summary(
     return "\n".join(map(printable, lines))
 
 
-def history(entries: Sequence[RefEntry]) -> str:
+def history_table(entries: Sequence[HistoryEntry]) -> str:
     """The history of a tag, oldest entry first."""
     rows = [
         f"  {e.n:>4}  {e.at:%Y-%m-%d %H:%M}  {'deleted' if e.digest is None or e.deleted else e.digest.short:<19}"
@@ -137,16 +137,13 @@ def _numbers(manifest: Manifest) -> list[str]:
     ]
 
 
-def _overlaps(measured: Recorded | None) -> list[str]:
-    if measured is None:
-        return []
-    kinds = (("RLVR overlap", measured.rlvr), ("ceiling", measured.seeds))
-    prefix = {"ceiling": "another seed of the same recipe, "}
-    return [
-        _row(label, f"{measurement.value:.4f}   lift, with {prefix.get(label, '')}{measurement.against}")
-        for label, measurement in kinds
-        if measurement is not None
-    ]
+def _overlaps(rlvr: RecordedOverlap | None, seeds: RecordedOverlap | None) -> list[str]:
+    lines = []
+    if rlvr is not None:
+        lines.append(_row("RLVR overlap", f"{rlvr.lift:.4f}   lift, with {rlvr.against}"))
+    if seeds is not None:
+        lines.append(_row("ceiling", f"{seeds.lift:.4f}   lift, with another seed of the same recipe, {seeds.against}"))
+    return lines
 
 
 def _ffn(ffn: FfnRatios, totals: Group, *, energy: bool) -> list[str]:

@@ -1,8 +1,6 @@
-"""``maskreg verify``: hash what is stored."""
+"""``maskreg verify``: hash stored objects."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import click
 
@@ -24,26 +22,25 @@ from .values import REF
 )
 @click.argument("ref", type=REF, required=False)
 @click.option("--all", "everything", is_flag=True, help="Verify every artifact.")
-@click.option("--remote", help="Verify a remote instead of the local registry.")
+@click.option("--remote", help="Verify a remote, not the local registry.")
 @click.pass_obj
 def command(output: Output, ref: Ref | None, everything: bool, remote: str | None) -> None:
-    """Hash what is stored, and list what is damaged.
+    """Hash stored objects, and list damaged ones.
 
-    Every object of the artifact REF, or of all; exit 65 when any is damaged.
+    Every object of the artifact REF, or of all artifacts; exits with 65 when any is damaged.
     """
     if (ref is None) != everything:
         raise click.UsageError("give a REF, or --all")
-    from maskreg.registry.verify import verify
+    from maskreg.workspace.verify import verify
 
-    from .places import registry
+    from .session import workspace
 
-    there = registry(remote)
     with output.progress() as progress:
-        report = verify(there, ref, progress=progress)
+        report = verify(ref, remote=remote, progress=progress, workspace=workspace(output))
     if output.json:
-        # The report says it all: a second document would not parse beside it.
+        # The document says what is damaged; a second one would not parse beside it.
         output.reported = True
-        output.document({**dataclasses.asdict(report), "ok": report.ok})
+        output.document(report.to_json())
     else:
         for damage in report.damaged:
             output.data(f"{damage.key}: {damage.what}  ({', '.join(damage.names) or 'no name'})")
@@ -51,5 +48,5 @@ def command(output: Output, ref: Ref | None, everything: bool, remote: str | Non
         output.note(f"hashed {objects} of {artifacts}, {human_bytes(report.bytes)}")
     if not report.ok:
         names = sorted({name for damage in report.damaged for name in damage.names})
-        hint = f"maskreg pull {names[0]} fetches what is damaged" if names and not remote else ""
-        raise DataError(f"{counted(len(report.damaged), 'object')} damaged in {there.name}", hint=hint)
+        hint = f"maskreg pull {names[0]} replaces damaged objects" if names and not remote else ""
+        raise DataError(f"{counted(len(report.damaged), 'object')} damaged in {remote or 'local'}", hint=hint)

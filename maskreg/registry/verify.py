@@ -57,21 +57,25 @@ class VerifyReport:
         return not self.damaged
 
 
-def verify(registry: Registry, ref: Ref | None = None, *, progress: Progress = SILENT, jobs: int = 4) -> VerifyReport:
+def verify(
+    registry: Registry, artifact: Ref | Digest | None = None, *, progress: Progress = SILENT, jobs: int = 4
+) -> VerifyReport:
     """Hash every object of one artifact, or of all that the registry has or that a name points to.
 
     Damage is reported, and does not stop the rest from being verified.
 
     Args:
         registry: where they are.
-        ref: the artifact; all of them when left out.
+        artifact: which one; all of them when left out.
         progress: progress callback, in hashed bytes, one phase for each artifact.
         jobs: objects that are hashed at the same time.
 
     Raises:
         NotFoundError: there is no such name.
     """
-    digests = None if ref is None else [registry.resolve(ref).digest]
+    digests = None
+    if artifact is not None:
+        digests = [registry.resolve(artifact).digest if isinstance(artifact, Ref) else artifact]
     names = defaultdict(list)
     unreadable: list[CorruptError] = []
     for entry in registry.refs.heads(unreadable):

@@ -11,42 +11,28 @@ from typing import TYPE_CHECKING
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, MaskregError
 from maskreg.ref import Card, Ref
-from maskreg.workspace.description import describe
-from maskreg.workspace.workspace import Workspace
+from maskreg.workspace.workspace import Named, Workspace
 
 if TYPE_CHECKING:
-    from maskreg.artifact.reader import Artifact
     from maskreg.registry import Registry
     from maskreg.store.reflog import RefEntry
 
 
 @dataclass(frozen=True)
-class Stored:
+class Stored(Named):
     """An artifact that was made and stored in the local registry.
 
     Attributes:
-        ref: its name; None when it was given none.
-        artifact: the artifact, open.
-        card: what people say about it.
         was: the artifact that the name pointed to before; None when there was none, or it was this one.
         notes: remarks for people, one sentence each.
     """
 
-    ref: Ref | None
-    artifact: Artifact
-    card: Card
     was: Digest | None = None
     notes: tuple[str, ...] = ()
 
-    @property
-    def digest(self) -> Digest:
-        """The artifact's digest."""
-        return self.artifact.digest
-
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        value = describe(self.ref, self.digest, self.artifact.manifest, self.card)
-        return {**value, "was": str(self.was) if self.was else None, "notes": list(self.notes)}
+        return {**super().to_json(), "was": str(self.was) if self.was else None, "notes": list(self.notes)}
 
 
 class Naming:

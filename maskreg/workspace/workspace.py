@@ -19,6 +19,7 @@ from maskreg.registry.fetch import asks_remote, open_remote
 from maskreg.settings import Settings
 
 if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import Checkpoint
 
@@ -56,6 +57,32 @@ class Named:
     def digest(self) -> Digest:
         """The artifact's digest."""
         return self.artifact.digest
+
+    @property
+    def manifest(self) -> Manifest:
+        """What was computed, and from what."""
+        return self.artifact.manifest
+
+    @property
+    def size(self) -> int:
+        """Size of all objects in bytes."""
+        return self.manifest.size
+
+    @property
+    def density(self) -> float:
+        """Share of the compared coordinates that moved."""
+        return self.manifest.totals.density
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints: everything but the object table."""
+        return {
+            "ref": str(self.ref) if self.ref else None,
+            "digest": str(self.digest),
+            "size": self.size,
+            "density": self.density,
+            "card": self.card.to_json(),
+            "manifest": self.manifest.model_dump(mode="json", by_alias=True, exclude={"objects"}),
+        }
 
 
 class Workspace:
@@ -133,15 +160,14 @@ class Workspace:
             NotFoundError: there is no such artifact.
             DataError: it is damaged.
         """
-        if remote is None and isinstance(artifact, Named):
+        if not remote and isinstance(artifact, Named):
             return artifact
         registry = self.registry(remote)
         if (ref := self.known_name(artifact)) is None:
-            opened = _digest_or_open(artifact)
-            if remote is None and not isinstance(opened, Digest):
-                return Named(None, opened, Card())
-            digest = opened if isinstance(opened, Digest) else opened.digest
-            return Named(None, registry.artifact(digest), Card())
+            given = _digest_or_open(artifact)
+            if not remote and not isinstance(given, Digest):
+                return Named(None, given, Card())
+            return Named(None, registry.artifact(self.digest_of(artifact)), Card())
         self.looked_up.append(str(ref))
         resolved = registry.resolve(ref)
         return Named(ref, registry.artifact(resolved.digest), resolved.card)
@@ -167,10 +193,19 @@ class Workspace:
         """
         ref = self.known_name(artifact)
         if ref is None:
-            digest = _digest_or_open(artifact)
-            short = digest.short if isinstance(digest, Digest) else digest.digest.short
-            raise UsageError(f"{short} was given without a name", hint="give it one with tag, and pass that name")
+            digest = self.digest_of(artifact)
+            raise UsageError(f"{digest.short} was given without a name", hint="name it with tag, and pass the name")
         return ref
+
+    def digest_of(self, artifact: ArtifactLike) -> Digest:
+        """The digest of an artifact that was given as one, or open.
+
+        Raises:
+            BadRefError: a text that is not a digest.
+            UsageError: not something that means an artifact.
+        """
+        given = _digest_or_open(artifact)
+        return given if isinstance(given, Digest) else given.digest
 
     @contextmanager
     def checkpoint(self, checkpoint: CheckpointLike, *, download: bool = False) -> Iterator[Checkpoint]:

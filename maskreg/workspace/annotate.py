@@ -1,0 +1,73 @@
+"""Annotate: change the card of an artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from maskreg.digest import Digest
+from maskreg.errors import UsageError
+from maskreg.ref import Card, Ref
+from maskreg.registry.tags import annotate as set_card
+from maskreg.workspace.result import Result
+from maskreg.workspace.storing import note_catalog
+from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+
+
+@dataclass(frozen=True)
+class Annotated(Result):
+    """A name whose card was changed.
+
+    Attributes:
+        ref: the name.
+        digest: the artifact that it points to.
+        n: number of the entry in the name's log.
+        card: the card from now on.
+    """
+
+    ref: Ref
+    digest: Digest
+    n: int
+    card: Card
+
+
+def annotate(
+    artifact: ArtifactLike,
+    *,
+    family: str | None = None,
+    method: str | None = None,
+    license: str | None = None,
+    description: str | None = None,
+    meta: Mapping[str, str] | None = None,
+    workspace: Workspace | None = None,
+) -> Annotated:
+    """Change the card of an artifact. The artifact and its digest stay the same.
+
+    Args:
+        artifact: a reference, or the result that named the artifact.
+        family: model family, such as ``qwen3-8b``; None leaves it, an empty text removes it. So do the others.
+        method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
+        license: SPDX identifier.
+        description: one paragraph for people.
+        meta: run metadata to add or replace; an empty value removes the key.
+        workspace: where the artifact is; by default the local registry of the settings.
+
+    Raises:
+        UsageError: nothing to change; a text that is too long or holds control characters; an artifact without a name.
+        NotFoundError: there is no such tag.
+        ConflictError: the tag was moved meanwhile.
+    """
+    if not meta and family is method is license is description is None:
+        raise UsageError("nothing to change: give a family, method, license, description or meta")
+    # Any key may be removed: a card from elsewhere can hold keys that cannot be written here.
+    added = {key: value for key, value in (meta or {}).items() if value}
+    Card(family or "", method or "", license or "", description or "", added).checked()
+    with opened(workspace) as space:
+        ref = space.name_of(artifact)
+        with naming(ref):
+            entry = set_card(
+                space.local, ref, family=family, method=method, license=license, description=description, meta=meta
+            )
+        note_catalog(space, space.local)
+    assert entry.digest is not None  # a removed tag has no card to change
+    return Annotated(entry.ref, entry.digest, entry.n, entry.card)

@@ -1,0 +1,101 @@
+"""Show: everything about one artifact."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from maskreg.errors import MaskregError
+from maskreg.workspace.result import plain
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
+
+if TYPE_CHECKING:
+    from maskreg.catalog import Measurement
+    from maskreg.digest import Digest
+    from maskreg.registry import Registry
+
+
+@dataclass(frozen=True)
+class RecordedOverlap:
+    """An overlap with another mask, as ``compare --record`` kept it.
+
+    Attributes:
+        lift: observed overlap / that of uniform random masks.
+        against: digest of the other mask.
+        at: when it was recorded (aware).
+    """
+
+    lift: float
+    against: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Description(Named):
+    """What a registry knows about an artifact.
+
+    Attributes:
+        present: parts that the registry holds.
+        rlvr_overlap: latest overlap with the mask that ``rlvr-reference`` pointed to; None when none was recorded.
+        seed_overlap: latest overlap with another seed of the same recipe, the ceiling of the former.
+    """
+
+    present: tuple[str, ...]
+    rlvr_overlap: RecordedOverlap | None
+    seed_overlap: RecordedOverlap | None
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints: everything but the object table."""
+        overlaps = {"rlvr_overlap": plain(self.rlvr_overlap), "seed_overlap": plain(self.seed_overlap)}
+        return {**super().to_json(), **overlaps, "present": list(self.present)}
+
+
+def show(artifact: ArtifactLike, *, remote: str | None = None, workspace: Workspace | None = None) -> Description:
+    """Describe an artifact: figures, source and target, parts, lineage, card and recorded overlaps.
+
+    Args:
+        artifact: a reference, a digest or an open artifact.
+        remote: look on this remote instead of in the local registry.
+        workspace: by default what the settings say.
+
+    Raises:
+        BadRefError: a text that does not follow the grammar.
+        NotFoundError: there is no such artifact.
+        DataError: it is damaged.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
+    """
+    with opened(workspace) as space:
+        named = space.find(artifact, remote)
+        rlvr, seeds = _overlaps(space.registry(remote), named.digest)
+        present = tuple(sorted(named.artifact.present()))
+        return Description(named.ref, named.artifact, named.card, present, rlvr, seeds)
+
+
+def manifest_bytes(artifact: ArtifactLike, *, remote: str | None = None, workspace: Workspace | None = None) -> bytes:
+    """The canonical bytes of an artifact's manifest, whose sha256 is its digest; arguments as for :func:`show`."""
+    from maskreg.artifact.presence import read_manifest
+
+    with opened(workspace) as space:
+        named = space.find(artifact, remote)
+        # As stored: the digest also covers keys of newer versions.
+        return read_manifest(named.artifact.store, named.digest)[0]
+
+
+def _overlaps(registry: Registry, digest: Digest) -> tuple[RecordedOverlap | None, RecordedOverlap | None]:
+    from maskreg.workspace.recording import recorded
+
+    # A description does not depend on the catalog.
+    with suppress(MaskregError):
+        if registry.catalog is not None:
+            latest = recorded(registry.catalog, digest)
+            return _overlap(latest.rlvr), _overlap(latest.seeds)
+    return None, None
+
+
+def _overlap(measurement: Measurement | None) -> RecordedOverlap | None:
+    if measurement is None:
+        return None
+    return RecordedOverlap(measurement.value, measurement.against, measurement.at)

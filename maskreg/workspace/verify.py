@@ -1,0 +1,64 @@
+"""Verify: hash what a registry holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskreg.progress import SILENT, Progress
+from maskreg.registry.verify import Damage
+from maskreg.registry.verify import verify as hash_objects
+from maskreg.workspace.result import Result
+from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+
+
+@dataclass(frozen=True)
+class Verified(Result):
+    """What was hashed, and what is damaged.
+
+    Attributes:
+        artifacts: how many were verified.
+        objects: how many objects were hashed.
+        bytes: their size.
+        damaged: everything that is wrong, by artifact and key.
+        ok: nothing is.
+    """
+
+    artifacts: int
+    objects: int
+    bytes: int
+    damaged: tuple[Damage, ...]
+    ok: bool
+
+
+def verify(
+    artifact: ArtifactLike | None = None,
+    *,
+    remote: str | None = None,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Verified:
+    """Hash every object of an artifact, or of all, and report what is damaged.
+
+    Damage is not an error: it is in the result, and does not stop the rest from being verified.
+
+    Args:
+        artifact: a reference, a digest or an open artifact; every artifact of the registry when left out.
+        remote: verify a remote instead of the local registry.
+        progress: progress callback, in hashed bytes, one phase for each artifact.
+        workspace: by default what the settings say.
+
+    Raises:
+        NotFoundError: there is no such artifact.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
+    """
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        if artifact is None:
+            report = hash_objects(registry, progress=progress)
+        elif (ref := space.known_name(artifact)) is None:
+            report = hash_objects(registry, space.digest_of(artifact), progress=progress)
+        else:
+            with naming(ref):
+                report = hash_objects(registry, ref, progress=progress)
+    return Verified(report.artifacts, report.objects, report.bytes, report.damaged, report.ok)
