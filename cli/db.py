@@ -32,7 +32,7 @@ def _remote_option(function: click.decorators.FC) -> click.decorators.FC:
 @click.pass_obj
 def upgrade(output: Output, remote: str | None) -> None:
     """Upgrade the catalog to this version's schema."""
-    from maskreg.catalog import current, upgrade
+    from maskreg.catalog.sql import current, upgrade
 
     with _catalog_hints(remote):
         url = _registry(remote).catalog_url
@@ -50,7 +50,7 @@ def upgrade(output: Output, remote: str | None) -> None:
 @click.pass_obj
 def current(output: Output, remote: str | None) -> None:
     """Print the catalog's schema revision."""
-    from maskreg.catalog import current
+    from maskreg.catalog.sql import current
 
     with _catalog_hints(remote):
         revision = current(_registry(remote).catalog_url)
@@ -65,11 +65,12 @@ def current(output: Output, remote: str | None) -> None:
 @click.pass_obj
 def check(output: Output, remote: str | None) -> None:
     """Open the catalog as other commands do; exit 78 when its schema is not this version's."""
-    from maskreg.catalog import Catalog, current
+    from maskreg.catalog import open_catalog
+    from maskreg.catalog.sql import current
 
     with _catalog_hints(remote):
         url = _registry(remote).catalog_url
-        Catalog.open(url).close()
+        open_catalog(url).close()
         revision = current(url)
     if output.json:
         output.document({"revision": revision, "usable": True})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from maskreg.catalog.models import Base
+from maskreg.catalog.sql.models import Base
 
 connection = context.config.attributes["connection"]
 context.configure(

@@ -1,22 +1,75 @@
-"""SQL index of a registry: what exists, what it is called, what was measured."""
+"""An index over a registry's store: what exists, what it is called, what was measured. SQL behind a Protocol."""
 
 from __future__ import annotations
 
-from maskreg.catalog.catalog import Catalog
-from maskreg.catalog.query import Found, Query
+from collections.abc import Callable
+from pathlib import Path
+
+from maskreg.catalog.base import Catalog
+from maskreg.catalog.query import Query, SearchResult
 from maskreg.catalog.records import Event, Indexed, Measurement
-from maskreg.catalog.salvage import set_aside
-from maskreg.catalog.schema import current, downgrade, upgrade
+from maskreg.errors import ConfigError
 
 __all__ = [
+    "CATALOGS",
     "Catalog",
     "Event",
-    "Found",
     "Indexed",
     "Measurement",
     "Query",
-    "current",
-    "downgrade",
+    "SearchResult",
+    "memory_catalog",
+    "open_catalog",
     "set_aside",
-    "upgrade",
 ]
+
+
+_URLS = "write sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
+
+
+def _sql(url: str) -> Catalog:
+    from maskreg.catalog.sql import SqlCatalog
+
+    return SqlCatalog.open(url)
+
+
+CATALOGS: dict[str, Callable[[str], Catalog]] = {"postgresql": _sql, "postgresql+psycopg": _sql, "sqlite": _sql}
+"""How a catalog is opened, by the scheme of its URL. The implementations are imported when one is opened."""
+
+
+def open_catalog(url: str) -> Catalog:
+    """Open the catalog at ``url``; a local one is created and brought to this version's schema.
+
+    Args:
+        url: ``sqlite:///PATH``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/DATABASE``.
+
+    Raises:
+        ConfigError: a malformed URL, an unknown scheme, a password in the URL, or a schema of another version.
+        MaskregError: the catalog cannot be opened; see :class:`~maskreg.catalog.base.Catalog`.
+    """
+    # The rest of the URL is not shown: it may hold a password.
+    scheme, separator, _ = url.partition(":")
+    if not separator or scheme not in CATALOGS:
+        raise ConfigError(f"a catalog's URL cannot begin with {scheme + separator!r}", hint=_URLS)
+    return CATALOGS[scheme](url)
+
+
+def memory_catalog() -> Catalog:
+    """An empty catalog in memory, for a store that has none; to be used by one thread."""
+    return open_catalog("sqlite://")
+
+
+def set_aside(url: str) -> Path:
+    """Rename the damaged file of a local catalog and put a new catalog in its place.
+
+    The new one keeps the measurements, events and seen sources that can still be read; its index is empty.
+
+    Returns:
+        The renamed file.
+
+    Raises:
+        UsageError: the catalog is not a file.
+    """
+    from maskreg.catalog.sql import set_aside
+
+    return set_aside(url)

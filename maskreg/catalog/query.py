@@ -1,18 +1,11 @@
-"""What can be asked of a catalog, and the one SQL statement that answers it."""
+"""What can be asked of a catalog, and what it answers."""
 
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, or_, select
-from sqlalchemy.orm import InstrumentedAttribute
-
-from maskreg.catalog.columns import clean
-from maskreg.catalog.models import ArtifactRow, RefRow
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 
@@ -22,32 +15,17 @@ Range = tuple[float, float]
 MAX_TEXT = 1000
 """Characters of a search text: databases bound the length of a pattern."""
 
-_EQUAL: dict[str, InstrumentedAttribute[str]] = {
-    "project": RefRow.project,
-    "family": RefRow.family,
-    "method": RefRow.method,
-    "license": RefRow.license,
-    "kind": ArtifactRow.kind,
-}
-_RANGES: dict[str, InstrumentedAttribute[float] | InstrumentedAttribute[float | None]] = {
-    "density": ArtifactRow.density,
-    "ffn_density": ArtifactRow.ffn_density,
-    "ffn_share": ArtifactRow.ffn_share,
-    "ffn_lift": ArtifactRow.ffn_lift,
-    "rlvr_overlap": ArtifactRow.rlvr_overlap,
-}
-_SORTS: dict[str, InstrumentedAttribute[object]] = {
-    "created": RefRow.at,
-    "name": RefRow.name,
-    "by": RefRow.by,
-    **_EQUAL,
-    **_RANGES,
-    **{key: getattr(ArtifactRow, key) for key in ("size", "params", "nnz", "numel")},
-}
-SORT_KEYS = tuple(_SORTS)
-"""What ``Query.sort`` may be."""
+EQUAL_KEYS = ("project", "family", "method", "license", "kind")
+"""Fields of a query that match a text exactly, and that results can be sorted by."""
 
-_DIGEST_PREFIX = re.compile(r"(?:sha256:)?([0-9a-f]{4,64})")
+PIN_KEYS = ("tag", "source_root")
+"""Fields of a query that match a text exactly."""
+
+RANGE_KEYS = ("density", "ffn_density", "ffn_share", "ffn_lift", "rlvr_overlap")
+"""Fields of a query that match a range of numbers."""
+
+SORT_KEYS = ("created", "name", "by", *EQUAL_KEYS, *RANGE_KEYS, "size", "params", "nnz", "numel")
+"""Values of ``Query.sort``."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +33,15 @@ class Query:
     """A search over live refs; every field that is set must match.
 
     Attributes:
-        text: words, all of which occur in name, project, family or description (any case); a word of four or
-            more hex digits also matches as the beginning of a digest.
-        project, family, method, license, kind: equal to.
+        text: words, all of which occur in name, project, family or description (in any case); a word of four or
+            more hex digits also matches the beginning of a digest.
+        project, family, method, license, kind, tag: equal to.
+        source_root: identity of the source checkpoint, equal to.
         density, ffn_density, ffn_share, ffn_lift, rlvr_overlap: within, both ends included; an artifact
             without that number never matches.
-        sort: one of ``SORT_KEYS``; artifacts without that number come last either way.
+        sort: one of ``SORT_KEYS``; artifacts without that number come last in either order.
         descending: largest, newest or last in the alphabet first.
-        limit: at most so many.
+        limit: at most this many.
     """
 
     text: str = ""
@@ -76,14 +55,33 @@ class Query:
     ffn_lift: Range | None = None
     rlvr_overlap: Range | None = None
     kind: str = ""
+    tag: str = ""
+    source_root: str = ""
     sort: str = "created"
     descending: bool = True
     limit: int | None = None
 
+    def check(self) -> None:
+        """Refuse a query that no catalog can answer.
+
+        Raises:
+            UsageError: an unknown sort key, an empty range, a negative limit, a text that is too long.
+        """
+        if self.sort not in SORT_KEYS:
+            raise UsageError(f"cannot sort by {self.sort!r}", hint=f"sort by one of: {', '.join(SORT_KEYS)}")
+        if self.limit is not None and self.limit < 0:
+            raise UsageError(f"the limit {self.limit} is negative")
+        if len(self.text) > MAX_TEXT:
+            raise UsageError(f"the search text has {len(self.text)} characters; the limit is {MAX_TEXT}")
+        for key in RANGE_KEYS:
+            bounds: Range | None = getattr(self, key)
+            if bounds is not None and (any(map(math.isnan, bounds)) or bounds[0] > bounds[1]):
+                raise UsageError(f"{key} {bounds[0]}..{bounds[1]} is not a range", hint="write LOW..HIGH")
+
 
 @dataclass(frozen=True)
-class Found:
-    """One live ref, with its card and what the index knows of its artifact.
+class SearchResult:
+    """One live ref, with its card and the indexed facts of its artifact.
 
     Attributes:
         at: when the tag was set (aware, UTC).
@@ -122,61 +120,3 @@ class Found:
     target_root: str
     by: str
     at: datetime
-
-
-_REF_FIELDS = ("project", "name", "tag", "family", "method", "license", "description", "by", "at")
-_FIELDS = tuple(getattr(RefRow if name in _REF_FIELDS else ArtifactRow, name) for name in Found.__dataclass_fields__)
-
-
-def statement(query: Query) -> Select[Any]:
-    """The SELECT whose rows are the fields of ``Found``.
-
-    Raises:
-        UsageError: an unknown sort key, a range that is none, a negative limit, a text that is too long.
-    """
-    _check(query)
-    order = _SORTS[query.sort]
-    found = (
-        select(*_FIELDS)
-        .join(ArtifactRow, ArtifactRow.digest == RefRow.digest)
-        .where(RefRow.deleted.is_(False), *_conditions(query))
-        .order_by(order.desc().nulls_last() if query.descending else order.asc().nulls_last())
-        # Ties would otherwise come in any order, another one each time.
-        .order_by(RefRow.project, RefRow.name, RefRow.tag)
-    )
-    return found if query.limit is None else found.limit(query.limit)
-
-
-def folded(*texts: str) -> str:
-    """Texts as they are searched: case-folded, one a line (a word of a query never holds a newline)."""
-    return "\n".join(clean(text).casefold() for text in texts)
-
-
-def _conditions(query: Query) -> list[ColumnElement[bool]]:
-    found = [_word(word) for word in clean(query.text).casefold().split()]
-    found += [column == value for key, column in _EQUAL.items() if (value := getattr(query, key))]
-    for key, column in _RANGES.items():
-        bounds: Range | None = getattr(query, key)
-        if bounds is not None:
-            # NULL lies in no range, not even in an open one.
-            found.append(and_(column.is_not(None), column.between(*bounds)))
-    return found
-
-
-def _word(word: str) -> ColumnElement[bool]:
-    matches = RefRow.folded.contains(word, autoescape=True)
-    prefix = _DIGEST_PREFIX.fullmatch(word)
-    return or_(matches, RefRow.digest.startswith(f"sha256:{prefix[1]}")) if prefix else matches
-
-
-def _check(query: Query) -> None:
-    if query.sort not in _SORTS:
-        raise UsageError(f"cannot sort by {query.sort!r}", hint=f"sort by one of: {', '.join(_SORTS)}")
-    if query.limit is not None and query.limit < 0:
-        raise UsageError(f"a limit of {query.limit} is negative")
-    if len(query.text) > MAX_TEXT:
-        raise UsageError(f"the search text has {len(query.text)} characters; the limit is {MAX_TEXT}")
-    for key in _RANGES:
-        bounds: Range | None = getattr(query, key)
-        if bounds is not None and (math.isnan(bounds[0]) or math.isnan(bounds[1]) or bounds[0] > bounds[1]):
-            raise UsageError(f"{key} {bounds[0]}..{bounds[1]} is no range", hint="write LOW..HIGH")

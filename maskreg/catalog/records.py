@@ -1,4 +1,4 @@
-"""Values that go into a catalog and come out of it."""
+"""Records that a catalog keeps: measurements, events, and the indexed facts of an artifact."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from maskreg.digest import Digest
 from maskreg.errors import UsageError
 
 RLVR_OVERLAP = "rlvr_overlap"
-"""The metric whose latest value over the whole mask becomes a column to search by."""
-
+"""The metric whose latest value over the whole mask becomes searchable."""
 
 OVERLAP = "overlap"
 """The lift of one mask over uniform random, against another mask."""
 
 SEED_OVERLAP = "seed_overlap"
-"""The same between two runs of one recipe that differ in their seed: the ceiling of other overlaps."""
+"""The same between two runs of one recipe that differ only in their seed: the ceiling for other overlaps."""
 
 
 def _now() -> datetime:
@@ -29,14 +28,14 @@ def _now() -> datetime:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One number that somebody measured on an artifact.
+    """One number that was measured on an artifact.
 
     Attributes:
         digest: the artifact.
         metric: what was measured, such as ``overlap`` or ``rlvr_overlap``.
         value: the number, finite.
         against: digest of the other artifact, or a baseline's text; empty when there is none.
-        by_group: the role, layer or tensor it is about; empty for the whole mask.
+        by_group: the role, layer or tensor it was measured on; empty for the whole mask.
         detail: anything else worth keeping, as JSON.
         by: who measured.
         at: when (aware).
@@ -64,11 +63,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the audit log.
+    """One event of the audit log.
 
     Attributes:
-        action: what was done, such as ``publish`` or ``gc``.
-        subject: to what: a reference, a digest, a key.
+        action: such as ``publish`` or ``gc``.
+        subject: the ref, digest or key it happened to.
         by: who did it.
         detail: anything else worth keeping, as JSON.
         at: when (aware).
@@ -91,7 +90,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Indexed:
-    """What the index knows of one artifact, whatever it is called; fields as in ``Found``."""
+    """The indexed facts of one artifact; fields as in ``SearchResult``."""
 
     digest: Digest
     kind: str
@@ -118,4 +117,4 @@ def _check(detail: Mapping[str, Any], at: datetime) -> None:
     try:
         json.dumps(dict(detail), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"the detail is not a JSON document: {error}") from error
+        raise UsageError(f"the detail cannot be written as JSON: {error}") from error

@@ -6,18 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.presence import read_manifest
+from maskreg.catalog import Catalog, Event, Query, SearchResult, memory_catalog, open_catalog, set_aside
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError, UsageError
 from maskreg.store.base import Store
 from maskreg.store.reflog import RefEntry, RefLog
-
-if TYPE_CHECKING:
-    from maskreg.catalog import Catalog, Found, Query
 
 _READERS = 16
 _BATCH = 256
@@ -71,7 +68,7 @@ class Index:
         """
         return self._or_raise(self.open())
 
-    def search(self, query: Query) -> list[Found]:
+    def search(self, query: Query) -> list[SearchResult]:
         """Live refs that match, from the catalog or, where that is not usable, from the store.
 
         Raises:
@@ -92,7 +89,6 @@ class Index:
 
     def note(self, entry: RefEntry, action: str) -> None:
         """Index an entry of the ref log and the artifact it points to, and log the event."""
-        from maskreg.catalog import Event
 
         def write(catalog: Catalog) -> None:
             if entry.digest is not None and catalog.get(entry.digest) is None:
@@ -111,7 +107,6 @@ class Index:
             size: their bytes.
             by: who collected it.
         """
-        from maskreg.catalog import Event
 
         def write(catalog: Catalog) -> None:
             catalog.drop_artifact(digest)
@@ -127,8 +122,6 @@ class Index:
         Raises:
             MaskregError: there is no catalog, or it cannot be opened.
         """
-        from maskreg.catalog import set_aside
-
         self.close()
         opened = self._open(_leave)
         if opened is None and isinstance(self.problem, CorruptError):
@@ -145,11 +138,9 @@ class Index:
 
     def _open(self, prepare: Callable[[Catalog], None]) -> Catalog | None:
         if self._opened is None and self.url and self.problem is None:
-            from maskreg.catalog import Catalog
-
             opened = None
             try:
-                opened = Catalog.open(self.url)
+                opened = open_catalog(self.url)
                 prepare(opened)
                 self._opened = opened
             except MaskregError as error:
@@ -185,11 +176,9 @@ class Index:
 
     def _in_memory(self, damaged: list[CorruptError]) -> Catalog:
         # A throw-away catalog of everything that has a name.
-        from maskreg.catalog import Catalog
-
         entries = [entry for entry in self._refs.heads(damaged) if not entry.deleted]
         digests = sorted({entry.digest for entry in entries if entry.digest})
-        catalog = Catalog.open("sqlite://")
+        catalog = memory_catalog()
         catalog.rebuild(entries, readable_manifests(self._store, digests, []))
         return catalog
 

@@ -24,7 +24,7 @@ from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
-    from maskreg.catalog import Catalog, Found, Query
+    from maskreg.catalog import Catalog, Query, SearchResult
 
 
 class Registry:
@@ -139,7 +139,7 @@ class Registry:
         """Why the catalog is unusable, or behind the store; None when it is neither, as far as is known."""
         return self.index.problem
 
-    def search(self, query: Query) -> list[Found]:
+    def search(self, query: Query) -> list[SearchResult]:
         """Live refs that match; without a usable catalog everything is read from the store.
 
         Raises:

@@ -14,7 +14,7 @@ from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 
 if TYPE_CHECKING:
-    from maskreg.catalog import Catalog, Found
+    from maskreg.catalog import Catalog, SearchResult
     from maskreg.digest import Digest
     from maskreg.registry import Registry
     from maskreg.workspace.workspace import Named
@@ -88,15 +88,15 @@ def record(
     return tuple(measurements), tuple(notes)
 
 
-def reference_of(here: Registry, root: str) -> Found | None:
+def reference_of(here: Registry, root: str) -> SearchResult | None:
     """The mask that ``rlvr-reference`` points at for a source; the latest, where several names have that tag.
 
     Args:
         here: where to look.
         root: the source's identity.
     """
-    found = here.search(Query(sort="created"))
-    return next((item for item in found if item.tag == REFERENCE_TAG and item.source_root == root), None)
+    results = here.search(Query(tag=REFERENCE_TAG, source_root=root, sort="created", limit=1))
+    return results[0] if results else None
 
 
 def recorded(catalog: Catalog, digest: Digest) -> Recorded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from maskreg.catalog.query import Found, Query, Range
+from maskreg.catalog.query import Query, Range, SearchResult
 from maskreg.ref import Ref
 from maskreg.workspace.result import plain
 from maskreg.workspace.storing import note_catalog
@@ -12,7 +12,7 @@ from maskreg.workspace.workspace import Workspace, opened
 
 
 @dataclass(frozen=True)
-class Listed(Found):
+class Listed(SearchResult):
     """A name of a registry, with its card and what the catalog knows of its artifact."""
 
     @property

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from maskreg.artifact.manifest import SCHEMA, FfnRatios, Group, Manifest, Object, Part, Side, Totals
-from maskreg.catalog import Catalog, upgrade
-from maskreg.catalog.models import Base
+from maskreg.catalog import CATALOGS, Catalog, memory_catalog, open_catalog
+from maskreg.catalog.sql import upgrade
+from maskreg.catalog.sql.models import Base
 from maskreg.digest import Digest
 from maskreg.ref import Card
 from maskreg.store.reflog import RefEntry
@@ -47,18 +48,32 @@ def shared_url(postgres: Postgres) -> str:
     return url
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+ALIASES = {"postgresql": "postgresql+psycopg"}
+"""Schemes that open the same catalog as another."""
+
+
+KINDS = [scheme for scheme in CATALOGS if scheme not in ALIASES]
+
+
+@pytest.fixture(params=KINDS)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    """An empty catalog."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'catalog.db'}"
-    else:
-        url = request.getfixturevalue("shared_url")
-        with psycopg.connect(url.replace("+psycopg", "")) as connection:
-            tables = ", ".join(Base.metadata.tables)
-            connection.execute(f"TRUNCATE {tables} RESTART IDENTITY".encode())
-    with Catalog.open(url) as opened:
+    """An empty catalog of every kind that the table lists."""
+    with empty_catalog(request.param, request, tmp_path) as opened:
         yield opened
+
+
+def empty_catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Catalog:
+    """Open an empty catalog of a kind: a scheme of the table, or ``memory``."""
+    if kind == "memory":
+        return memory_catalog()
+    if kind == "sqlite":
+        return open_catalog(f"sqlite:///{folder / 'catalog.db'}")
+    assert kind == "postgresql+psycopg", "a new kind of catalog needs a URL here"
+    url: str = request.getfixturevalue("shared_url")
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        tables = ", ".join(Base.metadata.tables)
+        connection.execute(f"TRUNCATE {tables} RESTART IDENTITY".encode())
+    return open_catalog(url)
 
 
 def digest(number: int) -> Digest:

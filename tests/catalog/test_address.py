@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.catalog import Catalog, current, upgrade
-from maskreg.catalog.address import parse_address
+from maskreg.catalog import open_catalog
+from maskreg.catalog.sql import current, upgrade
+from maskreg.catalog.sql.address import parse_address
 from maskreg.errors import ConfigError
 
 PLACES = ["plain.db", "with space.db", "50%20.db", "a?mode=ro.db", "a#b.db", "grüße.db"]
@@ -13,7 +14,7 @@ PLACES = ["plain.db", "with space.db", "50%20.db", "a?mode=ro.db", "a#b.db", "gr
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_path_is_taken_as_it_stands(tmp_path: Path, name: str) -> None:
-    Catalog.open(f"sqlite:///{tmp_path / name}").close()
+    open_catalog(f"sqlite:///{tmp_path / name}").close()
     assert (tmp_path / name).stat().st_size > 0
     assert all(found.name.startswith(name) for found in tmp_path.iterdir())
 
@@ -33,7 +34,7 @@ def test_a_relative_path_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_a_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
-    for attempt in (Catalog.open, upgrade, current):
+    for attempt in (open_catalog, upgrade, current):
         with pytest.raises(ConfigError, match=r"postgresql\S*://ada@db\.example/maskreg") as caught:
             attempt(url)
         assert "~/.pgpass" in caught.value.hint
@@ -47,7 +48,7 @@ def test_a_password_in_the_url_is_refused_and_not_shown(url: str) -> None:
 )
 def test_anything_else_is_refused(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Catalog.open(url)
+        open_catalog(url)
     assert "postgresql+psycopg://" in caught.value.hint
     assert "hunter2" not in repr(caught.value)
     assert caught.value.__cause__ is None
@@ -55,5 +56,5 @@ def test_anything_else_is_refused(url: str) -> None:
 
 def test_a_port_that_is_none_does_not_show_the_password() -> None:
     with pytest.raises(ConfigError) as caught:
-        Catalog.open("postgresql+psycopg://ada:hunter2@db:port/x")
+        open_catalog("postgresql+psycopg://ada:hunter2@db:port/x")
     assert "hunter2" not in repr(caught.value)

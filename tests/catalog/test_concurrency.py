@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.catalog import Catalog, Measurement, Query
+from maskreg.catalog import Catalog, Measurement, Query, open_catalog
 from maskreg.store.reflog import RefEntry
 from tests.catalog.conftest import NewUrl, digest, entry, manifest
 
@@ -20,12 +20,12 @@ ROOT = Path(__file__).parents[2]
 WRITER = """
 import sys
 from collections.abc import Iterator
-from maskreg.catalog import Catalog, Event, Measurement
+from maskreg.catalog import Catalog, Event, Measurement, open_catalog
 from tests.catalog.conftest import digest, entry, manifest
 url, me, writes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 print("ready", flush=True)
 sys.stdin.read()
-with Catalog.open(url) as catalog:
+with open_catalog(url) as catalog:
     for number in range(writes):
         own = digest(me * 1000 + number)
         catalog.put_artifact(own, manifest(nnz=number))
@@ -63,12 +63,12 @@ def run_writers(url: str) -> None:
 def test_processes_open_one_fresh_file_and_lose_nothing(new_url: NewUrl) -> None:
     url = new_url()
     run_writers(url)
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         check(catalog)
 
 
 def test_processes_write_to_one_catalog_and_lose_nothing(url: str) -> None:
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         catalog.put_artifact(digest(0), manifest())
         run_writers(url)
         check(catalog)
@@ -104,7 +104,7 @@ def test_threads_open_fresh_catalogs_at_once(tmp_path: Path) -> None:
     urls = [f"sqlite:///{tmp_path}/fresh-{number // 4}.db" for number in range(16)]
 
     def work(url: str) -> int:
-        with Catalog.open(url) as catalog:
+        with open_catalog(url) as catalog:
             catalog.saw_source("root", "/a")
             return len(catalog.seen_sources("root"))
 
@@ -113,7 +113,7 @@ def test_threads_open_fresh_catalogs_at_once(tmp_path: Path) -> None:
 
 
 def test_an_entry_indexed_during_a_rebuild_is_not_lost(url: str) -> None:
-    with Catalog.open(url) as one, Catalog.open(url) as two, ThreadPoolExecutor(1) as pool:
+    with open_catalog(url) as one, open_catalog(url) as two, ThreadPoolExecutor(1) as pool:
         one.put_artifact(digest(1), manifest())
         one.put_ref(entry("a", digest(1), n=1))
         pending = []

@@ -16,8 +16,9 @@ import psycopg
 import pytest
 from sqlalchemy import make_url, text
 
-from maskreg.catalog import Catalog, Event, Measurement, engine, set_aside, upgrade
-from maskreg.catalog.schema import VERSION_TABLE
+from maskreg.catalog import Event, Measurement, open_catalog, set_aside
+from maskreg.catalog.sql import SqlCatalog, engine, upgrade
+from maskreg.catalog.sql.schema import VERSION_TABLE
 from maskreg.errors import (
     CannotCreateError,
     ConfigError,
@@ -37,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def fill(path: Path, sources: int = 1) -> None:
-    with Catalog.open(f"sqlite:///{path}") as catalog:
+    with open_catalog(f"sqlite:///{path}") as catalog:
         catalog.put_artifact(digest(1), manifest())
         catalog.put_ref(entry("a", digest(1)))
         catalog.record(Measurement(digest(1), "rlvr_overlap", 0.5, detail={"x": 1}))
@@ -50,9 +51,9 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(path: Path, monkeypat
     monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
     fill(path)
     other = sqlite3.connect(path, isolation_level=None)
-    with Catalog.open(f"sqlite:///{path}") as catalog:
+    with open_catalog(f"sqlite:///{path}") as catalog:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TryAgainError, match="somebody else is writing"):
+        with pytest.raises(TryAgainError, match="another process is writing"):
             catalog.put_artifact(digest(2), manifest())
         # Who reads waits for nobody.
         assert len(catalog.search()) == 1
@@ -64,7 +65,7 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(path: Path, monkeypat
 def test_a_lock_keeps_other_processes_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
     url = f"sqlite:///{path}"
-    with Catalog.open(url) as one, Catalog.open(url) as two, one.lock("a"):
+    with open_catalog(url) as one, open_catalog(url) as two, one.lock("a"):
         with pytest.raises(TryAgainError), two.lock("a"):
             pass
         one.saw_source("root", "/a")
@@ -73,7 +74,7 @@ def test_a_lock_keeps_other_processes_out(path: Path, monkeypatch: pytest.Monkey
 def test_a_file_that_is_no_database_is_damage(path: Path) -> None:
     path.write_bytes(b"this is not a database " * 100)
     with pytest.raises(CorruptError) as caught:
-        Catalog.open(f"sqlite:///{path}")
+        open_catalog(f"sqlite:///{path}")
     assert caught.value.hint == "maskreg db rebuild"
     assert caught.value.key == str(path)
 
@@ -90,7 +91,7 @@ def test_rows_that_cannot_be_read_are_damage(path: Path) -> None:
         connection = sqlite3.connect(copy)
         connection.executescript(change)
         connection.close()
-        with Catalog.open(f"sqlite:///{copy}") as catalog, pytest.raises(CorruptError) as caught:
+        with open_catalog(f"sqlite:///{copy}") as catalog, pytest.raises(CorruptError) as caught:
             catalog.search()
         assert caught.value.hint == "maskreg db rebuild"
 
@@ -102,7 +103,7 @@ def test_a_damaged_page_is_damage_and_never_another_error(path: Path) -> None:
     for start in range(0, len(whole), 4096):
         path.write_bytes(whole[:start] + b"\xa5" * 4096 + whole[start + 4096 :])
         try:
-            with Catalog.open(f"sqlite:///{path}") as catalog:
+            with open_catalog(f"sqlite:///{path}") as catalog:
                 catalog.search()
                 catalog.measurements(digest(1))
                 catalog.events()
@@ -121,12 +122,12 @@ def test_random_damage_is_found_or_harmless_and_can_be_set_aside(path: Path) -> 
         for _ in range(random.choice([1, 5, 50]) if damaged else 0):
             damaged[random.randrange(len(damaged))] = random.randrange(256)
         path.write_bytes(damaged)
-        with suppress(CorruptError), Catalog.open(url) as catalog:
+        with suppress(CorruptError), open_catalog(url) as catalog:
             catalog.saw_source("root", "/x")
             catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
             catalog.search()
         set_aside(url)
-        with Catalog.open(url) as catalog:
+        with open_catalog(url) as catalog:
             catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
             assert [found.name for found in catalog.search()] == ["a"]
             catalog.measurements(digest(1))
@@ -143,11 +144,11 @@ def test_a_damaged_catalog_is_set_aside_and_what_can_be_read_is_kept(path: Path)
     damaged[(page - 1) * 4096 : page * 4096] = b"\xa5" * 4096
     path.write_bytes(damaged)
     url = f"sqlite:///{path}"
-    with Catalog.open(url) as catalog, pytest.raises(CorruptError):
+    with open_catalog(url) as catalog, pytest.raises(CorruptError):
         catalog.rebuild([], [])
     aside = set_aside(url)
     assert aside.read_bytes()[(page - 1) * 4096 : page * 4096] == b"\xa5" * 4096
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
         assert catalog.search()[0].rlvr_overlap == 0.5
         assert [m.detail for m in catalog.measurements(digest(1))] == [{"x": 1}]
@@ -159,7 +160,7 @@ def test_a_file_that_is_no_database_is_set_aside_whole(path: Path) -> None:
     path.write_bytes(b"this is not a database " * 100)
     aside = set_aside(f"sqlite:///{path}")
     assert aside.read_bytes() == b"this is not a database " * 100
-    with Catalog.open(f"sqlite:///{path}") as catalog:
+    with open_catalog(f"sqlite:///{path}") as catalog:
         assert catalog.events() == []
 
 
@@ -172,10 +173,10 @@ def test_only_files_are_set_aside() -> None:
 def test_a_path_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CannotCreateError):
-        Catalog.open(f"sqlite:///{tmp_path}/file/catalog.db")
+        open_catalog(f"sqlite:///{tmp_path}/file/catalog.db")
     (tmp_path / "folder").mkdir()
     with pytest.raises(CannotCreateError):
-        Catalog.open(f"sqlite:///{tmp_path}/folder")
+        open_catalog(f"sqlite:///{tmp_path}/folder")
 
 
 @pytest.fixture
@@ -190,18 +191,18 @@ def shared() -> Iterator[Path]:
 
 READ_ONLY = """
 import os, sys
-from maskreg.catalog import Catalog, Query
+from maskreg.catalog import Query, open_catalog
 from maskreg.errors import ConfigError, CannotCreateError, NotAllowedError
 url = sys.argv[1]
 # Imports what is imported late, while the interpreter's own files can still be read.
-Catalog.open("sqlite://").close()
+open_catalog("sqlite://").close()
 if os.geteuid() == 0:
     # Root may write everywhere, so it becomes somebody else.
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
 try:
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         print(",".join(found.name for found in catalog.search(Query(sort="name", descending=False))))
         catalog.saw_source("root", "/a")
 except (ConfigError, CannotCreateError, NotAllowedError) as error:
@@ -228,7 +229,7 @@ def test_who_may_only_read_can_search(shared: Path) -> None:
 
 def test_who_may_only_read_sees_what_somebody_else_has_just_written(shared: Path) -> None:
     path = shared / "catalog.db"
-    with Catalog.open(f"sqlite:///{path}") as catalog:
+    with open_catalog(f"sqlite:///{path}") as catalog:
         catalog.put_artifact(digest(1), manifest())
         catalog.put_ref(entry("fresh", digest(1)))
         for part in shared.iterdir():
@@ -263,18 +264,18 @@ def database(postgres: Postgres) -> str:
 def test_a_server_that_does_not_answer() -> None:
     (port,) = free_ports(1)
     with pytest.raises(UnavailableError, match="does not answer"):
-        Catalog.open(f"postgresql+psycopg://ada@127.0.0.1:{port}/maskreg")
+        open_catalog(f"postgresql+psycopg://ada@127.0.0.1:{port}/maskreg")
 
 
 def test_a_database_that_is_not_there(database: str) -> None:
     with pytest.raises(ConfigError, match="does not exist") as caught:
-        Catalog.open(str(make_url(database).set(database="nowhere")))
+        open_catalog(str(make_url(database).set(database="nowhere")))
     assert caught.value.hint == "createdb nowhere"
 
 
 def test_an_unknown_user_is_refused(database: str) -> None:
     with pytest.raises(NotAllowedError, match="nobody"):
-        Catalog.open(str(make_url(database).set(username="nobody")))
+        open_catalog(str(make_url(database).set(username="nobody")))
 
 
 @pytest.fixture
@@ -301,21 +302,21 @@ def test_credentials_come_from_the_environment_and_are_never_shown(
     guarded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        Catalog.open(guarded)
+        open_catalog(guarded)
     assert "~/.pgpass" in caught.value.hint
     monkeypatch.setenv("PGPASSWORD", "hunter2")
     with pytest.raises(NotAllowedError, match="authentication failed") as caught:
-        Catalog.open(guarded)
+        open_catalog(guarded)
     assert "hunter2" not in repr(caught.value) + repr(caught.value.__cause__)
     monkeypatch.setenv("PGPASSWORD", "open sesame")
-    with Catalog.open(guarded) as catalog:
+    with open_catalog(guarded) as catalog:
         assert catalog.search() == []
         with pytest.raises(NotAllowedError, match="permission denied"):
             catalog.put_artifact(digest(1), manifest())
 
 
 def test_a_server_that_comes_back_is_used_again(database: str) -> None:
-    with Catalog.open(database) as catalog:
+    with open_catalog(database) as catalog:
         with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as admin:
             admin.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -325,22 +326,22 @@ def test_a_server_that_comes_back_is_used_again(database: str) -> None:
 
 
 def test_an_advisory_lock_keeps_others_out_of_the_same_name(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Catalog.open(database) as one:
+    with open_catalog(database) as one:
         assert one.safe_refs
         monkeypatch.setattr(engine, "LOCK_SECONDS", 1)
-        with Catalog.open(database) as two, one.lock("a"):
+        with open_catalog(database) as two, one.lock("a"):
             with two.lock("b"):
                 pass
             with pytest.raises(TryAgainError), two.lock("a"):
                 pass
             one.put_artifact(digest(1), manifest())
-        with Catalog.open(database) as two, two.lock("a"):
+        with open_catalog(database) as two, two.lock("a"):
             pass
 
 
 def test_an_advisory_lock_is_waited_for(database: str) -> None:
     order = []
-    with Catalog.open(database) as one, Catalog.open(database) as two:
+    with open_catalog(database) as one, open_catalog(database) as two:
 
         def second() -> None:
             with two.lock("a"):
@@ -350,6 +351,7 @@ def test_an_advisory_lock_is_waited_for(database: str) -> None:
         with one.lock("a"):
             thread.start()
             # Until the server says that somebody waits.
+            assert isinstance(one, SqlCatalog)
             with one._engine.connect() as connection:
                 waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
                 while not connection.execute(waiting).scalar():

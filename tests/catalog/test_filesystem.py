@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.catalog import Catalog, filesystem
-from maskreg.catalog.filesystem import file_system, journal_mode, sqlite_uri
+from maskreg.catalog import open_catalog
+from maskreg.catalog.sql import filesystem
+from maskreg.catalog.sql.filesystem import file_system, journal_mode, sqlite_uri
 
 TABLE = """\
 22 1 0:21 / / rw,relatime shared:1 - overlay overlay rw,lowerdir=/a
@@ -70,10 +71,10 @@ def journal_of(path: Path) -> str:
 
 def test_a_catalog_changes_its_journal_with_its_file_system(tmp_path: Path, mounts: Path) -> None:
     path = tmp_path / "catalog.db"
-    Catalog.open(f"sqlite:///{path}").close()
+    open_catalog(f"sqlite:///{path}").close()
     assert journal_of(path) == "wal"
     mounts.write_text("22 1 0:21 / / rw - nfs4 x rw\n")
-    with Catalog.open(f"sqlite:///{path}") as catalog:
+    with open_catalog(f"sqlite:///{path}") as catalog:
         catalog.saw_source("root", "/a")
         assert {found.name for found in tmp_path.iterdir()} == {"catalog.db", "mountinfo"}
     assert journal_of(path) == "delete"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from maskreg.catalog import Catalog, Query
+from maskreg.catalog import Catalog, Query, open_catalog
 from maskreg.catalog.query import SORT_KEYS
 from maskreg.errors import UsageError
 from maskreg.ref import Card
@@ -122,19 +122,19 @@ def test_every_sort_key_works(full: Catalog, sort: str) -> None:
     ("query", "message"),
     [
         (Query(sort="color"), "cannot sort by 'color'"),
-        (Query(density=(0.6, 0.4)), "density 0.6..0.4 is no range"),
-        (Query(ffn_lift=(math.nan, 1.0)), "is no range"),
+        (Query(density=(0.6, 0.4)), "density 0.6..0.4 is not a range"),
+        (Query(ffn_lift=(math.nan, 1.0)), "is not a range"),
         (Query(limit=-1), "negative"),
         (Query(text="x" * 1001), "1001 characters"),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(query: Query, message: str) -> None:
-    with Catalog.open("sqlite://") as catalog, pytest.raises(UsageError, match=message):
+    with open_catalog("sqlite://") as catalog, pytest.raises(UsageError, match=message):
         catalog.search(query)
 
 
 def test_the_refusal_lists_the_sort_keys() -> None:
-    with Catalog.open("sqlite://") as catalog, pytest.raises(UsageError) as caught:
+    with open_catalog("sqlite://") as catalog, pytest.raises(UsageError) as caught:
         catalog.search(Query(sort="color"))
     assert all(key in caught.value.hint for key in ("created", "density", "rlvr_overlap"))
 

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from maskreg.artifact.manifest import Manifest
-from maskreg.catalog import Catalog, Event, Found, Measurement, Query, upgrade
+from maskreg.catalog import Catalog, Event, Measurement, Query, SearchResult, open_catalog
+from maskreg.catalog.sql import upgrade
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.ref import Card
@@ -77,14 +78,14 @@ class Store:
         self.catalog.put_ref(new)
 
 
-def answers(catalog: Catalog) -> list[list[Found]]:
+def answers(catalog: Catalog) -> list[list[SearchResult]]:
     return [catalog.search(query) for query in QUERIES]
 
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(words, max_size=25))
 def test_a_rebuilt_index_answers_like_the_one_it_replaces(url: str, sequence: list[tuple[Any, ...]]) -> None:
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         # Examples share a database: begin without an index, and with overlaps that hide the earlier ones.
         catalog.rebuild([], [])
         for n in range(4):
@@ -106,7 +107,7 @@ def test_both_databases_give_the_same_answers(
 ) -> None:
     found = []
     for url in (postgres_url, sqlite_url):
-        with Catalog.open(url) as catalog:
+        with open_catalog(url) as catalog:
             catalog.rebuild([], [])
             for n in range(4):
                 catalog.record(Measurement(digest(n), "rlvr_overlap", 0.5))
@@ -168,6 +169,6 @@ def test_more_rows_than_one_batch(catalog: Catalog) -> None:
 def test_a_fresh_database_can_be_rebuilt(new_url: NewUrl) -> None:
     url = new_url()
     upgrade(url)
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         catalog.rebuild([entry("a", digest(1))], MANIFESTS.items())
         assert [found.name for found in catalog.search()] == ["a"]

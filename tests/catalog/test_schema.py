@@ -12,11 +12,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
-from maskreg.catalog import Catalog, Event, Measurement, Query, current, downgrade, upgrade
-from maskreg.catalog.address import parse_address
-from maskreg.catalog.engine import make_engine
-from maskreg.catalog.models import Base
-from maskreg.catalog.schema import HEAD, REVISIONS, VERSION_TABLE
+from maskreg.catalog import Catalog, Event, Measurement, Query, open_catalog
+from maskreg.catalog.sql import current, downgrade, upgrade
+from maskreg.catalog.sql.address import parse_address
+from maskreg.catalog.sql.engine import make_engine
+from maskreg.catalog.sql.models import Base
+from maskreg.catalog.sql.schema import HEAD, REVISIONS, VERSION_TABLE
 from maskreg.errors import ConfigError, CorruptError, UsageError
 from maskreg.ref import Card
 from tests.catalog.conftest import NewUrl, digest, entry, manifest
@@ -67,7 +68,7 @@ def test_the_known_revisions_are_the_migrations() -> None:
 
 
 def test_upgrade_and_downgrade_keep_the_data(url: str) -> None:
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         fill(catalog)
         before = everything(catalog)
         assert [f.rlvr_overlap for f in catalog.search(Query(sort="name"))] == [None, 0.75, None][::-1]
@@ -78,20 +79,20 @@ def test_upgrade_and_downgrade_keep_the_data(url: str) -> None:
         assert connection.execute(text("SELECT count(*) FROM artifacts")).scalar() == 3
     upgrade(url)
     assert current(url) == HEAD
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         assert everything(catalog) == before
     test_migrations_make_what_the_models_say(url)
 
 
 def test_downgrade_to_base_leaves_no_table(url: str) -> None:
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         fill(catalog)
     downgrade(url, "base")
     assert current(url) is None
     with connected(url) as connection:
         assert set(inspect(connection).get_table_names()) <= {VERSION_TABLE}
     upgrade(url)
-    with Catalog.open(url) as catalog:
+    with open_catalog(url) as catalog:
         assert everything(catalog) == ([], [[], [], []], [], [])
 
 
@@ -118,9 +119,9 @@ def test_sqlite_is_migrated_silently(
     url = f"sqlite:///{tmp_path}/deep/er/catalog.db"
     assert current(url) is None
     assert not (tmp_path / "deep").exists()
-    Catalog.open(url).close()
+    open_catalog(url).close()
     downgrade(url, "0001")
-    Catalog.open(url).close()
+    open_catalog(url).close()
     assert current(url) == HEAD
     assert capfd.readouterr() == ("", "")
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []
@@ -130,21 +131,21 @@ def test_sqlite_is_migrated_silently(
 def test_a_postgresql_that_is_behind_is_refused(new_url: NewUrl) -> None:
     url = new_url()
     with pytest.raises(ConfigError, match="no schema yet") as caught:
-        Catalog.open(url)
+        open_catalog(url)
     assert caught.value.hint == "maskreg db upgrade"
     assert current(url) is None
     upgrade(url)
     downgrade(url, "0001")
-    with pytest.raises(ConfigError, match="has schema 0001; this maskreg needs 0004") as caught:
-        Catalog.open(url)
+    with pytest.raises(ConfigError, match="has schema 0001; this version needs 0004") as caught:
+        open_catalog(url)
     assert caught.value.hint == "maskreg db upgrade"
     upgrade(url)
-    Catalog.open(url).close()
+    open_catalog(url).close()
 
 
 def test_a_newer_schema_is_refused(url: str) -> None:
     execute(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
-    for attempt in (Catalog.open, upgrade, lambda u: downgrade(u, "base")):
+    for attempt in (open_catalog, upgrade, lambda u: downgrade(u, "base")):
         with pytest.raises(ConfigError, match="schema 9999"):
             attempt(url)
     assert current(url) == "9999"
@@ -153,7 +154,7 @@ def test_a_newer_schema_is_refused(url: str) -> None:
 def test_tables_of_somebody_else_are_left_alone(new_url: NewUrl) -> None:
     url = new_url()
     execute(url, "CREATE TABLE events (x INTEGER)")
-    with pytest.raises(ConfigError, match="already has tables of these names"):
+    with pytest.raises(ConfigError, match="has tables of the same names"):
         upgrade(url)
     assert current(url) is None
 
@@ -161,7 +162,7 @@ def test_tables_of_somebody_else_are_left_alone(new_url: NewUrl) -> None:
 @pytest.mark.parametrize("new_url", ["sqlite"], indirect=True)
 def test_a_missing_table_is_damage(url: str) -> None:
     execute(url, "DROP TABLE refs")
-    with Catalog.open(url) as catalog, pytest.raises(CorruptError) as caught:
+    with open_catalog(url) as catalog, pytest.raises(CorruptError) as caught:
         catalog.search()
     assert caught.value.hint == "maskreg db rebuild"
     with pytest.raises(CorruptError, match="refs"):

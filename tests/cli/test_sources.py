@@ -14,7 +14,7 @@ import pytest
 from maskreg_cli.sources import apply_to_first
 
 from maskreg.artifact.manifest import Side
-from maskreg.catalog import Catalog
+from maskreg.catalog import open_catalog
 from maskreg.checkpoint import Checkpoint
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
@@ -90,7 +90,7 @@ def not_root() -> Iterator[None]:
 
 def test_a_seen_place_that_may_not_be_read_is_listed() -> None:
     side = Side(root=str(Digest.of(b"root")), params=1, tensors=1, dtypes={"BF16": 1})
-    with TemporaryDirectory() as folder, Catalog.open("sqlite://") as catalog:
+    with TemporaryDirectory() as folder, open_catalog("sqlite://") as catalog:
         locked = Path(folder) / "checkpoint"
         locked.mkdir(mode=0)
         Path(folder).chmod(0o755)

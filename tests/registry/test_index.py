@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.catalog import Catalog, Query
+from maskreg.catalog import Query, open_catalog
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, UnavailableError
 from maskreg.ref import Ref
@@ -44,7 +44,7 @@ def test_a_tag_as_the_first_act_after_the_loss(home: Path) -> None:
 
 
 def test_a_catalog_that_was_made_and_not_filled(home: Path) -> None:
-    Catalog.open(f"sqlite:///{home / 'catalog.db'}").close()
+    open_catalog(f"sqlite:///{home / 'catalog.db'}").close()
     with new_local(home) as again:
         tag(again, REF, Ref.parse("third"))
         assert found(again) == NAMES

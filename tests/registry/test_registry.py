@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.catalog import Catalog, Query
+from maskreg.catalog import Query, open_catalog
 from maskreg.digest import Digest
 from maskreg.document import canonical
 from maskreg.errors import ConfigError, ConflictError, CorruptError, DataError, FormatError, NotFoundError, UsageError
@@ -330,7 +330,7 @@ def test_an_unsafe_store_needs_a_catalog_to_take_turns(local: Registry, digest: 
     with pytest.raises(ConfigError, match="has to be PostgreSQL"):
         push(local, careless, REF)
     careless.close()
-    assert Catalog.open("sqlite://").safe_refs is False
+    assert open_catalog("sqlite://").safe_refs is False
 
 
 def test_a_safe_store_needs_no_turns(local: Registry, digest: Digest, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.catalog import Query, upgrade
+from maskreg.catalog import Query
+from maskreg.catalog.sql import upgrade
 from maskreg.digest import Digest
 from maskreg.errors import ConfigError, ConflictError, MaskregError, NotFoundError, TryAgainError, UnavailableError
 from maskreg.ref import Card, Ref

@@ -1,4 +1,4 @@
-"""Column types that mean the same on SQLite and PostgreSQL."""
+"""Column types that behave the same on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sqlalchemy import BigInteger, DateTime, Dialect, Integer, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
-"""A primary key that numbers rows in the order of their writing (SQLite numbers only INTEGER keys)."""
+"""A primary key that numbers rows as they are inserted (SQLite does so for INTEGER keys only)."""
 
 
 def clean(text: str) -> str:
-    """``text`` as both databases can hold it.
+    """``text`` with what one of the databases cannot store replaced.
 
-    Cards come from outside: PostgreSQL refuses a NUL, and neither takes half of a surrogate pair.
+    Cards come from outside: PostgreSQL refuses NUL, and both refuse a lone surrogate.
     """
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
@@ -26,22 +26,22 @@ class Words(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
-        """SQLite compares bytes anyway; PostgreSQL has to be told."""
+        """SQLite compares bytes by default; PostgreSQL needs collation C."""
         return Text(collation="C") if dialect.name == "postgresql" else Text()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Replace what one of the databases cannot hold."""
+        """Replace what one of the databases cannot store."""
         return None if value is None else clean(value)
 
 
 class Moment(TypeDecorator[datetime]):
-    """A point in time: aware, in UTC, whatever the database makes of time zones."""
+    """A point in time: aware and in UTC on both sides; SQLite stores it naive, PostgreSQL with a time zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Refuse a time without a zone, and convert the others.
+        """Convert to UTC.
 
         Raises:
             ValueError: ``value`` has no time zone.
@@ -54,10 +54,10 @@ class Moment(TypeDecorator[datetime]):
         return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Aware and in UTC again.
+        """Restore the time zone, UTC.
 
         Raises:
-            ValueError: there is none, though every column of times must have one.
+            ValueError: the value is NULL; no column of times allows that.
         """
         if value is None:
             raise ValueError("a time is missing")

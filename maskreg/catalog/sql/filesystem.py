@@ -1,4 +1,4 @@
-"""Which journal a SQLite file may use where it lies, and whether it can be written."""
+"""Which journal mode a SQLite file can use on its file system, and whether the file can be written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 MOUNTINFO = Path("/proc/self/mountinfo")
-"""The kernel's table of mounts; absent on macOS, where every file system counts as local."""
+"""The kernel's mount table; absent on macOS, where every file system counts as local."""
 
-# WAL keeps its index in shared memory, which two machines do not share: SQLite's own advice is a rollback
-# journal on these. A rollback journal is right everywhere, so a doubtful type is better on this list.
+# WAL keeps its index in memory that is shared between processes, not between machines: two hosts that write one
+# file over a network would corrupt it (sqlite.org/wal.html). A rollback journal is correct everywhere and only slower,
+# so a doubtful type belongs on this list.
 _NETWORK = re.compile(
     r"nfs\d*|cifs|smb\w*|lustre|gpfs|beegfs\w*|ceph|glusterfs|afs|panfs|pvfs2|orangefs|wekafs|ocfs2|gfs2"
     r"|9p|virtiofs|vboxsf|fuse\..+"
@@ -19,7 +20,7 @@ _NETWORK = re.compile(
 
 
 def file_system(path: Path) -> str:
-    """Type of the file system that holds ``path``, as the kernel names it; empty when it cannot be told."""
+    """Type of the file system that holds ``path``, as the kernel names it; empty when unknown."""
     if not MOUNTINFO.exists():
         return ""
     real = path.resolve()
@@ -36,7 +37,7 @@ def file_system(path: Path) -> str:
 
 
 def journal_mode(path: Path) -> str:
-    """``wal`` where one machine alone has the file, ``delete`` on a network file system."""
+    """``wal`` on a local disk, ``delete`` (a rollback journal) on a network file system."""
     return "delete" if _NETWORK.fullmatch(file_system(path)) else "wal"
 
 
@@ -46,12 +47,15 @@ def writable(path: Path) -> bool:
 
 
 def sqlite_uri(path: Path) -> str:
-    """The URI to open an absolute ``path`` with: read and write where that is possible, else read only."""
+    """The URI to open an absolute ``path`` with: read and write if possible, else read only.
+
+    A read-only user cannot create the ``-shm`` file that WAL needs, so a file at rest is opened ``immutable``, without
+    any locking. While a writer is at work that would be wrong: the newest rows may still be in ``-wal``, or
+    ``-journal`` may hold pages to roll back. Then the file is opened ``mode=ro``, which uses the writer's files.
+    """
     name = "file:" + quote(str(path))
     if writable(path):
         return f"{name}?mode=rwc"
-    # Somebody else may be writing: then a log holds the newest rows, or a journal what has to be undone,
-    # and an immutable open would look at neither.
     beside = [path.with_name(path.name + suffix) for suffix in ("-wal", "-journal")]
     live = any(file.exists() and file.stat().st_size > 0 for file in beside)
     return f"{name}?mode=ro" if live else f"{name}?immutable=1"

@@ -1,4 +1,15 @@
-"""A new SQLite catalog in place of a damaged one, with what can still be read of what only it held."""
+"""Replacing a damaged SQLite catalog, keeping every row that can still be read.
+
+::
+
+    rename catalog.db, -wal, -shm   to catalog.db.damaged-TIME: nothing is deleted, and the log stays with its file
+    create catalog.db               empty, this version's schema
+    for table in measurements, events, seen_sources:      (the index comes back from the store)
+        list the ids                up to the first unreadable page
+        for each id                 read one row, validate it, insert it; skip it on any error
+
+Reading row by row costs a query each, but one bad page then loses the rows on that page and not the table.
+"""
 
 from __future__ import annotations
 
@@ -11,38 +22,35 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select
 from sqlalchemy.exc import DBAPIError
 
-from maskreg.catalog.address import Address, parse_address
-from maskreg.catalog.engine import WRITE, make_engine
-from maskreg.catalog.models import Base
 from maskreg.catalog.records import Event, Measurement
-from maskreg.catalog.rows import Row, record_row
-from maskreg.catalog.schema import bring_up
+from maskreg.catalog.sql.address import Address, parse_address
+from maskreg.catalog.sql.engine import WRITE, make_engine
+from maskreg.catalog.sql.models import Base
+from maskreg.catalog.sql.rows import Row, record_row
+from maskreg.catalog.sql.schema import bring_up
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 
-# Rows pass through these values again, so that a damaged one is left behind.
+# Rows are rebuilt through these checks, so that a damaged one is dropped.
 _KEPT: dict[str, Callable[[Row], Row]] = {
     "measurements": lambda row: record_row(Measurement(**{**row, "digest": Digest(row["digest"])})),
     "events": lambda row: record_row(Event(**row)),
     "seen_sources": lambda row: {key: row[key] for key in ("root", "path", "at")},
 }
 
-# The driver's own error, and what it takes to find a text, a date or a document in bytes that are none.
+# What reading a damaged row raises: the driver's error, or a text, date or JSON document that does not decode.
 _DAMAGE = (DBAPIError, ValueError, TypeError)
 
 
 def set_aside(url: str) -> Path:
-    """Put a new catalog in the place of a damaged SQLite file, which is renamed.
-
-    The new one has no artifacts and no refs (``Catalog.rebuild`` brings them back), and the measurements, events
-    and seen sources that could still be read.
+    """Rename a damaged SQLite file and put a new catalog in its place, with the rows that could still be read.
 
     Returns:
-        where the damaged file is now; nothing of it is deleted.
+        The renamed file.
 
     Raises:
         UsageError: the catalog is not a file.
-        MaskregError: what ``Catalog.open`` raises when the new file cannot be made.
+        MaskregError: the new file cannot be created.
     """
     address = parse_address(url)
     if address.path is None:
@@ -62,7 +70,7 @@ def set_aside(url: str) -> Path:
 def _rename(path: Path) -> Path:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
-    # The log belongs to the file: left behind, it would be played into the new one.
+    # The log belongs to the file: left behind, SQLite would replay it into the new one.
     for suffix in ("-wal", "-shm", "-journal", ""):
         part = path.with_name(path.name + suffix)
         if part.exists():
@@ -73,15 +81,15 @@ def _rename(path: Path) -> Path:
 def _readable(damaged: Address) -> Iterator[tuple[str, Row]]:
     engine = make_engine(damaged)
     try:
-        # No connection at all: the file is no database, and there is nothing to be read.
+        # A file that is not a database does not even connect.
         with suppress(*_DAMAGE), engine.connect() as source:
-            for name, made in _KEPT.items():
+            for name, checked in _KEPT.items():
                 table = Base.metadata.tables[name]
                 for key in list(_keys(source, table)):
                     with suppress(*_DAMAGE):
                         row = source.execute(select(table).where(table.c.id == key)).one_or_none()
                         if row is not None:
-                            yield name, made(dict(row._mapping))
+                            yield name, checked(dict(row._mapping))
     finally:
         engine.dispose()
 

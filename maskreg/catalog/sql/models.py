@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy models. Migrations make them; nothing here ever creates a table."""
+"""The tables, as SQLAlchemy models. Only migrations create them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import JSON, BigInteger, Boolean, Double, Index, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from maskreg.catalog.columns import SERIAL, Moment, Words
+from maskreg.catalog.sql.columns import SERIAL, Moment, Words
 
 
 class Base(DeclarativeBase):
@@ -25,7 +25,7 @@ class Base(DeclarativeBase):
 
 
 class ArtifactRow(Base):
-    """What the manifest of one artifact says, and its recorded overlap; rebuilt from the store.
+    """Facts of one artifact's manifest, and its recorded overlap; rebuilt from the store.
 
     Attributes:
         digest: of the manifest.
@@ -66,9 +66,9 @@ class RefRow(Base):
 
     Attributes:
         n: number of the entry in the log.
-        digest: what the tag points at; NULL when it is deleted.
-        folded: the searchable texts, case-folded, one a line. Folding in Python gives the same answers on
-            every database; their own ``lower()`` do not agree outside ASCII.
+        digest: what the tag points to; NULL when it is deleted.
+        folded: the searchable texts, one per line, case-folded in Python: the databases' own ``lower()`` differ
+            outside ASCII.
     """
 
     __tablename__ = "refs"
@@ -91,7 +91,7 @@ class RefRow(Base):
 
 
 class FilledRow(Base):
-    """The mark that the index holds what a store held: one row, written together with the index.
+    """One row that says which store the index was filled from, written in the same transaction.
 
     Attributes:
         source: uuid of the store's registry; empty while that has none.
@@ -105,7 +105,7 @@ class FilledRow(Base):
 
 
 class MeasurementRow(Base):
-    """One number that somebody measured on an artifact. Only the database has it."""
+    """One number that was measured on an artifact. Kept nowhere else."""
 
     __tablename__ = "measurements"
     __table_args__ = (Index("ix_measurements_digest_metric", "digest", "metric"),)
@@ -122,7 +122,7 @@ class MeasurementRow(Base):
 
 
 class EventRow(Base):
-    """One line of the audit log: rows are only ever added. Only the database has it."""
+    """One event of the append-only audit log. Kept nowhere else."""
 
     __tablename__ = "events"
 
@@ -135,7 +135,7 @@ class EventRow(Base):
 
 
 class SeenSourceRow(Base):
-    """Where this machine has seen a checkpoint of a given identity. Only the database has it."""
+    """A path where this machine saw a checkpoint of a given identity. Kept nowhere else."""
 
     __tablename__ = "seen_sources"
     __table_args__ = (UniqueConstraint("root", "path", name="uq_seen_sources_root_path"),)

@@ -1,4 +1,19 @@
-"""Engines: how a connection is opened and how its transactions begin."""
+"""Engines: how a connection is opened and how its transactions begin.
+
+SQLite, for one machine with several processes:
+
+* WAL on local disks: readers see the last commit while one process writes, and nobody waits to read.
+* ``BEGIN IMMEDIATE`` for a transaction that will write. With the default (deferred) BEGIN, a transaction that reads
+  first and writes later fails at once with SQLITE_BUSY when another process committed in between, whatever the
+  timeout; one that takes the write lock first waits its turn::
+
+      A: BEGIN; SELECT n        B: BEGIN IMMEDIATE; UPDATE n; COMMIT        A: UPDATE n -> SQLITE_BUSY_SNAPSHOT
+      A: BEGIN IMMEDIATE        B: BEGIN IMMEDIATE waits                    A: UPDATE n; COMMIT; B goes on
+
+* ``BEGIN DEFERRED`` for reading: one consistent snapshot, no lock.
+
+PostgreSQL: pooled connections, a lock timeout, and UTC.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +26,28 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
 
-from maskreg.catalog.address import Address
-from maskreg.catalog.filesystem import journal_mode, sqlite_uri, writable
+from maskreg.catalog.sql.address import Address
+from maskreg.catalog.sql.filesystem import journal_mode, sqlite_uri, writable
 from maskreg.errors import CannotCreateError
 
 BUSY_SECONDS = 10.0
-"""How long a SQLite connection waits for somebody else's transaction."""
+"""How long a SQLite connection waits for another's write transaction."""
 
 LOCK_SECONDS = 30
-"""How long PostgreSQL waits for somebody else's lock."""
+"""How long PostgreSQL waits for another's lock."""
 
 CONNECT_SECONDS = 10
 """How long a PostgreSQL server may take to answer."""
 
 WRITE = "maskreg_write"
-"""Execution option of a connection that is going to write."""
+"""Execution option of a connection whose transactions write."""
 
 
 def make_engine(address: Address) -> Engine:
     """An engine for ``address``; nothing is connected yet.
 
     Raises:
-        CannotCreateError: the directory of a SQLite file is not there and cannot be made.
+        CannotCreateError: the directory of a SQLite file does not exist and cannot be created.
     """
     if not address.sqlite:
         return _postgresql(address)
@@ -49,7 +64,7 @@ def _sqlite(address: Address) -> Engine:
 
     def connect() -> sqlite3.Connection:
         name = ":memory:" if path is None else sqlite_uri(path)
-        # isolation_level=None: the driver must not begin transactions, because it begins them too late.
+        # isolation_level=None: the driver would begin transactions itself, deferred and only at the first write.
         connection = sqlite3.connect(
             name, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -65,8 +80,6 @@ def _sqlite(address: Address) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A transaction that reads first and writes later fails when somebody else wrote in between;
-        # one that takes the write lock at once waits its turn instead. Readers need no lock.
         writes = connection.get_execution_options().get(WRITE, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN DEFERRED")
 
@@ -75,17 +88,17 @@ def _sqlite(address: Address) -> Engine:
 
 def _pool(path: Path | None) -> type[Pool]:
     if path is None:
-        return StaticPool  # the database lives and dies with its one connection
-    # How a file is opened to read only depends on who else has it open: decided anew each time.
+        return StaticPool  # the database is gone when its one connection closes
+    # How a read-only file is opened depends on whether another process is writing it: decided for each connection.
     return QueuePool if writable(path) else NullPool
 
 
 def _set_journal(connection: sqlite3.Connection, mode: str) -> None:
-    # Changing the journal needs the file alone, and SQLite does not wait for that as it does for a lock.
+    # Changing the mode needs exclusive access, and SQLite does not apply its busy timeout to that.
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
-            # Asking first: an open that changes nothing must not need the file alone.
+            # Only when it differs: opening must not need exclusive access.
             if connection.execute("PRAGMA journal_mode").fetchone()[0] != mode:
                 connection.execute(f"PRAGMA journal_mode={mode}")
             return
@@ -104,7 +117,7 @@ def _postgresql(address: Address) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _connected(connection: Any, _record: Any) -> None:
-        # In another zone the first and the last year would leave Python's calendar.
+        # In another zone a time of year 1 or 9999 would leave Python's calendar.
         connection.execute(f"SET lock_timeout = '{LOCK_SECONDS}s'; SET TIME ZONE 'UTC'")
         connection.commit()
 

@@ -1,4 +1,4 @@
-"""The address of a catalog's database, checked: one of two databases, and no password in it."""
+"""The URL of a catalog's database, checked: SQLite or PostgreSQL, and no password."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = "sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
 @dataclass(frozen=True)
 class Address:
-    """Where a catalog is.
+    """Where a catalog's database is.
 
     Attributes:
         url: for SQLAlchemy; without a password.
@@ -31,17 +31,17 @@ class Address:
         return self.url.get_backend_name() == "sqlite"
 
     def __str__(self) -> str:
-        """How messages name it."""
+        """For messages."""
         return str(self.path) if self.path else self.url.set(query={}).render_as_string()
 
 
 def parse_address(url: str) -> Address:
     """Check a database URL.
 
-    A SQLite path is taken as it stands behind ``sqlite:///``: nothing in it is unquoted or split off.
+    A SQLite path is everything behind ``sqlite:///``, verbatim: ``%20``, ``?`` and ``#`` are part of the name.
 
     Raises:
-        ConfigError: another kind of database, or a password in the URL. The message never repeats it.
+        ConfigError: another kind of database, or a password in the URL. The message never repeats the password.
     """
     if url in ("sqlite://", "sqlite:///:memory:"):
         return Address(make_url("sqlite://"))
@@ -55,10 +55,10 @@ def _postgresql(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        # Not chained: what could not be parsed may still hold a password.
-        raise ConfigError("the catalog's URL cannot be read", hint=f"write {_KINDS}") from None
+        # Not chained: the text that could not be parsed may hold a password.
+        raise ConfigError("the catalog's URL is malformed", hint=f"write {_KINDS}") from None
     if parsed.drivername not in ("postgresql", "postgresql+psycopg"):
-        raise ConfigError(f"a catalog cannot be in {parsed.drivername!r}", hint=f"write {_KINDS}")
+        raise ConfigError(f"{parsed.drivername!r} is not a supported database", hint=f"write {_KINDS}")
     if parsed.password is not None or any("password" in key.lower() for key in parsed.query):
         bare = URL.create(
             parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database

@@ -1,4 +1,4 @@
-"""The catalog: an index over a store, and the few things that only SQL holds."""
+"""A catalog in SQLite or PostgreSQL, through SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import ColumnElement, Connection, Engine, delete, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from maskreg.catalog.address import Address, parse_address
-from maskreg.catalog.engine import WRITE, make_engine
-from maskreg.catalog.faults import readable_rows, translated
-from maskreg.catalog.filesystem import writable
-from maskreg.catalog.models import ArtifactRow, EventRow, FilledRow, MeasurementRow, RefRow, SeenSourceRow
-from maskreg.catalog.query import Found, Query, statement
+from maskreg.catalog.query import Query, SearchResult
 from maskreg.catalog.records import RLVR_OVERLAP, Event, Indexed, Measurement
-from maskreg.catalog.rows import Row, artifact_row, batches, record_row, ref_row
-from maskreg.catalog.schema import HEAD, bring_up, installed, refuse_behind, refuse_newer
+from maskreg.catalog.sql.address import Address, parse_address
+from maskreg.catalog.sql.engine import WRITE, make_engine
+from maskreg.catalog.sql.faults import readable_rows, translated
+from maskreg.catalog.sql.filesystem import writable
+from maskreg.catalog.sql.models import ArtifactRow, EventRow, FilledRow, MeasurementRow, RefRow, SeenSourceRow
+from maskreg.catalog.sql.rows import Row, artifact_row, batches, record_row, ref_row
+from maskreg.catalog.sql.schema import HEAD, bring_up, installed, refuse_behind, refuse_newer
+from maskreg.catalog.sql.statement import statement
 from maskreg.digest import Digest
 
 if TYPE_CHECKING:
@@ -30,16 +31,11 @@ if TYPE_CHECKING:
     from maskreg.store.reflog import RefEntry
 
 
-class Catalog:
-    """An open catalog; safe to use from many threads (in memory: from one).
-
-    Every method raises ``TryAgainError`` when somebody else holds a lock for too long, ``CorruptError`` when
-    the SQLite file is damaged, ``NotAllowedError`` when it may not be written, and ``UnavailableError`` when
-    the server does not answer.
+class SqlCatalog:
+    """A :class:`~maskreg.catalog.base.Catalog` in a database.
 
     Attributes:
-        safe_refs: whether ``lock`` makes everybody take turns who uses this catalog's registry, so that a store
-            without conditional writes may hold its refs.
+        safe_refs: True for PostgreSQL, whose locks hold for all machines.
     """
 
     def __init__(self, address: Address, engine: Engine) -> None:
@@ -49,21 +45,21 @@ class Catalog:
         self._insert = sqlite.insert if address.sqlite else postgresql.insert
         self._held = threading.local()
         self.safe_refs = not address.sqlite
-        # Also when nobody calls close: an open connection must not wait for the garbage collector.
+        # Disposes even when close is never called, and before the interpreter shuts down.
         self._close = weakref.finalize(self, engine.dispose)
 
     @classmethod
-    def open(cls, url: str) -> Catalog:
-        """Open a catalog; a SQLite file is created, and migrated to this code's schema, without a word.
+    def open(cls, url: str) -> SqlCatalog:
+        """Open a catalog; a SQLite file is created, and migrated to this version's schema.
 
         Args:
             url: ``sqlite:///PATH``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/DATABASE``.
 
         Raises:
-            ConfigError: another kind of URL, a password in it, a schema that is newer than this code, or a
-                PostgreSQL (or a SQLite file that cannot be written here) whose schema is behind.
-            CorruptError: the SQLite file is damaged, or no database.
-            CannotCreateError: the SQLite file cannot be made.
+            ConfigError: another kind of URL, a password in it, a schema that is newer than this version, or a
+                PostgreSQL database (or a read-only SQLite file) whose schema is behind.
+            CorruptError: the SQLite file is damaged, or not a database.
+            CannotCreateError: the SQLite file cannot be created.
             NotAllowedError: the server refused the credentials.
             UnavailableError: the server does not answer.
         """
@@ -78,19 +74,19 @@ class Catalog:
 
     def _ensure_schema(self) -> None:
         with self._read() as connection:
-            found = installed(connection)
-        refuse_newer(self._address, found)
-        if found == HEAD:
+            revision = installed(connection)
+        refuse_newer(self._address, revision)
+        if revision == HEAD:
             return
         if not self._address.sqlite or (self._address.path and not writable(self._address.path)):
-            refuse_behind(self._address, found)
+            refuse_behind(self._address, revision)
         bring_up(self._address, self._engine)
 
     def close(self) -> None:
         """Close every connection."""
         self._close()
 
-    def __enter__(self) -> Catalog:
+    def __enter__(self) -> SqlCatalog:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,39 +95,39 @@ class Catalog:
     # The index
 
     def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
-        """Index an artifact; doing it again changes nothing."""
+        """Index an artifact; indexing it again changes nothing."""
         with self._write() as connection:
             self._put_artifacts(connection, [artifact_row(digest, manifest)])
             _refresh_overlap(connection, digest)
 
     def drop_artifact(self, digest: Digest) -> None:
-        """Forget an artifact; what was measured on it stays."""
+        """Remove an artifact from the index; its measurements stay."""
         with self._write() as connection:
             connection.execute(delete(ArtifactRow).where(ArtifactRow.digest == digest))
 
     def put_ref(self, entry: RefEntry) -> None:
-        """Index an entry of a ref log; an older one than is known changes nothing."""
+        """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
         with self._write() as connection:
             self._put_refs(connection, [ref_row(entry)])
 
     def get(self, digest: Digest) -> Indexed | None:
-        """What the index knows of an artifact; None when it does not know it."""
+        """The indexed facts of an artifact; None when it is not indexed."""
         names = [field.name for field in fields(Indexed)]
         columns = [getattr(ArtifactRow, name) for name in names]
         with self._read() as connection:
             row = connection.execute(select(*columns).where(ArtifactRow.digest == digest)).one_or_none()
             return None if row is None else Indexed(Digest(row[0]), *row[1:])
 
-    def search(self, query: Query = Query()) -> list[Found]:  # noqa: B008 (frozen)
-        """Live refs that match, in the query's order. A ref whose artifact is not indexed is not found.
+    def search(self, query: Query = Query()) -> list[SearchResult]:  # noqa: B008 (frozen)
+        """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
 
         Raises:
-            UsageError: the query makes no sense.
+            UsageError: the query is malformed.
         """
-        question = statement(query)
+        select_refs = statement(query)
         with self._read() as connection:
-            rows = connection.execute(question).mappings()
-            return [Found(**{**row, "digest": Digest(row["digest"])}) for row in rows]
+            rows = connection.execute(select_refs).mappings()
+            return [SearchResult(**{**row, "digest": Digest(row["digest"])}) for row in rows]
 
     def filled_from(self) -> str | None:
         """Uuid of the registry that the index was last rebuilt from; None when it never was."""
@@ -141,18 +137,10 @@ class Catalog:
     def rebuild(
         self, entries: Iterable[RefEntry], manifests: Iterable[tuple[Digest, Manifest]], *, registry: str = ""
     ) -> tuple[int, int]:
-        """Replace the index by what a store holds; measurements, events and seen sources stay.
+        """Replace the index; see :meth:`maskreg.catalog.base.Catalog.rebuild`.
 
-        Both are read inside the one transaction: whoever indexes something meanwhile waits, and is not lost.
-        When reading fails, the old index stays.
-
-        Args:
-            entries: the newest entry of every ref, deleted ones included.
-            manifests: of every artifact.
-            registry: uuid of the registry they come from, for ``filled_from``.
-
-        Returns:
-            How many refs, deleted ones too, and how many artifacts were indexed.
+        ``entries`` and ``manifests`` are read inside the transaction that writes them: another writer waits for its
+        end and then adds to the new index, and an error rolls back to the old one.
         """
         count = [0, 0]
         with self._write() as connection:
@@ -170,12 +158,12 @@ class Catalog:
             connection.execute(self._insert(FilledRow).values(source=registry, at=datetime.now(UTC)))
         return count[0], count[1]
 
-    # What only SQL holds
+    # What only the catalog holds
 
     def record(self, measurement: Measurement) -> None:
-        """Keep a measurement. ``rlvr_overlap`` of a whole mask also becomes a column to search by."""
+        """Keep a measurement. The latest ``rlvr_overlap`` of a whole mask also becomes searchable."""
         with self._write() as connection:
-            # Two at once take turns on the artifact's row: the one that gets the higher number also writes last.
+            # Locking the artifact's row serializes two recordings, so that the one with the higher id also writes last.
             locked = select(ArtifactRow.digest).where(ArtifactRow.digest == measurement.digest)
             connection.execute(locked.with_for_update()).all()
             connection.execute(self._insert(MeasurementRow).values(record_row(measurement)))
@@ -183,66 +171,59 @@ class Catalog:
                 _refresh_overlap(connection, measurement.digest)
 
     def measurements(self, digest: Digest) -> list[Measurement]:
-        """Everything measured on an artifact, in the order of recording."""
+        """All measurements of an artifact, in the order of recording."""
         columns = [getattr(MeasurementRow, field.name) for field in fields(Measurement)]
-        wanted = select(*columns).where(MeasurementRow.digest == digest).order_by(MeasurementRow.id)
+        rows = select(*columns).where(MeasurementRow.digest == digest).order_by(MeasurementRow.id)
         with self._read() as connection:
-            return [Measurement(Digest(row[0]), *row[1:]) for row in connection.execute(wanted)]
+            return [Measurement(Digest(row[0]), *row[1:]) for row in connection.execute(rows)]
 
     def log(self, event: Event) -> None:
-        """Add a line to the audit log."""
+        """Append an event to the audit log."""
         with self._write() as connection:
             connection.execute(self._insert(EventRow).values(record_row(event)))
 
     def events(
         self, *, subject: str = "", action: str = "", by: str = "", since: datetime | None = None, limit: int = 100
     ) -> list[Event]:
-        """The newest lines of the audit log, newest first; every condition that is given must hold.
-
-        Args:
-            subject: to what it was done.
-            action: what was done.
-            by: who did it.
-            since: not before (aware).
-            limit: at most so many.
-        """
-        wanted = select(*(getattr(EventRow, field.name) for field in fields(Event)))
+        """The newest events of the audit log, newest first; all conditions that are given must hold."""
+        rows = select(*(getattr(EventRow, field.name) for field in fields(Event)))
         for column, value in ((EventRow.subject, subject), (EventRow.action, action), (EventRow.by, by)):
-            wanted = wanted.where(column == value) if value else wanted
+            rows = rows.where(column == value) if value else rows
         if since is not None:
-            wanted = wanted.where(EventRow.at >= since)
+            rows = rows.where(EventRow.at >= since)
         with self._read() as connection:
-            rows = connection.execute(wanted.order_by(EventRow.id.desc()).limit(limit))
-            return [Event(*row) for row in rows]
+            newest = connection.execute(rows.order_by(EventRow.id.desc()).limit(limit))
+            return [Event(*row) for row in newest]
 
     def saw_source(self, root: str, path: str) -> None:
-        """Remember that the checkpoint of identity ``root`` was at ``path`` just now."""
+        """Remember that the checkpoint of identity ``root`` is at ``path`` now."""
         row = self._insert(SeenSourceRow).values(root=root, path=path, at=datetime.now(UTC))
         with self._write() as connection:
             connection.execute(row.on_conflict_do_update(index_elements=["root", "path"], set_={"at": row.excluded.at}))
 
     def seen_sources(self, root: str) -> list[str]:
         """Paths where the checkpoint of identity ``root`` was seen, the latest first."""
-        wanted = select(SeenSourceRow.path).where(SeenSourceRow.root == root)
+        paths = select(SeenSourceRow.path).where(SeenSourceRow.root == root)
         with self._read() as connection:
-            newest = wanted.order_by(SeenSourceRow.at.desc(), SeenSourceRow.id.desc())
+            newest = paths.order_by(SeenSourceRow.at.desc(), SeenSourceRow.id.desc())
             return list(connection.execute(newest).scalars())
 
     # Transactions
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Keep everybody else out who locks the same name in this catalog, until the block ends.
+        """Hold the exclusive lock ``name`` of this catalog until the block ends.
 
-        PostgreSQL: an advisory lock on a connection of its own. SQLite: the one write transaction, which what
-        this thread writes to the catalog inside the block becomes part of.
+        PostgreSQL: an advisory lock (64 bits of the name's hash) on a connection of its own; other names and other
+        writes go on. SQLite has one write lock per file, so the lock is that write transaction, and all that this
+        thread reads and writes inside the block joins it: a second connection would wait for the first for ever.
 
         Raises:
-            TryAgainError: somebody else held it for too long.
+            TryAgainError: it was held by another for too long.
         """
         with translated(self._address), self._write_engine.begin() as connection:
             if connection.dialect.name == "postgresql":
-                # Bound to the transaction, not the session: it ends with it, also behind a pooling proxy.
+                # Bound to the transaction, not the session: a pooling proxy may hand the session to another client.
                 key = int.from_bytes(hashlib.sha256(f"maskreg:{name}".encode()).digest()[:8], signed=True)
                 connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
                 yield
@@ -281,19 +262,19 @@ class Catalog:
     def _put_refs(self, connection: Connection, rows: list[Row]) -> None:
         row = self._insert(RefRow)
         key = ["project", "name", "tag"]
-        # Entries arrive in any order; the log's number says which is newer.
+        # Entries arrive in any order; the one with the higher number is newer.
         newer = row.excluded.n >= RefRow.n
         upsert = row.on_conflict_do_update(index_elements=key, set_=_replaced(row, rows[0]), where=newer)
         connection.execute(upsert, rows)
 
 
 def _replaced(insert: sqlite.Insert | postgresql.Insert, row: Row) -> dict[str, ColumnElement[Any]]:
-    # Only what the row brings: other columns of an existing one stay.
+    # Other columns of an existing row (rlvr_overlap) stay as they are.
     return {name: insert.excluded[name] for name in row}
 
 
 def _refresh_overlap(connection: Connection, digest: Digest | None = None) -> None:
-    # The latest recording counts, also one that is older than the row (an artifact may be indexed again).
+    # The latest recording counts, even one older than the row: an artifact may be dropped and indexed again.
     latest = (
         select(MeasurementRow.value, MeasurementRow.against)
         .where(MeasurementRow.digest == ArtifactRow.digest)

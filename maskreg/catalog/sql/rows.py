@@ -1,4 +1,4 @@
-"""Rows made of what comes from elsewhere: manifests, ref entries, measurements, events."""
+"""Table rows from manifests, ref entries, measurements and events."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from maskreg.catalog.query import folded
 from maskreg.catalog.records import Event, Measurement
+from maskreg.catalog.sql.statement import folded
 from maskreg.digest import Digest
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def artifact_row(digest: Digest, manifest: Manifest) -> Row:
-    """The columns of an artifact that its manifest decides."""
+    """The columns that follow from an artifact's manifest."""
     totals = manifest.totals
     return {
         "digest": str(digest),
@@ -50,7 +50,7 @@ def artifact_row(digest: Digest, manifest: Manifest) -> Row:
 def ref_row(entry: RefEntry) -> Row:
     """The columns of a ref."""
     card = entry.card
-    # What outsiders may write at any length, and an index of PostgreSQL cannot hold (2,704 bytes).
+    # Indexed columns, written by others at any length; a PostgreSQL index entry holds at most 2,704 bytes.
     family, method, license = (text[:_LABEL] for text in (card.family, card.method, card.license))
     return {
         "project": entry.project,

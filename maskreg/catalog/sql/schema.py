@@ -1,4 +1,4 @@
-"""The schema of a catalog: which revision a database has, and how it gets to another."""
+"""The schema of a catalog: which revision a database has, and how to migrate it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from maskreg.catalog.address import Address, parse_address
-from maskreg.catalog.engine import WRITE, make_engine
-from maskreg.catalog.faults import REBUILD, translated
-from maskreg.catalog.models import Base
+from maskreg.catalog.sql.address import Address, parse_address
+from maskreg.catalog.sql.engine import WRITE, make_engine
+from maskreg.catalog.sql.faults import REBUILD, translated
+from maskreg.catalog.sql.models import Base
 from maskreg.errors import ConfigError, CorruptError, UsageError
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 REVISIONS = ("0001", "0002", "0003", "0004")
-"""Every revision this code knows, oldest first. Known without asking alembic, which is slow to import."""
+"""Every revision this version knows, oldest first; listed here because alembic is slow to import."""
 
 HEAD = REVISIONS[-1]
-"""The revision this code works with."""
+"""The revision this version works with."""
 
 VERSION_TABLE = "maskreg_schema"
-"""Not alembic's default name: a database may also serve somebody else who uses alembic."""
+"""Not alembic's default name, so that another application may use alembic in the same database."""
 
 _SINCE = {"filled": "0003"}
-# Tables that the first revision does not have.
+# The revision that added a table; the others exist since the first.
 
 _UPGRADE = "maskreg db upgrade"
 _LOCK_KEY = 0x6D61736B72656701
@@ -38,23 +38,23 @@ _alembic_is_global = threading.Lock()
 
 
 def upgrade(url: str) -> None:
-    """Bring a database to this code's schema; an empty one gets all its tables.
+    """Migrate a database to this version's schema; an empty one gets all tables.
 
     Raises:
-        ConfigError: its schema is newer than this code, or its tables are somebody else's.
-        MaskregError: what ``Catalog.open`` raises when the database cannot be used.
+        ConfigError: its schema is newer than this version, or its tables belong to another application.
+        MaskregError: the database cannot be used; see :meth:`SqlCatalog.open`.
     """
     with _engine(url) as (address, engine):
         bring_up(address, engine)
 
 
 def downgrade(url: str, revision: str) -> None:
-    """Take a database back to an older revision, or to ``base``: no tables at all.
+    """Migrate a database back to an older revision, or to ``base``: no tables at all.
 
     Raises:
-        UsageError: no such revision, or a newer one than the database has.
-        ConfigError: its schema is newer than this code.
-        MaskregError: what ``Catalog.open`` raises when the database cannot be used.
+        UsageError: an unknown revision, or one newer than the database has.
+        ConfigError: its schema is newer than this version.
+        MaskregError: the database cannot be used; see :meth:`SqlCatalog.open`.
     """
     if revision not in ("base", *REVISIONS):
         known = ", ".join(("base", *REVISIONS))
@@ -62,10 +62,10 @@ def downgrade(url: str, revision: str) -> None:
     with _engine(url) as (address, engine), _migrating(address, engine) as (connection, config):
         from alembic import command
 
-        found = installed(connection)
-        refuse_newer(address, found)
-        if found is None or (revision != "base" and found < revision):
-            raise UsageError(f"{address} has schema {found or 'base'}, which is not above {revision}")
+        before = installed(connection)
+        refuse_newer(address, before)
+        if before is None or (revision != "base" and before < revision):
+            raise UsageError(f"{address} has schema {before or 'base'}, which is not above {revision}")
         command.downgrade(config, revision)
 
 
@@ -73,7 +73,7 @@ def current(url: str) -> str | None:
     """The revision a database has; None when it has no tables yet.
 
     Raises:
-        MaskregError: what ``Catalog.open`` raises when the database cannot be used.
+        MaskregError: the database cannot be used; see :meth:`SqlCatalog.open`.
     """
     address = parse_address(url)
     if address.path is not None and not address.path.exists():
@@ -90,53 +90,55 @@ def installed(connection: Connection) -> str | None:
     return "+".join(sorted(rows)) or None
 
 
-def refuse_newer(address: Address, found: str | None) -> None:
+def refuse_newer(address: Address, revision: str | None) -> None:
     """Refuse a revision that this code does not know.
 
     Raises:
-        ConfigError: it is such a one.
+        ConfigError: the revision is unknown.
     """
-    if found is not None and found not in REVISIONS:
+    if revision is not None and revision not in REVISIONS:
         raise ConfigError(
-            f"{address} has schema {found}; this maskreg knows none newer than {HEAD}",
+            f"{address} has schema {revision}; this version knows none newer than {HEAD}",
             hint="pip install --upgrade maskreg",
         )
 
 
-def refuse_behind(address: Address, found: str | None) -> None:
-    """Refuse any revision but this code's own.
+def refuse_behind(address: Address, revision: str | None) -> None:
+    """Refuse any revision but this version's own.
 
     Raises:
         ConfigError: the schema is missing, older or newer.
     """
-    refuse_newer(address, found)
-    if found != HEAD:
-        has = f"has schema {found}" if found else "has no schema yet"
-        raise ConfigError(f"{address} {has}; this maskreg needs {HEAD}", hint=_UPGRADE)
+    refuse_newer(address, revision)
+    if revision != HEAD:
+        has = f"has schema {revision}" if revision else "has no schema yet"
+        raise ConfigError(f"{address} {has}; this version needs {HEAD}", hint=_UPGRADE)
 
 
 def bring_up(address: Address, engine: Engine) -> None:
-    """Upgrade to ``HEAD`` in one transaction; whoever comes second finds the work done.
+    """Upgrade to ``HEAD`` in one transaction; a process that waited for another's upgrade finds nothing to do.
 
     Raises:
-        ConfigError: the schema is newer than this code, or the tables are somebody else's.
-        CorruptError: the tables do not fit the revision the database claims to have.
+        ConfigError: the schema is newer than this version, or the tables belong to another application.
+        CorruptError: tables of the recorded revision are missing.
     """
     with _migrating(address, engine) as (connection, config):
         from alembic import command
 
-        found = installed(connection)
-        refuse_newer(address, found)
+        revision = installed(connection)
+        refuse_newer(address, revision)
         taken = set(inspect(connection).get_table_names()) & set(Base.metadata.tables)
-        if found is None and taken:
+        if revision is None and taken:
             raise ConfigError(
-                f"{address} already has tables of these names, but no maskreg schema: {', '.join(sorted(taken))}",
+                f"{address} has tables of the same names but no maskreg schema: {', '.join(sorted(taken))}",
                 hint="give the catalog a database of its own",
             )
-        missing = {name for name in Base.metadata.tables if found is not None and _SINCE.get(name, "") <= found} - taken
+        missing = {
+            name for name in Base.metadata.tables if revision is not None and _SINCE.get(name, "") <= revision
+        } - taken
         if missing:
             raise CorruptError(str(address), f"tables are missing: {', '.join(sorted(missing))}", hint=REBUILD)
-        if found != HEAD:
+        if revision != HEAD:
             command.upgrade(config, HEAD)
 
 
@@ -152,8 +154,8 @@ def _engine(url: str) -> Iterator[tuple[Address, Engine]]:
 
 @contextmanager
 def _migrating(address: Address, engine: Engine) -> Iterator[tuple[Connection, Config]]:
-    # One transaction from asking for the revision to having changed it, so that two processes take turns;
-    # and alembic's context is global to the process, so that threads have to take turns too.
+    # One transaction around reading the revision and changing it serializes processes; alembic's context is global
+    # to the process, so threads need a lock as well.
     from alembic.config import Config
 
     with _alembic_is_global, translated(address), engine.execution_options(**{WRITE: True}).begin() as connection:

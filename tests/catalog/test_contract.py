@@ -1,15 +1,26 @@
+"""What every catalog has to do, whatever it is kept in."""
+
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
-from maskreg.catalog import Catalog, Event, Measurement, Query
+from maskreg.catalog import CATALOGS, Catalog, Event, Measurement, Query, memory_catalog, open_catalog
 from maskreg.errors import LimitError, UsageError
 from maskreg.ref import Card
-from tests.catalog.conftest import START, digest, entry, manifest
+from tests.catalog.conftest import ALIASES, KINDS, START, digest, empty_catalog, entry, manifest
+
+
+@pytest.fixture(params=[*KINDS, "memory"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    """An empty catalog of every kind."""
+    with empty_catalog(request.param, request, tmp_path) as opened:
+        yield opened
 
 
 def names(catalog: Catalog, query: Query = Query()) -> list[str]:  # noqa: B008
@@ -102,7 +113,7 @@ def test_whatever_outsiders_write_into_a_ref_log_can_be_indexed(catalog: Catalog
 
 def test_an_event_that_is_too_long_for_an_index(shared_url: str) -> None:
     long = random.Random(0).randbytes(20_000).hex()
-    with Catalog.open(shared_url) as catalog, pytest.raises(LimitError):
+    with open_catalog(shared_url) as catalog, pytest.raises(LimitError):
         catalog.log(Event("publish", long))
 
 
@@ -200,11 +211,24 @@ def test_a_lock_that_fails_is_free_again(catalog: Catalog) -> None:
     catalog.put_artifact(digest(1), manifest())
 
 
-def test_a_catalog_in_memory_works() -> None:
-    with Catalog.open("sqlite://") as catalog:
-        catalog.put_artifact(digest(1), manifest())
-        catalog.put_ref(entry("a", digest(1)))
-        with catalog.lock("a"):
-            catalog.saw_source("root", "/a")
-        assert names(catalog) == ["a"]
-        assert not catalog.safe_refs
+def test_only_a_database_for_many_machines_serializes_their_writers(shared_url: str) -> None:
+    with open_catalog(shared_url) as postgresql:
+        assert postgresql.safe_refs
+    with memory_catalog() as memory:
+        assert not memory.safe_refs
+
+
+def test_the_reference_of_a_source_is_one_question(catalog: Catalog) -> None:
+    for number, (source, tag) in enumerate([("a", "reference"), ("b", "reference"), ("a", "latest")]):
+        catalog.put_artifact(digest(number), manifest(source=source))
+        catalog.put_ref(entry(f"n{number}", digest(number), tag=tag, minutes=number))
+    root = manifest(source="a").source.root
+    assert names(catalog, Query(tag="reference", source_root=root)) == ["n0"]
+    assert names(catalog, Query(source_root=root)) == ["n2", "n0"]
+    assert names(catalog, Query(tag="reference")) == ["n1", "n0"]
+    assert names(catalog, Query(tag="none", source_root=root)) == []
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_every_scheme_is_under_contract(alias: str) -> None:
+    assert CATALOGS[alias] is CATALOGS[ALIASES[alias]]

@@ -1,0 +1,119 @@
+"""What an index over a registry has to answer, whatever it is kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol, Self
+
+from maskreg.catalog.query import Query, SearchResult
+from maskreg.catalog.records import Event, Indexed, Measurement
+from maskreg.digest import Digest
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest
+    from maskreg.store.reflog import RefEntry
+
+
+class Catalog(Protocol):
+    """An open catalog; safe to use from many threads, except one in memory.
+
+    Artifacts and refs in it are an index: ``rebuild`` recreates them from the store. Measurements, events and seen
+    sources exist nowhere else.
+
+    Every method raises ``TryAgainError`` when a lock is held for too long, ``CorruptError`` when the catalog is
+    damaged, ``NotAllowedError`` when it may not be used or written, and ``UnavailableError`` when its server does
+    not answer.
+    """
+
+    safe_refs: bool
+    """Whether ``lock`` serializes every writer of the registry, on any machine."""
+
+    def close(self) -> None:
+        """Close every connection."""
+
+    def __enter__(self) -> Self:
+        """The catalog itself."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+
+    # The index
+
+    def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
+        """Index an artifact; indexing it again changes nothing."""
+
+    def drop_artifact(self, digest: Digest) -> None:
+        """Remove an artifact from the index; its measurements stay."""
+
+    def put_ref(self, entry: RefEntry) -> None:
+        """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
+
+    def get(self, digest: Digest) -> Indexed | None:
+        """The indexed facts of an artifact; None when it is not indexed."""
+
+    def search(self, query: Query = ...) -> list[SearchResult]:
+        """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
+
+        Raises:
+            UsageError: the query is malformed.
+        """
+
+    def filled_from(self) -> str | None:
+        """Uuid of the registry that the index was last rebuilt from; None when it never was."""
+
+    def rebuild(
+        self, entries: Iterable[RefEntry], manifests: Iterable[tuple[Digest, Manifest]], *, registry: str = ""
+    ) -> tuple[int, int]:
+        """Replace the index, atomically; measurements, events and seen sources stay.
+
+        Writers wait until it ends. When reading ``entries`` or ``manifests`` fails, the old index stays.
+
+        Args:
+            entries: the newest entry of every ref, deleted ones included.
+            manifests: of every artifact.
+            registry: uuid of the registry they come from, for ``filled_from``.
+
+        Returns:
+            How many refs, deleted ones included, and how many artifacts were indexed.
+        """
+
+    # What only the catalog holds
+
+    def record(self, measurement: Measurement) -> None:
+        """Keep a measurement. The latest ``rlvr_overlap`` of a whole mask also becomes searchable."""
+
+    def measurements(self, digest: Digest) -> list[Measurement]:
+        """All measurements of an artifact, in the order of recording."""
+
+    def log(self, event: Event) -> None:
+        """Append an event to the audit log."""
+
+    def events(
+        self, *, subject: str = "", action: str = "", by: str = "", since: datetime | None = None, limit: int = 100
+    ) -> list[Event]:
+        """The newest events of the audit log, newest first; all conditions that are given must hold.
+
+        Args:
+            subject: the ref, digest or key it happened to.
+            action: what was done.
+            by: who did it.
+            since: not before (aware).
+            limit: at most this many.
+        """
+
+    def saw_source(self, root: str, path: str) -> None:
+        """Remember that the checkpoint of identity ``root`` is at ``path`` now."""
+
+    def seen_sources(self, root: str) -> list[str]:
+        """Paths where the checkpoint of identity ``root`` was seen, the latest first."""
+
+    # Serializing writers
+
+    def lock(self, name: str) -> AbstractContextManager[None]:
+        """Hold the exclusive lock ``name`` of this catalog until the block ends.
+
+        Raises:
+            TryAgainError: it was held by another for too long.
+        """

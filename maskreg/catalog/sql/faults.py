@@ -1,0 +1,131 @@
+"""From a database driver's errors to this package's: one table for SQLite, one for PostgreSQL.
+
+SQLite reports a code whose low byte is the primary code and whose upper bits refine it: SQLITE_IOERR_READ is
+266 = 10 | 1 << 8, SQLITE_IOERR is 10. PostgreSQL reports a five-character SQLSTATE whose first two characters are the
+class: 28P01 (invalid password) is in class 28 (invalid authorization). Only an error that is in neither table leaves
+as the driver's own, so that a bug in a statement is not mistaken for a fault of the disk.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from maskreg.catalog.sql.address import Address
+from maskreg.errors import (
+    CannotCreateError,
+    ConfigError,
+    CorruptError,
+    LimitError,
+    MaskregError,
+    NoSpaceError,
+    NotAllowedError,
+    TryAgainError,
+    UnavailableError,
+)
+
+REBUILD = "maskreg db rebuild"
+_REFUSALS = ("authentication failed", "pg_hba.conf", "no password supplied", "permission denied", "role ")
+
+
+@contextmanager
+def translated(address: Address) -> Iterator[None]:
+    """Raise this package's errors in place of the database driver's.
+
+    Raises:
+        TryAgainError: another process or client holds a lock for too long.
+        CorruptError: the SQLite file is damaged, or not a database.
+        NotAllowedError: the database is read-only, or the credentials were refused.
+        CannotCreateError: the SQLite file cannot be opened, or the disk is full.
+        UnavailableError: the server or the disk does not answer.
+        ConfigError: the database or its tables do not exist.
+        LimitError: a text is too long for an index.
+    """
+    try:
+        yield
+    except PoolTimeout as error:
+        raise TryAgainError(f"{address}: every database connection is in use") from error
+    except UnicodeDecodeError as error:
+        # SQLite quotes a damaged schema in its message, which the driver then cannot decode.
+        raise CorruptError(str(address), "its schema is damaged", hint=REBUILD) from error
+    except DBAPIError as error:
+        known = _sqlite(address, error.orig) if address.sqlite else _postgresql(address, error.orig)
+        if known is None:
+            raise
+        raise known from error
+
+
+@contextmanager
+def readable_rows(address: Address) -> Iterator[None]:
+    """Report a row whose date, digest or JSON document does not parse.
+
+    Raises:
+        CorruptError: such a row.
+    """
+    try:
+        yield
+    except MaskregError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise CorruptError(str(address), f"a row cannot be read ({error})", hint=REBUILD) from error
+
+
+def _sqlite(address: Address, error: BaseException | None) -> MaskregError | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    text = str(error)
+    if code is None:
+        return CorruptError(str(address), text, hint=REBUILD) if "decode" in text else None
+    match code & 0xFF:  # the upper bits only refine the primary code
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return TryAgainError(f"{address}: another process is writing", hint="run the same command again")
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return CorruptError(str(address), text, hint=REBUILD)
+        case sqlite3.SQLITE_ERROR | sqlite3.SQLITE_CONSTRAINT:
+            # The statements fit the schema that the file records, so its tables are not text it records.
+            return CorruptError(str(address), text, hint=REBUILD)
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return NotAllowedError(f"{address} is read-only ({text})")
+        case sqlite3.SQLITE_CANTOPEN:
+            return CannotCreateError(f"{address}: {text}")
+        case sqlite3.SQLITE_FULL:
+            return NoSpaceError(f"{address}: {text}")
+        case sqlite3.SQLITE_IOERR:
+            return UnavailableError(f"{address}: {text}")
+    return None
+
+
+def _postgresql(address: Address, error: BaseException | None) -> MaskregError | None:
+    import psycopg
+
+    state = getattr(error, "sqlstate", None)
+    text = " ".join(str(error).split())
+    if state is None:
+        return _unconnected(address, text) if isinstance(error, psycopg.Error) else None
+    if state in ("42501", "25006") or state.startswith("28"):
+        return NotAllowedError(f"{address}: {text}")
+    if state in ("55P03", "40001", "40P01"):
+        return TryAgainError(f"{address}: another client holds a lock", hint="run the same command again")
+    if state in ("42P01", "42703", "3D000"):
+        return ConfigError(f"{address}: {text}", hint="maskreg db upgrade")
+    if state in ("XX001", "XX002"):
+        return CorruptError(str(address), text, hint=REBUILD)
+    if state.startswith("54"):
+        return LimitError(f"{address}: {text}")
+    if state == "53100":
+        return NoSpaceError(f"{address}: {text}")
+    if state[:2] in ("08", "53", "57", "58"):
+        return UnavailableError(f"{address}: {text}")
+    return None
+
+
+def _unconnected(address: Address, text: str) -> MaskregError:
+    # Before a connection exists the client library gives a text and no SQLSTATE.
+    if any(sign in text for sign in _REFUSALS):
+        return NotAllowedError(f"{address}: {text}", hint="check the user in the URL, and ~/.pgpass or PGPASSWORD")
+    if "database" in text and "does not exist" in text:
+        return ConfigError(f"{address}: {text}", hint=f"createdb {address.url.database}")
+    return UnavailableError(f"{address} does not answer: {text}")

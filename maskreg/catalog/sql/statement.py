@@ -1,0 +1,68 @@
+"""The one SELECT that answers a search."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, or_, select
+from sqlalchemy.orm import InstrumentedAttribute
+
+from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Query, Range, SearchResult
+from maskreg.catalog.sql.columns import clean
+from maskreg.catalog.sql.models import ArtifactRow, RefRow
+
+_REF_FIELDS = ("project", "name", "tag", "family", "method", "license", "description", "by", "at")
+_DIGEST_PREFIX = re.compile(r"(?:sha256:)?([0-9a-f]{4,64})")
+
+
+def _column(name: str) -> InstrumentedAttribute[Any]:
+    column: InstrumentedAttribute[Any] = getattr(RefRow if name in _REF_FIELDS else ArtifactRow, name)
+    return column
+
+
+_FIELDS = tuple(map(_column, SearchResult.__dataclass_fields__))
+_EQUAL = {key: _column(key) for key in (*EQUAL_KEYS, *PIN_KEYS)}
+_RANGES = {key: _column(key) for key in RANGE_KEYS}
+_SORTS = {key: RefRow.at if key == "created" else _column(key) for key in SORT_KEYS}
+
+
+def statement(query: Query) -> Select[Any]:
+    """The SELECT whose rows are the fields of ``SearchResult``.
+
+    Raises:
+        UsageError: the query is malformed.
+    """
+    query.check()
+    order = _SORTS[query.sort]
+    rows = (
+        select(*_FIELDS)
+        .join(ArtifactRow, ArtifactRow.digest == RefRow.digest)
+        .where(RefRow.deleted.is_(False), *_conditions(query))
+        .order_by(order.desc().nulls_last() if query.descending else order.asc().nulls_last())
+        # Databases return ties in any order, which may differ from call to call.
+        .order_by(RefRow.project, RefRow.name, RefRow.tag)
+    )
+    return rows if query.limit is None else rows.limit(query.limit)
+
+
+def folded(*texts: str) -> str:
+    """Texts as they are searched: case-folded, one a line (a word of a query never holds a newline)."""
+    return "\n".join(clean(text).casefold() for text in texts)
+
+
+def _conditions(query: Query) -> list[ColumnElement[bool]]:
+    conditions = [_word(word) for word in clean(query.text).casefold().split()]
+    conditions += [column == value for key, column in _EQUAL.items() if (value := getattr(query, key))]
+    for key, column in _RANGES.items():
+        bounds: Range | None = getattr(query, key)
+        if bounds is not None:
+            # NULL is in no range, not even in one that is open at both ends.
+            conditions.append(and_(column.is_not(None), column.between(*bounds)))
+    return conditions
+
+
+def _word(word: str) -> ColumnElement[bool]:
+    matches = RefRow.folded.contains(word, autoescape=True)
+    prefix = _DIGEST_PREFIX.fullmatch(word)
+    return or_(matches, RefRow.digest.startswith(f"sha256:{prefix[1]}")) if prefix else matches
