@@ -162,7 +162,11 @@ def given(source: Path | str, target: Path | str, name: str = "", what: str = "t
             Leaf(pair.name, pair.source.shape, before.read(pair.name, 0, n), after.read(pair.name, 0, n))
             for pair in pairs
             # Targets that would have to be cast first are left out.
-            if pair.how.coded and pair.source and pair.target and pair.target.item_bytes == 2 and (n := pair.numel)
+            if pair.stored_as.coded
+            and pair.source
+            and pair.target
+            and pair.target.item_bytes == 2
+            and (n := pair.numel)
         ]
     if not leaves:
         raise SystemExit(f"{source} and {target} share no tensor of 16-bit floats")

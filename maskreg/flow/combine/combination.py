@@ -17,7 +17,7 @@ from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import PairMismatchError, UsageError
-from maskreg.flow.extract.space import require_bytes
+from maskreg.flow.space import require_artifact_space
 from maskreg.mask import packed_bytes
 from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
 from maskreg.parallel import ordered, worker_count
@@ -75,7 +75,7 @@ def combine(
     groups = groups_of(masks)
     size = sum(packed_bytes(group.rows[0].numel) for group in groups)
     leaves = sum(group.rows[0].leaves for group in groups) * 2 * FINGERPRINT_BYTES
-    require_bytes(root, size + leaves)
+    require_artifact_space(root, size + leaves)
 
     def run(block: _Block) -> tuple[_Block, npt.NDArray[np.uint8]]:
         return block, operation(block.bits)

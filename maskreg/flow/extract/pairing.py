@@ -1,4 +1,4 @@
-"""How the tensors of two checkpoints pair up, and what the artifact will hold of each pair."""
+"""How the tensors of two checkpoints pair up, and what the artifact stores of each pair."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NAMED_AT_MOST = 10
 """Tensors that a message lists by name."""
 
 
-class How(Enum):
-    """What an artifact holds of a pair."""
+class StoredAs(Enum):
+    """What an artifact stores of a pair."""
 
     DELTA = "mask and delta between stored 16-bit values of one dtype"
     CAST = "mask and delta; a wider target was cast to bf16 first"
@@ -32,12 +32,12 @@ class How(Enum):
     @property
     def masked(self) -> bool:
         """Whether its coordinates are compared."""
-        return self in (How.DELTA, How.CAST, How.WIDE)
+        return self in (StoredAs.DELTA, StoredAs.CAST, StoredAs.WIDE)
 
     @property
     def coded(self) -> bool:
         """Whether the delta codec holds its values."""
-        return self in (How.DELTA, How.CAST)
+        return self in (StoredAs.DELTA, StoredAs.CAST)
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,22 @@ class Pair:
 
     Attributes:
         name: the same on both sides.
-        how: what the artifact holds of it.
+        stored_as: what the artifact stores of it.
         source: as stored, None when the target added it.
         target: as stored, None when the target lacks it.
         aliases: other names of the same content on both sides.
     """
 
     name: str
-    how: How
+    stored_as: StoredAs
     source: TensorInfo | None
     target: TensorInfo | None
     aliases: tuple[str, ...] = ()
 
     @property
-    def held(self) -> TensorInfo | None:
-        """The target as the artifact holds it: bf16 when it was cast."""
-        if self.how is How.CAST and self.target is not None:
+    def recorded_target(self) -> TensorInfo | None:
+        """The target as the artifact records it: bf16 when it was cast."""
+        if self.stored_as is StoredAs.CAST and self.target is not None:
             return replace(self.target, dtype="BF16")
         return self.target
 
@@ -79,16 +79,16 @@ class _Mismatch(NamedTuple):
 def pair_up(
     source: Checkpoint, target: Checkpoint, *, mask_only: bool, allow_mismatch: bool
 ) -> tuple[tuple[Pair, ...], tuple[str, ...]]:
-    """Decide for every tensor of both checkpoints what the artifact holds of it.
+    """Decide for every tensor of both checkpoints what the artifact stores of it.
 
     Args:
         source: read from only to find tied weights.
         target: likewise.
-        mask_only: no values are wanted, so wider sources are welcome.
+        mask_only: store no values; then the source may be wider than 16 bits.
         allow_mismatch: store whole what does not pair up, instead of refusing.
 
     Returns:
-        Pairs in the order of the source, then added tensors in the order of the target; and notes for people.
+        Pairs in the order of the source, then added tensors in the order of the target; and notes, one sentence each.
 
     Raises:
         PairMismatchError: a quantized checkpoint, a source whose values no delta can be taken against, or
@@ -102,8 +102,8 @@ def pair_up(
     added = [name for name in target.tensors if name not in source.tensors]
     for name in (*source.tensors, *added):
         before, after = source.tensors.get(name), target.tensors.get(name)
-        how, why = _how(before, after, mask_only=mask_only)
-        pairs.append(Pair(name, how, before, after))
+        stored_as, why = _stored_as(before, after, mask_only=mask_only)
+        pairs.append(Pair(name, stored_as, before, after))
         if why:
             mismatches.append(_Mismatch(name, why))
     if mismatches and not allow_mismatch:
@@ -116,26 +116,27 @@ def pair_up(
     if mismatches:
         kept = "listed" if mask_only else "stored whole or listed"
         notes.append(f"{_do_not_pair_up(mismatches)} ({kept})")
-    cast = sorted({p.target.dtype for p in pairs if p.how is How.CAST and p.target is not None})
+    cast = sorted({p.target.dtype for p in pairs if p.stored_as is StoredAs.CAST and p.target is not None})
     if cast:
         notes.append(f"target: bf16 cast of an {' and '.join(cast)} checkpoint")
     return tuple(_fold_tied(pairs, source, target)), tuple(notes)
 
 
-def _how(before: TensorInfo | None, after: TensorInfo | None, *, mask_only: bool) -> tuple[How, str]:
+def _stored_as(before: TensorInfo | None, after: TensorInfo | None, *, mask_only: bool) -> tuple[StoredAs, str]:
     if before is None:
-        return How.WHOLE, "only in the target"
+        return StoredAs.WHOLE, "only in the target"
     if after is None:
-        return How.REMOVED, "only in the source"
+        return StoredAs.REMOVED, "only in the source"
     if before.shape != after.shape:
-        return How.WHOLE, f"shape {list(before.shape)} -> {list(after.shape)}"
+        return StoredAs.WHOLE, f"shape {list(before.shape)} -> {list(after.shape)}"
     if before.dtype == after.dtype:
-        return (How.DELTA if before.dtype in HALF else How.WIDE if before.dtype in WIDE else How.OPAQUE), ""
+        half = StoredAs.DELTA if before.dtype in HALF else StoredAs.OPAQUE
+        return StoredAs.WIDE if before.dtype in WIDE else half, ""
     if before.dtype == "BF16" and after.dtype in WIDE:
-        return How.CAST, ""
+        return StoredAs.CAST, ""
     if {before.dtype, after.dtype} <= FLOAT and (before.dtype in WIDE or (mask_only and after.dtype in WIDE)):
-        return How.WIDE, ""
-    return How.WHOLE, f"dtype {before.dtype} -> {after.dtype}"
+        return StoredAs.WIDE, ""
+    return StoredAs.WHOLE, f"dtype {before.dtype} -> {after.dtype}"
 
 
 def _refuse_quantized(source: Checkpoint, target: Checkpoint) -> None:
@@ -144,8 +145,8 @@ def _refuse_quantized(source: Checkpoint, target: Checkpoint) -> None:
         if quantized:
             raise PairMismatchError(
                 f"the {side} is quantized: {len(quantized)} tensors such as {quantized[0]} "
-                f"({checkpoint.tensors[quantized[0]].dtype}); codes and scales both move, so a mask of codes says "
-                "nothing about weights",
+                f"({checkpoint.tensors[quantized[0]].dtype}); codes and scales both change, so a mask of codes "
+                "would say nothing about weights",
                 quantized,
                 hint="extract from the 16-bit checkpoints that were quantized",
             )
@@ -156,7 +157,7 @@ def _is_quantized(tensor: TensorInfo) -> bool:
 
 
 def is_wide(source: Checkpoint) -> bool:
-    """Whether a source is stored in 32 bits or more alone, so that masks of it are kept and no deltas."""
+    """Whether a source is stored in 32 bits or more only, so that it allows masks but no deltas."""
     dtypes = {t.dtype for t in source.tensors.values()}
     return bool(dtypes & WIDE) and not dtypes & HALF
 
@@ -165,8 +166,8 @@ def _refuse_wide_source(source: Checkpoint) -> None:
     if is_wide(source):
         wide = tuple(t.name for t in source.tensors.values() if t.dtype in WIDE)
         raise PairMismatchError(
-            f"the source is stored in {source.tensors[wide[0]].dtype}: bits that bf16 does not show differ nearly "
-            "everywhere, so a delta would be as large as the checkpoint; its bf16 mask is as good as any",
+            f"the source is stored in {source.tensors[wide[0]].dtype}: bits below bf16 precision differ nearly "
+            "everywhere, so a delta would be as large as the checkpoint; only its bf16 mask is useful",
             wide,
             hint="add --mask-only, or extract from the bf16 checkpoint that training started from",
         )
@@ -179,10 +180,10 @@ def _do_not_pair_up(mismatches: Sequence[_Mismatch]) -> str:
 
 
 def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Iterator[Pair]:
-    """Turn an output head that repeats the embedding on both sides into an alias of it."""
+    """Turn an output head that equals the embedding on both sides into an alias of it."""
     by_role: dict[str, list[Pair]] = {"embedding": [], "lm_head": []}
     for pair in pairs:
-        if pair.how.masked:
+        if pair.stored_as.masked:
             by_role.get(role_of(pair.name), []).append(pair)
     alias_of: dict[str, str] = {}
     for head in by_role["lm_head"]:
@@ -196,17 +197,20 @@ def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Ite
             yield replace(pair, aliases=aliases) if aliases else pair
 
 
-def _same_kind(one: Pair, other: Pair) -> bool:
-    # Names differ, all else must not.
-    return (one.how, _form(one.source), _form(one.target)) == (other.how, _form(other.source), _form(other.target))
+def _same_kind(left: Pair, right: Pair) -> bool:
+    return (left.stored_as, _form(left.source), _form(left.target)) == (
+        right.stored_as,
+        _form(right.source),
+        _form(right.target),
+    )
 
 
 def _form(tensor: TensorInfo | None) -> tuple[str, tuple[int, ...]] | None:
     return None if tensor is None else (tensor.dtype, tensor.shape)
 
 
-def _same_bits(checkpoint: Checkpoint, one: Pair, other: Pair) -> bool:
+def _same_bits(checkpoint: Checkpoint, left: Pair, right: Pair) -> bool:
     return all(
-        checkpoint.read(one.name, start, stop).tobytes() == checkpoint.read(other.name, start, stop).tobytes()
-        for start, stop in blocks_of(one.numel)
+        checkpoint.read(left.name, start, stop).tobytes() == checkpoint.read(right.name, start, stop).tobytes()
+        for start, stop in blocks_of(left.numel)
     )

@@ -11,10 +11,11 @@ from maskreg.checkpoint import open_checkpoint
 from maskreg.device import TorchDevice, open_device
 from maskreg.digest import Digest
 from maskreg.errors import BadRuleError, ConfigError, CorruptError, NoSpaceError, UsageError
-from maskreg.flow.extract.diff import energy_of
+from maskreg.flow.extract.differ import energy_of
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.extract.pairing import How, Pair
-from maskreg.flow.extract.space import estimate, require_space
+from maskreg.flow.extract.pairing import Pair, StoredAs
+from maskreg.flow.extract.size import estimated_bytes
+from maskreg.flow.space import require_artifact_space
 from maskreg.registry import Registry
 from maskreg.settings import Settings
 from maskreg.tensors.info import TensorInfo
@@ -171,7 +172,8 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
 def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path) -> None:
     huge = TensorInfo("w", "BF16", (1 << 50,))
     with pytest.raises(NoSpaceError):
-        require_space(tmp_path / "root", [Pair("w", How.DELTA, huge, huge)], mask_only=False, reversible=False)
+        pairs = [Pair("w", StoredAs.DELTA, huge, huge)]
+        require_artifact_space(tmp_path / "root", estimated_bytes(pairs, mask_only=False, reversible=False))
     assert left_over(tmp_path) == []
 
 
@@ -180,12 +182,12 @@ def test_an_estimate_is_not_exceeded_by_a_dense_update(tmp_path: Path) -> None:
     target = {"w": moved(source["w"], 0.5), "router": f32((8, 64), 3)}
     pair = opened(tmp_path, source, target)
     w, router = (pair[0].tensors[name] for name in source)
-    pairs = [Pair("w", How.DELTA, w, w), Pair("router", How.WIDE, router, router)]
+    pairs = [Pair("w", StoredAs.DELTA, w, w), Pair("router", StoredAs.WIDE, router, router)]
     for mask_only, reversible in ((False, False), (True, False), (False, True)):
         artifact = extracted(tmp_path / "root", *pair, mask_only=mask_only, reversible=reversible)
         payload = sum(o.size for o in artifact.manifest.objects if o.key.startswith("data.zarr/"))
         metadata = 20_000  # zarr.json of every array
-        assert payload < metadata + estimate(pairs, mask_only=mask_only, reversible=reversible)
+        assert payload < metadata + estimated_bytes(pairs, mask_only=mask_only, reversible=reversible)
 
 
 def test_unknown_rules_and_devices_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from maskreg.errors import PairMismatchError
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.extract.pairing import How, pair_up
+from maskreg.flow.extract.pairing import StoredAs, pair_up
 from tests.checkpoints import Tensor, bf16, f16, f32, moved, widened
 from tests.flow.making import bits, extracted, opened
 
@@ -17,18 +17,18 @@ I64: Tensor = ("I64", np.arange(6, dtype=np.uint64).reshape(2, 3))
 @pytest.mark.parametrize(
     ("source", "target", "mask_only", "how"),
     [
-        pytest.param(bf16((4,)), bf16((4,)), False, How.DELTA, id="bf16"),
-        pytest.param(f16((4,)), f16((4,)), False, How.DELTA, id="fp16"),
-        pytest.param(bf16((4,)), f32((4,)), False, How.CAST, id="fp32 target"),
-        pytest.param(bf16((4,)), f32((4,)), True, How.CAST, id="fp32 target, mask only"),
-        pytest.param(f32((4,)), f32((4,)), False, How.WIDE, id="fp32 among others"),
-        pytest.param(f32((4,)), bf16((4,)), False, How.WIDE, id="fp32 source among others"),
-        pytest.param(f16((4,)), f32((4,)), True, How.WIDE, id="fp32 target of fp16, mask only"),
-        pytest.param(I64, I64, False, How.OPAQUE, id="integers"),
+        pytest.param(bf16((4,)), bf16((4,)), False, StoredAs.DELTA, id="bf16"),
+        pytest.param(f16((4,)), f16((4,)), False, StoredAs.DELTA, id="fp16"),
+        pytest.param(bf16((4,)), f32((4,)), False, StoredAs.CAST, id="fp32 target"),
+        pytest.param(bf16((4,)), f32((4,)), True, StoredAs.CAST, id="fp32 target, mask only"),
+        pytest.param(f32((4,)), f32((4,)), False, StoredAs.WIDE, id="fp32 among others"),
+        pytest.param(f32((4,)), bf16((4,)), False, StoredAs.WIDE, id="fp32 source among others"),
+        pytest.param(f16((4,)), f32((4,)), True, StoredAs.WIDE, id="fp32 target of fp16, mask only"),
+        pytest.param(I64, I64, False, StoredAs.OPAQUE, id="integers"),
     ],
 )
 def test_what_is_held_follows_from_the_dtypes(
-    source: Tensor, target: Tensor, mask_only: bool, how: How, tmp_path: Path
+    source: Tensor, target: Tensor, mask_only: bool, how: StoredAs, tmp_path: Path
 ) -> None:
     other = bf16((4, 4))
     pairs, _ = pair_up(
@@ -36,7 +36,7 @@ def test_what_is_held_follows_from_the_dtypes(
         mask_only=mask_only,
         allow_mismatch=False,
     )
-    assert {p.name: p.how for p in pairs} == {"a": How.DELTA, "w": how}
+    assert {p.name: p.stored_as for p in pairs} == {"a": StoredAs.DELTA, "w": how}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_quantized_checkpoints_are_refused(tensor: Tensor, side: int, tmp_path: 
 
 def test_a_wide_source_is_refused_with_the_reason(tmp_path: Path) -> None:
     pair = opened(tmp_path, {"w": f32((4, 4), 1)}, {"w": f32((4, 4), 2)})
-    with pytest.raises(PairMismatchError, match="stored in F32: bits that bf16 does not show") as caught:
+    with pytest.raises(PairMismatchError, match="stored in F32: bits below bf16 precision") as caught:
         extract(*pair, tmp_path / "root")
     assert "--mask-only" in caught.value.hint
     extract(*pair, tmp_path / "root", mask_only=True)

@@ -1,4 +1,4 @@
-"""The work on one block of a pair: read, cast, compare, code, hash. Pure but for reading; runs on any thread."""
+"""The work on one span of a pair: read, cast, diff, code, hash. Pure but for reading; runs on any thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import Codec, grid_at
 from maskreg.device import Device
 from maskreg.digest import leaf_hashes
-from maskreg.flow.extract.pairing import How, Pair
+from maskreg.flow.extract.pairing import Pair, StoredAs
 from maskreg.mask import pack
 from maskreg.rules import Rule
 from maskreg.tensors.blocks import blocks_of
@@ -29,7 +29,7 @@ _TILE = 1 << 16
 """Coordinates whose float64 differences fit a core's cache."""
 
 
-class Run(NamedTuple):
+class PairSpan(NamedTuple):
     """Elements ``[start, stop)`` of a pair; either side may end before."""
 
     pair: Pair
@@ -38,23 +38,23 @@ class Run(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What came of one run.
+class BlockDiff:
+    """Everything that an artifact stores of one span, and what the totals need.
 
     Attributes:
-        run: which one.
-        source_leaves, target_leaves: hashes of what the artifact speaks of; None for a side that is absent.
+        span: which one.
+        source_leaves, target_leaves: hashes of the values that the artifact records; None for an absent side.
         differs: any stored bit differs, or the sides cannot be compared.
-        packed: mask bits; None for a pair that is not compared.
+        packed: mask bits; None for a pair without a mask.
         nnz: coordinates that moved.
         differing: coordinates whose bits differ.
         energy: sum of squared differences of finite bf16 pairs.
-        delta, reverse: coded values of target and source, where wanted.
-        source_bytes, target_bytes: raw bytes of what is stored whole, where wanted.
+        delta, reverse: coded values of target and source, if requested.
+        source_bytes, target_bytes: raw bytes of tensors stored whole, if requested.
         read_bytes: bytes read from both sides.
     """
 
-    run: Run
+    span: PairSpan
     source_leaves: LeafHashes | None
     target_leaves: LeafHashes | None
     differs: bool
@@ -70,15 +70,15 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparer:
-    """Compares runs of two checkpoints. Safe to call from many threads.
+class Differ:
+    """Diffs spans of two checkpoints. Safe to call from many threads.
 
     Attributes:
         source, target: the checkpoints.
         rule: what counts as moved.
-        codec: codes delta and reverse; None when only a mask is wanted.
-        reversible: reverse is wanted too.
-        device: where coordinates are compared.
+        codec: codes delta and reverse; None for a mask only.
+        reversible: make the reverse too.
+        device: where codes are compared.
     """
 
     source: Checkpoint
@@ -88,16 +88,16 @@ class Comparer:
     reversible: bool
     device: Device
 
-    def __call__(self, run: Run) -> Compared:
-        """Compare one run."""
-        before = _read(self.source, run.pair.source, run)
-        after = _read(self.target, run.pair.target, run)
+    def __call__(self, span: PairSpan) -> BlockDiff:
+        """Diff one span."""
+        before = _read(self.source, span.pair.source, span)
+        after = _read(self.target, span.pair.target, span)
         read_bytes = sum(side.nbytes for side in (before, after) if side is not None)
-        if run.pair.how.masked and before is not None and after is not None:
-            return self._masked(run, before, after, read_bytes)
-        stored_whole = run.pair.how in (How.WHOLE, How.REMOVED)
-        return Compared(
-            run,
+        if span.pair.stored_as.masked and before is not None and after is not None:
+            return self._masked(span, before, after, read_bytes)
+        stored_whole = span.pair.stored_as in (StoredAs.WHOLE, StoredAs.REMOVED)
+        return BlockDiff(
+            span,
             _leaves(before),
             _leaves(after),
             differs=stored_whole or _bits_differ(before, after),
@@ -106,42 +106,43 @@ class Comparer:
             read_bytes=read_bytes,
         )
 
-    def _masked(self, run: Run, before: npt.NDArray[Any], after: npt.NDArray[Any], read_bytes: int) -> Compared:
-        pair = run.pair
+    def _masked(self, span: PairSpan, before: npt.NDArray[Any], after: npt.NDArray[Any], read_bytes: int) -> BlockDiff:
+        pair = span.pair
         source = to_bf16(before, pair.source.dtype if pair.source else "")
         target = to_bf16(after, pair.target.dtype if pair.target else "")
         moved = self.device.moved(self.rule, source, target)
-        if pair.how is How.CAST:
+        if pair.stored_as is StoredAs.CAST:
             after = target
-        if self.codec and pair.how.coded and not self.rule.keeps_target:
+        if self.codec and pair.stored_as.coded and not self.rule.keeps_target:
+            # A rule with a threshold drops small changes: the result keeps the source's bits there.
             after = np.where(moved, after, before)
-        comparable = before.dtype == after.dtype
-        differing = int(np.count_nonzero(before != after if comparable else source != target))
+        same_dtype = before.dtype == after.dtype
+        differing = int(np.count_nonzero(before != after if same_dtype else source != target))
         # An empty tensor has no block.
-        coded = self.codec if pair.how.coded and before.size else None
-        grid = grid_at(pair.source.shape if pair.source else (), run.start)
-        return Compared(
-            run,
+        codec = self.codec if pair.stored_as.coded and before.size else None
+        grid = grid_at(pair.source.shape if pair.source else (), span.start)
+        return BlockDiff(
+            span,
             leaf_hashes(before),
             leaf_hashes(after),
-            differs=bool(differing) or not comparable,
+            differs=bool(differing) or not same_dtype,
             packed=pack(moved),
             nnz=int(np.count_nonzero(moved)),
             differing=differing,
             energy=energy_of(source, target),
-            delta=coded.encode(before, after, grid) if coded else None,
-            reverse=coded.encode(after, before, grid) if coded and self.reversible else None,
+            delta=codec.encode(before, after, grid) if codec else None,
+            reverse=codec.encode(after, before, grid) if codec and self.reversible else None,
             read_bytes=read_bytes,
         )
 
 
-def runs_of(pairs: tuple[Pair, ...]) -> Iterator[Run]:
-    """Runs of all pairs, in order; an empty tensor has one empty run."""
+def spans_of(pairs: tuple[Pair, ...]) -> Iterator[PairSpan]:
+    """Blocks of all pairs, in order; an empty tensor has one empty span, which carries its row."""
     for pair in pairs:
         if not pair.numel:
-            yield Run(pair, 0, 0)
+            yield PairSpan(pair, 0, 0)
         for start, stop in blocks_of(pair.numel):
-            yield Run(pair, start, stop)
+            yield PairSpan(pair, start, stop)
 
 
 def energy_of(source: Codes, target: Codes) -> float:
@@ -153,20 +154,20 @@ def energy_of(source: Codes, target: Codes) -> float:
     """
     total = 0.0
     for start in range(0, source.size, _TILE):
-        one, other = source[start : start + _TILE], target[start : start + _TILE]
-        # Not only where a rule says so: the energy is a property of the pair, whatever the rule.
-        finite = is_finite(one) & is_finite(other)
+        before, after = source[start : start + _TILE], target[start : start + _TILE]
+        # All pairs, not only moved ones: the energy is a property of the pair, whatever the rule.
+        finite = is_finite(before) & is_finite(after)
         if not finite.all():
-            one, other = one[finite], other[finite]
-        change = to_fp32(other).astype(np.float64) - to_fp32(one).astype(np.float64)
+            before, after = before[finite], after[finite]
+        change = to_fp32(after).astype(np.float64) - to_fp32(before).astype(np.float64)
         total += float(np.square(change, out=change).sum())
     return total
 
 
-def _read(checkpoint: Checkpoint, tensor: TensorInfo | None, run: Run) -> npt.NDArray[Any] | None:
+def _read(checkpoint: Checkpoint, tensor: TensorInfo | None, span: PairSpan) -> npt.NDArray[Any] | None:
     if tensor is None:
         return None
-    return checkpoint.read(run.pair.name, min(run.start, tensor.numel), min(run.stop, tensor.numel))
+    return checkpoint.read(span.pair.name, min(span.start, tensor.numel), min(span.stop, tensor.numel))
 
 
 def _leaves(values: npt.NDArray[Any] | None) -> LeafHashes | None:
