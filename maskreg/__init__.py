@@ -1,66 +1,172 @@
 """maskreg: git and a registry for the weight updates that post-training makes."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from maskreg.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from maskreg import errors
     from maskreg.artifact.reader import Artifact
-    from maskreg.checkpoint import open_checkpoint
+    from maskreg.checkpoint import Checkpoint, open_checkpoint
+    from maskreg.digest import Digest
+    from maskreg.errors import (
+        CannotCreateError,
+        ConfigError,
+        DataError,
+        MaskregError,
+        NotAllowedError,
+        NotFoundError,
+        TryAgainError,
+        UnavailableError,
+        UsageError,
+    )
     from maskreg.flow.apply.in_memory import apply_
+    from maskreg.mask import Mask, TensorMask
     from maskreg.mask.baseline import BaselineSpec
+    from maskreg.ref import Card, Ref
+    from maskreg.registry import Registry
+    from maskreg.settings import Settings
     from maskreg.workspace.analyze import analyze, trajectory
+    from maskreg.workspace.annotate import annotate
     from maskreg.workspace.apply import apply
     from maskreg.workspace.baseline import baseline
     from maskreg.workspace.combine import combine
     from maskreg.workspace.compare import compare
+    from maskreg.workspace.export import export
     from maskreg.workspace.extract import extract
+    from maskreg.workspace.gc import gc
+    from maskreg.workspace.history import history
+    from maskreg.workspace.import_ import import_
     from maskreg.workspace.pull import load, pull
+    from maskreg.workspace.push import push
+    from maskreg.workspace.remove import remove
+    from maskreg.workspace.restore import restore
+    from maskreg.workspace.search import search
+    from maskreg.workspace.search import search as list
+    from maskreg.workspace.show import show
+    from maskreg.workspace.tag import tag
+    from maskreg.workspace.verify import verify
+    from maskreg.workspace.workspace import Workspace
 
 __all__ = [
     "Artifact",
     "BaselineSpec",
+    "CannotCreateError",
+    "Card",
+    "Checkpoint",
+    "ConfigError",
+    "DataError",
+    "Digest",
+    "Mask",
+    "MaskregError",
+    "NotAllowedError",
+    "NotFoundError",
+    "Ref",
+    "Registry",
+    "Settings",
+    "TensorMask",
+    "TryAgainError",
+    "UnavailableError",
+    "UsageError",
+    "Workspace",
     "__version__",
     "analyze",
+    "annotate",
     "apply",
     "apply_",
     "baseline",
     "combine",
     "compare",
+    "errors",
+    "export",
     "extract",
+    "gc",
+    "history",
+    "import_",
+    "list",
     "load",
     "open_checkpoint",
     "pull",
+    "push",
+    "remove",
+    "restore",
+    "search",
+    "show",
+    "tag",
     "trajectory",
+    "verify",
 ]
 
-# Looked up when first asked for: the command line must start without torch, numpy, zarr and the list of packages.
+# Looked up on first use: the command line must start without torch, numpy, zarr and the list of packages.
 _HOMES = {
     "Artifact": "maskreg.artifact.reader",
     "BaselineSpec": "maskreg.mask.baseline",
+    "CannotCreateError": "maskreg.errors",
+    "Card": "maskreg.ref",
+    "Checkpoint": "maskreg.checkpoint",
+    "ConfigError": "maskreg.errors",
+    "DataError": "maskreg.errors",
+    "Digest": "maskreg.digest",
+    "Mask": "maskreg.mask",
+    "MaskregError": "maskreg.errors",
+    "NotAllowedError": "maskreg.errors",
+    "NotFoundError": "maskreg.errors",
+    "Ref": "maskreg.ref",
+    "Registry": "maskreg.registry",
+    "Settings": "maskreg.settings",
+    "TensorMask": "maskreg.mask",
+    "TryAgainError": "maskreg.errors",
+    "UnavailableError": "maskreg.errors",
+    "UsageError": "maskreg.errors",
+    "Workspace": "maskreg.workspace.workspace",
     "analyze": "maskreg.workspace.analyze",
+    "annotate": "maskreg.workspace.annotate",
     "apply": "maskreg.workspace.apply",
     "apply_": "maskreg.flow.apply.in_memory",
     "baseline": "maskreg.workspace.baseline",
     "combine": "maskreg.workspace.combine",
     "compare": "maskreg.workspace.compare",
+    "errors": "maskreg",
+    "export": "maskreg.workspace.export",
     "extract": "maskreg.workspace.extract",
+    "gc": "maskreg.workspace.gc",
+    "history": "maskreg.workspace.history",
+    "import_": "maskreg.workspace.import_",
+    "list": "maskreg.workspace.search:search",
     "load": "maskreg.workspace.pull",
     "open_checkpoint": "maskreg.checkpoint",
     "pull": "maskreg.workspace.pull",
+    "push": "maskreg.workspace.push",
+    "remove": "maskreg.workspace.remove",
+    "restore": "maskreg.workspace.restore",
+    "search": "maskreg.workspace.search",
+    "show": "maskreg.workspace.show",
+    "tag": "maskreg.workspace.tag",
     "trajectory": "maskreg.workspace.analyze",
+    "verify": "maskreg.workspace.verify",
 }
+"""Where each public name is: a module, or ``module:name`` where it is called otherwise; modules by their parent."""
+
+_MODULES = {"errors"}
+"""Public names that are modules."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")
-    value = getattr(import_module(module), attribute or name)
+    if name in _MODULES:
+        value: Any = import_module(f"{module}.{name}")
+    else:
+        value = getattr(import_module(module), attribute or name)
     globals()[name] = value
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> Iterable[str]:
     return sorted(__all__)
