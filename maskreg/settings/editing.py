@@ -1,0 +1,118 @@
+"""Edits of the configuration file that keep its comments, its order, its mode and its links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskreg.disk import replacing
+from maskreg.errors import ConfigError
+from maskreg.settings.file import parse_file, read_file
+from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT
+from maskreg.settings.remotes import REMOTE_KEYS, Remote, parse_remote
+
+if TYPE_CHECKING:
+    import tomlkit
+
+
+def set_value(path: Path, key: str, value: str) -> None:
+    """Set one key of the configuration file, or remove it with an empty value.
+
+    Args:
+        path: the file; created when there is none.
+        key: a top-level key or ``remotes.NAME.KEY``.
+        value: text; converted to the key's type.
+
+    Raises:
+        ConfigError: an unknown key, an invalid value, or a file that was invalid before.
+    """
+    table, _, leaf = key.rpartition(".")
+    if not table and key in KEYS:
+        typed = KEYS[key].parse(value, key) if value else None
+        _edit(path, lambda document: _assign(document, key, str(typed) if isinstance(typed, Path) else typed))
+        return
+    name = table.removeprefix("remotes.")
+    if not table.startswith("remotes.") or leaf not in REMOTE_KEYS:
+        raise ConfigError(f"{path}: {key!r} is not a setting", hint=KNOWN_KEYS_HINT)
+    if name not in read_file(path)["remotes"]:
+        raise ConfigError(f"{path}: there is no remote called {name!r}", hint=f"maskreg remote add {name} URL")
+    _edit(path, lambda document: _assign(_remote_table(document, name), leaf, value or None))
+
+
+def add_remote(path: Path, remote: Remote) -> None:
+    """Write a new remote, as :func:`checked` returns it, into the configuration file.
+
+    Raises:
+        ConfigError: the name is taken or malformed, a value is invalid, a URL holds a password.
+    """
+    if remote.name in read_file(path)["remotes"]:
+        raise ConfigError(
+            f"{path}: there is a remote called {remote.name!r} already",
+            hint=f"maskreg remote remove {remote.name}, or choose another name",
+        )
+    table = checked(remote).table()
+    _edit(path, lambda document: _remote_table(document, remote.name).update(table))
+
+
+def checked(remote: Remote) -> Remote:
+    """A remote as reading the configuration file would return it; a relative path becomes absolute.
+
+    Raises:
+        ConfigError: a malformed name, an invalid value, a password in a URL.
+    """
+    url = remote.url if "://" in remote.url else str(Path(remote.url).expanduser().absolute())
+    return parse_remote(remote.name, replace(remote, url=url).table(), "new")
+
+
+def remove_remote(path: Path, name: str) -> None:
+    """Remove a remote from the configuration file, and ``default_remote`` when that names it.
+
+    Raises:
+        ConfigError: there is no such remote.
+    """
+    if name not in read_file(path)["remotes"]:
+        raise ConfigError(f"{path}: there is no remote called {name!r}", hint="maskreg remote list")
+
+    def edit(document: tomlkit.TOMLDocument) -> None:
+        del document["remotes"][name]
+        if document.get("default_remote") == name:
+            del document["default_remote"]
+
+    _edit(path, edit)
+
+
+def _assign(table: Any, key: str, value: object) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _remote_table(document: tomlkit.TOMLDocument, name: str) -> Any:
+    import tomlkit
+
+    if "remotes" not in document:
+        # A super table has no header of its own: only [remotes.NAME] is written.
+        document["remotes"] = tomlkit.table(is_super_table=True)
+    remotes: Any = document["remotes"]
+    if name not in remotes:
+        remotes[name] = tomlkit.table()
+    return remotes[name]
+
+
+def _edit(path: Path, change: Callable[[tomlkit.TOMLDocument], None]) -> None:
+    import tomlkit
+
+    target = path.resolve()  # a link from a dot-files folder stays a link
+    try:
+        document = tomlkit.parse(target.read_text("utf-8") if target.exists() else "")
+        change(document)
+        data = tomlkit.dumps(document).encode()
+        parse_file(data, path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as file:
+            file.write(data)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written ({error.strerror or error})") from error

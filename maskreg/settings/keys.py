@@ -1,0 +1,102 @@
+"""The top-level settings: for each its environment variable, its type in the file, its parser and its default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from maskreg.errors import ConfigError
+from maskreg.settings.remotes import DEFAULT_JOBS, REMOTE_KEYS, parse_name
+
+_FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where settings are read from.
+
+    Attributes:
+        flags: texts from the command line, by key.
+        env: the environment.
+        file: the configuration file, parsed.
+        path: that file.
+    """
+
+    flags: Mapping[str, str]
+    env: Mapping[str, str]
+    file: Mapping[str, Any]
+    path: Path
+
+
+@dataclass(frozen=True)
+class Key:
+    """One top-level setting.
+
+    Attributes:
+        name: its key in the file; the flag is ``--name``, with hyphens.
+        variable: its environment variable.
+        kind: its type in the file.
+        parse: a text and its origin (for messages) to a value.
+        default: makes the default.
+    """
+
+    name: str
+    variable: str
+    kind: type
+    parse: Callable[[str, str], Any]
+    default: Callable[[], Any]
+
+    def choose(self, sources: Sources) -> tuple[Any, str]:
+        """The value and its origin: a flag wins over the environment, that over the file, that over the default.
+
+        Raises:
+            ConfigError: the winning text is invalid.
+        """
+        if text := sources.flags.get(self.name):
+            flag = f"--{self.name.replace('_', '-')}"
+            return self.parse(text, flag), flag
+        if text := sources.env.get(self.variable):
+            return self.parse(text, self.variable), self.variable
+        if self.name in sources.file:
+            value = sources.file[self.name]
+            origin = f"{sources.path}: {self.name}"
+            return (self.parse(value, origin) if isinstance(value, str) else value), str(sources.path)
+        return self.default(), "default"
+
+
+def _path(text: str, origin: str) -> Path:
+    path = Path(text).expanduser()
+    # On a command line a relative path is fine; in a file it would depend on the directory one happens to be in.
+    if origin.endswith(": home") and not path.is_absolute():
+        raise ConfigError(f"{origin}: {text!r} is not an absolute path")
+    return path.absolute()
+
+
+def _jobs(text: str, origin: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 256:
+        raise ConfigError(f"{origin}: {text!r} is not a number from 1 to 256")
+    return int(text)
+
+
+def _flag(text: str, origin: str) -> bool:
+    if text.lower() not in _FLAGS:
+        raise ConfigError(f"{origin}: {text!r} is neither true nor false")
+    return _FLAGS[text.lower()]
+
+
+KEYS = {
+    key.name: key
+    for key in (
+        Key("home", "MASKREG_HOME", str, _path, lambda: platformdirs.user_data_path("maskreg")),
+        Key("default_remote", "MASKREG_REMOTE", str, parse_name, str),
+        Key("jobs", "MASKREG_JOBS", int, _jobs, lambda: DEFAULT_JOBS),
+        Key("offline", "MASKREG_OFFLINE", bool, _flag, bool),
+    )
+}
+"""The top-level settings by name."""
+
+KNOWN_KEYS_HINT = f"known: {', '.join(KEYS)}, remotes.NAME.({'|'.join(REMOTE_KEYS)})"

@@ -1,0 +1,96 @@
+"""Settings: flags over environment over file over defaults, with the origin of each value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from maskreg.errors import ConfigError
+from maskreg.settings.file import config_path, read_file
+from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT, Sources
+from maskreg.settings.remotes import DEFAULT_JOBS, Remote, parse_name
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting, after flags, environment, file and defaults were combined.
+
+    Attributes:
+        home: directory of the local registry.
+        config_path: the configuration file, whether it exists or not.
+        default_remote: name of the remote to use when none is named; empty when not set.
+        jobs: objects that travel at the same time.
+        offline: never talk to a remote.
+        remotes: by name.
+        origins: where each value came from, by dotted key.
+    """
+
+    home: Path
+    config_path: Path
+    default_remote: str = ""
+    jobs: int = DEFAULT_JOBS
+    offline: bool = False
+    remotes: Mapping[str, Remote] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, env: Mapping[str, str] | None = None, flags: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings: flags win over the environment, that over the file, that over defaults.
+
+        Args:
+            env: the environment; that of the process when left out. An empty variable counts as not set.
+            flags: values from the command line by key (``config`` names another file); same texts as ``env``.
+
+        Raises:
+            ConfigError: the file is not TOML, has an unknown key or a value of the wrong type, or a flag or
+                variable has an invalid value.
+        """
+        env = os.environ if env is None else env
+        flags = flags or {}
+        if unknown := set(flags) - set(KEYS) - {"config"}:
+            raise ConfigError(f"{min(unknown)!r} is not a setting", hint=KNOWN_KEYS_HINT)
+        path = config_path(env, flags)
+        sources = Sources(flags, env, read_file(path), path)
+        values: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+        for name, key in KEYS.items():
+            values[name], origins[name] = key.choose(sources)
+        remotes: Mapping[str, Remote] = sources.file["remotes"]
+        for remote in remotes.values():
+            origins.update({f"remotes.{remote.name}.{key}": str(path) for key in remote.table()})
+        return cls(config_path=path, remotes=remotes, origins=origins, **values)
+
+    @property
+    def meant_remote(self) -> str:
+        """Name of the remote to use when none is named: the default or the only one; empty without either."""
+        return self.default_remote or (next(iter(self.remotes)) if len(self.remotes) == 1 else "")
+
+    def remote(self, name: str | None = None) -> Remote:
+        """The remote called ``name``; without a name the default or the only one.
+
+        Raises:
+            ConfigError: there is no such remote, none at all, or several and no default.
+        """
+        if name := name or self.meant_remote:
+            if name in self.remotes:
+                return self.remotes[name]
+            parse_name(name, "remote")
+            known = ", ".join(sorted(self.remotes)) or "none"
+            raise ConfigError(
+                f"there is no remote called {name!r} (known: {known})", hint=f"maskreg remote add {name} URL"
+            )
+        if not self.remotes:
+            raise ConfigError("no remote is configured", hint="maskreg remote add NAME s3://BUCKET/PREFIX")
+        raise ConfigError(
+            f"several remotes are configured ({', '.join(sorted(self.remotes))}) and none is the default",
+            hint=f"maskreg config set default_remote {min(self.remotes)}",
+        )
+
+    def items(self) -> list[tuple[str, str, str]]:
+        """Every setting as (dotted key, value, origin)."""
+        rows = [(key, str(getattr(self, key))) for key in KEYS]
+        rows += [(f"remotes.{n}.{k}", v) for n in sorted(self.remotes) for k, v in self.remotes[n].items() if v]
+        return [(key, value, self.origins.get(key, "default")) for key, value in rows]

@@ -1,0 +1,139 @@
+"""A remote: what it consists of, how its table in the configuration file is parsed, and what is refused in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Literal, get_args, get_type_hints
+from urllib.parse import parse_qsl, urlsplit
+
+from maskreg.errors import ConfigError
+
+DEFAULT_JOBS = 8
+"""Objects that travel at the same time."""
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """How to talk to an S3-compatible store. Credentials come from the AWS chain, never from here.
+
+    Attributes:
+        endpoint: base URL of the service; empty for AWS.
+        region: region name; empty for the AWS chain's.
+        profile: profile of the shared AWS configuration; empty for the default chain.
+        addressing: bucket in the path or in the host name; ``auto`` means path when an endpoint is given.
+        checksums: boto3's request and response checksum mode; some compatible stores only accept ``when_required``.
+        ca_bundle: path of a CA bundle for TLS; empty for the system's.
+    """
+
+    endpoint: str = ""
+    region: str = ""
+    profile: str = ""
+    addressing: Literal["auto", "path", "virtual"] = "auto"
+    checksums: Literal["when_required", "when_supported"] = "when_required"
+    ca_bundle: str = ""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A registry elsewhere, by name.
+
+    Attributes:
+        name: what the user calls it.
+        url: ``s3://bucket/prefix``, ``file:///path`` or an absolute path.
+        catalog: URL of its PostgreSQL catalog; empty when the store alone is the registry.
+        options: how to talk to the store.
+    """
+
+    name: str
+    url: str
+    catalog: str = ""
+    options: StoreOptions = field(default_factory=StoreOptions)
+
+    def keeps_tags(self, create_only_holds: bool) -> bool:
+        """Whether two writers cannot lose a tag: the store refuses the second, or PostgreSQL serializes them."""
+        return create_only_holds or self.catalog.startswith("postgresql")
+
+    def items(self) -> list[tuple[str, str]]:
+        """Every value of the remote by its key in the configuration file."""
+        options = [(key, str(getattr(self.options, key))) for key in _OPTION_KEYS]
+        return [("url", self.url), ("catalog", self.catalog), *options]
+
+    def table(self) -> dict[str, str]:
+        """The remote's table in the configuration file: what differs from the defaults."""
+        return {key: value for key, value in self.items() if value != getattr(StoreOptions, key, "")}
+
+
+_OPTION_KEYS = tuple(f.name for f in fields(StoreOptions))
+REMOTE_KEYS = ("url", "catalog", *_OPTION_KEYS)
+"""Keys of a remote's table in the configuration file."""
+
+_SECRETS = frozenset({"password", "passwd", "secret", "token", "access_key", "secret_key", "sslpassword"})
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def parse_name(text: str, origin: str) -> str:
+    """Check the name of a remote.
+
+    Args:
+        text: the name.
+        origin: where it was written, for messages.
+
+    Raises:
+        ConfigError: it is malformed or reserved.
+    """
+    if not _NAME.fullmatch(text):
+        raise ConfigError(f"{origin}: {text!r} is not a name (letters, digits, '-' and '_')")
+    if text == "local":
+        raise ConfigError(f"{origin}: 'local' means the registry of this machine", hint="choose another name")
+    return text
+
+
+def parse_remote(name: str, table: object, origin: object) -> Remote:
+    """Parse the table ``[remotes.NAME]``.
+
+    Args:
+        name: the remote's name.
+        table: its content.
+        origin: the file it is from, for messages.
+
+    Raises:
+        ConfigError: an unknown key, an invalid value, a missing or relative URL, a password in a URL.
+    """
+    where = f"{origin}: remotes.{name}"
+    parse_name(name, f"{origin}: remotes")
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: a table was expected")
+    kinds = get_type_hints(StoreOptions)
+    for key, value in table.items():
+        if key not in REMOTE_KEYS:
+            raise ConfigError(f"{where}: unknown key {key!r}", hint=f"known: {', '.join(REMOTE_KEYS)}")
+        if not isinstance(value, str):
+            raise ConfigError(f"{where}.{key}: {value!r} is not of type str")
+        allowed = get_args(kinds.get(key, str))
+        if allowed and value not in allowed:
+            raise ConfigError(f"{where}.{key}: {value!r} is none of {', '.join(allowed)}")
+        if key in ("url", "catalog", "endpoint"):
+            _check_no_password(value, f"{where}.{key}")
+    url = table.get("url", "")
+    if not url:
+        raise ConfigError(f"{where}: url is missing", hint=f"maskreg config set remotes.{name}.url s3://BUCKET/PREFIX")
+    if "://" not in url and not Path(url).expanduser().is_absolute():
+        raise ConfigError(f"{where}.url: {url!r} is neither a URL nor an absolute path")
+    options = StoreOptions(**{k: v for k, v in table.items() if k in _OPTION_KEYS})
+    return Remote(name, url, table.get("catalog", ""), options)
+
+
+def _check_no_password(url: str, where: str) -> None:
+    # The message never quotes the URL: it would carry the password into logs.
+    try:
+        parts = urlsplit(url)
+        secret = parts.password is not None or any(k.lower() in _SECRETS for k, _ in parse_qsl(parts.query))
+    except ValueError:
+        raise ConfigError(f"{where}: malformed URL") from None
+    if secret:
+        raise ConfigError(
+            f"{where}: a URL must not hold a password",
+            hint="put it into ~/.pgpass, PGPASSWORD or the AWS credential chain, and leave it out of the URL",
+        )
