@@ -166,6 +166,7 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
         tracemalloc.stop()
         return most
 
+    peak(1)  # imports and compiled kernels are not the checkpoint's
     assert peak(9) < 1.2 * peak(4)
 
 
