@@ -1,8 +1,7 @@
-"""How fast baselines of a mask are worked out, source reading and checking included, nothing stored."""
+"""Speed of creating baselines of a mask: reads and checks the source, stores nothing."""
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -16,9 +15,10 @@ from maskreg.flow.extract.extraction import extract
 from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.store.file import FileStore
 from scripts.bench import commands
+from scripts.bench.folders import check_space, work_folder
 
-KINDS_LEFT_OUT = ("principal", "safe")
-"""What these take is up to the decomposition of matrices, not to the coordinates."""
+EXCLUDED = ("principal", "safe")
+"""Their cost is that of decomposing matrices, not of coordinates."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Row:
     """One kind.
 
     Attributes:
-        gigabytes: size of the source, as asked for.
+        gigabytes: requested size of the source.
         kind: of the baseline.
         coordinates: of the mask.
         cpu_seconds: with one thread.
-        coordinates_per_second: of that.
+        coordinates_per_second: of CPU time.
     """
 
     gigabytes: float
@@ -40,19 +40,17 @@ class Row:
     coordinates_per_second: float
 
 
-def run_all(sizes: Sequence[float], where: Path | None, repeat: int) -> list[Row]:
-    """Measure at every size, in a folder that is gone afterwards.
+def run_all(sizes: Sequence[float], parent: Path | None, repeat: int) -> list[Row]:
+    """Measure at every size, in temporary folders.
 
     Raises:
-        SystemExit: the disk has no room.
+        SystemExit: the disk is too full.
     """
-    commands.check_space(where or Path(tempfile.gettempdir()), max(sizes))
-    if where:
-        where.mkdir(parents=True, exist_ok=True)
+    check_space(parent, max(sizes))
     rows = []
     for gigabytes in sizes:
-        with tempfile.TemporaryDirectory(prefix="maskreg-bench-", dir=where) as folder:
-            rows += _bench(Path(folder), gigabytes, repeat)
+        with work_folder(parent) as folder:
+            rows += _bench(folder, gigabytes, repeat)
     return rows
 
 
@@ -62,14 +60,14 @@ def _bench(folder: Path, gigabytes: float, repeat: int) -> list[Row]:
         closing(maskreg.open_checkpoint(folder / "source")) as source,
         closing(maskreg.open_checkpoint(folder / "target")) as target,
     ):
-        made = extract(source, target, folder / "registry", mask_only=True)
-        artifact = Artifact.open(FileStore(folder / "registry"), made.digest)
+        extracted = extract(source, target, folder / "registry", mask_only=True)
+        artifact = Artifact.open(FileStore(folder / "registry"), extracted.digest)
         totals = artifact.manifest.totals
         rows = []
-        for kind in (name for name in KINDS if name not in KINDS_LEFT_OUT):
+        for kind in (name for name in KINDS if name not in EXCLUDED):
             spec = BaselineSpec.of(kind, density=totals.density / 2 if kind == "subset" else None)
             seconds = []
-            # The first time compiles, and brings the files into memory.
+            # The first repetition compiles and fills the page cache.
             for _ in range(repeat + 1):
                 start = time.process_time()
                 for _ in Baseline(artifact, spec, source, jobs=1).blocks():
@@ -81,7 +79,7 @@ def _bench(folder: Path, gigabytes: float, repeat: int) -> list[Row]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows for people."""
+    """The rows as text."""
     lines = [f"{'GB':>6}  {'baseline':<18}{'CPU s':>8}{'M coordinates/s a core':>26}"]
     lines += [
         f"{row.gigabytes:>6g}  {row.kind:<18}{row.cpu_seconds:>8.2f}{row.coordinates_per_second / 1e6:>26.0f}"

@@ -1,4 +1,4 @@
-"""Size and speed of maskreg's codecs and their peers, on the same blocks in the same run, beside the entropy limits."""
+"""Size and speed of maskreg's codecs and their peers on the same blocks in the same run, beside the entropy limits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from scripts.bench.pairs import Block, CodecPair
 from scripts.bench.peers import Coder, coders
 
 BASE = "XOR planes zstd-3"
-"""What ratios are to."""
+"""The codec that ratios refer to."""
 
 ENOUGH_S = 3.0
-"""No further repetition is begun once those of one direction have taken this long."""
+"""Repetitions of one direction stop after this long."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Row:
 
     Attributes:
         codec: its name.
-        ours: whether it is maskreg's.
-        threads: that coded blocks at the same time.
+        ours: whether it is one of maskreg's.
+        threads: that code blocks in parallel.
         bytes: of all coded blocks.
         bits_per_param: ``bytes`` in bits / coordinates.
-        over_limit: how much larger than the limit of the steps given the exponent, in per cent.
-        encode_gb_per_s: 10^9 bytes of one side of the pair a second; the best repetition.
+        over_limit: excess over the entropy limit of the ULP steps, in percent.
+        encode_gb_per_s: 10^9 bytes of one checkpoint a second; the best repetition.
         decode_gb_per_s: likewise.
-        missing: why it did not run; empty when it did, and all numbers are 0 otherwise.
+        missing: why it did not run, in which case all numbers are 0; empty if it ran.
     """
 
     codec: str
@@ -59,14 +59,14 @@ class Result:
     Attributes:
         pair: its name.
         what: how it was made.
-        params: coordinates of one side.
+        params: coordinates of one checkpoint.
         density: coordinates whose bits differ / coordinates.
         limits: entropies, in bits for each coordinate.
         default_codec: what maskreg writes.
-        memcpy_gb_per_s: a plain copy of one side within memory, block by block, in the same process.
-        mask_bits_per_param: the mask as artifacts hold it: packed bits, compressed where that pays.
-        overlap_gb_per_s: bytes of packed bits that counting the overlap of two masks reads a second.
-        rows: smallest first; what did not run stands last.
+        memcpy_gb_per_s: copying one checkpoint in memory, block by block, in the same process.
+        mask_bits_per_param: the mask as artifacts store it: packed bits, compressed where that is smaller.
+        overlap_gb_per_s: packed bytes that counting the overlap of two masks reads a second.
+        rows: smallest first; those that did not run last.
     """
 
     pair: str
@@ -82,10 +82,10 @@ class Result:
 
 
 def bench(pair: CodecPair, threads: Sequence[int], repeat: int, say: Callable[[str], None]) -> Result:
-    """Measure every codec on one pair; maskreg's own also with more threads than one.
+    """Measure every codec on one pair; maskreg's with every number of threads.
 
     Raises:
-        SystemExit: a codec did not give back the target.
+        SystemExit: a codec did not restore the target.
     """
     blocks, limit = list(pair.blocks()), limits(pair)
     rows = []
@@ -112,7 +112,7 @@ def _row(coder: Coder, blocks: list[Block], threads: int, repeat: int, limit: Li
     if coder.missing:
         return Row(coder.name, coder.ours, threads, missing=coder.missing)
     params = sum(block.source.size for block in blocks)
-    # Compilers and libraries get ready here, outside of what is timed.
+    # Compile and initialize before timing.
     coder.decode(blocks[0].source, coder.encode(blocks[0]))
     with ThreadPoolExecutor(threads) as pool:
 
@@ -130,7 +130,7 @@ def _row(coder: Coder, blocks: list[Block], threads: int, repeat: int, limit: Li
         encode_s = _best(encode, threads, repeat)
         for block, data in zip(blocks, coded, strict=True):
             if not np.array_equal(coder.decode(block.source, data), block.target):
-                raise SystemExit(f"{coder.name} does not give back the target of a block of {block.shape}")
+                raise SystemExit(f"{coder.name} does not restore the target of a block of {block.shape}")
         decode_s = _best(decode, threads, repeat)
     size = sum(map(len, coded))
     bits = 8 * size / params
@@ -147,18 +147,17 @@ def _row(coder: Coder, blocks: list[Block], threads: int, repeat: int, limit: Li
 
 
 def _best(work: Callable[[], None], threads: int, repeat: int) -> float:
-    """Seconds of the quickest repetition.
+    """Seconds of the fastest repetition.
 
-    One thread is measured in CPU time, all threads of the process counted, so that others on the machine matter less;
-    more threads by the clock on the wall.
+    CPU time of the whole process with one thread, which other load affects less; wall time with more threads.
     """
     clock = time.process_time if threads == 1 else time.perf_counter
-    taken: list[float] = []
-    while len(taken) < repeat and (not taken or sum(taken) < ENOUGH_S):
-        began = clock()
+    seconds: list[float] = []
+    while len(seconds) < repeat and (not seconds or sum(seconds) < ENOUGH_S):
+        start = clock()
         work()
-        taken.append(max(clock() - began, 1e-9))
-    return min(taken)
+        seconds.append(max(clock() - start, 1e-9))
+    return min(seconds)
 
 
 def _memcpy(blocks: list[Block]) -> float:
@@ -180,26 +179,26 @@ def _mask_bits(blocks: list[Block]) -> float:
 
 
 def _overlap(blocks: list[Block]) -> float:
-    one = np.concatenate([pack(block.source != block.target) for block in blocks])
-    # As long as what memcpy copies, so that both come from the same kind of memory.
-    one = np.tile(one, 16)
-    other = one[::-1].copy()
+    left = np.concatenate([pack(block.source != block.target) for block in blocks])
+    # As large as the memcpy, so that neither fits into a smaller cache than the other.
+    left = np.tile(left, 16)
+    right = left[::-1].copy()
 
     def count() -> None:
-        overlap(one, other)
+        overlap(left, right)
 
-    return 2 * one.size / _best(count, 1, 10) / 1e9
+    return 2 * left.size / _best(count, 1, 10) / 1e9
 
 
 def table(result: Result) -> str:
-    """One pair for people."""
+    """The figures of one pair as text."""
     limit = result.limits
     lines = [
         f"{result.pair}: {result.what}",
         f"  {result.params:,} params, {100 * result.density:.2f} % changed; given the source's exponent, "
-        f"mask {limit.mask:.3f} and step {limit.step:.3f} bits/param at best",
-        f"  the mask alone takes {result.mask_bits_per_param:.3f} bits/param; the overlap of two is counted at "
-        f"{result.overlap_gb_per_s / result.memcpy_gb_per_s:.2f} of memcpy's speed",
+        f"entropy of the mask {limit.mask:.3f} and of the ULP steps {limit.step:.3f} bits/param",
+        f"  the stored mask takes {result.mask_bits_per_param:.3f} bits/param; counting an overlap runs at "
+        f"{result.overlap_gb_per_s / result.memcpy_gb_per_s:.2f} of the speed of memcpy",
         f"  {'codec':<24}{'bits/param':>11}{'to limit':>10}{'size x':>8}"
         f"{'encode GB/s':>13}{'x':>6}{'decode GB/s':>13}{'x':>6}{'of memcpy':>11}",
     ]
@@ -217,5 +216,5 @@ def table(result: Result) -> str:
             f"{row.decode_gb_per_s / result.memcpy_gb_per_s:>11.3f}"
         )
     lines.append(f"    {'memcpy':<52}{result.memcpy_gb_per_s:>24.2f}")
-    lines.append(f"  size x, x: how many times smaller, and faster, than {BASE}")
+    lines.append(f"  size x, x: times smaller, and times faster, than {BASE}")
     return "\n".join(lines)

@@ -1,8 +1,8 @@
-"""The installed ``maskreg extract`` and ``maskreg apply``, whole: peak memory, speed, and what they store.
+"""Peak memory, speed and stored size of the installed ``maskreg extract`` and ``maskreg apply``.
 
-Peak memory should not grow with the size. Speed is bytes of one checkpoint a second, beside what one would do without
-maskreg, on the same files in the same run: ``cp`` a checkpoint and ``sha256sum`` it. Files are in the page cache for
-all of them when memory allows. The plain copy (copyfile and fsync) ends on disk, as the result of ``apply`` does.
+Peak memory should not grow with the checkpoint. Speed is bytes of one checkpoint a second, beside ``cp`` and
+``sha256sum`` of the same files in the same run. If memory allows, all files are in the page cache. The plain copy
+(copyfile and fsync) ends on disk, as the result of ``apply`` does.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from maskreg.disk import free_bytes
 from scripts.bench import process_memory
+from scripts.bench.folders import check_space, work_folder
 from scripts.bench.pairs import to_bf16, widened
 
 MASKREG = Path(sys.executable).with_name("maskreg")
@@ -30,28 +29,27 @@ MASKREG = Path(sys.executable).with_name("maskreg")
 SHARDS = 16
 
 WEIGHT_STD, UPDATE_STD = 0.02, 5.15e-5
-"""Of normal weights and of their normal update. 48 % of the coordinates move, about what on-policy distillation does to
-a bf16 model."""
+"""Of normal weights and their normal update: 48 % of the coordinates move, as in on-policy distillation."""
 
 WIDTH = 2048
 """Columns of every tensor."""
 
 WARM_UP = 0.001
-"""Gigabytes of a checkpoint that is run first and forgotten."""
+"""Gigabytes of a checkpoint that runs first and is not reported."""
 
 BLOCK = 1 << 22
-"""Elements made at a time, and those of most tensors."""
+"""Elements generated at a time; most tensors have as many."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one command took.
+    """Cost of one command.
 
     Attributes:
-        seconds: from start to end.
-        gb_per_s: bytes of one checkpoint (10^9) a second.
-        of_copy: the same as a multiple of the plain copy's.
-        peak_rss: largest resident set, in bytes.
+        seconds: wall time.
+        gb_per_s: 10^9 bytes of one checkpoint a second.
+        of_copy: ``gb_per_s`` / that of the plain copy.
+        peak_rss: peak resident set, in bytes.
     """
 
     seconds: float
@@ -61,25 +59,25 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Run:
-    """Everything about one size.
+class Result:
+    """The figures of one size.
 
     Attributes:
-        gigabytes: size that was asked for, in 10^9 bytes.
+        gigabytes: requested size, in 10^9 bytes.
         bytes: size of the weight files of one checkpoint.
         params: elements of one checkpoint.
         density: coordinates that moved / coordinates.
         codec: of the delta.
-        artifact_bytes: everything that was stored.
+        artifact_bytes: everything stored.
         delta_bytes: of the delta alone: without the mask, fingerprints and small files.
         bits_per_param: ``artifact_bytes`` in bits / ``params``.
         delta_bits_per_param: ``delta_bytes`` in bits / ``params``.
         copy_seconds: of the plain copy to disk.
         copy_gb_per_s: of the plain copy to disk.
-        cp_seconds: of ``cp -r`` of the target, which need not reach the disk.
-        sha256_seconds: of ``sha256sum`` of its weight files, one after another as it does.
+        cp_seconds: of ``cp -r`` of the target, which may stay in the page cache.
+        sha256_seconds: of ``sha256sum`` of its weight files.
         extract: source and target to an artifact.
-        apply: source and artifact to the target, which was compared with the original file by file.
+        apply: source and artifact to the target; the result was compared file by file.
         apply_to_cp_and_sha256: seconds of ``apply`` / those of ``cp`` and ``sha256sum`` together.
     """
 
@@ -102,7 +100,7 @@ class Run:
 
 
 def make_pair(source: Path, target: Path, gigabytes: float) -> None:
-    """Write a sharded bf16 source and its target; the first shard is one tensor, as an embedding is."""
+    """Write a sharded bf16 source and its target; the first shard is a single tensor, like an embedding."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -143,9 +141,9 @@ def shards(gigabytes: float) -> Iterator[dict[str, int]]:
 def header(shapes: dict[str, int]) -> bytes:
     """The safetensors header of bf16 matrices, by their rows."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    place = 0
+    offset = 0
     for name, rows in shapes.items():
-        ends = [place, place := place + 2 * rows * WIDTH]
+        ends = [offset, offset := offset + 2 * rows * WIDTH]
         entries[name] = {"dtype": "BF16", "shape": [rows, WIDTH], "data_offsets": ends}
     text = json.dumps(entries).encode()
     text += b" " * (-len(text) % 8)
@@ -164,57 +162,57 @@ def size_of(folder: Path, *, header_too: bool = True) -> int:
 
 
 def copy(folder: Path, to: Path) -> float:
-    """Copy a folder's files to disk, and how many seconds it took."""
+    """Copy a folder's files to disk; returns the seconds it took."""
     to.mkdir()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for path in sorted(folder.iterdir()):
         shutil.copyfile(path, to / path.name)
         with (to / path.name).open("rb+") as file:
             os.fsync(file.fileno())
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def cp_and_sha256(folder: Path, to: Path) -> tuple[float, float]:
     """Seconds of ``cp -r`` of a folder, and of ``sha256sum`` of its weight files."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     subprocess.run(["cp", "-r", folder, to], check=True)
     copied = time.perf_counter()
     command = ["sha256sum"] if shutil.which("sha256sum") else ["shasum", "-a", "256"]
     subprocess.run([*command, *sorted(folder.glob("*.safetensors"))], check=True, stdout=subprocess.DEVNULL)
-    return copied - begun, time.perf_counter() - copied
+    return copied - start, time.perf_counter() - copied
 
 
 def measured(folder: Path, *args: str | Path) -> tuple[float, int, Any]:
-    """Run maskreg: seconds, largest resident set in bytes, and what it wrote with ``--json``."""
+    """Run maskreg: seconds, peak resident set in bytes, and its JSON output."""
     own = {"HOME": "", "MASKREG_HOME": "home", "MASKREG_CONFIG": "config.toml"}
-    env = {**os.environ, **{name: str(folder / place) for name, place in own.items()}}
-    said = folder / "said.json"
-    begun = time.perf_counter()
-    with said.open("wb") as out:
-        code, most = process_memory.run([MASKREG, *args, "--json"], out, folder, env)
-    seconds = time.perf_counter() - begun
+    env = {**os.environ, **{name: str(folder / path) for name, path in own.items()}}
+    stdout = folder / "stdout.json"
+    start = time.perf_counter()
+    with stdout.open("wb") as out:
+        code, peak = process_memory.run([MASKREG, *args, "--json"], out, folder, env)
+    seconds = time.perf_counter() - start
     if code:
-        raise SystemExit(f"maskreg {args[0]} ended with {code}: {said.read_text()}")
-    return seconds, most, json.loads(said.read_text())
+        raise SystemExit(f"maskreg {args[0]} failed with exit code {code}: {stdout.read_text()}")
+    return seconds, peak, json.loads(stdout.read_text())
 
 
-def same(one: Path, other: Path) -> bool:
+def same(left: Path, right: Path) -> bool:
     """Whether two folders hold the same files with the same bytes."""
-    names = sorted(path.name for path in one.iterdir())
-    if names != sorted(path.name for path in other.iterdir()):
+    names = sorted(path.name for path in left.iterdir())
+    if names != sorted(path.name for path in right.iterdir()):
         return False
-    return filecmp.cmpfiles(one, other, names, shallow=False)[0] == names
+    return filecmp.cmpfiles(left, right, names, shallow=False)[0] == names
 
 
-def bench(folder: Path, gigabytes: float) -> Run:
-    """Generate, extract, apply and compare at one size; ``folder`` is empty and stays full."""
+def bench(folder: Path, gigabytes: float) -> Result:
+    """Generate, extract, apply and compare at one size, in an empty ``folder``."""
     source, target, out = folder / "source", folder / "target", folder / "out"
-    # A process of its own: on Linux a child's peak begins at that of the process that started it.
-    maker = multiprocessing.get_context("spawn").Process(target=make_pair, args=(source, target, gigabytes))
-    maker.start()
-    maker.join()
-    if maker.exitcode:
-        raise SystemExit("the checkpoints could not be made")
+    # In a process of its own: on Linux a child's peak memory starts at its parent's.
+    generator = multiprocessing.get_context("spawn").Process(target=make_pair, args=(source, target, gigabytes))
+    generator.start()
+    generator.join()
+    if generator.exitcode:
+        raise SystemExit("the checkpoints could not be generated")
     size = size_of(target)
     copy_s = copy(target, folder / "copy")
     shutil.rmtree(folder / "copy")
@@ -229,7 +227,7 @@ def bench(folder: Path, gigabytes: float) -> Run:
     if not same(out, target):
         raise SystemExit(f"the result at {gigabytes} GB is not the target")
     params, delta = artifact["manifest"]["target"]["params"], artifact["manifest"]["parts"]["delta"]
-    return Run(
+    return Result(
         gigabytes=gigabytes,
         bytes=size,
         params=params,
@@ -249,45 +247,38 @@ def bench(folder: Path, gigabytes: float) -> Run:
     )
 
 
-def check_space(folder: Path, gigabytes: float) -> None:
-    """Refuse to begin what the disk cannot hold: source, target, result, and an artifact that may be as large."""
-    needed, free = int(gigabytes * 4e9) + (256 << 20), free_bytes(folder)
-    if free < needed:
-        raise SystemExit(f"{folder} has {free / 1e9:.1f} GB free and {needed / 1e9:.1f} GB are needed; use --dir")
-
-
-def table(runs: Sequence[Run]) -> str:
-    """The runs for people."""
+def table(results: Sequence[Result]) -> str:
+    """The figures as text."""
     lines = [f"{'GB':>6}  {'command':<18}{'peak RSS':>10}{'seconds':>9}{'GB/s':>7}{'of copy':>9}"]
-    for run in runs:
-        plain = {"cp": run.cp_seconds, "sha256sum": run.sha256_seconds, "copy to disk": run.copy_seconds}
+    for result in results:
+        size = f"{result.gigabytes:>6g}"
+        plain = {"cp": result.cp_seconds, "sha256sum": result.sha256_seconds, "copy to disk": result.copy_seconds}
         for name, seconds in plain.items():
-            lines.append(f"{run.gigabytes:>6g}  {name:<18}{'':>10}{seconds:>9.2f}{run.bytes / seconds / 1e9:>7.2f}")
-        for name, cost in (("extract", run.extract), ("apply", run.apply)):
+            lines.append(f"{size}  {name:<18}{'':>10}{seconds:>9.2f}{result.bytes / seconds / 1e9:>7.2f}")
+        for name, cost in (("extract", result.extract), ("apply", result.apply)):
             lines.append(
-                f"{run.gigabytes:>6g}  {name:<18}{cost.peak_rss / 1e6:>7.0f} MB{cost.seconds:>9.2f}"
+                f"{size}  {name:<18}{cost.peak_rss / 1e6:>7.0f} MB{cost.seconds:>9.2f}"
                 f"{cost.gb_per_s:>7.2f}{cost.of_copy:>9.2f}"
             )
         lines.append(
-            f"{'':>6}  apply: {run.apply_to_cp_and_sha256:.2f} of cp + sha256sum; {100 * run.density:.0f} % moved; "
-            f"artifact {run.artifact_bytes / 1e6:.1f} MB ({run.bits_per_param:.2f} bits/param), "
-            f"its delta ({run.codec}) {run.delta_bytes / 1e6:.1f} MB ({run.delta_bits_per_param:.2f})"
+            f"{'':>6}  apply: {result.apply_to_cp_and_sha256:.2f} of cp + sha256sum; "
+            f"{100 * result.density:.0f} % moved; "
+            f"artifact {result.artifact_bytes / 1e6:.1f} MB ({result.bits_per_param:.2f} bits/param), "
+            f"its delta ({result.codec}) {result.delta_bytes / 1e6:.1f} MB ({result.delta_bits_per_param:.2f})"
         )
     return "\n".join(lines)
 
 
-def run_all(sizes: Sequence[float], where: Path | None) -> list[Run]:
-    """Measure at every size, in a folder that is gone afterwards.
+def run_all(sizes: Sequence[float], parent: Path | None) -> list[Result]:
+    """Measure at every size, in temporary folders.
 
     Raises:
-        SystemExit: the disk has no room, a command failed, or the result was not the target.
+        SystemExit: the disk is too full, a command failed, or the result was not the target.
     """
-    check_space(where or Path(tempfile.gettempdir()), max(sizes))
-    if where:
-        where.mkdir(parents=True, exist_ok=True)
-    runs = []
-    # The first use on a machine compiles the codec and keeps that on disk; it is no part of what is measured.
+    check_space(parent, max(sizes))
+    results = []
+    # The first use on a machine compiles the codec and caches it on disk. That is not measured.
     for gigabytes in (WARM_UP, *sizes):
-        with tempfile.TemporaryDirectory(prefix="maskreg-bench-", dir=where) as folder:
-            runs.append(bench(Path(folder), gigabytes))
-    return runs[1:]
+        with work_folder(parent) as folder:
+            results.append(bench(folder, gigabytes))
+    return results[1:]

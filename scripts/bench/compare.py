@@ -1,12 +1,11 @@
-"""What ``maskreg compare`` counts with: two generated masks, in memory beside memcpy, and as artifacts on disk.
+"""Counting the overlap of two generated masks, in memory beside memcpy, and of artifacts on disk.
 
-Every measurement has a process of its own, so that its peak memory is not another's.
+Every measurement runs in a process of its own, so that peak memory is its own.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.bench import process_memory
+from scripts.bench.folders import work_folder
 
 TENSOR_NUMEL = 1 << 25
 BLOCK = 1 << 22
@@ -22,18 +22,18 @@ REPEAT = 5
 
 @dataclass(frozen=True)
 class Result:
-    """Everything about one size.
+    """The figures of one size.
 
     Attributes:
         coordinates: of each mask.
         bytes: of both masks.
-        memcpy_gb_per_s: both masks copied, 10^9 bytes a second.
-        count_gb_per_s: both masks and what they share counted in memory, in one thread.
-        of_memcpy: the one over the other.
-        classes_ns: nanoseconds a coordinate with the source's codes, in one thread.
-        compare_seconds: both artifacts opened, hashed, decoded and compared, in all threads.
-        compare_gb_per_s: the same as bytes of both masks a second.
-        peak_rss: largest resident set while comparing the artifacts, in bytes.
+        memcpy_gb_per_s: copying both masks, in 10^9 bytes a second.
+        count_gb_per_s: counting both masks and their overlap in memory, in one thread.
+        of_memcpy: ``count_gb_per_s`` / ``memcpy_gb_per_s``.
+        classes_ns: nanoseconds for each coordinate when counted by the source's codes, in one thread.
+        compare_seconds: opening, hashing, decoding and comparing both artifacts, in all threads.
+        compare_gb_per_s: bytes of both masks / ``compare_seconds``.
+        peak_rss: peak resident set of that, in bytes.
     """
 
     coordinates: int
@@ -47,38 +47,36 @@ class Result:
     peak_rss: int
 
 
-def bench(coordinates: int, where: Path | None) -> Result:
-    """Generate two masks of so many coordinates, and compare them."""
-    if where:
-        where.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="maskreg-bench-", dir=where) as folder:
-        digests = _apart(_make, Path(folder), coordinates)
-        speed = _apart(_in_memory, coordinates)
-        _apart(_as_artifacts, Path(folder), digests)  # compiles what is not compiled yet
-        seconds, peak = _apart(_as_artifacts, Path(folder), digests)
+def bench(coordinates: int, parent: Path | None) -> Result:
+    """Generate two masks of that many coordinates and compare them."""
+    with work_folder(parent) as folder:
+        digests = _isolated(_generate, folder, coordinates)
+        speed = _isolated(_in_memory, coordinates)
+        _isolated(_as_artifacts, folder, digests)  # compiles
+        seconds, peak = _isolated(_as_artifacts, folder, digests)
     return Result(
         coordinates, compare_seconds=seconds, compare_gb_per_s=speed["bytes"] / seconds / 1e9, peak_rss=peak, **speed
     )
 
 
-def table(found: Result) -> str:
-    """The figures for people."""
+def table(result: Result) -> str:
+    """The figures as text."""
     return (
-        f"compare: two masks of {found.coordinates:,} coordinates\n"
-        f"  counted in memory at {found.count_gb_per_s:.1f} GB/s, {found.of_memcpy:.2f} of memcpy "
-        f"({found.memcpy_gb_per_s:.1f} GB/s); with the source's codes {found.classes_ns:.2f} ns a coordinate\n"
-        f"  two artifacts compared in {found.compare_seconds:.2f} s ({found.compare_gb_per_s:.2f} GB/s, every object "
-        f"hashed), peak {found.peak_rss / 1e6:.0f} MB"
+        f"compare: two masks of {result.coordinates:,} coordinates\n"
+        f"  counted in memory at {result.count_gb_per_s:.1f} GB/s, {result.of_memcpy:.2f} of memcpy "
+        f"({result.memcpy_gb_per_s:.1f} GB/s); by the source's codes {result.classes_ns:.2f} ns a coordinate\n"
+        f"  two artifacts compared in {result.compare_seconds:.2f} s ({result.compare_gb_per_s:.2f} GB/s, every object "
+        f"hashed), peak {result.peak_rss / 1e6:.0f} MB"
     )
 
 
-def _apart(work: Callable[..., Any], *args: Any) -> Any:
+def _isolated(work: Callable[..., Any], *args: Any) -> Any:
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         return pool.apply(work, args)
 
 
-def _make(folder: Path, coordinates: int) -> list[str]:
+def _generate(folder: Path, coordinates: int) -> list[str]:
     import numpy as np
 
     from maskreg.artifact.manifest import Side
@@ -91,15 +89,15 @@ def _make(folder: Path, coordinates: int) -> list[str]:
     for seed in range(2):
         rng = np.random.default_rng(seed)
         with ArtifactWriter(folder, {"mask"}) as writer:
-            for number, first in enumerate(range(0, coordinates, TENSOR_NUMEL)):
-                numel = min(TENSOR_NUMEL, coordinates - first)
+            for number, offset in enumerate(range(0, coordinates, TENSOR_NUMEL)):
+                numel = min(TENSOR_NUMEL, coordinates - offset)
                 name = f"model.layers.{number}.mlp.up_proj.weight"
                 info = TensorInfo(name, "BF16", (numel,))
                 writer.begin(name, role="ffn", layer=str(number), source=info, target=info)
                 for start in range(0, numel, BLOCK):
                     n = min(BLOCK, numel - start)
                     bits = rng.integers(0, 256, packed_bytes(n), np.uint8)
-                    # Whole words: what lies behind the last coordinate has to be 0.
+                    # Padding bits behind the last coordinate must be 0.
                     bits[n // 8 :] = 0
                     nnz = int(np.bitwise_count(bits).sum(dtype=np.int64))
                     writer.add_block(bits, numel=n, nnz=nnz, differing=nnz, energy=0.0)
@@ -117,17 +115,17 @@ def _in_memory(coordinates: int) -> dict[str, Any]:
 
     rng = np.random.default_rng(0)
     size = coordinates // 64 * 8
-    one, other = (rng.integers(0, 256, size, np.uint8) for _ in range(2))
-    out = np.empty_like(one)
+    left, right = (rng.integers(0, 256, size, np.uint8) for _ in range(2))
+    out = np.empty_like(left)
 
     def copy() -> None:
-        np.copyto(out, one)
-        np.copyto(out, other)
+        np.copyto(out, left)
+        np.copyto(out, right)
 
-    memcpy_s, count_s = _best(copy), _best(lambda: count_both(one, other))
+    memcpy_s, count_s = _best(copy), _best(lambda: count_both(left, right))
     codes = (rng.normal(0, 0.02, BLOCK).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    few = [np.resize(side, BLOCK // 8) for side in (one, other)]
-    classes_s = _best(lambda: count_classes(few[0], few[1], codes))
+    spans = [np.resize(side, BLOCK // 8) for side in (left, right)]
+    classes_s = _best(lambda: count_classes(spans[0], spans[1], codes))
     return {
         "bytes": 2 * size,
         "memcpy_gb_per_s": 2 * size / memcpy_s / 1e9,
@@ -143,17 +141,17 @@ def _as_artifacts(folder: Path, digests: list[str]) -> tuple[float, int]:
     from maskreg.flow.overlap.measure import measure_overlap
     from maskreg.store.file import FileStore
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     measure_overlap([Artifact.open(FileStore(folder), Digest(digest)) for digest in digests])
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     return seconds, process_memory.peak()
 
 
 def _best(work: Callable[[], object]) -> float:
     work()
-    taken = []
+    seconds = []
     for _ in range(REPEAT):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         work()
-        taken.append(time.perf_counter() - begun)
-    return min(taken)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

@@ -1,4 +1,4 @@
-"""The GPU that is measured."""
+"""The GPU to measure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 import torch
 
 UNAVAILABLE = 69
-"""What a script exits with where there is no GPU; ``EX_UNAVAILABLE`` of sysexits.h."""
+"""Exit code on a machine without a GPU: ``EX_UNAVAILABLE`` of sysexits.h."""
 
 
 def gpu(name: str) -> torch.device | None:
-    """The device of that name; None, which is told, on a machine without one."""
+    """The device of that name; None, with a message, on a machine without a GPU."""
     if torch.cuda.is_available():
         return torch.device(name)
-    print("no CUDA device here: nothing was measured", file=sys.stderr)
+    print("no CUDA device: nothing was measured", file=sys.stderr)
     return None

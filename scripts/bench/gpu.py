@@ -1,9 +1,9 @@
-"""Measures decoding on the GPU, beside a copy on the GPU and beside decoding on the CPU and copying up.
+"""Measures decoding on the GPU, beside a copy on the GPU, and beside decoding on the CPU and copying to the GPU.
 
-Blocks of generated pairs of checkpoints are decoded as ``maskreg apply --device cuda`` and ``apply_()`` do it: some
-threads, each with a stream of its own, give the GPU some blocks at a time. Times are the wall's, from bytes, and a
-source on the GPU, to values there, with all that the CPU does for it; the best of some repetitions counts. Speeds are
-bytes of one checkpoint (GB = 10^9 bytes) a second. All that is decoded is compared with the target first.
+Blocks of generated pairs of checkpoints are decoded as by ``maskreg apply --device cuda`` and ``apply_()``: several
+threads, each with a CUDA stream, give the GPU several blocks at a time. Wall times start with coded bytes on the CPU
+and a source on the GPU, and end with values on the GPU; the best repetition counts. Speeds are bytes of one checkpoint
+(GB = 10^9 bytes) a second. Everything decoded is compared with the target first.
 
   python -m scripts.bench.gpu --json gpu.json
 """
@@ -33,18 +33,18 @@ from scripts.bench.pairs import SPECS, generated
 ItemT = TypeVar("ItemT")
 
 WAYS = ((1, 1), (1, 4), (1, 16), (1, 64), (16, 1), (16, 4))
-"""Threads, and blocks that each gives the GPU at once."""
+"""Threads, and blocks that each passes to the GPU in one call."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One way of getting from a coded pair to values on the GPU.
+    """One way from a coded pair to values on the GPU.
 
     Attributes:
         pair: its name.
-        way: what was done.
+        way: how it was decoded or copied.
         bits_per_param: of the coded blocks; 0 for a copy.
-        gb_per_s: bytes of one side a second.
+        gb_per_s: 10^9 bytes of one checkpoint a second.
     """
 
     pair: str
@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Coded:
-    """A block, and what it is between, both on the GPU."""
+    """A coded block; its source and target are on the GPU."""
 
     source: torch.Tensor
     target: torch.Tensor
@@ -67,16 +67,16 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N (default cuda)")
     parser.add_argument("--pairs", nargs="+", default=["opd", "sync"], choices=[spec.name for spec in SPECS])
-    parser.add_argument("--blocks", type=int, default=64, help="of 2^22 coordinates, decoded each time (default 64)")
-    parser.add_argument("--distinct", type=int, default=8, help="of them that are not repeated (default 8)")
-    parser.add_argument("--repeat", type=int, default=5, help="times each is run; the best counts (default 5)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="that decode on the CPU (default all)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
+    parser.add_argument("--blocks", type=int, default=64, help="of 2^22 coordinates, to decode (default 64)")
+    parser.add_argument("--distinct", type=int, default=8, help="number of different blocks among them (default 8)")
+    parser.add_argument("--repeat", type=int, default=5, help="repetitions; the best counts (default 5)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="for decoding on the CPU (default: all)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Measure, print a table, and write JSON where it is wanted."""
+    """Measure, print a table, and write JSON if requested."""
     options = parsed()
     device = gpu(options.device)
     if device is None:
@@ -90,13 +90,13 @@ def main() -> int:
             print(f"{row.pair:6} {row.way:44} {row.bits_per_param:6.3f} b/p {row.gb_per_s:9.2f} GB/s", flush=True)
             rows.append(row)
     if options.json:
-        found = {"machine": machine, "blocks": options.blocks, "rows": [asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        result = {"machine": machine, "blocks": options.blocks, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 
 def coded_blocks(name: str, count: int, device: torch.device) -> list[Coded]:
-    """Whole blocks of a generated pair, and as many as it has where it has fewer."""
+    """The largest blocks of a generated pair, at most ``count``."""
     (spec,) = [spec for spec in SPECS if spec.name == name]
     pair = generated(spec, hidden=2048)
     blocks = sorted(pair.blocks(), key=lambda block: -block.source.size)[:count]
@@ -111,19 +111,19 @@ def coded_blocks(name: str, count: int, device: torch.device) -> list[Coded]:
 
 
 def measured(name: str, blocks: list[Coded], repeat: int, threads: int) -> list[Row]:
-    """All ways with one pair.
+    """Every way on one pair.
 
     Raises:
-        SystemExit: something was not decoded to the target.
+        SystemExit: a block was not decoded to the target.
     """
     codec = get_codec(DEFAULT_CODEC)
     device = blocks[0].source.device
     params = sum(block.source.numel() for block in blocks)
     bits = 8 * sum(len(block.block) for block in blocks) / params
 
-    def decode(some: list[Coded]) -> list[torch.Tensor]:
+    def decode(group: list[Coded]) -> list[torch.Tensor]:
         with own_stream(device):
-            return codec.decode_tensors([block.source for block in some], [block.block for block in some])
+            return codec.decode_tensors([block.source for block in group], [block.block for block in group])
 
     def by_cpu(block: Coded) -> torch.Tensor:
         values = codec.decode(block.source.cpu().numpy().view(np.uint16), block.block)
@@ -132,48 +132,48 @@ def measured(name: str, blocks: list[Coded], repeat: int, threads: int) -> list[
     for block, values in zip(blocks, decode(blocks), strict=True):
         if not values.equal(block.target):
             raise SystemExit(f"{name}: a block was not decoded to the target")
-    room = [torch.empty_like(block.source) for block in blocks]
+    copies = [torch.empty_like(block.source) for block in blocks]
 
     def copy() -> None:
-        for there, block in zip(room, blocks, strict=True):
-            there.copy_(block.source)
+        for copied, block in zip(copies, blocks, strict=True):
+            copied.copy_(block.source)
 
     def row(way: str, work: Callable[[], None], bits_per_param: float = bits) -> Row:
         return Row(name, way, bits_per_param, 2 * params / best(work, repeat, device) / 1e9)
 
     rows = [row("copy on the device", copy, 0.0)]
-    for count, together in WAYS:
-        groups = [blocks[at : at + together] for at in range(0, len(blocks), together)]
-        rows.append(row(f"decode on the GPU, {count} threads by {together}", each(decode, groups, count)))
-    rows.append(row(f"decode on the CPU and copy up, {threads} threads", each(by_cpu, blocks, threads)))
+    for count, size in WAYS:
+        groups = [blocks[i : i + size] for i in range(0, len(blocks), size)]
+        rows.append(row(f"decode on the GPU, {count} threads by {size}", each(decode, groups, count)))
+    rows.append(row(f"decode on the CPU and copy, {threads} threads", each(by_cpu, blocks, threads)))
     return rows
 
 
 def each(work: Callable[[ItemT], object], items: list[ItemT], threads: int) -> Callable[[], None]:
-    """What does the work on all items, and keeps nothing."""
+    """A function that does the work on all items and discards the results."""
 
-    def run() -> None:
+    def all_items() -> None:
         with ThreadPoolExecutor(threads) as pool:
             for _ in pool.map(work, items):
                 pass
 
-    return run
+    return all_items
 
 
 def best(work: Callable[[], None], repeat: int, device: torch.device) -> float:
-    """Seconds of the fastest repetition, after one that is not timed."""
+    """Seconds of the fastest repetition, after a warm-up."""
     times = []
     for _ in range(repeat + 1):
         settle(device)
-        begin = time.perf_counter()
+        start = time.perf_counter()
         work()
         settle(device)
-        times.append(time.perf_counter() - begin)
+        times.append(time.perf_counter() - start)
     return min(times[1:])
 
 
 def settle(device: torch.device) -> None:
-    """Wait until the device has done all that it was asked for."""
+    """Wait until the device is idle."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -1,9 +1,9 @@
-"""Measures masked steps on the GPU, beside PyTorch's AdamW and beside a copy on the GPU.
+"""Measures masked steps on the GPU, beside PyTorch's AdamW and a copy on the GPU.
 
-Layers of random weights are updated by maskreg's Triton kernels, gradients dense, and by ``torch.optim.AdamW`` on fp32
-parameters whose gradients are there in fp32: master copies that are copied back after each step, where weights are
-bf16. Seconds are the GPU's; the best of some repetitions counts. Bytes are what a masked step has to read and write:
-weights, gradients, bits, ranks and state. All that a masked step makes is compared with PyTorch's operations first.
+Layers of random weights are updated by maskreg's Triton kernels with dense gradients, and by ``torch.optim.AdamW`` on
+fp32 parameters with fp32 gradients: for bf16 weights those are master copies, copied back after each step. Times are
+GPU times; the best repetition counts. Bytes are those a masked step must read and write: weights, gradients, bits,
+ranks and state. The results of a masked step are compared with those of PyTorch operations first.
 
   python -m scripts.bench.gpu_retrain --json gpu.json
 """
@@ -31,19 +31,19 @@ NOW = AdamWStep(1e-5, 0.9, 0.999, 1e-8, 0.01, 10)
 
 @dataclass(frozen=True)
 class Row:
-    """Steps on all layers.
+    """Steps of all layers.
 
     Attributes:
         dtype: of the weights.
         density: of the mask.
         milliseconds: of a masked step.
         fused_milliseconds: of ``torch.optim.AdamW(fused=True)``.
-        foreach_milliseconds: and of ``foreach=True``.
-        of_fused: milliseconds as a share of fused ones.
-        bytes_per_param: that a masked step moves.
-        gb_per_s: bytes that it moves a second.
-        of_copy: that as a share of what a copy moves.
-        accumulate_milliseconds: of adding all masked gradients into packed ones.
+        foreach_milliseconds: of ``torch.optim.AdamW(foreach=True)``.
+        of_fused: ``milliseconds`` / ``fused_milliseconds``.
+        bytes_per_param: that a masked step reads and writes.
+        gb_per_s: 10^9 of these bytes a second.
+        of_copy: ``gb_per_s`` / that of a copy.
+        accumulate_milliseconds: of adding all masked gradients to packed ones.
         square_sum_milliseconds: of summing the squares of all masked gradients.
     """
 
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Layer:
-    """Weights, a gradient, a mask, and state."""
+    """Weights, gradient, mask and optimizer state."""
 
     weights: torch.Tensor
     gradient: torch.Tensor
@@ -72,7 +72,7 @@ class Layer:
     master: torch.Tensor | None
 
     def step(self, backend: Backend) -> None:
-        """One of AdamW."""
+        """One AdamW step."""
         on = Operands(self.weights, Gradient(self.gradient, packed=False), self.bits, self.master)
         backend.adamw(on, self.exp_avg, self.exp_avg_sq, NOW)
 
@@ -88,16 +88,16 @@ def parsed() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N (default cuda)")
-    parser.add_argument("--layers", type=int, default=12, help="how many (default 12)")
-    parser.add_argument("--width", type=int, default=8192, help="of each, which is square (default 8192)")
+    parser.add_argument("--layers", type=int, default=12, help="number of layers (default 12)")
+    parser.add_argument("--width", type=int, default=8192, help="of each square layer (default 8192)")
     parser.add_argument("--densities", type=float, nargs="+", default=[0.01, 0.25, 0.48, 1.0], help="of masks")
-    parser.add_argument("--repeat", type=int, default=10, help="times each is run; the best counts (default 10)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
+    parser.add_argument("--repeat", type=int, default=10, help="repetitions; the best counts (default 10)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Measure, print a table, and write JSON where it is wanted."""
+    """Measure, print a table, and write JSON if requested."""
     options = parsed()
     device = gpu(options.device)
     if device is None:
@@ -116,8 +116,8 @@ def main() -> int:
         )
         rows.append(row)
     if options.json:
-        found = {"machine": machine, "layers": options.layers, "width": options.width, "rows": [*map(asdict, rows)]}
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        result = {"machine": machine, "layers": options.layers, "width": options.width, "rows": [*map(asdict, rows)]}
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 
@@ -132,46 +132,56 @@ def measured(options: argparse.Namespace, device: torch.device) -> Iterator[Row]
         for density in options.densities:
             compare(layer(1 << 22, dtype, density, device), backend)
             layers = [layer(options.width**2, dtype, density, device) for _ in range(options.layers)]
-            ours = best(lambda layers=layers: step(layers, backend), options.repeat)  # type: ignore[misc]
+            masked = best(lambda layers=layers: step(layers, backend), options.repeat)  # type: ignore[misc]
             add = best(lambda layers=layers: accumulate(layers, backend), options.repeat)  # type: ignore[misc]
             square = best(lambda layers=layers: squares(layers, backend), options.repeat)  # type: ignore[misc]
-            moved = sum(one.nbytes for one in layers)
-            speed = moved / ours / 1e6
+            moved = sum(entry.nbytes for entry in layers)
+            speed = moved / masked / 1e6
             yield Row(
-                name, density, ours, fused, foreach, ours / fused, moved / params, speed, speed / copied, add, square
-            )  # fmt: skip
+                dtype=name,
+                density=density,
+                milliseconds=masked,
+                fused_milliseconds=fused,
+                foreach_milliseconds=foreach,
+                of_fused=masked / fused,
+                bytes_per_param=moved / params,
+                gb_per_s=speed,
+                of_copy=speed / copied,
+                accumulate_milliseconds=add,
+                square_sum_milliseconds=square,
+            )
             del layers
 
 
 def step(layers: list[Layer], backend: Backend) -> None:
     """A masked step of all layers."""
-    for one in layers:
-        one.step(backend)
+    for entry in layers:
+        entry.step(backend)
 
 
 def accumulate(layers: list[Layer], backend: Backend) -> None:
     """Add all gradients to packed ones."""
-    for one in layers:
-        backend.accumulate(one.exp_avg, one.gradient, one.bits)
+    for entry in layers:
+        backend.accumulate(entry.exp_avg, entry.gradient, entry.bits)
 
 
 def squares(layers: list[Layer], backend: Backend) -> None:
     """Sum the squares of all masked gradients."""
-    for one in layers:
-        backend.square_sum(one.gradient, one.bits)
+    for entry in layers:
+        backend.square_sum(entry.gradient, entry.bits)
 
 
 def copy_speed(repeat: int, device: torch.device) -> float:
-    """GB/s that a copy on the device reads and writes."""
-    room, other = torch.empty(2, 1 << 29, dtype=torch.uint8, device=device)
-    return 2.0 * int(room.nbytes) / best(lambda: room.copy_(other), repeat) / 1e6
+    """GB/s read and written by a copy on the device."""
+    left, right = torch.empty(2, 1 << 29, dtype=torch.uint8, device=device)
+    return 2.0 * int(left.nbytes) / best(lambda: left.copy_(right), repeat) / 1e6
 
 
 def layer(numel: int, dtype: torch.dtype, density: float, device: torch.device) -> Layer:
     """Random weights, gradient and mask."""
     weights = (torch.randn(numel, device=device) * 0.02).to(dtype)
-    drawn = np.random.default_rng(0)
-    moved = [np.packbits(drawn.random(1 << 20, np.float32) < density, bitorder="little") for _ in range(numel >> 20)]
+    rng = np.random.default_rng(0)
+    moved = [np.packbits(rng.random(1 << 20, np.float32) < density, bitorder="little") for _ in range(numel >> 20)]
     bits = Bits.of(np.concatenate(moved), numel, device)
     state = [torch.zeros(bits.nnz, device=device) for _ in range(3)]
     Plain().accumulate(state[2], weights, bits)
@@ -179,57 +189,57 @@ def layer(numel: int, dtype: torch.dtype, density: float, device: torch.device) 
     return Layer(weights, gradient, bits, state[0], state[1], None if dtype == torch.float32 else state[2])
 
 
-def compare(one: Layer, backend: Backend) -> None:
-    """Check a step against PyTorch's operations.
+def compare(entry: Layer, backend: Backend) -> None:
+    """Check a step against PyTorch operations.
 
     Raises:
-        SystemExit: weights differ by more than a hundredth of the rate, or bf16 ones by more than a code.
+        SystemExit: fp32 weights differ by over a hundredth of the learning rate, or bf16 ones by over one code.
     """
-    held = [one.weights, one.exp_avg, one.exp_avg_sq, *([] if one.master is None else [one.master])]
-    before = [values.clone() for values in held]
-    one.step(backend)
-    made = [values.clone() for values in held]
-    for values, old in zip(held, before, strict=True):
-        values.copy_(old)
-    one.step(Plain())
-    exact = made[0], held[0]
-    if one.master is not None:
-        if (made[0].view(torch.int16).int() - held[0].view(torch.int16).int()).abs().max() > 1:
-            raise SystemExit("bf16 weights differ by more than a rounding")
-        exact = made[3], held[3]
-    if (exact[0] - exact[1]).abs().max() > 0.01 * NOW.lr:
-        raise SystemExit("weights differ by more than a hundredth of the rate")
+    values = [entry.weights, entry.exp_avg, entry.exp_avg_sq, *([] if entry.master is None else [entry.master])]
+    before = [tensor.clone() for tensor in values]
+    entry.step(backend)
+    results = [tensor.clone() for tensor in values]
+    for tensor, old in zip(values, before, strict=True):
+        tensor.copy_(old)
+    entry.step(Plain())
+    fp32 = results[0], values[0]
+    if entry.master is not None:
+        if (results[0].view(torch.int16).int() - values[0].view(torch.int16).int()).abs().max() > 1:
+            raise SystemExit("bf16 weights differ by more than one rounding")
+        fp32 = results[3], values[3]
+    if (fp32[0] - fp32[1]).abs().max() > 0.01 * NOW.lr:
+        raise SystemExit("weights differ by more than a hundredth of the learning rate")
 
 
 def dense(options: argparse.Namespace, dtype: torch.dtype, kind: str, device: torch.device) -> Callable[[], object]:
-    """A step of PyTorch's AdamW on fp32 parameters, and the copy back where weights are bf16."""
+    """A step of PyTorch's AdamW on fp32 parameters, copied back where weights are bf16."""
     shapes = [(options.width, options.width)] * options.layers
-    wide = [torch.nn.Parameter(torch.randn(shape, device=device) * 0.02) for shape in shapes]
-    weights = [p.detach().to(dtype) for p in wide] if dtype != torch.float32 else []
-    for p in wide:
+    masters = [torch.nn.Parameter(torch.randn(shape, device=device) * 0.02) for shape in shapes]
+    weights = [p.detach().to(dtype) for p in masters] if dtype != torch.float32 else []
+    for p in masters:
         p.grad = torch.randn_like(p) * 1e-3
-    optimizer = torch.optim.AdamW(wide, lr=NOW.lr, fused=kind == "fused", foreach=kind == "foreach")
+    optimizer = torch.optim.AdamW(masters, lr=NOW.lr, fused=kind == "fused", foreach=kind == "foreach")
 
     @torch.no_grad()
     def step() -> None:
         optimizer.step()
         if weights:
-            torch._foreach_copy_(weights, [p.detach() for p in wide])
+            torch._foreach_copy_(weights, [p.detach() for p in masters])
 
     return step
 
 
 def best(work: Callable[[], object], repeat: int) -> float:
-    """Milliseconds of the fastest repetition, after two that are not timed."""
+    """Milliseconds of the fastest repetition, after two for warm-up."""
     times = []
     for _ in range(repeat + 2):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-        begin.record()
+        start.record()
         work()
         end.record()
         torch.cuda.synchronize()
-        times.append(float(begin.elapsed_time(end)))
+        times.append(float(start.elapsed_time(end)))
     return min(times[2:])
 
 

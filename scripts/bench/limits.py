@@ -1,7 +1,7 @@
-"""What a delta could be coded in at best, when its reader knows no more of a weight than its exponent in the source.
+"""Entropy limits of a delta whose decoder knows only each weight's exponent in the source.
 
-Plug-in entropies: of the pair's own counts, over all tensors together. A coder that sees more (rows, columns, tensors)
-may end below them.
+Plug-in entropies of the pair's own counts, over all tensors. A codec that models more (rows, columns, tensors) can end
+below them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scripts.bench.pairs import CodecPair
 EXPONENTS = 256
 
 LARGEST = 8
-"""Steps up to this size have a symbol of their own; longer ones share one with others of about their size."""
+"""ULP steps up to this size have a symbol each; longer ones share symbols by size class."""
 
 _CLASSES = 15
 _FLIP = 2 * (LARGEST + _CLASSES) + 1
@@ -32,8 +32,8 @@ class Limits:
     """Bits for each coordinate of a pair, changed or not.
 
     Attributes:
-        mask: which coordinates changed, given the source's exponent.
-        step: to what they changed too, given the source's exponent.
+        mask: of which coordinates changed, given the source's exponent.
+        step: of how far they changed in ULP steps, given the source's exponent.
     """
 
     mask: float
@@ -41,7 +41,7 @@ class Limits:
 
 
 def limits(pair: CodecPair) -> Limits:
-    """Count what happens at each exponent, and take the entropies."""
+    """Count symbols by exponent and compute the entropies."""
     counts: Counts = np.zeros((EXPONENTS, _TOKENS), np.int64)
     for block in pair.blocks():
         cells = exponents(block.source) * _TOKENS + tokens(block.source, block.target)
@@ -60,13 +60,13 @@ def exponents(source: Codes) -> npt.NDArray[np.int64]:
 def tokens(source: Codes, target: Codes) -> npt.NDArray[np.int64]:
     """One symbol for each coordinate, int64 ``[n]``.
 
-    0 when nothing changed. Else the difference of the magnitudes' bits: 1 to 8 one by one, then exp-Golomb classes,
-    each upwards or downwards. The last symbol is for weights that changed their sign.
+    0 if nothing changed, else the difference of the magnitudes' bits: 1 to 8 one by one, then exp-Golomb classes, each
+    upwards or downwards. The last symbol is a change of sign.
     """
     step = (target & 0x7FFF).astype(np.int32) - (source & 0x7FFF).astype(np.int32)
     size = np.abs(step)
     beyond = np.maximum(size - LARGEST, 1)
-    # frexp gives the exponent of the power of two above, so a class is one less.
+    # frexp returns the exponent of the next power of two, so a class is one less.
     kind = np.where(size <= LARGEST, size, LARGEST + np.frexp(beyond.astype(np.float64))[1]).astype(np.int64)
     token = 2 * kind - (step > 0)
     token[step == 0] = 0
@@ -75,7 +75,7 @@ def tokens(source: Codes, target: Codes) -> npt.NDArray[np.int64]:
 
 
 def raw_bits() -> Counts:
-    """Bits that follow each symbol as they are."""
+    """Uncoded bits that follow each symbol."""
     bits = np.zeros(_TOKENS, np.int64)
     for kind in range(LARGEST + 1, LARGEST + _CLASSES + 1):
         bits[2 * kind - 1] = bits[2 * kind] = kind - LARGEST - 1
@@ -84,7 +84,7 @@ def raw_bits() -> Counts:
 
 
 def _bits(counts: Counts) -> float:
-    """Bits to code all symbols, each row of counts with the probabilities of its own."""
+    """Entropy of all symbols in bits, with separate probabilities for each row of counts."""
     used = counts[counts > 0].astype(np.float64)
     rows = counts.sum(1)
     rows = rows[rows > 0].astype(np.float64)

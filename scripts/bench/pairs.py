@@ -1,4 +1,4 @@
-"""The pairs of checkpoints that the benchmark codes: generated ones, and those on disk. Each is held in memory."""
+"""The pairs of checkpoints that the benchmark codes, generated or read from disk; each is held in memory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from maskreg.tensors.blocks import blocks_of
 Floats = npt.NDArray[np.float32]
 
 WEIGHT_STD = 0.02
-"""Of generated weights: what large models are initialized with, and stay near."""
+"""Of generated weights: large models are initialized with it and stay near it."""
 
 SPREAD = 0.4
 """Sigma of the log-normal scales of rows and columns of an update."""
 
 SAMPLED = 1 << 20
-"""Coordinates that an update's size is found on."""
+"""Coordinates on which an update's size is determined."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Block:
-    """What one call of a codec gets: a run of one tensor.
+    """The input of one call of a codec: a span of one tensor.
 
     Attributes:
-        source: uint16 ``[n]``, which whoever decodes has.
-        target: uint16 ``[n]``, which is coded.
+        source: uint16 ``[n]``, known to the decoder.
+        target: uint16 ``[n]``, to be coded.
         shape: of the whole tensor.
-        start: of the run, in the flat tensor.
+        start: of the span, in the flat tensor.
     """
 
     source: Codes
@@ -59,7 +59,7 @@ class CodecPair:
     """Two checkpoints, as far as a delta codec sees them.
 
     Attributes:
-        name: short, for tables and pictures.
+        name: short, for tables and plots.
         what: how it was made, in one line.
         leaves: tensors of 16-bit floats that both sides have.
     """
@@ -70,7 +70,7 @@ class CodecPair:
 
     @property
     def params(self) -> int:
-        """Coordinates of one side."""
+        """Coordinates of one checkpoint."""
         return sum(leaf.source.size for leaf in self.leaves)
 
     @property
@@ -79,7 +79,7 @@ class CodecPair:
         return sum(int(np.count_nonzero(leaf.source != leaf.target)) for leaf in self.leaves) / self.params
 
     def blocks(self) -> Iterator[Block]:
-        """The runs that the product cuts tensors into."""
+        """The spans into which maskreg divides tensors."""
         for leaf in self.leaves:
             for start, stop in blocks_of(leaf.source.size):
                 yield Block(leaf.source[start:stop], leaf.target[start:stop], leaf.shape, start)
@@ -91,10 +91,10 @@ class PairSpec:
 
     Attributes:
         name: of the pair.
-        density: coordinates that shall move / coordinates.
-        spread: sigma of a log-normal scale that every coordinate of the update has of its own; 0 for none.
-        masters: whether training kept fp32 weights already before the source was written, as between two steps of one
-            run. Then an update far below the spacing of bf16 values moves a few coordinates over a rounding edge.
+        density: share of coordinates to move.
+        spread: sigma of a log-normal scale for each coordinate of the update; 0 for none.
+        masters: whether training kept fp32 weights before the source was written, as between two steps of one run.
+            Then an update far below the spacing of bf16 values moves a few coordinates over a rounding boundary.
     """
 
     name: str
@@ -134,34 +134,34 @@ def shapes(hidden: int) -> dict[str, tuple[int, ...]]:
 
 
 def generated(spec: PairSpec, hidden: int, seed: int = 0) -> CodecPair:
-    """Independent normal weights, and an update that knows nothing of them.
+    """Independent normal weights and an independent update.
 
-    The update is normal noise times a log-normal scale for its row and one for its column. Its size is searched for,
-    until the wanted share of coordinates moves; the target is the weights plus the update, rounded to bf16.
+    The update is normal noise times a log-normal scale for each row and each column. Its size is chosen so that the
+    given share of coordinates moves. The target is the weights plus the update, rounded to bf16.
     """
     rng = np.random.default_rng(seed)
-    wanted = shapes(hidden)
-    weights = {name: _weights(shape, rng) for name, shape in wanted.items()}
+    by_name = shapes(hidden)
+    weights = {name: _weights(shape, rng) for name, shape in by_name.items()}
     if not spec.masters:
         weights = {name: widened(to_bf16(values)) for name, values in weights.items()}
-    updates = {name: _update(shape, spec.spread, rng).reshape(-1) for name, shape in wanted.items()}
+    updates = {name: _update(shape, spec.spread, rng).reshape(-1) for name, shape in by_name.items()}
     size = _size_for(spec.density, weights, updates)
     leaves = [
         Leaf(name, shape, to_bf16(weights[name]), _moved(weights[name], updates[name], size))
-        for name, shape in wanted.items()
+        for name, shape in by_name.items()
     ]
-    what = f"generated: normal weights, normal update with rows and columns of their own size, seed {seed}"
+    what = f"generated: normal weights, normal update scaled by row and column, seed {seed}"
     return CodecPair(f"generated {spec.name}", what, tuple(leaves))
 
 
 def given(source: Path | str, target: Path | str, name: str = "", what: str = "two checkpoints on disk") -> CodecPair:
-    """Two checkpoints on disk, read whole: tensors that the product would code, tied ones once."""
+    """Two checkpoints on disk, read whole: the tensors that maskreg would code, tied ones once."""
     with maskreg.open_checkpoint(source) as before, maskreg.open_checkpoint(target) as after:
         pairs, _ = pair_up(before, after, mask_only=False, allow_mismatch=True)
         leaves = [
             Leaf(pair.name, pair.source.shape, before.read(pair.name, 0, n), after.read(pair.name, 0, n))
             for pair in pairs
-            # Targets that would have to be cast first are left out.
+            # Without targets that would have to be cast first.
             if pair.stored_as.coded
             and pair.source
             and pair.target
@@ -174,7 +174,7 @@ def given(source: Path | str, target: Path | str, name: str = "", what: str = "t
 
 
 def to_bf16(values: Floats) -> Codes:
-    """Bits of the nearest bf16 values, ties to even; for finite values."""
+    """Finite values rounded to bf16, ties to even."""
     bits = values.reshape(-1).view(np.uint32)
     return ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)
 
@@ -188,7 +188,7 @@ def _weights(shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
     noise: Floats = rng.standard_normal(math.prod(shape), np.float32)
     noise *= np.float32(WEIGHT_STD)
     if len(shape) == 1:
-        # Gains of norms are near 1, so bf16 hides what happens to them.
+        # Gains of norms are near 1, where bf16 hides small updates.
         noise += np.float32(1)
     return noise
 
@@ -197,7 +197,7 @@ def _update(shape: tuple[int, ...], spread: float, rng: np.random.Generator) -> 
     noise = rng.standard_normal(shape, np.float32)
     for axis, length in enumerate(shape):
         scale = np.exp(SPREAD * rng.standard_normal(length)).astype(np.float32)
-        noise *= scale.reshape([-1 if place == axis else 1 for place in range(len(shape))])
+        noise *= scale.reshape([-1 if i == axis else 1 for i in range(len(shape))])
     if spread:
         noise *= np.exp(np.float32(spread) * rng.standard_normal(shape, np.float32))
     return noise
@@ -208,7 +208,7 @@ def _moved(weights: Floats, update: Floats, size: float) -> Codes:
 
 
 def _size_for(density: float, weights: dict[str, Floats], updates: dict[str, Floats]) -> float:
-    """Factor of the update with which ``density`` of the coordinates move, by bisection."""
+    """Factor of the update at which a share ``density`` of the coordinates moves, by bisection."""
     step = max(1, sum(values.size for values in weights.values()) // SAMPLED)
     before = np.concatenate([values[::step] for values in weights.values()])
     update = np.concatenate([values[::step] for values in updates.values()])

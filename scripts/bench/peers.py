@@ -1,6 +1,6 @@
-"""Other ways to store a target given its source, to be measured beside maskreg's codecs on the same blocks.
+"""Other ways to store a target given its source, measured beside maskreg's codecs on the same blocks.
 
-Each takes and gives what a codec of maskreg does. What cannot be imported is named with the reason, never left out.
+Each has the interface of a maskreg codec. One that cannot be imported is reported with the reason.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Coder:
     """One way to code blocks.
 
     Attributes:
-        name: short, for tables and pictures.
+        name: short, for tables and plots.
         ours: whether it is a codec of maskreg.
         encode: a block to bytes.
         decode: the source, uint16 ``[n]``, and those bytes to the target, uint16 ``[n]``.
-        missing: why it cannot run here; empty when it can.
+        missing: why it cannot run; empty if it can.
     """
 
     name: str
@@ -48,24 +48,24 @@ class Coder:
 
 def coders() -> list[Coder]:
     """Every codec of maskreg, then every peer."""
-    found = [Coder(codec.name, True, partial(_encode_ours, codec), codec.decode) for codec in map(get_codec, CODECS)]
+    results = [Coder(codec.name, True, partial(_encode_ours, codec), codec.decode) for codec in map(get_codec, CODECS)]
     for level in (1, 3):
-        found.append(Coder(f"XOR planes zstd-{level}", False, partial(_encode_planes, level), _decode_planes))
+        results.append(Coder(f"XOR planes zstd-{level}", False, partial(_encode_planes, level), _decode_planes))
     blosc = Blosc(cname="zstd", clevel=3, shuffle=Blosc.SHUFFLE)
-    found.append(Coder("XOR Blosc zstd-3", False, partial(_encode_blosc, blosc), partial(_decode_blosc, blosc)))
-    found.append(Coder("gaps + values zstd-3", False, partial(_encode_gaps, 3), _decode_gaps))
+    results.append(Coder("XOR Blosc zstd-3", False, partial(_encode_blosc, blosc), partial(_decode_blosc, blosc)))
+    results.append(Coder("gaps + values zstd-3", False, partial(_encode_gaps, 3), _decode_gaps))
     for name, module, make in (("zipnn", "zipnn", _zipnn), ("lmzip", "lmz", _lmzip)):
         try:
             encode, decode = make(importlib.import_module(module))
         except ImportError as error:
-            found.append(Coder(f"{name} on XOR", False, _none, _none, missing=f"does not run here: {error}"))
+            results.append(Coder(f"{name} on XOR", False, _none, _none, missing=f"not available: {error}"))
         else:
-            found.append(Coder(f"{name} {version(name)} on XOR", False, encode, decode))
-    return found
+            results.append(Coder(f"{name} {version(name)} on XOR", False, encode, decode))
+    return results
 
 
 def _none(*_: Any) -> Any:
-    raise AssertionError("what is missing was run")
+    raise AssertionError("a missing codec was run")
 
 
 def _encode_ours(codec: Codec, block: Block) -> bytes:
@@ -96,15 +96,15 @@ def _decode_blosc(blosc: Any, source: Codes, block: bytes) -> Codes:
 
 
 def _encode_gaps(level: int, block: Block) -> bytes:
-    """Distances between changed coordinates as one byte each, 255 for "255 and more", then the new values."""
-    places = np.flatnonzero(block.source != block.target)
-    gaps = np.diff(places, prepend=-1) - 1
+    """Gaps between changed coordinates, one byte each with 255 as an escape for longer ones, then the new values."""
+    changed = np.flatnonzero(block.source != block.target)
+    gaps = np.diff(changed, prepend=-1) - 1
     longer = gaps // 255
     ends = np.cumsum(longer + 1) - 1
-    small = np.full(places.size + int(longer.sum()), 255, np.uint8)
+    small = np.full(changed.size + int(longer.sum()), 255, np.uint8)
     small[ends] = gaps % 255
-    indices, values = compress(small, level), compress(block.target[places], level)
-    return _SIZES.pack(len(indices), places.size) + bytes(indices) + bytes(values)
+    indices, values = compress(small, level), compress(block.target[changed], level)
+    return _SIZES.pack(len(indices), changed.size) + bytes(indices) + bytes(values)
 
 
 def _decode_gaps(source: Codes, block: bytes) -> Codes:
@@ -112,7 +112,7 @@ def _decode_gaps(source: Codes, block: bytes) -> Codes:
     target = source.copy()
     if count:
         small = np.frombuffer(decompress(block[_SIZES.size : _SIZES.size + size]), np.uint8)
-        # A byte below 255 ends a gap: it stands for its own length and the coordinate behind it.
+        # A byte below 255 ends a gap: it counts its own length and the changed coordinate after it.
         reached = np.cumsum(np.where(small == 255, 255, small + np.int64(1)))
         target[reached[small != 255] - 1] = np.frombuffer(decompress(block[_SIZES.size + size :]), np.uint16)
     return target
@@ -121,7 +121,7 @@ def _decode_gaps(source: Codes, block: bytes) -> Codes:
 def _zipnn(module: Any) -> tuple[Callable[[Block], bytes], Callable[[Codes, bytes], Codes]]:
     def encode(block: Block) -> bytes:
         coder = module.ZipNN(input_format="byte", bytearray_dtype="bfloat16", threads=1)
-        # It reorders bits inside what it is given, so that must be a copy that nobody else has.
+        # It changes its input in place, so it gets a copy.
         return bytes(coder.compress(bytearray((block.source ^ block.target).data)))
 
     def decode(source: Codes, block: bytes) -> Codes:
@@ -132,10 +132,10 @@ def _zipnn(module: Any) -> tuple[Callable[[Block], bytes], Callable[[Codes, byte
 
 
 def _lmzip(module: Any) -> tuple[Callable[[Block], bytes], Callable[[Codes, bytes], Codes]]:
-    """Its delta chunks alone; in its archives the source would stand beside them. Blocks are its chunks of 8 MiB."""
+    """Its delta chunks without the archive, which would hold the source too. Blocks are its chunks of 8 MiB."""
     kernel = module.backends()["kernel"]
     if not kernel.startswith("native"):
-        # It would run, but slowly and without its entropy coder, which says nothing about it.
+        # Without one it is slow and has no entropy coder, so the comparison would be unfair.
         raise ImportError(f"it found no C compiler ({kernel})")
     module = importlib.import_module("lmz.codec")
     plain = _SIZES.size

@@ -1,4 +1,4 @@
-"""The benchmark's pictures: SVG, the same bytes for the same figures, in colors that color-blind people can tell."""
+"""The benchmark's plots: SVG, the same bytes for the same figures, in colors safe for color-blind readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from scripts.bench.codec import Result, Row
 
 DEFAULT, OURS, PEER, LIMIT = "#0072B2", "#56B4E9", "#B8B8B8", "#D55E00"
-"""Colors (Okabe and Ito): what maskreg writes, its other codecs, other tools, the entropy limit."""
+"""Colors (Okabe and Ito): maskreg's default codec, its other codecs, other tools, the entropy limit."""
 
 PEER_MARKS = (
     ("o", "#E69F00"),
@@ -26,13 +26,13 @@ PEER_MARKS = (
     ("P", "#8B5A2B"),
     ("X", "#444444"),
 )
-"""Form and color of each peer in turn, so that form alone tells them apart."""
+"""Marker and color of each peer in turn; markers alone distinguish them."""
 
 WIDTH = 9.0
-"""Of the pictures, in inches; a README shows them about so large."""
+"""Width of the plots in inches, about as a README shows them."""
 
 CUT = 2.5
-"""Bars are cut off at this multiple of the median, with their value beside them."""
+"""Bars are cut off at this multiple of the median; their value is written beside them."""
 
 STYLE = {
     "svg.hashsalt": "maskreg",
@@ -52,30 +52,37 @@ def draw(results: Sequence[Result], folder: Path) -> None:
         for name, figure in (("codec-size", size(results)), ("codec-speed", speed(results))):
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
             path = folder / f"{name}.svg"
-            # Matplotlib leaves spaces at the ends of lines.
+            # Matplotlib leaves trailing spaces.
             path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
 
 
 def size(results: Sequence[Result]) -> Figure:
-    """Bits per parameter, a bar for each codec, a panel for each pair, the limit as a line."""
+    """Bits per parameter: a panel for each pair, a bar for each codec, the limit as a line."""
     bars = max(len(_shown(result)) for result in results)
     figure, panels = _panels(results, 0.9 + 0.24 * bars)
     for panel, result in zip(panels, results, strict=False):
         rows = _shown(result)
         values = [row.bits_per_param for row in rows]
-        most = CUT * median(values)
+        cut = CUT * median(values)
         panel.barh(range(len(rows)), values, color=[_color(row, result) for row in rows], height=0.72)
         panel.axvline(result.limits.step, color=LIMIT, linestyle="--", linewidth=1.4, zorder=3)
-        for place, value in enumerate(values):
+        for y, value in enumerate(values):
             text = f"{value:.2f}" if value >= 1 else f"{value:.3f}"
-            text, where = (text, value) if value <= most else (f"{text} →", most)
+            text, end = (text, value) if value <= cut else (f"{text} →", cut)
             backed = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
             panel.annotate(
-                text, (where, place), (4, 0), textcoords="offset points", va="center", fontsize=8, bbox=backed, zorder=4
+                text,
+                (end, y),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                bbox=backed,
+                zorder=4,
             )
         panel.set_yticks(range(len(rows)), [row.codec for row in rows])
         panel.invert_yaxis()
-        panel.set_xlim(0, 1.16 * max(min(most, max(values)), result.limits.step))
+        panel.set_xlim(0, 1.16 * max(min(cut, max(values)), result.limits.step))
         panel.set_xlabel("bits per parameter")
         panel.tick_params(axis="y", length=0)
     handles = [mpl.patches.Patch(color=DEFAULT, label="maskreg's codec")]
@@ -88,10 +95,10 @@ def size(results: Sequence[Result]) -> Figure:
 
 
 def speed(results: Sequence[Result]) -> Figure:
-    """Decoding speed of one thread against bits per parameter; a panel for each pair, a mark for each codec."""
+    """Decoding speed of one thread against bits per parameter: a panel for each pair, a marker for each codec."""
     figure, panels = _panels(results, 2.5)
     peers = sorted({row.codec for result in results for row in _shown(result) if not row.ours})
-    marks = {name: PEER_MARKS[place % len(PEER_MARKS)] for place, name in enumerate(peers)}
+    marks = {name: PEER_MARKS[i % len(PEER_MARKS)] for i, name in enumerate(peers)}
     seen: dict[str, Any] = {}
     rates = [row.decode_gb_per_s for result in results for row in _shown(result)]
     for panel, result in zip(panels, results, strict=False):

@@ -1,6 +1,6 @@
-"""How much memory processes take, counted from their own programs: not from those of the processes that start them.
+"""Peak memory of processes, without that of the processes that start them.
 
-The kernel's ``ru_maxrss`` of a process begins with what the one that started it took.
+A child's ``ru_maxrss`` starts at its parent's, so commands are started by a small process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import BinaryIO
 LINUX = sys.platform == "linux"
 
 _UNIT = 1 if sys.platform == "darwin" else 1024
-"""Bytes that ``ru_maxrss`` counts in."""
+"""Unit of ``ru_maxrss`` in bytes."""
 
 _STARTER = """
 import json, os, sys
@@ -28,7 +28,7 @@ with open(sys.argv[1], "w") as file:
 
 
 def resident() -> int:
-    """Bytes of this process in memory, from where its peak counts."""
+    """Resident bytes of this process; resets its peak to them on Linux."""
     if LINUX:
         Path("/proc/self/clear_refs").write_text("5")
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
@@ -36,24 +36,27 @@ def resident() -> int:
 
 
 def peak() -> int:
-    """The most bytes of this process that were in memory."""
+    """Peak resident bytes of this process."""
     if LINUX:
         (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
         return 1024 * int(line.split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT
 
 
-def run(command: Sequence[str | Path], into: BinaryIO, folder: Path, environment: Mapping[str, str]) -> tuple[int, int]:
-    """Run a program in ``folder``: its exit code, and the most bytes that it had in memory.
+def run(command: Sequence[str | Path], stdout: BinaryIO, folder: Path, env: Mapping[str, str]) -> tuple[int, int]:
+    """Run a program in ``folder``.
 
     Args:
-        command: its path and arguments.
-        into: takes what it prints.
-        folder: where it runs, and a note about it is left.
-        environment: its variables.
+        command: path and arguments.
+        stdout: receives its output.
+        folder: working directory; gets a file ``usage.json``.
+        env: environment variables.
+
+    Returns:
+        Exit code, and peak resident bytes.
     """
-    note = folder.absolute() / "usage.json"
-    starter = [sys.executable, "-I", "-S", "-c", _STARTER, note, *command]
-    subprocess.run(starter, stdout=into, cwd=folder, env=dict(environment), check=True)
-    code, most = json.loads(note.read_text())
-    return code, most * _UNIT
+    usage = folder.absolute() / "usage.json"
+    starter = [sys.executable, "-I", "-S", "-c", _STARTER, usage, *command]
+    subprocess.run(starter, stdout=stdout, cwd=folder, env=dict(env), check=True)
+    code, peak_units = json.loads(usage.read_text())
+    return code, peak_units * _UNIT

