@@ -1,4 +1,4 @@
-"""Density by exponent, with what rounding alone would move beside it."""
+"""Plot of density by exponent, with the rounding null."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from maskreg.report.theme import Theme, in_percent
 
 WIDTH = 9.0
 FEWEST = 1e-4
-"""Exponents with a smaller share of the weights are not shown: their densities are of a handful of weights."""
+"""Smallest share of the weights for an exponent to be shown: densities of a handful of weights are noise."""
 
 
-def shown(found: ByExponent) -> tuple[int, int]:
-    """Exponent fields ``[first, last]`` between which all but a few of the weights lie."""
-    common = np.flatnonzero(found.members >= max(1.0, FEWEST * float(found.members.sum())))
+def shown(exponents: ByExponent) -> tuple[int, int]:
+    """Exponent fields ``[first, last]`` of all but a few of the weights."""
+    common = np.flatnonzero(exponents.members >= max(1.0, FEWEST * float(exponents.members.sum())))
     return int(common[0]), int(common[-1])
 
 
-def curve(found: ByExponent, theme: Theme) -> Figure:
-    """Panels over one axis: the density of each exponent, how it differs from rounding, how many weights have it."""
-    first, last = shown(found)
+def curve(exponents: ByExponent, theme: Theme) -> Figure:
+    """Panels over the exponents: density, difference from the rounding null, share of all weights."""
+    first, last = shown(exponents)
     fields = np.arange(first, last + 1)
-    fields = fields[found.members[fields] > 0]
-    members, places = found.members[fields], fields - BIAS
-    density = found.moved[fields] / members
-    expected = None if found.expected is None else found.expected[fields] / members
+    fields = fields[exponents.members[fields] > 0]
+    members, powers = exponents.members[fields], fields - BIAS
+    density = exponents.moved[fields] / members
+    expected = None if exponents.expected is None else exponents.expected[fields] / members
     heights = [3.0, 1.3, 1.0] if expected is not None else [3.0, 1.0]
     figure = Figure(figsize=(WIDTH, 1.2 + sum(heights)), layout="constrained")
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
     above, below = panels[0], panels[-1]
-    above.plot(places, density, label="this mask", color=theme.observed, marker="o", **_LINE)
+    above.plot(powers, density, label="this mask", color=theme.observed, marker="o", **_LINE)
     if expected is not None:
-        above.plot(places, expected, label=_NULL, color=theme.null, marker="s", linestyle="--", **_LINE)
-        panels[1].bar(places, density - expected, width=0.7, color=theme.observed)
+        above.plot(powers, expected, label=_NULL, color=theme.null, marker="s", linestyle="--", **_LINE)
+        panels[1].bar(powers, density - expected, width=0.7, color=theme.observed)
         panels[1].axhline(0, color=theme.null, linewidth=1.4, linestyle="--")
         panels[1].set_ylabel("difference")
     above.set_ylim(-0.03, 1.03)
     above.set_ylabel("density")
     above.legend(loc="lower left")
-    below.bar(places, members / found.members.sum(), width=0.7, color=theme.other)
+    below.bar(powers, members / exponents.members.sum(), width=0.7, color=theme.other)
     below.set_ylabel("of all weights")
     below.set_xlabel("magnitude of the weight in the source: from this power of two to the next")
-    step = -(-(last - first + 1) // 14)
-    ticks = [place for place in range(first - BIAS, last - BIAS + 1) if (place - last + BIAS) % step == 0]
-    below.set_xticks(ticks, [_power(place) for place in ticks])
+    stride = -(-(last - first + 1) // 14)
+    ticks = [power for power in range(first - BIAS, last - BIAS + 1) if (power - last + BIAS) % stride == 0]
+    below.set_xticks(ticks, [_power(power) for power in ticks])
     for axes in panels:
         axes.yaxis.set_major_formatter(FuncFormatter(in_percent))
         axes.grid(axis="y", linewidth=0.7)
@@ -62,6 +62,6 @@ _LINE: dict[str, Any] = {"markersize": 4.5, "linewidth": 1.7}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def _power(place: int) -> str:
+def _power(exponent: int) -> str:
     # Field 0 holds zeros and subnormal numbers.
-    return "2" + str(place).translate(_RAISED) if place > -BIAS else "0"
+    return "2" + str(exponent).translate(_RAISED) if exponent > -BIAS else "0"

@@ -1,4 +1,4 @@
-"""What a report says, as values: gathered from artifacts and their source before a word of it is written."""
+"""The content of a report as values, gathered from artifacts and their source before any text is written."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from maskreg.report.modules import Grid, grid_of
 
 
 @dataclass(frozen=True)
-class Named:
-    """An artifact as people call it.
+class NamedMask:
+    """A mask with its name.
 
     Attributes:
-        name: its reference, or the digest when it has none.
-        artifact: opened; its mask part is here.
+        name: its ref, or its digest without one.
+        artifact: opened, with its mask part present.
         card: what people say about it.
     """
 
@@ -35,42 +35,42 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Against:
-    """Another mask that this one was compared with.
+class OtherMask:
+    """Another mask, and its overlap with the mask of the report.
 
     Attributes:
-        name: what people call it.
-        card: what they say about it.
-        comparison: the figures.
-        independent: it was made by a run of its own. What a baseline, a combination or the mask itself shares with the
-            mask says nothing of rounding.
+        name: its ref or digest.
+        card: what people say about it.
+        overlap: the figures.
+        independent: it comes from a run of its own. The overlap with a baseline, with a combination or with the mask
+            itself is no evidence about rounding.
     """
 
     name: str
     card: Card
-    comparison: PairOverlap
+    overlap: PairOverlap
     independent: bool
 
     @property
     def verdict(self) -> Verdict:
-        """What the figures amount to."""
-        return self.comparison.verdict
+        """Whether the overlap is more than chance."""
+        return self.overlap.verdict
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that a report says.
+    """The content of a report.
 
     Attributes:
-        name: what people call the artifact.
-        digest: its identity.
+        name: the artifact's ref or digest.
+        digest: its digest.
         card: what people say about it.
-        manifest: what it is.
+        manifest: its manifest.
         grid: density by layer and module.
-        exponents: density by magnitude; None when the source is not at hand.
-        against: comparisons, in the order in which they were asked for.
-        geometry: of the update, when it was analyzed.
-        trajectory: how the update grew, when that was followed.
+        exponents: density by exponent; None without the source.
+        others: other masks, in the order in which they were named.
+        geometry: of the update; None without an analysis.
+        trajectory: of the run; None unless given.
     """
 
     name: str
@@ -79,14 +79,14 @@ class Findings:
     manifest: Manifest
     grid: Grid
     exponents: ByExponent | None
-    against: tuple[Against, ...]
+    others: tuple[OtherMask, ...]
     geometry: Geometry | None = None
     trajectory: Trajectory | None = None
 
 
 def gather(
-    mask: Named,
-    others: Sequence[Named] = (),
+    mask: NamedMask,
+    others: Sequence[NamedMask] = (),
     source: Checkpoint | None = None,
     *,
     allow_different: bool = False,
@@ -96,27 +96,27 @@ def gather(
     """Count what a report needs, streaming: memory does not grow with the model.
 
     Args:
-        mask: what the report is about.
+        mask: the mask of the report.
         others: masks to compare it with.
-        source: the checkpoint that they were made from; None leaves out what needs it.
-        allow_different: compare masks of different rules or tensors on what they share.
-        progress: told about bytes.
-        jobs: threads; by default what the machine has.
+        source: their source checkpoint; None omits the figures that need it.
+        allow_different: compare masks of different rules or tensors on the tensors that they share.
+        progress: progress callback, in bytes.
+        jobs: threads; by default one for each core.
 
     Raises:
-        PairMismatchError: masks that cannot be compared.
-        PartAbsentError: a mask is not here.
-        WrongCheckpointError: the source is another one.
+        PairMismatchError: masks cannot be compared.
+        PartAbsentError: a mask is not present.
+        WrongCheckpointError: ``source`` is a different checkpoint.
     """
     mask.artifact.require("mask")
     exponents = by_exponent(mask.artifact, source, progress=progress, jobs=jobs) if source else None
-    against = []
+    compared = []
     for other in others:
         pair, names = (mask.artifact, other.artifact), (mask.name, other.name)
-        found = measure_overlap(
+        comparison = measure_overlap(
             pair, source, names=names, allow_different=allow_different, progress=progress, jobs=jobs
-        ).pairs[0]
-        against.append(Against(other.name, other.card, found, _independent(*pair)))
+        )
+        compared.append(OtherMask(other.name, other.card, comparison.pairs[0], _independent(*pair)))
     return Findings(
         mask.name,
         mask.artifact.digest,
@@ -124,7 +124,7 @@ def gather(
         mask.artifact.manifest,
         grid_of(mask.artifact.tensors),
         exponents,
-        tuple(against),
+        tuple(compared),
     )
 
 

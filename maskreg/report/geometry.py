@@ -1,4 +1,4 @@
-"""What a stored analysis and a trajectory say, checked and ready to be drawn."""
+"""A stored analysis and a trajectory, parsed and ready to be drawn."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STABLE = "stable_rank"
 
 
 @dataclass(frozen=True)
-class Beside:
-    """The median of a figure over matrices, of the update and of what rounding alone makes of noise as strong.
+class FigureMedian:
+    """The median of a figure over matrices, with its rounding null.
 
     Attributes:
-        value: None where no matrix has the figure.
-        null: likewise.
-        chance: its mean expectation for an update that knows nothing, where there is one.
+        value: of the update; None where no matrix has the figure.
+        null: of the rounding null; None where no matrix has the figure.
+        chance: its mean expectation for an update that knows nothing; None where it has no formula.
     """
 
     value: float | None
@@ -35,27 +35,27 @@ class Geometry:
     """The geometry of an update.
 
     Attributes:
-        name: what people call the analysis.
+        name: the analysis' ref.
         figures: by name.
         layers: stable rank by layer, in the order of the model.
-        notes: what people should know, one sentence each.
+        notes: caveats, one sentence each.
     """
 
     name: str
-    figures: dict[str, Beside]
-    layers: dict[str, Beside]
+    figures: dict[str, FigureMedian]
+    layers: dict[str, FigureMedian]
     notes: tuple[str, ...]
 
     @property
-    def energies(self) -> dict[int, Beside]:
+    def energies(self) -> dict[int, FigureMedian]:
         """Share of the energy in the ``k`` largest singular directions, by k."""
-        found = {name.removeprefix(TOP): beside for name, beside in self.figures.items() if name.startswith(TOP)}
-        return dict(sorted((int(k), beside) for k, beside in found.items() if k.isdigit() and beside.value is not None))
+        tops = {name.removeprefix(TOP): median for name, median in self.figures.items() if name.startswith(TOP)}
+        return dict(sorted((int(k), median) for k, median in tops.items() if k.isdigit() and median.value is not None))
 
 
 @dataclass(frozen=True)
 class Point:
-    """One checkpoint of a run: its name, and figures of the update that led to it."""
+    """One checkpoint of a run: its name, and figures of the update up to it."""
 
     name: str
     density: float | None
@@ -67,12 +67,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """How an update grew.
+    """The checkpoints of a run.
 
     Attributes:
         points: in the order of the run.
         k: directions that similarity compares.
-        similarity_by_chance: of random directions; None when there is no matrix.
+        similarity_by_chance: of random directions; None without a matrix.
     """
 
     points: tuple[Point, ...]
@@ -84,43 +84,43 @@ def geometry_of(name: str, document: Mapping[str, Any]) -> Geometry:
     """Parse the figures of a stored analysis.
 
     Raises:
-        FormatError: they are not what an analysis holds.
+        FormatError: the document is not an analysis.
     """
     try:
-        figures = {key: _beside(value) for key, value in document["total"]["figures"].items()}
+        figures = {key: _median(value) for key, value in document["total"]["figures"].items()}
         layers = {
-            layer: _beside(group["figures"][STABLE])
+            layer: _median(group["figures"][STABLE])
             for layer, group in document["layers"].items()
             if layer and STABLE in group["figures"]
         }
         notes = tuple(str(note) for note in document["notes"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise FormatError(f"{name} is no analysis: {error!r}") from error
+        raise FormatError(f"{name} is not an analysis: {error!r}") from error
     shown = {layer: layers[layer] for layer in in_order(layers) if layers[layer].value is not None}
     return Geometry(name, dict(sorted(figures.items())), shown, notes)
 
 
 def trajectory_of(document: Mapping[str, Any]) -> Trajectory:
-    """Parse what ``maskreg analyze --trajectory --json`` wrote.
+    """Parse the output of ``maskreg analyze --trajectory --json``.
 
     Raises:
-        FormatError: it is something else.
+        FormatError: the document is not a trajectory.
     """
     try:
         points = tuple(_point(row) for row in document["checkpoints"])
         return Trajectory(points, int(document["k"]), _number(document["similarity_by_chance"]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FormatError(
-            f"this is no trajectory: {error!r}", hint="maskreg analyze --trajectory SOURCE CHECKPOINT... --json > FILE"
+            f"not a trajectory: {error!r}", hint="maskreg analyze --trajectory SOURCE CHECKPOINT... --json > FILE"
         ) from error
 
 
-def _beside(value: Mapping[str, Any]) -> Beside:
-    return Beside(_number(value["median"]), _number(value["null_median"]), _number(value["chance"]))
+def _median(value: Mapping[str, Any]) -> FigureMedian:
+    return FigureMedian(_number(value["median"]), _number(value["null_median"]), _number(value["chance"]))
 
 
 def _point(row: Mapping[str, Any]) -> Point:
-    # The folder alone: where a run lay on somebody's disk is nobody's business.
+    # Only the last component: a report should not reveal paths of the machine that made it.
     keys = ("density", "step_density", "relative_norm", "stable_rank", "similarity_to_final")
     return Point(PurePath(row["checkpoint"]).name, *(_number(row[key]) for key in keys))
 
@@ -129,5 +129,5 @@ def _number(value: Any) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"{value!r} is no number")
+        raise TypeError(f"{value!r} is not a finite number")
     return float(value)

@@ -11,14 +11,14 @@ from maskreg.report.theme import Theme, in_percent
 
 WIDTH = 9.0
 MOST_NUMBERS = 260
-"""Cells that still have room for their number."""
+"""Most cells that leave room for a number in each."""
 
 _LABELS = 40
-"""Layers up to which each has its label."""
+"""Most layers that each get a label."""
 
 
 def heat_map(grid: Grid, theme: Theme) -> Figure:
-    """Layers down, modules across; the number in a cell is its density in percent, an empty cell has no tensor."""
+    """A row for each layer, a column for each module; cells show density in percent, and are empty without a tensor."""
     values = np.full((len(grid.layers), len(grid.modules)), np.nan)
     for (layer, module), group in grid.cells.items():
         values[grid.layers.index(layer), grid.modules.index(module)] = group.density
@@ -37,7 +37,7 @@ def heat_map(grid: Grid, theme: Theme) -> Figure:
     if values.size <= MOST_NUMBERS:
         for row, column in np.argwhere(~np.isnan(values)).tolist():
             share = values[row, column]
-            # The map is dark at its low end whatever the page is.
+            # The color map is dark at its low end in both themes.
             ink = "#ffffff" if share < 0.55 * top else "#000000"
             axes.text(column + 0.5, row + 0.5, f"{100 * share:.1f}", ha="center", va="center", fontsize=7.5, color=ink)
     bar = figure.colorbar(mesh, ax=axes, pad=0.015, aspect=30, format=FuncFormatter(in_percent))
@@ -47,10 +47,10 @@ def heat_map(grid: Grid, theme: Theme) -> Figure:
 
 
 def _ticks(labels: tuple[str, ...]) -> tuple[list[float], list[str]]:
-    step = -(-len(labels) // _LABELS)
-    shown = range(0, len(labels), step)
-    return [place + 0.5 for place in shown], [labels[place] for place in shown]
+    stride = -(-len(labels) // _LABELS)
+    shown = range(0, len(labels), stride)
+    return [row + 0.5 for row in shown], [labels[row] for row in shown]
 
 
-def _short(name: str, most: int = 28) -> str:
-    return name if len(name) <= most else f"…{name[1 - most :]}"
+def _short(name: str, limit: int = 28) -> str:
+    return name if len(name) <= limit else f"…{name[1 - limit :]}"

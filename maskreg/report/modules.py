@@ -1,4 +1,4 @@
-"""A mask as layers times modules: which part of each matrix moved."""
+"""A mask as a grid of layers and modules: the density of each matrix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from maskreg.artifact.manifest import Group, Tensor
 from maskreg.words import natural
 
 MOST_MODULES = 24
-"""Modules beyond these, the smallest, share one column."""
+"""Most columns; the smallest modules beyond them share one."""
 
 REST = "other"
 
@@ -24,8 +24,8 @@ class Grid:
     Attributes:
         layers: labels, in the order of the model.
         modules: labels, in the order of the model.
-        cells: by (layer, module); what no tensor fills is missing.
-        outside: tensors that belong to no layer, by name.
+        cells: by (layer, module); absent where there is no tensor.
+        outside: tensors outside every layer, by name.
     """
 
     layers: tuple[str, ...]
@@ -35,7 +35,7 @@ class Grid:
 
 
 def grid_of(rows: Iterable[Tensor]) -> Grid:
-    """Add up tensors by layer and module; stacked or numbered experts of a layer are one module."""
+    """Sum tensors by layer and module; stacked or numbered experts of a layer are one module."""
     cells: dict[tuple[str, str], Group] = {}
     outside: dict[str, Group] = {}
     for row in rows:
@@ -43,24 +43,24 @@ def grid_of(rows: Iterable[Tensor]) -> Grid:
             continue
         group = Group(numel=row.numel, nnz=row.nnz)
         if row.layer:
-            place = row.layer, module_of(row.name, row.layer)
-            cells[place] = _sum([cells[place], group]) if place in cells else group
+            cell = row.layer, module_of(row.name, row.layer)
+            cells[cell] = _sum([cells[cell], group]) if cell in cells else group
         else:
             outside[row.name] = group
     cells = _folded(cells)
     layers = in_order({layer for layer, _ in cells})
-    # In the order of first appearance, with what was folded at the end.
+    # In order of first appearance, the shared column last.
     modules = sorted(dict.fromkeys(module for _, module in cells), key=lambda module: module == REST)
     return Grid(layers, tuple(modules), cells, outside)
 
 
 def in_order(layers: Iterable[str]) -> tuple[str, ...]:
-    """Labels of layers as the model has them: 2 before 10, other towers after the language model."""
+    """Labels of layers in the order of the model: 2 before 10, other towers after the language model."""
     return tuple(sorted(layers, key=natural))
 
 
 def module_of(name: str, layer: str) -> str:
-    """What a tensor is called within its layer, without ``.weight``; numbers within it are ``*``."""
+    """A tensor's name within its layer, without ``.weight``, with ``*`` for each number."""
     number = layer.rpartition(".")[2]
     inner = re.split(rf"\.{number}(?=\.|$)", name, maxsplit=1)[-1].strip(".")
     return _NUMBER.sub("*", inner.removesuffix(".weight")) or name
@@ -73,10 +73,10 @@ def _folded(cells: dict[tuple[str, str], Group]) -> dict[tuple[str, str], Group]
     if len(sizes) <= MOST_MODULES:
         return cells
     kept = set(sorted(sizes, key=lambda module: -sizes[module])[: MOST_MODULES - 1])
-    found: dict[tuple[str, str], list[Group]] = {}
+    folded: dict[tuple[str, str], list[Group]] = {}
     for (layer, module), group in cells.items():
-        found.setdefault((layer, module if module in kept else REST), []).append(group)
-    return {place: _sum(groups) for place, groups in found.items()}
+        folded.setdefault((layer, module if module in kept else REST), []).append(group)
+    return {cell: _sum(groups) for cell, groups in folded.items()}
 
 
 def _sum(groups: Sequence[Group]) -> Group:

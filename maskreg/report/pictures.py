@@ -1,4 +1,4 @@
-"""Plots as pictures: SVG for the page and for papers, PNG for slides; the same bytes for the same figures."""
+"""Plots as files: SVG for the page and for papers, PNG for slides. The same figures give the same bytes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PNG_DPI = 200
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that can be drawn on any background.
+    """A plot that can be drawn in any theme.
 
     Attributes:
         name: file name without suffix, and identifier in the page.
-        title: one line above it.
-        alt: what it shows, for those who cannot see it.
+        title: caption.
+        alt: text for screen readers.
         draw: draws it.
     """
 
@@ -42,7 +42,7 @@ def svg(plot: Plot, theme: Theme) -> str:
     buffer = io.StringIO()
     with mpl.rc_context(style(theme, salt)):
         plot.draw(theme).savefig(buffer, format="svg", metadata={"Date": None, "Creator": "maskreg"})
-    # Matplotlib leaves spaces at the ends of lines.
+    # Matplotlib leaves trailing spaces.
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
@@ -55,7 +55,7 @@ def png(plot: Plot, theme: Theme) -> bytes:
 
 
 def export(plots: list[Plot], folder: Path) -> list[Path]:
-    """Write every plot into a folder: SVG and PNG, light and dark.
+    """Write every plot to a folder as SVG and PNG, light and dark.
 
     Returns:
         The files, in order.
@@ -64,22 +64,22 @@ def export(plots: list[Plot], folder: Path) -> list[Path]:
     written = []
     for plot in plots:
         for theme in THEMES:
-            place = folder / f"{plot.name}-{theme.name}.svg"
-            place.write_text(svg(plot, theme), encoding="utf-8")
-            drawn = place.with_suffix(".png")
-            drawn.write_bytes(png(plot, theme))
-            written += [place, drawn]
+            vector = folder / f"{plot.name}-{theme.name}.svg"
+            vector.write_text(svg(plot, theme), encoding="utf-8")
+            raster = vector.with_suffix(".png")
+            raster.write_bytes(png(plot, theme))
+            written += [vector, raster]
     return written
 
 
 def inline(plot: Plot, theme: Theme) -> str:
-    """A plot as an element of an HTML page: no prologue, no identifiers but its own, labeled for screen readers."""
-    found = re.search(r"<svg .*</svg>", svg(plot, theme), re.DOTALL)
-    if found is None:
+    """A plot as an HTML element: no prologue, prefixed identifiers, a label for screen readers."""
+    element = re.search(r"<svg .*</svg>", svg(plot, theme), re.DOTALL)
+    if element is None:
         raise ValueError(f"{plot.name}: not an SVG document")
-    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", found[0], flags=re.DOTALL)
-    mark = f"{plot.name}-{theme.name}-"
-    body = re.sub(r'\bid="', f'id="{mark}', body)
-    body = re.sub(r'(xlink:href="|\burl\()#', rf"\1#{mark}", body)
-    # Numbers of axes and of pictures must not be read out one by one.
-    return body.replace("<svg ", f'<svg class="plot {theme.name}" role="img" aria-labeledby="{plot.name}-alt" ', 1)
+    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", element[0], flags=re.DOTALL)
+    prefix = f"{plot.name}-{theme.name}-"
+    body = re.sub(r'\bid="', f'id="{prefix}', body)
+    body = re.sub(r'(xlink:href="|\burl\()#', rf"\1#{prefix}", body)
+    # As role="img" it is read out as its label, not number by number along the axes.
+    return body.replace("<svg ", f'<svg class="plot {theme.name}" role="img" aria-labelledby="{plot.name}-alt" ', 1)

@@ -1,4 +1,4 @@
-"""How plots look, by day and by night: colors that color-blind people can tell, on the page's own background."""
+"""Light and dark themes of the plots, in colors that color-blind readers can tell apart."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Theme:
 
     Attributes:
         name: ``light`` or ``dark``; part of the names of exported files.
-        ground: what the plots lie on.
-        ink, faint: of text and of grids.
-        observed, null, other, limit: series, after Okabe and Ito; form and place tell them apart too.
-        heat: name of a sequential color map of even lightness.
+        ground: background.
+        ink, faint: text, and grid lines.
+        observed, null, other, limit: series, after Okabe and Ito; markers and line styles differ too.
+        heat: name of a perceptually uniform color map.
     """
 
     name: str
@@ -43,12 +43,12 @@ def style(theme: Theme, salt: str) -> dict[str, Any]:
 
     Args:
         theme: the colors.
-        salt: makes identifiers within the picture; the same picture gets the same ones every time.
+        salt: seeds the identifiers within an SVG, so that the same plot always gets the same ones.
     """
     return {
         "svg.hashsalt": salt,
         "svg.fonttype": "none",
-        # Names of tensors may hold dollar signs, which would otherwise begin a formula.
+        # Tensor names may contain dollar signs, which would begin a formula.
         "text.parse_math": False,
         "font.family": "sans-serif",
         "font.sans-serif": FONTS[:-1],
@@ -69,15 +69,15 @@ def style(theme: Theme, salt: str) -> dict[str, Any]:
 
 
 def in_percent(share: float, _: int = 0) -> str:
-    """The label of a share at an axis, as the text of the page writes it."""
+    """A share as an axis label, formatted as in the text of the page."""
     return f"{100 * share:.6g} %".replace("-", "−")
 
 
 def require_libraries() -> None:
-    """Make sure that what draws and fills the page is installed.
+    """Check that the packages for reports are installed.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: one is missing.
     """
     try:
         import jinja2  # noqa: F401

@@ -101,8 +101,7 @@ def report(
         OutputExistsError: the page exists, and ``force`` is not set.
         ConfigError: the libraries of the ``report`` extra are not installed.
     """
-    from maskreg.report.findings import Named as Mask
-    from maskreg.report.findings import gather
+    from maskreg.report.findings import NamedMask, gather
     from maskreg.report.geometry import trajectory_of
     from maskreg.report.page import page, plots_of
     from maskreg.report.pictures import export
@@ -112,7 +111,7 @@ def report(
     require_libraries()
     with opened(workspace) as space:
         named = space.find(artifact)
-        mask, *others = (Mask(item.name, item.artifact, item.card) for item in (named, *map(space.find, against)))
+        mask, *others = (NamedMask(item.name, item.artifact, item.card) for item in (named, *map(space.find, against)))
         geometry = _geometry(space, named, analysis)
         growth = None if trajectory is None else trajectory_of(trajectory)
         with replacing(Path(out), force=force) as file:
@@ -140,7 +139,7 @@ def report(
         tuple(exported),
         mark,
         sentence,
-        tuple({"ref": other.name, **other.comparison.to_json()} for other in findings.against),
+        tuple({"ref": other.name, **other.overlap.to_json()} for other in findings.others),
     )
 
 

@@ -23,7 +23,7 @@ def test_an_analysis_is_found_by_its_name(run: Run, analyzed: str, tmp_path: Pat
     assert any("spectra-light.svg" in name for name in done["plots"])
     text = (tmp_path / "a.html").read_text()
     assert f"From {analyzed}." in text
-    assert "where rounding alone makes" in text
+    assert "where rounding alone gives" in text
 
 
 def test_an_analysis_of_something_else_is_left_out(
@@ -32,7 +32,7 @@ def test_an_analysis_of_something_else_is_left_out(
     target = {n: moved(t, 0.5, 50 + i) for i, (n, t) in enumerate(tensors().items())}
     run("extract", pair[0], make_checkpoint(tmp_path / "other", target), "--name", REF)
     run("report", REF, "-o", tmp_path / "a.html")
-    assert "Geometry" not in (tmp_path / "a.html").read_text()
+    assert "<h2>Geometry" not in (tmp_path / "a.html").read_text()
     # Who names it is told.
     told = run("report", REF, "--analysis", analyzed, "-o", tmp_path / "b.html", status=2).err
     assert "is not an analysis of" in told
@@ -46,9 +46,9 @@ def test_a_trajectory(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path
     file.write_text(run("analyze", "--trajectory", pair[0], half, pair[1], "--json").out)
     run("report", REF, "--trajectory", file, "-o", tmp_path / "a.html")
     text = (tmp_path / "a.html").read_text()
-    assert "How the update grew" in text
+    assert "Growth of the update" in text
     assert "step-5" in text
     assert str(tmp_path) not in text
     file.write_text("{}")
-    assert "no trajectory" in run("report", REF, "--trajectory", file, "-o", tmp_path / "b.html", status=65).err
+    assert "not a trajectory" in run("report", REF, "--trajectory", file, "-o", tmp_path / "b.html", status=65).err
     run("report", REF, "--trajectory", tmp_path / "none", "-o", tmp_path / "b.html", status=2)

@@ -10,7 +10,7 @@ import pytest
 
 from maskreg.checkpoint import open_checkpoint
 from maskreg.ref import Card
-from maskreg.report.findings import Findings, Named, gather
+from maskreg.report.findings import Findings, NamedMask, gather
 from maskreg.report.geometry import geometry_of, trajectory_of
 from maskreg.report.page import page
 from tests.browser import browser
@@ -31,10 +31,10 @@ def tensors() -> dict[str, Tensor]:
     return found
 
 
-def named(folder: Path, name: str, fraction: float, seed: int, **card: Any) -> Named:
+def named(folder: Path, name: str, fraction: float, seed: int, **card: Any) -> NamedMask:
     source = tensors()
     target = {n: moved(t, fraction, seed + i) for i, (n, t) in enumerate(source.items())}
-    return Named(name, extracted(folder, *opened(folder / str(seed), source, target)), Card(**card))
+    return NamedMask(name, extracted(folder, *opened(folder / str(seed), source, target)), Card(**card))
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def masks(home: Path) -> tuple[Named, Named]:
+def masks(home: Path) -> tuple[NamedMask, NamedMask]:
     """Two independent masks of one source."""
     first = named(home, "team/toy-opd:v1", 0.4, 1, family="toy", description=EVIL)
     return first, named(home, "team/toy-rlvr:v1", 0.3, 100)
@@ -81,7 +81,7 @@ def run_of(*names: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def found(masks: tuple[Named, Named], home: Path) -> Findings:
+def found(masks: tuple[NamedMask, NamedMask], home: Path) -> Findings:
     """Everything that can be found about the first."""
     with open_checkpoint(home / "1" / "source") as source:
         gathered = gather(masks[0], masks[1:], source)

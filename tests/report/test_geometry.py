@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from maskreg.errors import FormatError
-from maskreg.report.geometry import Beside, geometry_of, trajectory_of
+from maskreg.report.geometry import FigureMedian, geometry_of, trajectory_of
 from tests.report.conftest import analysis, figure, run_of
 
 
 def test_figures_of_an_analysis() -> None:
     found = geometry_of("a", analysis())
-    assert found.figures["stable_rank"] == Beside(5.3, 65.3, None)
+    assert found.figures["stable_rank"] == FigureMedian(5.3, 65.3, None)
     assert found.figures["low_dssu_0.10@exact"].chance == 0.1
     # By number of directions, whatever their order in the document; shares of ranks are another matter.
     assert list(found.energies) == [1, 2, 4, 16, 64]
@@ -46,7 +46,7 @@ def test_points_of_a_trajectory() -> None:
     ],
 )
 def test_what_is_no_analysis(change: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match="is no analysis"):
+    with pytest.raises(FormatError, match="is not an analysis"):
         geometry_of("a", {**analysis(), **change})
 
 
@@ -54,6 +54,6 @@ def test_what_is_no_analysis(change: dict[str, Any]) -> None:
     "change", [{"k": None}, {"checkpoints": [{}]}, {"checkpoints": 1}, {"similarity_by_chance": True}]
 )
 def test_what_is_no_trajectory(change: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match="is no trajectory") as raised:
+    with pytest.raises(FormatError, match="not a trajectory") as raised:
         trajectory_of({**run_of("a"), **change})
     assert "--trajectory" in raised.value.hint

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from maskreg.errors import ConfigError
-from maskreg.report.findings import Findings, Named, gather
+from maskreg.report.findings import Findings, NamedMask, gather
 from maskreg.report.page import page, plots_of
 from maskreg.report.pictures import Plot, export, png, svg
 from maskreg.report.theme import DARK, LIGHT, THEMES, require_libraries
@@ -75,7 +75,7 @@ def test_identifiers_are_unique_and_every_link_leads_somewhere(html: str) -> Non
     ids = parsed.all("id")
     assert len(ids) == len(set(ids))
     links = [a[1:] for name in ("href", "xlink:href") for a in parsed.all(name) if a.startswith("#")]
-    labels = [part for text in parsed.all("aria-labeledby") for part in text.split()]
+    labels = [part for text in parsed.all("aria-labelledby") for part in text.split()]
     clips = re.findall(r"url\(#([^)]*)\)", html)
     assert set(links) | set(labels) | set(clips) <= set(ids)
     assert clips
@@ -83,7 +83,7 @@ def test_identifiers_are_unique_and_every_link_leads_somewhere(html: str) -> Non
 
 def test_every_figure_has_a_definition(found: Findings, html: str) -> None:
     links = {a for a in Parsed(html).all("href") if a.startswith("#")}
-    nulls = {f"#{name}" for name in found.against[0].comparison.whole.nulls}
+    nulls = {f"#{name}" for name in found.others[0].overlap.whole.nulls}
     figures = {"#density", "#rule", "#lift", "#lift_max", "#headroom", "#coverage", "#jaccard", "#phi", "#odds_ratio"}
     more = {
         "#mantel-haenszel",
@@ -111,10 +111,10 @@ def test_the_figures_of_the_artifact_are_on_it(found: Findings, html: str) -> No
     assert str(found.digest) in texts
     assert found.manifest.source.root in texts
     assert f"{found.manifest.totals.nnz:,} of {found.manifest.totals.numel:,} coordinates" in texts
-    overlap = found.against[0].comparison.whole.overlap
+    overlap = found.others[0].overlap.whole.overlap
     assert f"{overlap.lift:.4g}" in texts
-    assert found.against[0].verdict.sentence in texts
-    assert "stable rank of 5.3, where rounding alone makes 65" in texts
+    assert found.others[0].verdict.sentence in texts
+    assert "stable rank of 5.3, where rounding alone gives 65" in texts
 
 
 def test_the_same_findings_give_the_same_bytes(found: Findings, html: str) -> None:
@@ -122,7 +122,7 @@ def test_the_same_findings_give_the_same_bytes(found: Findings, html: str) -> No
     assert not re.search(r"20\d\d-\d\d-\d\d", html)
 
 
-def test_without_a_source_it_says_what_is_missing(masks: tuple[Named, Named]) -> None:
+def test_without_a_source_it_says_what_is_missing(masks: tuple[NamedMask, NamedMask]) -> None:
     found = gather(masks[0], masks[1:])
     assert set(plots_of(found)) == {"density", "overlap-1"}
     texts = " ".join(Parsed(page(found, "1.2.3")).texts)
@@ -130,20 +130,22 @@ def test_without_a_source_it_says_what_is_missing(masks: tuple[Named, Named]) ->
     assert "undefined: the source checkpoint is not available" in texts
 
 
-def test_a_mask_alone(masks: tuple[Named, Named]) -> None:
+def test_a_mask_alone(masks: tuple[NamedMask, NamedMask]) -> None:
     found = gather(masks[0])
     assert set(plots_of(found)) == {"density"}
     assert "One mask alone cannot tell" in " ".join(Parsed(page(found, "1.2.3")).texts)
 
 
-def test_masks_of_nothing_have_no_overlap_to_draw(found: Findings, masks: tuple[Named, Named], tmp_path: Path) -> None:
+def test_masks_of_nothing_have_no_overlap_to_draw(
+    found: Findings, masks: tuple[NamedMask, NamedMask], tmp_path: Path
+) -> None:
     from maskreg.artifact.reader import Artifact
     from maskreg.flow.combine.combination import combine
     from maskreg.ref import Card
     from maskreg.store.file import FileStore
 
     digest = combine([masks[0].artifact] * 2, tmp_path, how="xor")
-    nothing = Named("nothing", Artifact.open(FileStore(tmp_path), digest), Card())
+    nothing = NamedMask("nothing", Artifact.open(FileStore(tmp_path), digest), Card())
     made = gather(nothing, masks[:1])
     assert "overlap-1" not in plots_of(made)
     assert "undefined" in page(made, "1.2.3")
@@ -193,7 +195,7 @@ def test_a_large_model_still_fits(found: Findings) -> None:
     drawn = ET.fromstring(svg(plots_of(large)["density"], LIGHT))
     assert float(drawn.attrib["height"].removesuffix("pt")) <= 11 * 72
     html = page(large, "1.2.3")
-    assert "70 smaller tensors are left out here" in html
+    assert "70 smaller tensors are omitted" in html
     assert "tensor99" in html
     assert len(html) < 4_000_000
 

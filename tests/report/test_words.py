@@ -11,19 +11,19 @@ from maskreg.analysis.overlap import OverlapCounts
 from maskreg.flow.combine.combination import combine
 from maskreg.ref import Card
 from maskreg.report import words
-from maskreg.report.findings import Findings, Named, gather
+from maskreg.report.findings import Findings, NamedMask, gather
 from maskreg.report.words import MORE, NOT_MORE, OPEN, answer
 
 
 def against(found: Findings, *all_figures: OverlapFigures, independent: bool = True) -> Findings:
     """The findings with other figures in place of the comparisons'."""
-    one = found.against[0]
+    one = found.others[0]
     made = []
     for figures in all_figures:
-        comparison = dataclasses.replace(one.comparison, whole=figures)
-        assert isinstance(comparison, PairOverlap)
-        made.append(dataclasses.replace(one, comparison=comparison, independent=independent))
-    return dataclasses.replace(found, against=tuple(made))
+        overlap = dataclasses.replace(one.overlap, whole=figures)
+        assert isinstance(overlap, PairOverlap)
+        made.append(dataclasses.replace(one, overlap=overlap, independent=independent))
+    return dataclasses.replace(found, others=tuple(made))
 
 
 def classes(both: int) -> OverlapFigures:
@@ -61,21 +61,21 @@ def test_more_than_chance_is_not_more_than_rounding(found: Findings) -> None:
 
 
 def test_one_mask_alone_settles_nothing(found: Findings) -> None:
-    mark, sentence = answer(dataclasses.replace(found, against=()))
+    mark, sentence = answer(dataclasses.replace(found, others=()))
     assert (mark, "--against" in sentence) == (OPEN, True)
 
 
-def test_what_was_derived_settles_nothing(masks: tuple[Named, Named], tmp_path: Path) -> None:
+def test_what_was_derived_settles_nothing(masks: tuple[NamedMask, NamedMask], tmp_path: Path) -> None:
     from maskreg.artifact.reader import Artifact
     from maskreg.store.file import FileStore
 
     first, second = masks
     digest = combine([first.artifact, second.artifact], tmp_path, how="or")
-    both = Named("both", Artifact.open(FileStore(tmp_path), digest), Card())
+    both = NamedMask("both", Artifact.open(FileStore(tmp_path), digest), Card())
     found = gather(first, [both, first, second])
-    assert [other.independent for other in found.against] == [False, False, True]
+    assert [other.independent for other in found.others] == [False, False, True]
     # Neither does a part of which the mask itself was made.
-    assert [other.independent for other in gather(both, [first]).against] == [False]
+    assert [other.independent for other in gather(both, [first]).others] == [False]
     assert answer(gather(first, [both]))[0] == OPEN
 
 
