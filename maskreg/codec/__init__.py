@@ -8,24 +8,24 @@ from maskreg.errors import FormatError
 
 
 def _step1() -> Codec:
-    # Not above: what only reads names and manifests has no use for compiled loops.
+    # Imported late: whoever only reads names and manifests needs no compiler.
     from maskreg.codec.step1 import Step1
 
     return Step1()
 
 
 CODECS: Mapping[str, Callable[[], Codec]] = {"step1": _step1}
-"""What makes each codec, by the name that manifests use."""
+"""Constructors by the name that manifests use."""
 
 DEFAULT_CODEC = "step1"
-"""What extraction writes."""
+"""The codec that extraction uses."""
 
 
 def get_codec(name: str) -> Codec:
     """The codec of that name.
 
     Raises:
-        FormatError: this version knows none.
+        FormatError: this version has none.
     """
     if name not in CODECS:
         raise FormatError(

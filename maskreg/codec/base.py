@@ -26,52 +26,52 @@ class Codec(Protocol):
     name: str
 
     def is_compiled(self, *, encode: bool) -> bool:
-        """Whether the first block is coded (or decoded) at once; else it takes some 20 seconds, once a machine."""
+        """Whether encoding (or decoding) starts at once; otherwise the first block compiles for some 20 seconds."""
 
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
 
         Args:
             context: bits that the reader has.
-            values: bits that the reader wants.
-            grid: where the coordinates lie in their matrix. It is only of use to the size, and the block keeps it.
+            values: bits that the reader is to get.
+            grid: where the coordinates lie in their matrix. It only affects the size; the block stores what it needs.
         """
 
     def decode(self, context: Codes, block: bytes) -> Codes:
-        """The values, uint16 ``[n]``, given the very context they were coded with.
+        """The values, uint16 ``[n]``, given the context they were coded with.
 
-        Memory is bounded by n, whatever the block says.
+        Memory is bounded by n, whatever the block claims.
 
         Raises:
             CorruptError: the block cannot be one of ``n`` values.
         """
 
     def entry_numel(self, block: bytes) -> int:
-        """Coordinates from one entry point of a block to the next: where :meth:`decode_part` may begin and end.
+        """Coordinates between entry points of a block, where :meth:`decode_part` may begin and end.
 
         Raises:
-            CorruptError: this is no block.
+            CorruptError: this is not a block.
         """
 
     def decode_part(self, context: Codes, block: bytes, start: int) -> Codes:
-        """A run of the values, without decoding those before it: uint16 ``[m]``.
+        """A span of the values, without decoding those before it: uint16 ``[m]``.
 
         Args:
-            context: uint16 ``[m]``, the context of the run alone.
+            context: uint16 ``[m]``, the context of the span alone.
             block: the whole block.
-            start: the run's first coordinate, at an entry point; the run ends at one, or where the block ends.
+            start: the span's first coordinate, an entry point; the span ends at one, or at the block's end.
 
         Raises:
-            ValueError: the run does not begin and end at entry points of the block.
+            ValueError: the span does not begin and end at entry points of the block.
             CorruptError: the block is damaged.
         """
 
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[bytes]) -> list[torch.Tensor]:
-        """Like :meth:`decode`, for several blocks at once, as a GPU wants them; the results are where the contexts are.
+        """Like :meth:`decode`, for several blocks at once, as a GPU prefers; results are on the contexts' device.
 
         Args:
             contexts: int16 ``[n]`` of each block, all on one device.
-            blocks: as many.
+            blocks: one for each context.
 
         Raises:
             CorruptError: a block cannot be one of as many values as its context has.

@@ -1,7 +1,20 @@
-"""Small integers as bits, lowest first: plain, Golomb-Rice and Elias-gamma codes, and a reader that cannot overrun.
+"""Small integers as bits, lowest first: plain, Golomb-Rice and Elias-gamma codes, and readers that cannot overrun.
 
 Sources: R. F. Rice, "Some practical universal noiseless coding techniques" (JPL 79-22, 1979); P. Elias, "Universal
 codeword sets and representations of the integers" (IEEE Trans. Inf. Theory 21, 1975).
+
+Rice code with parameter k of a signed v: zigzag it to u = 2v, or -2v - 1 when negative; then u // 2^k ones, a zero, and
+the low k bits of u. Short for values that are geometrically distributed around 0, as scales and factors nearly are.
+
+    v = -2: u = 3.   k = 0: 1 1 1 0   k = 1: 1 0 1   k = 2: 0 1 1
+
+Gamma code of f >= 0: as many zeros as f + 1 has bits after its first, then f + 1, highest bit first. Short for small
+frequencies, without a parameter.
+
+    0: 1   1: 0 1 0   4: 0 0 1 0 1   4,096: 12 zeros, a one, 11 zeros, a one
+
+Readers treat what lies beyond the end as zeros, so a truncated model decodes to something, which the checks of its
+length refuse.
 """
 
 from __future__ import annotations
@@ -14,21 +27,21 @@ from maskreg.jit import kernel
 Bits = npt.NDArray[np.uint8]
 
 Ints = npt.NDArray[np.int8]
-"""Scales and factors: small signed integers."""
+"""Small signed integers: scales, factors, flips."""
 
 PLAIN_BITS = 3
-"""Bits of a Rice code's own parameter."""
+"""Bits that store a Rice code's parameter."""
 
 _MOST_ONES = 24
-"""Of a quotient, put into a word at once."""
+"""Ones of a quotient that are written together."""
 
 _WORD = 24
-"""Bits that are written together, about; another 32 still fit 63."""
+"""Bits after which a word goes to memory; another value, of at most 32 bits, still fits 63."""
 
 
 @kernel
 def put_bits(bits: Bits, at: int, value: int, count: int) -> int:
-    """Write the low ``count`` bits of ``value``, 32 at most, at bit ``at`` of zeros; the place after them."""
+    """Write the low ``count`` bits of ``value``, 32 at most, at bit ``at`` of zeros; returns the bit after them."""
     left, byte = (value & ((1 << count) - 1)) << (at & 7), at >> 3
     while left:
         bits[byte] |= np.uint8(left & 0xFF)
@@ -39,7 +52,7 @@ def put_bits(bits: Bits, at: int, value: int, count: int) -> int:
 
 @kernel
 def get_bits(bits: Bits, at: int, count: int) -> int:
-    """``count`` bits, 16 at most, at ``at``; what lies beyond the end reads as 0."""
+    """``count`` bits, 16 at most, at bit ``at``; beyond the end they are 0."""
     byte = at >> 3
     three = 0
     for i in range(min(3, bits.size - byte)):
@@ -49,7 +62,7 @@ def get_bits(bits: Bits, at: int, count: int) -> int:
 
 @kernel
 def _put_bytes(bits: Bits, byte: int, word: int, filled: int) -> tuple[int, int, int]:
-    """Write the whole bytes of ``filled`` bits from byte ``byte`` on, and return what is left of all three."""
+    """Write the whole bytes of a word that has ``filled`` bits; returns the next byte, and the word and bits left."""
     while filled >= 8:
         bits[byte] |= np.uint8(word & 0xFF)
         byte, word, filled = byte + 1, word >> 8, filled - 8
@@ -58,7 +71,7 @@ def _put_bytes(bits: Bits, byte: int, word: int, filled: int) -> tuple[int, int,
 
 @kernel
 def put_rice(bits: Bits, at: int, values: Ints, plain: int) -> int:
-    """Write small signed integers: zigzag, the quotient by ``2^plain`` in ones and a zero, then ``plain`` bits."""
+    """Write Rice codes with parameter ``plain`` at bit ``at``; returns the bit after them."""
     byte, word, filled = at >> 3, 0, at & 7
     for small in values:
         value = int(small)
@@ -78,7 +91,10 @@ def put_rice(bits: Bits, at: int, values: Ints, plain: int) -> int:
 
 @kernel
 def get_rice(bits: Bits, at: int, values: Ints, plain: int, most: int) -> int:
-    """Read signed integers into ``values``; the place after them, or -1 when one exceeds ``most`` in magnitude."""
+    """Fill ``values`` with Rice codes read at bit ``at``; returns the bit after them.
+
+    -1 when a value exceeds ``most`` in magnitude. That shows while its ones are read, so a block of ones takes no time.
+    """
     largest = 2 * most + 1
     for i in range(values.size):
         quotient = 0
@@ -108,7 +124,7 @@ def get_rice(bits: Bits, at: int, values: Ints, plain: int, most: int) -> int:
 @kernel
 def rice_bits(values: Ints, plain: int) -> int:
     """Bits that :func:`put_rice` takes."""
-    # Quotients of four million values, the most there are, fit 32 bits, which sums of 64 would be four times as slow.
+    # 4 million values, the most there are, have quotients that sum to less than 2^31; 64 bits take four times as long.
     quotients, shift = np.int32(0), np.uint8(plain)
     for value in values:
         folded = np.uint8(np.uint8(np.uint8(value) << np.uint8(1)) ^ np.uint8(value >> np.int8(7)))
@@ -118,17 +134,17 @@ def rice_bits(values: Ints, plain: int) -> int:
 
 @kernel
 def put_gamma(bits: Bits, at: int, value: int) -> int:
-    """Write ``value >= 0``: as many zeros as ``value + 1`` has bits after the first, then it, highest bit first."""
-    length, turned = 0, 0
+    """Write the gamma code of ``value >= 0`` at bit ``at``; returns the bit after it."""
+    length, reversed_bits = 0, 0
     while (value + 1) >> length:
-        turned = turned << 1 | ((value + 1) >> length) & 1
+        reversed_bits = reversed_bits << 1 | ((value + 1) >> length) & 1
         length += 1
-    return put_bits(bits, at + length - 1, turned, length)
+    return put_bits(bits, at + length - 1, reversed_bits, length)
 
 
 @kernel
 def get_gamma(bits: Bits, at: int, most: int) -> tuple[int, int]:
-    """A value and the place after it; a value of -1 when it exceeds ``most``."""
+    """The value of the gamma code at bit ``at``, -1 when it exceeds ``most``; and the bit after it."""
     length = 0
     while not get_bits(bits, at, 1):
         at += 1

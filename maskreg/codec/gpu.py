@@ -1,4 +1,4 @@
-"""Whether blocks can be decoded where a tensor is: on a GPU, that takes Triton."""
+"""Whether blocks can be decoded on the device that holds a tensor: on a GPU, that takes Triton."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from maskreg.codec.step1 import Layout
+    from maskreg.codec.layout import Layout
 
-    Launch = Callable[[Sequence[torch.Tensor], Sequence[Layout]], list[torch.Tensor]]
+    Decode = Callable[[Sequence[torch.Tensor], Sequence[Layout]], list[torch.Tensor]]
 
 
-def launcher(context: torch.Tensor) -> Launch | None:
-    """What decodes blocks on this tensor's device; None where they have to be decoded on the CPU.
+def decoder_for(source: torch.Tensor) -> Decode | None:
+    """A function that decodes blocks on this tensor's device; None when they have to be decoded on the CPU.
 
-    A GPU without Triton is one of those places, and is warned of once.
+    The latter includes a GPU without Triton, of which it warns once.
     """
-    interpreted = context.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
-    return _imported() if context.is_cuda or interpreted else None
+    interpreted = source.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    return _triton_decoder() if source.is_cuda or interpreted else None
 
 
 @cache
-def _imported() -> Launch | None:
+def _triton_decoder() -> Decode | None:
+    # Triton takes a second to import and exists on Linux only; nobody else should notice.
     try:
         from maskreg.codec.triton_decode import decode_layouts
     except ImportError as error:
         warnings.warn(
-            f"blocks for the GPU are decoded on the CPU, because Triton is not here ({error}); "
+            f"blocks are decoded on the CPU, because Triton is not installed ({error}); "
             "to decode them on the GPU: pip install maskreg[gpu]",
             stacklevel=4,
         )

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 
 class Grid(NamedTuple):
-    """Place of a run of coordinates in a matrix that is stored row by row.
+    """Where a span of coordinates lies in a matrix that is stored row by row.
 
     Attributes:
-        width: coordinates in a row; 0 for a run that belongs to no matrix.
-        column: column of the run's first coordinate.
+        width: coordinates in a row; 0 for a span that belongs to no matrix.
+        column: column of the span's first coordinate.
     """
 
     width: int = 0
@@ -20,14 +20,14 @@ class Grid(NamedTuple):
 
 
 FLAT = Grid()
-"""Of a run that belongs to no matrix."""
+"""A span that belongs to no matrix."""
 
 
 def row_width(shape: Sequence[int]) -> int:
-    """Width of the matrix that a tensor is; 0 for a vector or a number.
+    """Width of a tensor seen as a matrix; 0 for a vector or a scalar.
 
-    Stacked matrices (``[experts, rows, columns]``) are rows upon rows; the kernels of a convolution
-    (``[out, in, height, width]``) are one row for each output.
+    Stacked matrices (``[experts, rows, columns]``) are one tall matrix; the kernels of a convolution
+    (``[out, in, height, width]``) are one row per output channel.
     """
     if len(shape) < 2:
         return 0
@@ -35,6 +35,6 @@ def row_width(shape: Sequence[int]) -> int:
 
 
 def grid_at(shape: Sequence[int], start: int) -> Grid:
-    """Place of a run of a tensor that begins at element ``start`` in C order."""
+    """Grid of a span of a tensor that begins at element ``start`` in C order."""
     width = row_width(shape)
     return Grid(width, start % width) if width else FLAT

@@ -1,15 +1,48 @@
-"""Range asymmetric numeral systems: tokens to 16-bit words and back, sixteen lanes at a time.
+"""Range asymmetric numeral systems (rANS): tokens to 16-bit words and back, in 16 lanes.
 
-Source of the method: J. Duda, "Asymmetric numeral systems" (arXiv:1311.2540), its range variant, with a 32-bit state
-that gives and takes 16-bit words. Token ``i`` of a run belongs to lane ``i mod 16``; the lanes share a stream of words.
+Source: J. Duda, "Asymmetric numeral systems" (arXiv:1311.2540), range variant, with a 32-bit state that is refilled by
+16-bit words. It comes as close to the entropy as arithmetic coding, and decoding a token takes one table lookup and one
+multiplication.
+
+A table gives each token a frequency f out of 4,096; its *slots* are f consecutive numbers from g on. A state x holds
+everything that was coded so far as one number. Coding a token makes it 4,096 / f times as large, that is, longer by the
+token's log2(4096 / f) bits:
+
+    encode:  x = 4096 * (x // f) + g + x % f            decode:  q = x % 4096; the token is the one that has slot q
+                                                                 x = f * (x // 4096) + q - g
+
+Decoding is the exact inverse and yields the tokens last to first, so the encoder goes through them backwards. To stay
+within 32 bits the encoder puts out the low 16 bits of x when the result would not fit (``x >= f * 2^20``), and the
+decoder takes them back when x falls below 2^16. Both conditions hold for the same tokens, because x is in
+[2^16, 2^32) before and after each of them.
+
+Three tokens, A B A, one lane. f = 3072, g = 0 for A; f = 1024, g = 3072 for B:
+
+    encode A   x = 65536 = 21 * 3072 + 1024        ->  4096 * 21 + 0 + 1024    =  87040
+    encode B   x = 87040 = 85 * 1024 + 0           ->  4096 * 85 + 3072 + 0    = 351232
+    encode A   x = 351232 = 114 * 3072 + 1024      ->  4096 * 114 + 0 + 1024   = 467968    stored as the state
+    decode     467968 % 4096 = 1024, a slot of A   ->  3072 * 114 + 1024 - 0   = 351232
+               351232 % 4096 = 3072, a slot of B   ->  1024 * 85 + 3072 - 3072 =  87040
+               87040 % 4096 = 1024, a slot of A    ->  3072 * 21 + 1024 - 0    =  65536    what it began with
+
+The state grew from 65,536 to 467,968, by 2.84 bits; the tokens' entropy is 2 * 0.415 + 2 = 2.83. After some 16 bits a
+word falls due: with f = 1024, a state of 2^30 or more gives its low 16 bits away first.
+
+*Lanes*: each token depends on the state before it, so one coder leaves a processor idle most of the time. 16 coders
+take turns (token i belongs to lane i mod 16) and share one stream of words; they are independent, so vectors advance 8
+of them at once and a GPU all. The words come in the order in which the decoder takes them.
+
+That every lane ends at 2^16 exactly, with no word left over, is also a check of the stream.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.steps import LITERAL
+from maskreg.codec.ulp_steps import LITERAL
 from maskreg.jit import kernel
 
 LANES = 16
@@ -17,7 +50,7 @@ LANES = 16
 
 TABLE_BITS = 12
 SLOTS = 1 << TABLE_BITS
-"""Frequencies of a table sum to this."""
+"""The frequencies of a table sum to this."""
 
 TOKENS = 64
 """Size of the alphabet."""
@@ -30,70 +63,96 @@ _BITS = np.uint32(TABLE_BITS)
 _LOW = np.uint32(LOWEST_STATE)
 _WORD = np.uint32(16)
 
-# An entry of a decoding table: token in 7 bits, slot within the token in 12, frequency in 13 (it may be 4,096).
+# An entry of a decoding table: token in 7 bits, q - g in 12, frequency in 13 (it may be 4,096). One load has all three.
 SLOT_SHIFT, FREQ_SHIFT = 7, 19
 _TOKEN_MASK = np.uint32(0x7F)
 _SLOT_SHIFT, _FREQ_SHIFT = np.uint32(SLOT_SHIFT), np.uint32(FREQ_SHIFT)
 
+Words = npt.NDArray[np.uint16]
+States = npt.NDArray[np.uint32]
+Table = npt.NDArray[np.uint32]
+
+
+class Decoding(NamedTuple):
+    """What the decoder of a span reads and writes.
+
+    Attributes:
+        words: uint16, as many as there are tokens, and one more.
+        tables: uint8 ``[n]``, the table of each coordinate.
+        entries: uint32 ``[tables * 4096]``, of :func:`fill_decoding`.
+        states: uint32 ``[16]``, of the lanes; replaced by those after the last token.
+        tokens: uint8 ``[n]``, filled.
+    """
+
+    words: Words
+    tables: npt.NDArray[np.uint8]
+    entries: Table
+    states: States
+    tokens: npt.NDArray[np.uint8]
+
+
+class Encoding(NamedTuple):
+    """What the encoder of a span reads and writes.
+
+    Attributes:
+        keys: uint16 ``[n]``: cell << 6 | token. A token that its cell's table lacks is replaced by a literal.
+        slots: uint32, by key; of :func:`slots_of`.
+        states: uint32 ``[16]``, of the lanes; replaced by those that decoding begins with.
+        words: uint16, filled from the end; as many as there are tokens, and one more.
+    """
+
+    keys: npt.NDArray[np.uint16]
+    slots: Table
+    states: States
+    words: Words
+
 
 @kernel
-def fill_decoding(freqs: npt.NDArray[np.uint16], table: npt.NDArray[np.uint32]) -> None:
+def fill_decoding(freqs: npt.NDArray[np.uint16], entries: Table) -> None:
     """Decoding tables.
 
     Args:
         freqs: uint16 ``[tables, 64]``, each row sums to 4,096.
-        table: uint32 ``[tables * 4096]``, filled.
+        entries: uint32 ``[tables * 4096]``, filled.
     """
     at = 0
     for row in range(freqs.shape[0]):
         for token in range(freqs.shape[1]):
             freq = int(freqs[row, token])
-            entry, slots = np.uint32(freq << FREQ_SHIFT | token), table[at : at + freq]
+            entry, slots = np.uint32(freq << FREQ_SHIFT | token), entries[at : at + freq]
             for slot in range(slots.size):
                 slots[slot] = np.uint32(entry + np.uint32(np.uint32(slot) << _SLOT_SHIFT))
             at += freq
 
 
 @kernel
-def decode_tokens(
-    words: npt.NDArray[np.uint16],
-    numbers: npt.NDArray[np.uint8],
-    table: npt.NDArray[np.uint32],
-    states: npt.NDArray[np.uint32],
-    tokens: npt.NDArray[np.uint8],
-    begin: int,
-    end: int,
-    place: int,
-) -> int:
-    """Decode tokens ``[begin, end)``, lane by lane, and return the place in ``words`` after theirs.
+def decode_tokens(decoding: Decoding, begin: int, end: int, first_word: int) -> int:
+    """Decode tokens ``[begin, end)``, lane by lane; returns the position after the words they took.
 
     Args:
-        words: uint16, at least ``end - begin + 1`` after ``place``; a token takes one at most.
-        numbers: uint8, at least ``end``: the table of each coordinate.
-        table: uint32, of :func:`fill_decoding`.
-        states: uint32 ``[16]``, of the lanes; replaced by those after the last token.
-        tokens: uint8, at least ``end``; filled from ``begin`` on.
+        decoding: what is read and written.
         begin: the first, a multiple of 16.
         end: one past the last.
-        place: of the first word.
+        first_word: position of the first word.
     """
-    at = np.uint64(place)
+    words, tables, entries, states, tokens = decoding
+    at = np.uint64(first_word)
     for i in range(np.uint64(begin), np.uint64(end)):
         lane = i & np.uint64(LANES - 1)
         state = states[lane]
-        entry = table[np.uint64(numbers[i]) << np.uint64(TABLE_BITS) | np.uint64(state & _MASK)]
+        entry = entries[np.uint64(tables[i]) << np.uint64(TABLE_BITS) | np.uint64(state & _MASK)]
         tokens[i] = np.uint8(entry & _TOKEN_MASK)
         state = np.uint32((entry >> _FREQ_SHIFT) * (state >> _BITS) + ((entry >> _SLOT_SHIFT) & _MASK))
         low = state < _LOW
-        # Without a branch: whether a word is due is as good as random.
+        # No branch, because whether a word is due is unpredictable: read it in any case, and move on when it was due.
         refilled = np.uint32(np.uint32(state << _WORD) | np.uint32(words[at]))
         states[lane] = refilled if low else state
         at += np.uint64(low)
     return int(at)
 
 
-def spans_of(freqs: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint32]:
-    """Encoding tables, uint32 ``[tables, 64]``: a token's first slot << 16 | its frequency, and 0 where it has none.
+def slots_of(freqs: npt.NDArray[np.uint16]) -> Table:
+    """Encoding tables, uint32 ``[tables, 64]``: a token's first slot << 16 | its frequency; 0 for tokens with none.
 
     Args:
         freqs: uint16 ``[tables, 64]``, each row sums to 4,096.
@@ -104,37 +163,28 @@ def spans_of(freqs: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint32]:
 
 
 @kernel
-def encode_tokens(
-    keys: npt.NDArray[np.uint16],
-    begin: int,
-    end: int,
-    spans: npt.NDArray[np.uint32],
-    states: npt.NDArray[np.uint32],
-    words: npt.NDArray[np.uint16],
-    place: int,
-) -> int:
-    """Code tokens ``[begin, end)``, last to first and lane by lane, and return where their words begin.
+def encode_tokens(encoding: Encoding, begin: int, end: int, end_word: int) -> int:
+    """Code tokens ``[begin, end)``, last to first and lane by lane; returns where their words begin.
 
     Args:
-        keys: uint16, at least ``end``: cell << 6 | token. A token that its cell's table lacks is replaced by a literal.
+        encoding: what is read and written.
         begin: the first.
         end: one past the last.
-        spans: uint32, by key; of :func:`spans_of`.
-        states: uint32 ``[16]``, of the lanes; replaced by those that decoding these tokens begins with.
-        words: uint16, at least a word for each token, and one more, before ``place``; filled from there down.
-        place: where the words of the tokens after these begin.
+        end_word: position where the words of the tokens after these begin; theirs are put before it.
     """
+    keys, slots, states, words = encoding
+    at = end_word
     for back in range(end - begin):
         i = end - 1 - back
-        span = np.int64(spans[keys[i]])
-        if span == 0:
+        slot = np.int64(slots[keys[i]])
+        if slot == 0:
             keys[i] |= np.uint16(LITERAL)
-            span = np.int64(spans[keys[i]])
-        freq, state = span & 0xFFFF, np.int64(states[i & (LANES - 1)])
-        # Without a branch, as in decoding: the word is written in any case and counts when it is due.
+            slot = np.int64(slots[keys[i]])
+        freq, state = slot & 0xFFFF, np.int64(states[i & (LANES - 1)])
+        # No branch, as in decoding: the word is written in any case and kept when it is due.
         due = state >> (32 - TABLE_BITS) >= freq
-        words[place - 1] = np.uint16(state & 0xFFFF)
-        place -= int(due)
+        words[at - 1] = np.uint16(state & 0xFFFF)
+        at -= int(due)
         state = state >> 16 if due else state
-        states[i & (LANES - 1)] = np.uint32((state // freq << TABLE_BITS) + state % freq + (span >> 16))
-    return place
+        states[i & (LANES - 1)] = np.uint32((state // freq << TABLE_BITS) + state % freq + (slot >> 16))
+    return at

@@ -1,8 +1,21 @@
-"""``step1``: how far each code went, as a token under a context that the source gives. FORMAT.md has every bit."""
+"""``step1``: how far each code moved, as a token under a context that the source gives. FORMAT.md has every bit.
+
+Encoding a block:
+
+    equal to the source                  "same": 8 bytes
+    tokens_of                            a token per coordinate, and counts by exponent          ulp_steps.py
+    for each plan: exponents alone; with factors; with scales                                    contexts.py
+        classify_all                     a cell per coordinate, flipped tokens                   encode.py
+        build_tables                     cells share tables; estimated bits                      tables.py
+    the cheapest plan: model, directory, sub-blocks                                              rans.py, layout.py
+    not smaller than the codes           "raw": 8 bytes and the codes
+
+Each plan includes the bits of its own scales or factors. Most blocks are far from either border; :data:`_CLEAR_GAIN`
+and :data:`_MIN_MOVED` skip plans that could not win.
+"""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,17 +24,19 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Codes
-from maskreg.codec.blocks import SPARE_BYTES, STATE_BYTES, classify_all, decode_runs, encode_runs
-from maskreg.codec.contexts import MAX_RANK, PLAIN_CLASSES, SIZES, TILE, Contexts, rows_of
+from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.costs import plain_window
+from maskreg.codec.decode import Shared, SubBlocks, decode_sub_blocks
+from maskreg.codec.encode import Coded, Pair, classify_all, encode_sub_blocks
 from maskreg.codec.factors import fit_factors, size_bounds
-from maskreg.codec.gpu import launcher
+from maskreg.codec.gpu import decoder_for
 from maskreg.codec.grid import FLAT, Grid
-from maskreg.codec.model import Model, pack_model, side_bits, unpack_model
-from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, spans_of
+from maskreg.codec.layout import CODED, HEAD_BYTES, RAW, SAME, Head, Layout, pack_coded, sub_block_numel
+from maskreg.codec.model import Model, side_bits
+from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, slots_of
 from maskreg.codec.scales import fit_scales
-from maskreg.codec.steps import MIDDLE, count_keys, tokens_of
-from maskreg.codec.tables import MAX_TABLES, build_tables
+from maskreg.codec.tables import build_tables
+from maskreg.codec.ulp_steps import MIDDLE, count_keys, tokens_of
 from maskreg.errors import CorruptError
 from maskreg.jit import is_compiled
 from maskreg.tensors.blocks import BLOCK_NUMEL
@@ -29,63 +44,58 @@ from maskreg.tensors.blocks import BLOCK_NUMEL
 if TYPE_CHECKING:
     import torch
 
-_HEAD = struct.Struct("<IBBBB")
-_CODED = struct.Struct("<IIhHI")
-_SAME, _RAW, _STEPS = 0, 1, 2
-_SCALED = 1
-_ENTRY_BYTES = 8
-_MAX_BASE = 512
-
 _SUB_BLOCKS = ((0.5, 1 << 18), (0.15, 1 << 19), (0.0, 1 << 21))
-"""From how many bits a coordinate on, sub-blocks have at most so many coordinates; each costs some 60 bytes.
+"""Most coordinates of a sub-block, by the bits per coordinate from which on it holds. Each costs some 60 bytes.
 
-Two decode side by side, so their number is even where that leaves each a quarter of that."""
+Two decode side by side, so a block of at least half that many has an even number of sub-blocks."""
 
 _LAUNCHED = 256
-"""Blocks decoded in one launch at most: offsets of all their tables and bytes fit 32 bits."""
+"""Blocks decoded in one launch at most: offsets into all their tables and bytes fit 32 bits."""
 
 _CLEAR_GAIN = 0.9
-"""Factors that leave no more than this are not compared with scales: where both could pay, factors won by far."""
+"""Share of the plain plan's bits. When factors need no more, scales are not tried: they never came close; measured."""
 
 _MIN_MOVED = 8
-"""Moved coordinates for each row and column, below which these cost more than they save; measured."""
+"""Moved coordinates per row and column below which scales and factors cost more than they save; measured."""
 
 _MIN_LINE = 32
-"""Rows and columns of the smallest matrix that scales or factors can pay for."""
+"""Rows and columns of the smallest matrix for which scales or factors can pay."""
 
 
 class Step1:
-    """Codes steps: the smallest there is where most coordinates move little, and never above the raw size."""
+    """Codes ULP steps; never larger than the codes and 8 bytes."""
 
     name = "step1"
 
     def is_compiled(self, *, encode: bool) -> bool:
-        """Whether the first block is coded (or decoded) at once."""
-        return is_compiled(encode_runs if encode else decode_runs)
+        """Whether encoding (or decoding) starts at once."""
+        return is_compiled(encode_sub_blocks if encode else decode_sub_blocks)
 
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
 
         Args:
             context: bits that the reader has.
-            values: bits that the reader wants.
+            values: bits that the reader is to get.
             grid: where the coordinates lie in their matrix; the block is larger without.
 
         Raises:
             ValueError: the arrays differ in length, are empty or too long, or the grid's column is not in its width.
         """
         n = values.size
-        if context.shape != values.shape or not 1 <= n <= BLOCK_NUMEL:
-            raise ValueError(f"{context.size} and {n} values are no block; it has up to {BLOCK_NUMEL} of each")
+        if context.shape != values.shape:
+            raise ValueError(f"lengths differ: {context.size} and {n}")
+        if not 1 <= n <= BLOCK_NUMEL:
+            raise ValueError(f"a block has 1 to {BLOCK_NUMEL} values, not {n}")
         if grid.width and not 0 <= grid.column < grid.width:
-            raise ValueError(f"no column {grid.column} in a row of {grid.width}")
+            raise ValueError(f"column {grid.column} is not in a row of {grid.width}")
         # Most blocks that differ do so early.
         if np.array_equal(context[:TILE], values[:TILE]) and np.array_equal(context, values):
-            return _HEAD.pack(n, _SAME, 0, 0, 0)
+            return Head(n, SAME).pack()
         coded = _Encoder(context, values, grid).encode()
-        if len(coded) < _HEAD.size + 2 * n:
+        if len(coded) < HEAD_BYTES + 2 * n:
             return coded
-        return _HEAD.pack(n, _RAW, 0, 0, 0) + values.astype("<u2").tobytes()
+        return Head(n, RAW).pack() + values.astype("<u2").tobytes()
 
     def decode(self, context: Codes, block: bytes) -> Codes:
         """The values, uint16 ``[n]``.
@@ -93,35 +103,36 @@ class Step1:
         Raises:
             CorruptError: the block cannot be one of ``n`` values.
         """
-        if _head(block)[0] != context.size:
-            raise CorruptError("block", f"its header does not describe {context.size} values")
+        n = Head.read(block).n
+        if n != context.size:
+            raise CorruptError("block", f"its header says {n} values, not {context.size}")
         return self.decode_part(context, block, 0)
 
     def entry_numel(self, block: bytes) -> int:
-        """Coordinates from one entry point to the next.
+        """Coordinates between entry points.
 
         Raises:
-            CorruptError: this is no block.
+            CorruptError: this is not a block.
         """
-        n, kind, count = _head(block)
-        return _sub_block(n, count) if kind == _STEPS else 1
+        head = Head.read(block)
+        return sub_block_numel(head.n, head.sub_blocks) if head.kind == CODED else 1
 
     def decode_part(self, context: Codes, block: bytes, start: int) -> Codes:
-        """A run of the values, uint16 ``[m]``.
+        """A span of the values, uint16 ``[m]``.
 
         Raises:
-            ValueError: the run does not begin and end at entry points of the block.
+            ValueError: the span does not begin and end at entry points of the block.
             CorruptError: the block is damaged.
         """
-        n, kind, _ = _head(block)
+        n, kind, *_ = Head.read(block)
         stop, every = start + context.size, self.entry_numel(block)
         if not 0 <= start <= stop <= n or start % every or (stop % every and stop != n):
-            raise ValueError(f"no run [{start}, {stop}) between entry points of {n} values, one every {every}")
-        if kind == _SAME:
+            raise ValueError(f"[{start}, {stop}) is not between entry points, at every {every} of {n} values")
+        if kind == SAME:
             return context.copy()
-        if kind == _RAW:
-            return np.frombuffer(block, "<u2", context.size, _HEAD.size + 2 * start).astype(np.uint16)
-        return Layout(block).decode(context, start)
+        if kind == RAW:
+            return np.frombuffer(block, "<u2", context.size, HEAD_BYTES + 2 * start).astype(np.uint16)
+        return _decode(Layout(block), context, start)
 
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[bytes]) -> list[torch.Tensor]:
         """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU.
@@ -130,28 +141,51 @@ class Step1:
             CorruptError: a block cannot be one of as many values as its context has.
         """
         pairs = list(zip(contexts, blocks, strict=True))
-        launch = launcher(contexts[0]) if pairs else None
-        if launch is None:
-            return [self._by_cpu(*pair) for pair in pairs]
-        # Blocks that hold no steps have nothing to decode, and damaged ones are the CPU's to refuse.
-        steps = [i for i, (context, block) in enumerate(pairs) if _head(block)[:2] == (context.numel(), _STEPS)]
-        by_launch: dict[int, torch.Tensor] = {}
-        for first in range(0, len(steps), _LAUNCHED):
-            these = steps[first : first + _LAUNCHED]
-            done = launch([contexts[i] for i in these], [Layout(blocks[i]) for i in these])
-            by_launch |= zip(these, done, strict=True)
-        return [by_launch[i] if i in by_launch else self._by_cpu(*pair) for i, pair in enumerate(pairs)]
+        decode = decoder_for(contexts[0]) if pairs else None
+        if decode is None:
+            return [self._on_cpu(*pair) for pair in pairs]
+        # The others have nothing to decode, or are damaged, which the CPU reports.
+        coded = [i for i, (context, block) in enumerate(pairs) if Head.read(block)[:2] == (context.numel(), CODED)]
+        decoded: dict[int, torch.Tensor] = {}
+        for first in range(0, len(coded), _LAUNCHED):
+            batch = coded[first : first + _LAUNCHED]
+            values = decode([contexts[i] for i in batch], [Layout(blocks[i]) for i in batch])
+            decoded |= zip(batch, values, strict=True)
+        return [decoded[i] if i in decoded else self._on_cpu(*pair) for i, pair in enumerate(pairs)]
 
-    def _by_cpu(self, context: torch.Tensor, block: bytes) -> torch.Tensor:
+    def _on_cpu(self, context: torch.Tensor, block: bytes) -> torch.Tensor:
         import torch
 
         values = self.decode(context.cpu().numpy().view(np.uint16), block)
         return torch.from_numpy(values.view(np.int16)).to(context.device)
 
 
+def _decode(layout: Layout, context: Codes, start: int) -> Codes:
+    """Values from coordinate ``start``, an entry point, for as long as the context goes.
+
+    Raises:
+        CorruptError: a sub-block is damaged.
+    """
+    contexts, tables = layout.model.contexts, layout.model.tables
+    entries = np.empty(len(tables.freqs) * SLOTS, np.uint32)
+    fill_decoding(tables.freqs, entries)
+    shared = Shared(contexts.fields(), tables.of_cell, entries, layout.block)
+    values = np.empty(context.size, np.uint16)
+    position, size = contexts.grid.column + start, layout.size
+    for begin in range(0, context.size, 2 * size):
+        end = min(begin + 2 * size, context.size)
+        number = (start + begin) // size
+        own = slice(number, number + -(-(end - begin) // size))
+        sub_blocks = SubBlocks(size, layout.starts[own], layout.directory[own])
+        damaged = decode_sub_blocks(context[begin:end], position + begin, shared, sub_blocks, values[begin:end])
+        if damaged:
+            raise CorruptError("block", f"its sub-block {number + damaged - 1} does not decode")
+    return values
+
+
 @dataclass(frozen=True)
 class _Plan:
-    """One way to code a block: its contexts and tables, the keys that they make of its tokens, and its bits."""
+    """One way to code a block: contexts and tables, the keys of its coordinates under these, and estimated bits."""
 
     model: Model
     keys: npt.NDArray[np.uint16]
@@ -169,33 +203,28 @@ class _Encoder:
 
     def encode(self) -> bytes:
         plan = self._best()
-        contexts, tables = plan.model.contexts, plan.model.tables
-        spans = spans_of(tables.freqs)[tables.of_cell].reshape(-1)
+        tables = plan.model.tables
+        slots = slots_of(tables.freqs)[tables.of_cell].reshape(-1)
         n = self._values.size
         count = _sub_blocks(n, plan.bits / n)
-        size = _sub_block(n, count)
-        runs = min(count, 2)
-        words, bits = np.empty((runs, min(n, size) + 8), np.uint16), np.empty((runs, min(n, size) // 2 + 2), np.uint32)
-        states, places, extras = np.empty((runs, LANES), np.uint32), np.empty(runs, np.int64), np.empty(runs, np.int64)
-        directory, parts = [], []
-        for start in range(0, n, runs * size):
-            here = slice(start, min(start + runs * size, n))
-            used = -(-(here.stop - start) // size)
-            encode_runs(
-                self._context[here], self._values[here], plan.keys[here], size,
-                spans, states[:used], words[:used], places[:used], bits[:used], extras[:used],
-            )  # fmt: skip
-            for run in range(used):
-                directory += [words.shape[1] - places[run], extras[run]]
-                parts += [states[run].astype("<u4").tobytes(), words[run, places[run] :].astype("<u2").tobytes()]
-                parts.append(bits[run, : -(-extras[run] // 32)].astype("<u4").tobytes()[: -(-extras[run] // 8)])
-        model = pack_model(plan.model)
-        head = _HEAD.pack(n, _STEPS, count, contexts.rank, _SCALED if contexts.scaled else 0)
-        coded = _CODED.pack(*contexts.grid, contexts.base, len(tables.freqs), len(model))
-        return b"".join([head, coded, model, np.array(directory, "<u4").tobytes(), *parts])
+        size = sub_block_numel(n, count)
+        directory: list[int] = []
+        parts: list[bytes] = []
+        room = _room(min(count, 2), min(n, size))
+        for start in range(0, n, 2 * size):
+            own = slice(start, min(start + 2 * size, n))
+            used = -(-(own.stop - start) // size)
+            out = room if used == len(room.states) else room.first()
+            encode_sub_blocks(Pair(self._context[own], self._values[own], plan.keys[own], size), slots, out)
+            for k in range(used):
+                words, extra_bits = out.words[k, out.positions[k] :], int(out.extra_bits[k])
+                directory += [words.size, extra_bits]
+                parts += [out.states[k].astype("<u4").tobytes(), words.astype("<u2").tobytes()]
+                parts.append(out.bits[k, : -(-extra_bits // 32)].astype("<u4").tobytes()[: -(-extra_bits // 8)])
+        return b"".join([pack_coded(n, count, plan.model, directory), *parts])
 
     def _best(self) -> _Plan:
-        """The smallest of what exponents alone give and what factors or scales add to them."""
+        """The cheapest of exponents alone, with factors, and with scales."""
         first, bits = plain_window(self._counts, PLAIN_CLASSES)
         plain = Contexts(self._grid, 2 * first)
         best: _Plan | None = None
@@ -203,17 +232,16 @@ class _Encoder:
         rows = rows_of(self._grid, n)
         moved = n - int(self._counts[:, MIDDLE].sum())
         if min(rows, width) >= _MIN_LINE and width <= n and moved >= _MIN_MOVED * (rows + width):
-            where = {"rows": rows, "width": width, "column": self._grid.column}
-            factors = fit_factors(self._context, self._tokens, self._counts, **where)
-            if factors:
-                one, other = factors
-                bounds = size_bounds(one, other)
-                best = self._plan(replace(plain, row_factors=one, column_factors=other, bounds=bounds))
+            matrix = Matrix(self._context, self._tokens, rows, width, self._grid.column)
+            if factors := fit_factors(matrix, self._counts):
+                of_rows, of_columns = factors
+                bounds = size_bounds(of_rows, of_columns)
+                best = self._plan(replace(plain, row_factors=of_rows, column_factors=of_columns, bounds=bounds))
             if best is None or best.bits > _CLEAR_GAIN * bits:
-                one, other = fit_scales(self._context, self._tokens, self._counts, **where)
-                # Half an exponent lower, because scales spread what they shift to both sides.
+                of_rows, of_columns = fit_scales(matrix, self._counts)
+                # Half an exponent lower, because scales shift to both sides.
                 base = max(0, plain.base - 1)
-                scaled = self._plan(replace(plain, base=base, row_scales=one, column_scales=other))
+                scaled = self._plan(replace(plain, base=base, row_scales=of_rows, column_scales=of_columns))
                 best = scaled if best is None or scaled.bits < best.bits else best
         return best if best and best.bits < bits else self._plan(plain)
 
@@ -225,6 +253,7 @@ class _Encoder:
             counts = np.zeros((contexts.cells, TOKENS), np.int64)
             count_keys(keys, counts)
         else:
+            # Cells are exponents, by which tokens are counted already.
             classes = np.clip(np.arange(len(self._counts)) - contexts.base // 2, 0, PLAIN_CLASSES - 1)
             counts = np.zeros((PLAIN_CLASSES, TOKENS), np.int64)
             np.add.at(counts, classes, self._counts)
@@ -232,112 +261,18 @@ class _Encoder:
         return _Plan(Model(contexts, tables), keys, bits + side_bits(contexts))
 
 
+def _room(count: int, numel: int) -> Coded:
+    """Room for one or two coded sub-blocks of so many coordinates."""
+    return Coded(
+        states=np.empty((count, LANES), np.uint32),
+        words=np.empty((count, numel + 8), np.uint16),
+        positions=np.empty(count, np.int64),
+        bits=np.empty((count, numel // 2 + 2), np.uint32),
+        extra_bits=np.empty(count, np.int64),
+    )
+
+
 def _sub_blocks(n: int, bits: float) -> int:
-    """How many sub-blocks a block of ``n`` coordinates gets when they take so many bits each."""
+    """How many sub-blocks a block of ``n`` coordinates gets when each takes so many bits."""
     most = next(most for least, most in _SUB_BLOCKS if bits >= least)
     return 2 * -(-n // (2 * most)) if n >= most // 2 else 1
-
-
-def _sub_block(n: int, count: int) -> int:
-    """Coordinates of each of ``count`` sub-blocks but the last, which may have fewer: a multiple of 4,096."""
-    return -(-n // (count * TILE)) * TILE
-
-
-def _head(block: bytes) -> tuple[int, int, int]:
-    """Values, kind and number of sub-blocks, checked."""
-    if len(block) < _HEAD.size:
-        raise CorruptError("block", f"{len(block)} bytes are no block")
-    n, kind, *rest = _HEAD.unpack_from(block)
-    size = {_SAME: _HEAD.size, _RAW: _HEAD.size + 2 * n}
-    if not 1 <= n <= BLOCK_NUMEL or kind > _STEPS or (kind in size and (any(rest) or len(block) != size[kind])):
-        raise CorruptError("block", "its header makes no sense")
-    if kind == _STEPS and len(block) > _HEAD.size + 2 * n:
-        raise CorruptError("block", f"{len(block)} bytes are more than its {n} values take")
-    if kind == _STEPS and not 0 <= (rest[0] - 1) * _sub_block(n, max(rest[0], 1)) < n:
-        raise CorruptError("block", f"{n} values have no {rest[0]} sub-blocks")
-    return n, kind, rest[0]
-
-
-class Layout:
-    """A coded block: its model, and where its sub-blocks are.
-
-    Everything is checked when it is made, but for what :meth:`Step1.entry_numel` checks: that there are so many values,
-    in so many sub-blocks.
-
-    Attributes:
-        n: values.
-        size: coordinates of each sub-block; the last may have fewer.
-        model: contexts and tables.
-        block: uint8, the block and :data:`SPARE_BYTES` zeros.
-        directory: int64 ``[sub-blocks, 2]``: words and extra bits of each.
-        starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.
-    """
-
-    def __init__(self, block: bytes) -> None:
-        """Read all but the sub-blocks themselves.
-
-        Raises:
-            CorruptError: they do not fit together.
-        """
-        head = _HEAD.size + _CODED.size
-        if len(block) < head:
-            raise CorruptError("block", "its header is cut short")
-        self.n, _, count, rank, flags = _HEAD.unpack_from(block)
-        self.size = _sub_block(self.n, count)
-        width, column, base, tables, model_bytes = _CODED.unpack_from(block, _HEAD.size)
-        shaped = rank or flags
-        if (
-            rank > MAX_RANK
-            or flags > _SCALED
-            or not 0 <= base < _MAX_BASE
-            or not 1 <= tables <= MAX_TABLES
-            or not column < width
-            or (shaped and width > self.n)
-            or model_bytes > len(block) - head
-        ):
-            raise CorruptError("block", "its header makes no sense")
-        # One copy, with room for reading ahead.
-        self.block = np.empty(len(block) + SPARE_BYTES, np.uint8)
-        self.block[: len(block)] = np.frombuffer(block, np.uint8)
-        self.block[len(block) :] = 0
-        packed, grid = self.block[head : head + model_bytes], Grid(width, column)
-        model = unpack_model(packed, self.n, grid, base, scaled=bool(flags), rank=rank, tables=tables)
-        if model is None:
-            raise CorruptError("block", "its contexts or tables make no sense")
-        self.model = model
-        self._read_directory(block, head + model_bytes)
-
-    def _read_directory(self, block: bytes, at: int) -> None:
-        count = -(-self.n // self.size)
-        if len(block) - at < _ENTRY_BYTES * count:
-            raise CorruptError("block", "its directory is cut short")
-        self.directory = np.frombuffer(block, "<u4", 2 * count, at).reshape(count, 2).astype(np.int64)
-        sizes = STATE_BYTES + 2 * self.directory[:, 0] + -(-self.directory[:, 1] // 8)
-        self.starts = at + _ENTRY_BYTES * count + np.concatenate([[0], np.cumsum(sizes)])
-        if self.starts[-1] != len(block):
-            raise CorruptError("block", "its sub-blocks do not fill it")
-
-    def decode(self, context: Codes, start: int) -> Codes:
-        """Values from coordinate ``start``, an entry point, for as long as the context goes.
-
-        Raises:
-            CorruptError: a sub-block does not decode.
-        """
-        contexts, tables = self.model.contexts, self.model.tables
-        table = np.empty(len(tables.freqs) * SLOTS, np.uint32)
-        fill_decoding(tables.freqs, table)
-        values = np.empty(context.size, np.uint16)
-        place = contexts.grid.column + start
-        size = self.size
-        for begin in range(0, context.size, 2 * size):
-            # Two sub-blocks side by side take little longer than one.
-            end = min(begin + 2 * size, context.size)
-            number = (start + begin) // size
-            these = slice(number, number + -(-(end - begin) // size))
-            failed = decode_runs(
-                context[begin:end], size, place + begin, contexts.fields(), tables.of_cell, table,
-                self.block, self.starts[these], self.directory[these], values[begin:end],
-            )  # fmt: skip
-            if failed:
-                raise CorruptError("block", f"its sub-block {number + failed - 1} does not decode")
-        return values

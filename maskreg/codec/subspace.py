@@ -1,8 +1,20 @@
-"""The directions in which most rows of a matrix vary.
+"""The directions in which most rows of a matrix vary, by subspace iteration.
 
-They are found by subspace iteration (N. Halko, P. G. Martinsson, J. A. Tropp, "Finding structure with randomness", SIAM
-Review 53, 2011, section 4.4) on small integers. The same input gives the same directions on every machine: large sums
-are of integers, and the small matrices in float64 are worked on in a fixed order, without a linear algebra library.
+Source: N. Halko, P. G. Martinsson, J. A. Tropp, "Finding structure with randomness" (SIAM Review 53, 2011, section
+4.4). With A the coarse copy, ``[m, w]``, of small integers:
+
+    V = 16 random sign vectors, [16, w]
+    twice:  S = V A^T               products with the rows, [16, m]
+            V = orthonormal(S) A    combinations of the rows; directions in which many rows vary grow fastest
+            V = orthonormal(V)
+    S = V A^T; rotate V so that the rows of S are orthogonal, strongest first (eigenvectors of S S^T, 16 x 16)
+
+The same input gives the same directions on every machine and with any number of vector lanes, as a codec must:
+
+- The large products are of integers, so their order does not matter. Levels are within +-3 and directions are rounded
+  to +-127: 64 rows sum to at most 64 * 3 * 127 = 24,384, which fits 16 bits.
+- The small matrices are in float64, in a fixed order of plain operations, without a linear algebra library.
+- Orthonormal vectors are never formed. V stays in integers, and a 16 x 16 matrix says how to combine them.
 """
 
 from __future__ import annotations
@@ -16,21 +28,21 @@ import numpy.typing as npt
 from maskreg.jit import kernel
 
 COMPONENTS = 16
-"""Looked for at most."""
+"""Directions that are searched for."""
 
 _MAX_DIRECTION = 127
 _ROUNDS = 2
 
 _SUMMED = 64
-"""Rows whose sums of levels times directions fit 16 bits."""
+"""Rows whose products with a direction sum to no more than 16 bits."""
 
 _NEGLIGIBLE = 1e-14
-"""Square of a symmetric matrix's entry to the product of the two diagonal ones, under which it is as good as 0."""
+"""Squared entry of a symmetric matrix, relative to its two diagonal entries, that counts as 0."""
 
 Floats = npt.NDArray[np.float64]
 Levels = npt.NDArray[np.int16]
 Directions = npt.NDArray[np.int16]
-"""``[components, n]``, like vectors."""
+"""``[components, n]``, integers up to 127."""
 Vectors = npt.NDArray[np.int32]
 
 
@@ -49,13 +61,13 @@ def forward(levels: Levels, directions: Directions, sums: Vectors) -> None:
 
 @kernel
 def _add_four(total: Levels, levels: Levels, row: int, direction: Levels) -> None:
-    """Add four rows from ``row`` on, each times its place in a direction."""
-    one, two, three, four = levels[row], levels[row + 1], levels[row + 2], levels[row + 3]
-    by_one, by_two, by_three, by_four = direction[row], direction[row + 1], direction[row + 2], direction[row + 3]
+    """Add rows ``row`` to ``row + 3``, each times its entry of a direction: one load and store of the sums for four."""
+    a0, a1, a2, a3 = levels[row], levels[row + 1], levels[row + 2], levels[row + 3]
+    d0, d1, d2, d3 = direction[row], direction[row + 1], direction[row + 2], direction[row + 3]
     for column in range(total.size):
-        pair = np.int16(np.int16(one[column] * by_one) + np.int16(two[column] * by_two))
-        other = np.int16(np.int16(three[column] * by_three) + np.int16(four[column] * by_four))
-        total[column] = np.int16(total[column] + np.int16(pair + other))
+        left = np.int16(np.int16(a0[column] * d0) + np.int16(a1[column] * d1))
+        right = np.int16(np.int16(a2[column] * d2) + np.int16(a3[column] * d3))
+        total[column] = np.int16(total[column] + np.int16(left + right))
 
 
 @kernel
@@ -84,19 +96,23 @@ def _gram(left: Vectors, right: Vectors) -> Floats:
     """``left @ right.T``, which is symmetric."""
     components = left.shape[0]
     gram = np.empty((components, components))
-    for one in range(components):
-        for other in range(one + 1):
-            a, b = left[one], right[other]
+    for row in range(components):
+        for column in range(row + 1):
+            a, b = left[row], right[column]
             total = np.int64(0)
             for i in range(a.size):
                 total += np.int64(a[i]) * np.int64(b[i])
-            gram[one, other] = gram[other, one] = np.float64(total)
+            gram[row, column] = gram[column, row] = np.float64(total)
     return gram
 
 
 @kernel
 def _inverse_root(gram: Floats) -> Floats:
-    """``root`` so that ``root.T @ vectors`` is orthonormal (Cholesky, inverted); 0 where one depends on others."""
+    """``root`` such that ``root.T @ vectors`` is orthonormal, from ``gram = vectors @ vectors.T``.
+
+    With the Cholesky factor ``gram = L L^T``, root is the inverse of ``L^T``. A vector that depends on those before it
+    would divide by 0: its column is 0, and so is its direction.
+    """
     components = gram.shape[0]
     lower = np.zeros_like(gram)
     for row in range(components):
@@ -123,16 +139,19 @@ def _inverse_root(gram: Floats) -> Floats:
 
 @kernel
 def _eigen(matrix: Floats) -> Floats:
-    """Eigenvectors of a symmetric matrix, in columns; it becomes diagonal (cyclic Jacobi rotations)."""
+    """Eigenvectors of a symmetric matrix, in columns; the matrix becomes diagonal.
+
+    Cyclic Jacobi: each rotation (tangent t, cosine c, sine s) in the plane of p and q makes entry (p, q) 0.
+    """
     n = matrix.shape[0]
     vectors = np.eye(n)
     for _ in range(12):
-        turned = False
+        rotated = False
         for p in range(n - 1):
             for q in range(p + 1, n):
                 if matrix[p, q] * matrix[p, q] <= _NEGLIGIBLE * abs(matrix[p, p] * matrix[q, q]):
                     continue
-                turned = True
+                rotated = True
                 theta = (matrix[q, q] - matrix[p, p]) / (2.0 * matrix[p, q])
                 t = 1.0 / (abs(theta) + math.sqrt(theta * theta + 1.0))
                 if theta < 0:
@@ -148,29 +167,29 @@ def _eigen(matrix: Floats) -> Floats:
                 for k in range(n):
                     a, b = vectors[k, p], vectors[k, q]
                     vectors[k, p], vectors[k, q] = c * a - s * b, s * a + c * b
-        if not turned:
+        if not rotated:
             break
     return vectors
 
 
 @kernel
-def _product(one: Floats, other: Floats) -> Floats:
-    result = np.zeros((one.shape[0], other.shape[1]))
-    for i in range(one.shape[0]):
-        for k in range(one.shape[1]):
-            for j in range(other.shape[1]):
-                result[i, j] += one[i, k] * other[k, j]
+def _product(left: Floats, right: Floats) -> Floats:
+    result = np.zeros((left.shape[0], right.shape[1]))
+    for i in range(left.shape[0]):
+        for k in range(left.shape[1]):
+            for j in range(right.shape[1]):
+                result[i, j] += left[i, k] * right[k, j]
     return result
 
 
 @kernel
-def rotate(vectors: npt.NDArray[np.signedinteger], turn: Floats) -> Floats:
-    """``turn.T @ vectors``, float64 ``[r, n]``, in a fixed order."""
-    rotated = np.zeros((turn.shape[1], vectors.shape[1]))
-    for component in range(turn.shape[1]):
+def rotate(vectors: npt.NDArray[np.signedinteger], rotation: Floats) -> Floats:
+    """``rotation.T @ vectors``, float64 ``[r, n]``, in a fixed order."""
+    rotated = np.zeros((rotation.shape[1], vectors.shape[1]))
+    for component in range(rotation.shape[1]):
         line = rotated[component]
-        for k in range(turn.shape[0]):
-            factor, vector = turn[k, component], vectors[k]
+        for k in range(rotation.shape[0]):
+            factor, vector = rotation[k, component], vectors[k]
             if factor:
                 for i in range(line.size):
                     line[i] += vector[i] * factor
@@ -179,8 +198,8 @@ def rotate(vectors: npt.NDArray[np.signedinteger], turn: Floats) -> Floats:
 
 @kernel
 def as_directions(vectors: Floats) -> Directions:
-    """Rounded to integers up to 127."""
-    # The largest at each place first, and then of all: several are compared at a time.
+    """Vectors, scaled together and rounded to integers up to 127."""
+    # The largest of each column first: that compiles to vectors, a maximum of all does not.
     largest = np.full(vectors.shape[1], 1e-300)
     for component in range(vectors.shape[0]):
         line = vectors[component]
@@ -198,46 +217,53 @@ def as_directions(vectors: Floats) -> Directions:
 
 @kernel
 def _orthogonal(vectors: Vectors) -> Directions:
-    """Orthogonal directions of the same span, as integers up to 127."""
+    """Orthogonal directions that span the same subspace, as integers up to 127."""
     return as_directions(rotate(vectors, _inverse_root(_gram(vectors, vectors))))
 
 
 @kernel
 def _signs(n: int) -> Directions:
-    """Directions to begin with: -1 and 1, the same on every machine."""
+    """Random directions of -1 and 1 to begin with, the same on every machine: hashes of their positions."""
     signs = np.empty((COMPONENTS, n), np.int16)
     for component in range(COMPONENTS):
         for i in range(n):
-            place = np.uint64(component * n + i) * np.uint64(0x9E3779B97F4A7C15)
-            place = (place ^ (place >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
-            signs[component, i] = np.int16((place >> np.uint64(62)) & np.uint64(2)) - np.int16(1)
+            word = np.uint64(component * n + i) * np.uint64(0x9E3779B97F4A7C15)
+            word = (word ^ (word >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
+            signs[component, i] = np.int16((word >> np.uint64(62)) & np.uint64(2)) - np.int16(1)
     return signs
 
 
-class Found(NamedTuple):
-    """Directions in which rows of the coarse copy vary, strongest first.
+class Subspace(NamedTuple):
+    """Directions in which the rows of a matrix vary, strongest first.
 
     Attributes:
-        vectors: int16 ``[k, w]``, of the same span.
-        turn: float64 ``[k, k]``; ``turn.T @ vectors`` are the directions, orthonormal.
-        sums: int32 ``[k, m]``, products of the vectors with the rows that they were found in.
-        powers: float64 ``[k]``, energy of those rows along each direction.
+        vectors: int16 ``[k, w]``, which span it.
+        rotation: float64 ``[k, k]``; ``rotation.T @ vectors`` are the directions, orthonormal.
+        sums: int32 ``[k, m]``, products of the vectors with the rows.
+        powers: float64 ``[k]``, energy of the rows along each direction.
     """
 
     vectors: Directions
-    turn: Floats
+    rotation: Floats
     sums: Vectors
     powers: Floats
 
 
 @kernel
-def excess(found: Found, levels: Levels) -> Floats:
-    """Share of the energy of other rows along each direction, less what independent entries would have there.
+def excess(subspace: Subspace, levels: Levels) -> Floats:
+    """Share of the energy of *other* rows along each direction, beyond what independent entries would have there.
 
-    Columns differ in energy, so a direction of noise, too, has more than its part; but no more than the columns that
-    it consists of.
+    In the rows that it was fitted to, even a direction of noise looks strong; in other rows it does not. Columns differ
+    in energy, so noise also has more than its share along a direction of strong columns, but only the sum of their
+    energies, weighted by the direction's squares. That is what is subtracted:
+
+        excess(d) = (sum over rows of (d . row)^2 - sum over columns of d_c^2 * energy_c) / energy of all
+
+    Args:
+        subspace: of some rows.
+        levels: int16 ``[m, w]``, rows that it was not fitted to.
     """
-    vectors, turn = found.vectors.astype(np.int32), found.turn
+    vectors, rotation = subspace.vectors.astype(np.int32), subspace.rotation
     columns = np.zeros(levels.shape[1], np.int32)
     for row in range(levels.shape[0]):
         line = levels[row]
@@ -245,43 +271,52 @@ def excess(found: Found, levels: Levels) -> Floats:
             columns[column] = np.int32(columns[column] + np.int32(np.int32(line[column]) * np.int32(line[column])))
     energy = np.float64(max(columns.sum(), 1))
     sums = np.empty((vectors.shape[0], levels.shape[0]), np.int32)
-    forward(levels, found.vectors, sums)
+    forward(levels, subspace.vectors, sums)
     beyond = _gram(sums, sums) - _gram(vectors, vectors * columns)
-    shares = np.zeros(turn.shape[1])
+    shares = np.zeros(rotation.shape[1])
     for component in range(shares.size):
-        for one in range(turn.shape[0]):
-            for other in range(turn.shape[0]):
-                shares[component] += turn[one, component] * beyond[one, other] * turn[other, component]
+        for left in range(rotation.shape[0]):
+            for right in range(rotation.shape[0]):
+                shares[component] += rotation[left, component] * beyond[left, right] * rotation[right, component]
     return shares / energy
 
 
 @kernel
 def refined(vectors: Directions, levels: Levels) -> Directions:
-    """Directions of a span that is closer to those in which most rows vary."""
-    sums, across = np.empty((vectors.shape[0], levels.shape[0]), np.int32), np.empty(vectors.shape, np.int32)
+    """One round of the iteration: directions closer to those in which most rows vary."""
+    sums, combined = np.empty((vectors.shape[0], levels.shape[0]), np.int32), np.empty(vectors.shape, np.int32)
     forward(levels, vectors, sums)
-    backward(levels, _orthogonal(sums), across)
-    return _orthogonal(across)
+    backward(levels, _orthogonal(sums), combined)
+    return _orthogonal(combined)
 
 
 @kernel
-def turned(vectors: Directions, sums: Vectors) -> Found:
-    """Directions of vectors whose products with rows are known."""
+def sorted_subspace(vectors: Directions, sums: Vectors) -> Subspace:
+    """The subspace of some vectors, rotated to its principal directions.
+
+    Args:
+        vectors: int16 ``[k, w]``.
+        sums: int32 ``[k, m]``, their products with the rows.
+    """
     wide = vectors.astype(np.int32)
     root = _inverse_root(_gram(wide, wide))
     inner = _product(_product(np.ascontiguousarray(root.T), _gram(sums, sums)), root)
-    turn = _eigen(inner)
+    eigenvectors = _eigen(inner)
     powers = np.maximum(np.diag(inner), 0.0)
     order = np.argsort(-powers, kind="mergesort")
-    return Found(vectors, _product(root, np.ascontiguousarray(turn[:, order])), sums, powers[order])
+    return Subspace(vectors, _product(root, np.ascontiguousarray(eigenvectors[:, order])), sums, powers[order])
 
 
 @kernel
-def find(sample: Levels) -> Found:
-    """Directions in which the rows of a sample vary most."""
+def find_subspace(sample: Levels) -> Subspace:
+    """Directions in which the rows of a sample vary most.
+
+    Args:
+        sample: int16 ``[m, w]``, levels of -3 to 3.
+    """
     vectors = _signs(sample.shape[1])
     for _ in range(_ROUNDS):
         vectors = refined(vectors, sample)
     sums = np.empty((vectors.shape[0], sample.shape[0]), np.int32)
     forward(sample, vectors, sums)
-    return turned(vectors, sums)
+    return sorted_subspace(vectors, sums)

@@ -1,14 +1,23 @@
-"""Decoding where the tensors are: the sub-blocks of many blocks at once, with the same integers as on the CPU.
+"""Decoding on the GPU that holds the tensors: all sub-blocks of many blocks at once, with the integers of the CPU.
 
-Two kernels. The first finds the cell of every coordinate, all at the same time, and keeps a byte of each: the number of
-its table, and whether its step is turned round. The second decodes: the lanes of a sub-block advance together, a
-token each, and prefix sums over the lanes say which of the next words and of the extra bits are whose.
+Two kernels, launched once each for all blocks:
 
-Headers, models and directories are read and checked on the CPU, by :class:`maskreg.codec.step1.Layout`. Beyond that the
-kernels trust nothing: whatever the bytes say, they read and write inside their arrays and take a bounded time.
+1. ``_classify``: one program per 1,024 coordinates of a block. Every coordinate is independent; its cell is looked up,
+   and a byte remains of it: the number of its table, and 128 where its ULP step is flipped.
+2. ``_decode``: one program per warp of 32 threads, which decodes two sub-blocks; a thread is a lane. The 16 lanes of a
+   sub-block advance together, a token each, through a loop of n / 16 rounds. Which of the next words and extra bits are
+   whose is told by prefix sums over the lanes: each lane skips what the lanes before it take.
 
-This module alone imports Triton, and is imported only when there is something to decode with it. With
-``TRITON_INTERPRET=1`` in the environment Triton runs the kernels on the CPU, slowly: that is for tests.
+       words due in a round, lane by lane   0 1 0 0 1 1 0 ...
+       words of the lanes before            0 0 1 1 1 2 3 ...    so lane 4 takes word 1 of this round, lane 5 word 2
+
+Parallelism comes from the number of sub-blocks: a launch of 256 blocks has up to 4,096.
+
+Headers, models and directories are read and checked on the CPU, by :class:`maskreg.codec.layout.Layout`. Beyond that
+the kernels trust nothing: whatever the bytes say, they read and write inside their arrays and take bounded time.
+
+This module alone imports Triton, and only :mod:`maskreg.codec.gpu` imports it, when there is something to decode. With
+``TRITON_INTERPRET=1`` in the environment Triton runs the kernels on the CPU, slowly; tests use that.
 """
 
 from __future__ import annotations
@@ -16,7 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,35 +33,32 @@ import torch
 import triton
 import triton.language as tl
 
-from maskreg.codec.blocks import STATE_BYTES
-from maskreg.codec.contexts import MAX_CELLS, PLAIN_CLASSES, SCALED_CLASSES, SIZES
+from maskreg.codec.contexts import MAX_CELLS, PLAIN_CLASSES, SCALED_CLASSES, SIZES, Contexts
+from maskreg.codec.layout import STATE_BYTES, Layout
 from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS
-from maskreg.codec.steps import FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, NEAREST
+from maskreg.codec.ulp_steps import FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, NEAREST
 from maskreg.errors import CorruptError
 
-if TYPE_CHECKING:
-    from maskreg.codec.step1 import Layout
-
 _TILE = 1024
-"""Coordinates that one program of the first kernel works on."""
+"""Coordinates per program of the first kernel."""
 
 _WARP = 32
-"""Lanes that one program of the second works on: one for each thread of a warp."""
+"""Lanes per program of the second kernel: one for each thread of a warp."""
 
 _SPARE_BYTES = 4
-"""Follow the last extra bits, so that three bytes can be read from where any begin."""
+"""Zeros behind the last extra bits, so that three bytes can be read wherever some begin."""
 
 _FREQ_SHIFT, _BITS_SHIFT = 12, 25
-"""A span is a token's first slot, its frequency (it may be 4,096) and the number of its extra bits, from these bits."""
+"""A token's entry: its first slot, then from these bits on its frequency (up to 4,096) and number of extra bits."""
 
 _LOCK = threading.Lock()
-"""Nothing is compiled twice, and Triton's interpreter serves one thread at a time."""
+"""So that nothing is compiled twice; and Triton's interpreter is not thread-safe."""
 
 
 def decode_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list[torch.Tensor]:
     """Decode blocks in one launch, on the device where their contexts are.
 
-    Beside the results, that takes three bytes of the device's memory for each coordinate, and the blocks.
+    Besides the results, that takes three bytes of device memory per coordinate, and the blocks.
 
     Args:
         contexts: int16 ``[n]`` of each block, all on one device.
@@ -62,7 +68,7 @@ def decode_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) 
         int16 ``[n]`` of each block.
 
     Raises:
-        CorruptError: a sub-block does not decode.
+        CorruptError: a sub-block is damaged.
     """
     if not layouts:
         return []
@@ -70,120 +76,123 @@ def decode_layouts(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) 
     numbers = [number for layout in layouts for number in range(len(layout.directory))]
     if failed.any():
         raise _corrupt(numbers[int(failed.argmax())])
-    parts, at = [], 0
-    for layout in layouts:
-        parts.append(values[at : at + layout.n])
-        at += layout.n
-    return parts
+    return list(torch.split(values, [layout.n for layout in layouts]))
 
 
 def launch(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> tuple[torch.Tensor, npt.NDArray[np.bool_]]:
-    """Values of all blocks, one after the other, and which of all their sub-blocks did not decode.
+    """Values of all blocks, one after the other, and which of all their sub-blocks are damaged.
 
     Raises:
-        CorruptError: a sub-block says that it has more than any can.
+        CorruptError: a sub-block claims more words or extra bits than it can have.
     """
     context = contexts[0].contiguous() if len(contexts) == 1 else torch.cat(list(contexts))
     arrays = _gather(layouts)
     at = _Arrays(*(torch.from_numpy(array).to(context.device) for array in arrays))
-    runs = len(arrays.runs)
+    count = len(arrays.sub_blocks)
     lookup, values = torch.empty_like(context, dtype=torch.uint8), torch.empty_like(context)
-    failed = torch.empty(runs * LANES, dtype=torch.int32, device=context.device)
+    failed = torch.empty(count * LANES, dtype=torch.int32, device=context.device)
     tiles = -(-max(layout.n for layout in layouts) // _TILE)
-    # Triton works on the current device, whatever the tensors say.
+    # Triton launches on the current device, not on the tensors'.
     with _LOCK, torch.cuda.device(context.device) if context.is_cuda else nullcontext():
         _classify[(tiles, len(layouts))](
             context, at.models, at.table_of_cell, at.side, lookup,
             TILE=_TILE, FIELDS=arrays.models.shape[1], CELLS=MAX_CELLS, SIZES=SIZES,
             PLAIN_CLASSES=PLAIN_CLASSES, SCALED_CLASSES=SCALED_CLASSES, enable_fp_fusion=False,
         )  # fmt: skip
-        _decode[(-(-runs * LANES // _WARP),)](
-            context, lookup, at.runs, runs, at.states, at.words, at.extras, at.tokens, at.spans, values, failed,
-            WARP=_WARP, FIELDS=arrays.runs.shape[1], LANES=LANES, TABLE_BITS=TABLE_BITS, TOKENS=TOKENS,
+        _decode[(-(-count * LANES // _WARP),)](
+            context, lookup, at.sub_blocks, count, at.states, at.words, at.extras, at.tokens, at.entries,
+            values, failed,
+            WARP=_WARP, FIELDS=arrays.sub_blocks.shape[1], LANES=LANES, TABLE_BITS=TABLE_BITS, TOKENS=TOKENS,
             LOWEST_STATE=LOWEST_STATE, MIDDLE=MIDDLE, LITERAL=LITERAL, FREQ_SHIFT=_FREQ_SHIFT, BITS_SHIFT=_BITS_SHIFT,
             num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
-    return values, (failed.cpu().numpy() != 0).reshape(runs, LANES).any(axis=1)
+    return values, (failed.cpu().numpy() != 0).reshape(count, LANES).any(axis=1)
 
 
 class _Arrays(NamedTuple):
-    """Blocks as the kernels take them, one after the other; first as NumPy arrays, then as tensors.
+    """Blocks as the kernels take them, concatenated; first as NumPy arrays, then as tensors.
 
     Attributes:
-        models: int64 ``[blocks, 16]``: first coordinate, coordinates, width, column, base, rank, whether it is scaled,
-            rows, where its scales or factors begin in ``side``, and seven bounds.
+        models: int64 ``[blocks, 16]``: first coordinate, coordinates, width, column, base, rank, whether there are
+            scales, rows, where scales or factors begin in ``side``, and seven bounds.
         table_of_cell: uint8 ``[blocks, 256]``.
         side: int8, of each block its row and column scales, then its row and column factors.
-        runs: int64 ``[sub-blocks, 7]``: first coordinate, coordinates, first word, words, first byte of extra bits,
-            extra bits, and first table of the block.
+        sub_blocks: int64 ``[sub-blocks, 7]``: first coordinate, coordinates, first word, words, first byte of extra
+            bits, extra bits, and first table of the block.
         states: int32 ``[sub-blocks, 16]``, of the lanes.
         words: int16.
         extras: uint8, extra bits; those of each sub-block begin at a byte.
         tokens: uint8 ``[tables, 4096]``, the token of each slot.
-        spans: int32 ``[tables, 64]``.
+        entries: int32 ``[tables, 64]``, of each token, see :data:`_FREQ_SHIFT`.
     """
 
     models: Any
     table_of_cell: Any
     side: Any
-    runs: Any
+    sub_blocks: Any
     states: Any
     words: Any
     extras: Any
     tokens: Any
-    spans: Any
+    entries: Any
 
 
 def _gather(layouts: Sequence[Layout]) -> _Arrays:
-    # Never empty, because an empty tensor has no address.
+    # None is ever empty, because an empty tensor has no address.
     side, words, extras = [np.zeros(1, np.int8)], [np.zeros(2, np.uint8)], [np.zeros(0, np.uint8)]
-    models, cells, runs, states = [], [], [], []
+    models, cells, sub_blocks, states = [], [], [], []
     coordinate, side_at, word, byte, table = 0, 1, 1, 0, 0
     for layout in layouts:
-        contexts = layout.model.contexts
-        shaped = contexts.scaled or contexts.rank > 0
+        contexts, tables = layout.model.contexts, layout.model.tables
+        models.append([coordinate, layout.n, *_model_row(contexts, side_at)])
         lines = contexts.row_scales, contexts.column_scales, contexts.row_factors, contexts.column_factors
-        row = [coordinate, layout.n, *(contexts.grid if shaped else (1, 0)), contexts.base, contexts.rank]
-        rows = max(contexts.row_scales.size, contexts.row_factors.shape[1])
-        models.append([*row, int(contexts.scaled), rows, side_at, *contexts.bounds.tolist()])
         side += [line.reshape(-1) for line in lines]
         side_at += sum(line.size for line in lines)
-        of_cell = layout.model.tables.of_cell
-        cells.append(np.pad(of_cell, (0, MAX_CELLS - len(of_cell))))
-        for number, (has_words, has_extras) in enumerate(layout.directory.tolist()):
+        cells.append(np.pad(tables.of_cell, (0, MAX_CELLS - len(tables.of_cell))))
+        for number, (word_count, bit_count) in enumerate(layout.directory.tolist()):
             begin = number * layout.size
-            count = min(layout.n - begin, layout.size)
-            # No token takes more; below, these counts are small enough for 32 bits.
-            if has_words > count or has_extras > LITERAL_BITS * count:
+            n = min(layout.n - begin, layout.size)
+            # No token takes more than that. Below, these counts are small enough for 32 bits.
+            if word_count > n or bit_count > LITERAL_BITS * n:
                 raise _corrupt(number)
-            runs.append([coordinate + begin, count, word, has_words, byte, has_extras, table])
+            sub_blocks.append([coordinate + begin, n, word, word_count, byte, bit_count, table])
             start, stop = int(layout.starts[number]) + STATE_BYTES, int(layout.starts[number + 1])
-            bits_at = start + 2 * has_words
+            bits_at = start + 2 * word_count
             states.append(layout.block[start - STATE_BYTES : start])
             words.append(layout.block[start:bits_at])
             extras.append(layout.block[bits_at:stop])
-            word, byte = word + has_words, byte + stop - bits_at
+            word, byte = word + word_count, byte + stop - bits_at
         coordinate += layout.n
-        table += len(layout.model.tables.freqs)
+        table += len(tables.freqs)
     extras.append(np.zeros(_SPARE_BYTES, np.uint8))
-    tokens, spans = _tables(np.concatenate([layout.model.tables.freqs for layout in layouts]))
+    tokens, entries = _tables(np.concatenate([layout.model.tables.freqs for layout in layouts]))
     return _Arrays(
         models=np.array(models, np.int64),
         table_of_cell=np.stack(cells),
         side=np.concatenate(side),
-        runs=np.array(runs, np.int64),
+        sub_blocks=np.array(sub_blocks, np.int64),
         states=np.concatenate(states).view("<i4").astype(np.int32, copy=False),
         words=np.concatenate(words).view("<i2").astype(np.int16, copy=False),
         extras=np.concatenate(extras),
         tokens=tokens,
-        spans=spans,
+        entries=entries,
     )
 
 
-def _tables(freqs: npt.NDArray[np.uint16]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """Tokens of slots, and spans of tokens.
+def _model_row(contexts: Contexts, side_at: int) -> list[int]:
+    """A row of ``models`` from the width on."""
+    # Without scales and factors the grid does not matter, and may be wider than 32 bits allow.
+    width, column = contexts.grid if contexts.scaled or contexts.rank else (1, 0)
+    rows = max(contexts.row_scales.size, contexts.row_factors.shape[1])
+    scaled = int(contexts.scaled)
+    return [width, column, contexts.base, contexts.rank, scaled, rows, side_at, *contexts.bounds.tolist()]
 
-    They are a quarter of what the CPU's tables take: all of a block's lie in a multiprocessor's first cache.
+
+def _tables(freqs: npt.NDArray[np.uint16]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    """The token of each slot, and the entry of each token.
+
+    Two lookups instead of the CPU's one, but a quarter of the memory: a block's tables fit a multiprocessor's first
+    cache, which the CPU's of 16 KiB each would not.
     """
     token = np.arange(TOKENS, dtype=np.uint8)
     of_slot = np.repeat(np.tile(token, len(freqs)), freqs.reshape(-1)).reshape(len(freqs), SLOTS)
@@ -191,10 +200,9 @@ def _tables(freqs: npt.NDArray[np.uint16]) -> tuple[npt.NDArray[np.uint8], npt.N
     bits = np.where(size > NEAREST, size - FEWER_BITS, 0)
     bits[LITERAL] = LITERAL_BITS
     wide = freqs.astype(np.int32)
+    # Of a token without slots this may be 4,096, one bit too many; it is never looked up.
     first = np.cumsum(wide, axis=1, dtype=np.int32) - wide
-    # Of a token that never occurs, the first slot may be one too many, but nobody asks.
-    spans = first | wide << _FREQ_SHIFT | bits.astype(np.int32) << _BITS_SHIFT
-    return of_slot, spans
+    return of_slot, first | wide << _FREQ_SHIFT | bits.astype(np.int32) << _BITS_SHIFT
 
 
 def _corrupt(number: int) -> CorruptError:
@@ -206,15 +214,24 @@ def _kernel(function: Callable[..., None]) -> Any:
     return triton.jit(function)
 
 
+# Triton's kernels take pointers, integers and compile-time constants one by one; what belongs together is grouped in
+# _Arrays, and "models" and "sub_blocks" hold a row of numbers for each.
+
+
 @_kernel
 def _classify(
     context: tl.tensor, models: tl.tensor, table_of_cell: tl.tensor, side: tl.tensor, lookup: tl.tensor,
     TILE: tl.constexpr, FIELDS: tl.constexpr, CELLS: tl.constexpr, SIZES: tl.constexpr,
     PLAIN_CLASSES: tl.constexpr, SCALED_CLASSES: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Fill ``lookup``, uint8 of each coordinate: its table, and 128 where its step is turned round.
+    """Fill ``lookup``, uint8 of each coordinate: its table, and 128 where its ULP step is flipped.
 
-    What :func:`maskreg.codec.contexts.classify` computes in 16 bits never leaves them, so 32 give the same.
+    program (p, block): coordinates i = 1024 p ... 1024 p + 1023 of the block
+        row, column = divmod(column of the first + i, width)
+        cell from exponent and scales; prediction = sum over components; cell = 8 * cell + bounds reached
+        lookup[i] = table_of_cell[cell] | (prediction and weight differ in sign) << 7
+
+    :func:`maskreg.codec.contexts.classify` does the same in 16 bits, which are never exceeded, so 32 agree.
     """
     block = tl.program_id(1)
     model = models + block * FIELDS
@@ -229,9 +246,9 @@ def _classify(
     i = tl.program_id(0) * TILE + tl.arange(0, TILE)
     inside = i < n
     code = tl.load(context + first + i, mask=inside, other=0).to(tl.int32)
-    place = tl.load(model + 3).to(tl.int32) + i
-    row = place // width
-    column = place - row * width
+    position = tl.load(model + 3).to(tl.int32) + i
+    row = position // width
+    column = position - row * width
     if scaled > 0:
         row_scale = tl.load(scales + row, mask=inside, other=0).to(tl.int32)
         column_scale = tl.load(scales + rows + column, mask=inside, other=0).to(tl.int32)
@@ -239,40 +256,74 @@ def _classify(
         cell = tl.minimum(tl.maximum(level, 0), SCALED_CLASSES - 1)
     else:
         cell = tl.minimum(tl.maximum(((code >> 7) & 0xFF) - (base >> 1), 0), PLAIN_CLASSES - 1)
-    turned = tl.zeros([TILE], tl.int32)
+    flipped = tl.zeros([TILE], tl.int32)
     if rank > 0:
         row_factors = scales + scaled * (rows + width)
         column_factors = row_factors + rank * rows
-        guess = tl.zeros([TILE], tl.int32)
+        predicted = tl.zeros([TILE], tl.int32)
         component = 0
         while component < rank:
-            one = tl.load(row_factors + component * rows + row, mask=inside, other=0).to(tl.int32)
-            other = tl.load(column_factors + component * width + column, mask=inside, other=0).to(tl.int32)
-            guess += one * other
+            row_factor = tl.load(row_factors + component * rows + row, mask=inside, other=0).to(tl.int32)
+            column_factor = tl.load(column_factors + component * width + column, mask=inside, other=0).to(tl.int32)
+            predicted += row_factor * column_factor
             component += 1
         reached = tl.zeros([TILE], tl.int32)
         for bound in range(SIZES - 1):
-            reached += (tl.abs(guess) >= tl.load(model + 9 + bound).to(tl.int32)).to(tl.int32)
+            reached += (tl.abs(predicted) >= tl.load(model + 9 + bound).to(tl.int32)).to(tl.int32)
         cell = cell * SIZES + reached
-        turned = ((guess ^ code) >> 31) & 1
+        flipped = ((predicted ^ code) >> 31) & 1
     table = tl.load(table_of_cell + block * CELLS + cell).to(tl.int32)
-    tl.store(lookup + first + i, (table | turned << 7).to(tl.uint8), mask=inside)
+    tl.store(lookup + first + i, (table | flipped << 7).to(tl.uint8), mask=inside)
+
+
+@_kernel
+def _before_and_total(needs: tl.tensor, WARP: tl.constexpr, LANES: tl.constexpr) -> tl.tensor:
+    """What the lanes before each lane of its sub-block need, and what all of them need."""
+    by_sub_block = tl.reshape(needs, [WARP // LANES, LANES])
+    before = tl.reshape(tl.cumsum(by_sub_block, axis=1), [WARP]) - needs
+    total = tl.sum(by_sub_block, axis=1, keep_dims=True)
+    return before, tl.reshape(tl.broadcast_to(total, [WARP // LANES, LANES]), [WARP])
+
+
+@_kernel
+def _value(
+    code: tl.tensor, flipped: tl.tensor, token: tl.tensor, extra: tl.tensor, bits: tl.tensor,
+    MIDDLE: tl.constexpr, LITERAL: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Values from the source's codes, tokens and extra bits; see :mod:`maskreg.codec.ulp_steps`."""
+    step = token - MIDDLE
+    size = (1 << bits) + extra + 1
+    step = tl.where(bits > 0, tl.where(step < 0, -size, size), step)
+    step = tl.where(flipped, -step, step)
+    value = (code & 0x8000) | (((code & 0x7FFF) + step) & 0x7FFF)
+    return tl.where(token == LITERAL, extra, value)
 
 
 @_kernel
 def _decode(
-    context: tl.tensor, lookup: tl.tensor, runs: tl.tensor, run_count: tl.tensor, states: tl.tensor,
-    words: tl.tensor, extras: tl.tensor, tokens: tl.tensor, spans: tl.tensor, values: tl.tensor, failed: tl.tensor,
+    context: tl.tensor, lookup: tl.tensor, sub_blocks: tl.tensor, count: tl.tensor, states: tl.tensor,
+    words: tl.tensor, extras: tl.tensor, tokens: tl.tensor, entries: tl.tensor, values: tl.tensor, failed: tl.tensor,
     WARP: tl.constexpr, FIELDS: tl.constexpr, LANES: tl.constexpr, TABLE_BITS: tl.constexpr, TOKENS: tl.constexpr,
     LOWEST_STATE: tl.constexpr, MIDDLE: tl.constexpr, LITERAL: tl.constexpr,
     FREQ_SHIFT: tl.constexpr, BITS_SHIFT: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Fill ``values``, and ``failed`` with a number of each lane, 0 when its sub-block was decoded to its very end."""
+    """Fill ``values``, and ``failed`` with a number per lane, 0 when its sub-block was decoded to its very end.
+
+    thread: lane l of a sub-block; state x, position of the next word and extra bit, both the same in all its lanes
+    for at in 0, 16, 32, ...: coordinate at + l
+        token = tokens[table, x & 4095];  f, g, bits = entries[table, token]
+        x = f * (x >> 12) + (x & 4095) - g;  due = x < 2^16
+        before, total = prefix sums over the lanes of (due, bits)
+        x = due ? x << 16 | words[word + before] : x
+        extra = bits of extras from bit + before on
+        values[at + l] = value of source, token, extra
+        word, bit += total
+    """
     thread = tl.program_id(0) * WARP + tl.arange(0, WARP)
-    lane, fields = thread % LANES, runs + thread // LANES * FIELDS
-    is_lane = thread < LANES * run_count
+    lane, fields = thread % LANES, sub_blocks + thread // LANES * FIELDS
+    is_lane = thread < LANES * count
     first = tl.load(fields, mask=is_lane, other=0) + lane
-    # How many coordinates there are from the lane's first on.
+    # Coordinates from the lane's first on.
     left = tl.load(fields + 1, mask=is_lane, other=0).to(tl.int32) - lane
     own_words = words + tl.load(fields + 2, mask=is_lane, other=0)
     word_count = tl.load(fields + 3, mask=is_lane, other=0).to(tl.int32)
@@ -288,7 +339,7 @@ def _decode(
     at = 0
     while at < most:
         active = at < left
-        # Asked for a step ahead, these are here when they are needed.
+        # Loaded a round ahead, so that memory's latency passes while this round is decoded.
         ahead = at + LANES
         next_look = tl.load(lookup + first + ahead, mask=ahead < left, other=0).to(tl.int32)
         next_code = tl.load(context + first + ahead, mask=ahead < left, other=0).to(tl.int32)
@@ -296,19 +347,15 @@ def _decode(
         row = table + (look & 0x7F)
         slot = (state & ((1 << TABLE_BITS) - 1)).to(tl.int32)
         token = tl.load(tokens + (row << TABLE_BITS) + slot, mask=active, other=MIDDLE).to(tl.int32)
-        span = tl.load(spans + row * TOKENS + token, mask=active, other=0)
-        freq = (span >> FREQ_SHIFT) & ((1 << (BITS_SHIFT - FREQ_SHIFT)) - 1)
-        offset = slot - (span & ((1 << FREQ_SHIFT) - 1))
+        entry = tl.load(entries + row * TOKENS + token, mask=active, other=0)
+        freq = (entry >> FREQ_SHIFT) & ((1 << (BITS_SHIFT - FREQ_SHIFT)) - 1)
+        offset = slot - (entry & ((1 << FREQ_SHIFT) - 1))
         taken = freq.to(tl.uint32) * (state >> TABLE_BITS) + offset.to(tl.uint32)
-        bits = span >> BITS_SHIFT
+        bits = entry >> BITS_SHIFT
 
-        # One sum for both streams: at most a word is due for each lane, and 16 bits.
+        # One sum for both streams: 16 lanes need at most 16 words, in the low half, and 256 bits, in the high half.
         due = active & (taken < LOWEST_STATE)
-        needs = due.to(tl.int32) | bits << 16
-        by_run = tl.reshape(needs, [WARP // LANES, LANES])
-        before = tl.reshape(tl.cumsum(by_run, axis=1), [WARP]) - needs
-        total = tl.sum(by_run, axis=1, keep_dims=True)
-        total = tl.reshape(tl.broadcast_to(total, [WARP // LANES, LANES]), [WARP])
+        before, total = _before_and_total(due.to(tl.int32) | bits << 16, WARP, LANES)
         word_at = word + (before & 0xFFFF)
         refill = tl.load(own_words + word_at, mask=due & (word_at < word_count), other=0)
         refilled = taken << 16 | (refill.to(tl.int32) & 0xFFFF).to(tl.uint32)
@@ -321,12 +368,7 @@ def _decode(
         three |= tl.load(byte + 1, mask=far, other=0).to(tl.int32) << 8
         three |= tl.load(byte + 2, mask=far, other=0).to(tl.int32) << 16
         extra = (three >> (bit_at & 7)) & ((1 << bits) - 1)
-        length = token - MIDDLE
-        size = (1 << bits) + extra + 1
-        length = tl.where(bits > 0, tl.where(length < 0, -size, size), length)
-        length = tl.where(look >= 0x80, -length, length)
-        value = (code & 0x8000) | (((code & 0x7FFF) + length) & 0x7FFF)
-        value = tl.where(token == LITERAL, extra, value)
+        value = _value(code, look >= 0x80, token, extra, bits, MIDDLE, LITERAL)
         tl.store(values + first + at, value.to(tl.int16), mask=active)
         word += total & 0xFFFF
         bit += total >> 16

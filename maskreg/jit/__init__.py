@@ -1,4 +1,4 @@
-"""How inner loops are compiled: once a machine, kept on disk, in vectors where the processor has them."""
+"""Compiling inner loops: on first use, kept on disk, with vector instructions where the processor has them."""
 
 from maskreg.jit.compiled import is_compiled, kernel
 

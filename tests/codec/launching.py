@@ -17,8 +17,9 @@ import numpy.typing as npt
 import torch
 
 from maskreg.codec import FLAT, triton_decode
+from maskreg.codec.layout import Layout
 from maskreg.codec.rans import LANES
-from maskreg.codec.step1 import Layout, Step1, _Encoder
+from maskreg.codec.step1 import Step1, _Encoder
 from maskreg.errors import CorruptError
 from tests.codec.samples import Sample, moved, samples
 
@@ -52,10 +53,10 @@ def main(device: str) -> None:
 def together(device: str) -> dict[str, bool]:
     """Whether samples come out, all decoded at once."""
     triton_decode._WARP = 32 if device == "cuda" else 1024  # An interpreted program costs the same, large or small.
-    found = samples()
-    contexts = [_up(sample.source, device) for sample in found.values()]
-    values = STEP1.decode_tensors(contexts, [sample.block for sample in found.values()])
-    return {name: _same(got, found[name].target) for name, got in zip(found, values, strict=True)}
+    blocks = samples()
+    contexts = [_up(sample.source, device) for sample in blocks.values()]
+    values = STEP1.decode_tensors(contexts, [sample.block for sample in blocks.values()])
+    return {name: _same(got, blocks[name].target) for name, got in zip(blocks, values, strict=True)}
 
 
 def alone(device: str) -> dict[str, bool]:
@@ -83,10 +84,10 @@ def damaged(device: str) -> dict[str, int]:
             tally["refused before a launch"] += mutant is None
             mutants += [mutant] if mutant else []
     values, failed = triton_decode.launch([_up(m.context, device) for m in mutants], [m.layout for m in mutants])
-    at, run = 0, 0
+    at, first = 0, 0
     for mutant in mutants:
-        got, wrong = values[at : at + mutant.layout.n], failed[run : run + len(mutant.layout.directory)].any()
-        at, run = at + mutant.layout.n, run + len(mutant.layout.directory)
+        got, wrong = values[at : at + mutant.layout.n], failed[first : first + len(mutant.layout.directory)].any()
+        at, first = at + mutant.layout.n, first + len(mutant.layout.directory)
         agreed = wrong if mutant.by_cpu is None else not wrong and _same(got, mutant.by_cpu)
         tally["different" if not agreed else "refused" if wrong else "same"] += 1
     return tally

@@ -4,11 +4,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from maskreg.codec.contexts import MAX_FACTOR
+from maskreg.codec.contexts import MAX_FACTOR, Matrix
 from maskreg.codec.factors import fit_factors, levels_of_tokens, size_bounds
 from maskreg.codec.rans import TOKENS
-from maskreg.codec.steps import LITERAL, MIDDLE, tokens_of
 from maskreg.codec.subspace import COMPONENTS
+from maskreg.codec.ulp_steps import LITERAL, MIDDLE, tokens_of
 from tests.codec.samples import codes
 
 Codes = npt.NDArray[np.uint16]
@@ -27,7 +27,7 @@ def fit(source: Codes, target: Codes, column: int = 0) -> Factors | None:
     tokens, counts = np.empty(source.size, np.uint8), np.zeros((256, TOKENS), np.int64)
     tokens_of(source, target, tokens, counts)
     rows = -(-(column + source.size) // WIDTH)
-    return fit_factors(source, tokens, counts, rows=rows, width=WIDTH, column=column)
+    return fit_factors(Matrix(source, tokens, rows, WIDTH, column), counts)
 
 
 def low_rank(rank: int, noise: float) -> npt.NDArray[np.float64]:
@@ -38,21 +38,21 @@ def low_rank(rank: int, noise: float) -> npt.NDArray[np.float64]:
 @pytest.mark.parametrize("rank", [1, 3])
 def test_components_are_found(rank: int) -> None:
     update = low_rank(rank, 0.5)
-    found = fit(*updated(update))
-    assert found is not None
-    one, other = found
-    assert one.shape == (rank, ROWS) and other.shape == (rank, WIDTH)
-    assert one.dtype == other.dtype == np.int8
-    assert max(np.abs(one).max(), np.abs(other).max()) <= MAX_FACTOR
-    predicted = one.astype(float).T @ other
+    factors = fit(*updated(update))
+    assert factors is not None
+    of_rows, of_columns = factors
+    assert of_rows.shape == (rank, ROWS) and of_columns.shape == (rank, WIDTH)
+    assert of_rows.dtype == of_columns.dtype == np.int8
+    assert max(np.abs(of_rows).max(), np.abs(of_columns).max()) <= MAX_FACTOR
+    predicted = of_rows.astype(float).T @ of_columns
     assert np.corrcoef(predicted.reshape(-1), update.reshape(-1))[0, 1] > 0.85
     signs = np.sign(predicted) == np.sign(update)
     assert signs[np.abs(update) > 1].mean() > 0.95
 
 
 def test_more_components_than_are_looked_for_are_no_harm() -> None:
-    found = fit(*updated(low_rank(40, 0.1)))
-    assert found is None or len(found[0]) <= COMPONENTS
+    factors = fit(*updated(low_rank(40, 0.1)))
+    assert factors is None or len(factors[0]) <= COMPONENTS
 
 
 def test_a_block_that_begins_within_a_row_has_the_same_directions() -> None:

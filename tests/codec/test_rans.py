@@ -5,7 +5,18 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TOKENS, decode_tokens, encode_tokens, fill_decoding, spans_of
+from maskreg.codec.rans import (
+    LANES,
+    LOWEST_STATE,
+    SLOTS,
+    TOKENS,
+    Decoding,
+    Encoding,
+    decode_tokens,
+    encode_tokens,
+    fill_decoding,
+    slots_of,
+)
 
 Freqs = npt.NDArray[np.uint16]
 Tokens = npt.NDArray[np.uint8]
@@ -28,7 +39,7 @@ def code(freqs: Freqs, tokens: Tokens, cells: Tokens) -> tuple[npt.NDArray[np.ui
     """States and words of tokens; cell ``i`` has table ``i``."""
     keys = (cells.astype(np.uint16) << 6 | tokens).astype(np.uint16)
     states, words = np.full(LANES, LOWEST_STATE, np.uint32), np.empty(tokens.size + 1, np.uint16)
-    first = encode_tokens(keys, 0, keys.size, spans_of(freqs).reshape(-1), states, words, words.size)
+    first = encode_tokens(Encoding(keys, slots_of(freqs).reshape(-1), states, words), 0, keys.size, words.size)
     return states, words[first:]
 
 
@@ -36,11 +47,11 @@ def decode(
     freqs: Freqs, states: npt.NDArray[np.uint32], words: npt.NDArray[np.uint16], cells: Tokens
 ) -> tuple[Tokens, int]:
     """Tokens, and words taken; ``states`` become those after the last."""
-    table = np.empty(len(freqs) * SLOTS, np.uint32)
-    fill_decoding(freqs, table)
+    entries = np.empty(len(freqs) * SLOTS, np.uint32)
+    fill_decoding(freqs, entries)
     tokens = np.empty(cells.size, np.uint8)
     room = np.concatenate([words, np.zeros(cells.size + 1, np.uint16)])
-    return tokens, decode_tokens(room, cells, table, states, tokens, 0, cells.size, 0)
+    return tokens, decode_tokens(Decoding(room, cells, entries, states, tokens), 0, cells.size, 0)
 
 
 @given(st.lists(TABLES, min_size=1, max_size=5), st.integers(0, 300), st.integers(0, 1 << 32))
@@ -54,8 +65,8 @@ def test_tokens_come_back(rows: list[Freqs], n: int, seed: int) -> None:
     tokens = np.where(draw.random(n) < 0.5, tokens, likely).astype(np.uint8)
     states, words = code(freqs, tokens, cells)
     assert (states >= LOWEST_STATE).all()
-    found, taken = decode(freqs, states, words, cells)
-    assert np.array_equal(found, tokens)
+    decoded, taken = decode(freqs, states, words, cells)
+    assert np.array_equal(decoded, tokens)
     assert taken == words.size
     assert (states == LOWEST_STATE).all()
 
@@ -67,9 +78,9 @@ def test_a_token_that_is_certain_takes_nothing() -> None:
     states, words = code(freqs, tokens, cells)
     assert words.size == 0
     assert (states == LOWEST_STATE).all()
-    found, taken = decode(freqs, states, words, cells)
+    decoded, taken = decode(freqs, states, words, cells)
     assert taken == 0
-    assert np.array_equal(found, tokens)
+    assert np.array_equal(decoded, tokens)
 
 
 def test_the_rarest_token_takes_12_bits() -> None:
@@ -78,8 +89,8 @@ def test_the_rarest_token_takes_12_bits() -> None:
     tokens, cells = np.ones(4_000, np.uint8), np.zeros(4_000, np.uint8)
     states, words = code(freqs, tokens, cells)
     assert abs(16 * words.size - 12 * tokens.size) <= 16 * LANES
-    found, _ = decode(freqs, states, words, cells)
-    assert np.array_equal(found, tokens)
+    decoded, _ = decode(freqs, states, words, cells)
+    assert np.array_equal(decoded, tokens)
 
 
 def test_tokens_take_what_their_frequencies_say() -> None:

@@ -5,11 +5,11 @@ import numpy.typing as npt
 import pytest
 
 from maskreg.codec import Grid
-from maskreg.codec.contexts import MAX_SCALE
+from maskreg.codec.contexts import MAX_SCALE, Matrix
 from maskreg.codec.rans import TOKENS
 from maskreg.codec.scales import fit_scales
 from maskreg.codec.step1 import Step1
-from maskreg.codec.steps import tokens_of
+from maskreg.codec.ulp_steps import tokens_of
 from tests.codec.samples import codes
 
 ROWS, WIDTH = 300, 256
@@ -28,7 +28,7 @@ def fit(
     before, after = source.reshape(-1)[begin:], target.reshape(-1)[begin:]
     tokens, counts = np.empty(before.size, np.uint8), np.zeros((256, TOKENS), np.int64)
     tokens_of(before, after, tokens, counts)
-    return fit_scales(before, tokens, counts, rows=ROWS, width=WIDTH, column=begin)
+    return fit_scales(Matrix(before, tokens, ROWS, WIDTH, begin), counts)
 
 
 NONE = np.zeros(ROWS), np.zeros(WIDTH)
@@ -38,11 +38,11 @@ NONE = np.zeros(ROWS), np.zeros(WIDTH)
 def test_scales_are_found(begin: int) -> None:
     draw = np.random.default_rng(0)
     true = draw.normal(0, 2.5, ROWS), draw.normal(0, 2.5, WIDTH)
-    for found, wanted in zip(fit(*true, begin=begin), true, strict=True):
-        assert found.shape == wanted.shape and found.dtype == np.int8
-        assert np.corrcoef(found, wanted)[0, 1] > 0.85
-        assert abs(float(found.mean())) <= 1
-        assert np.abs(found).max() <= MAX_SCALE
+    for fitted, expected in zip(fit(*true, begin=begin), true, strict=True):
+        assert fitted.shape == expected.shape and fitted.dtype == np.int8
+        assert np.corrcoef(fitted, expected)[0, 1] > 0.85
+        assert abs(float(fitted.mean())) <= 1
+        assert np.abs(fitted).max() <= MAX_SCALE
 
 
 def test_one_side_alone_is_told_from_the_other() -> None:
@@ -52,13 +52,13 @@ def test_one_side_alone_is_told_from_the_other() -> None:
 
 
 def test_where_there_are_none_they_are_small() -> None:
-    for found in fit(*NONE, size=1e-4):
-        assert np.abs(found).mean() < 1.5
+    for fitted in fit(*NONE, size=1e-4):
+        assert np.abs(fitted).mean() < 1.5
 
 
 def test_the_same_update_has_the_same_scales() -> None:
-    for one, other in zip(fit(*NONE), fit(*NONE), strict=True):
-        assert np.array_equal(one, other)
+    for first, second in zip(fit(*NONE), fit(*NONE), strict=True):
+        assert np.array_equal(first, second)
 
 
 def test_rows_that_stand_still_do_not_hide_the_others() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maskreg.codec.subspace import COMPONENTS, backward, excess, find, forward
+from maskreg.codec.subspace import COMPONENTS, backward, excess, find_subspace, forward
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 40), (64, 33), (67, 500), (200, 32)])
@@ -24,16 +24,16 @@ def test_the_strongest_directions_come_first_and_are_orthonormal() -> None:
     draw = np.random.default_rng(0)
     matrix = draw.normal(0, 1, (300, 2)) * [1.5, 0.8] @ draw.normal(0, 1, (2, 90)) + draw.normal(0, 0.3, (300, 90))
     levels = np.clip(np.rint(matrix), -3, 3).astype(np.int16)
-    found = find(levels[::2].copy())
-    directions = found.turn.T @ found.vectors
+    subspace = find_subspace(levels[::2].copy())
+    directions = subspace.rotation.T @ subspace.vectors
     assert np.allclose(directions @ directions.T, np.eye(COMPONENTS), atol=1e-6)
-    assert (np.diff(found.powers) <= 0).all()
-    _, _, wanted = np.linalg.svd(levels[::2].astype(float))
-    assert np.abs(np.diag(directions[:2] @ wanted[:2].T)).min() > 0.98
-    shares = excess(found, levels[1::2].copy())
+    assert (np.diff(subspace.powers) <= 0).all()
+    _, _, expected = np.linalg.svd(levels[::2].astype(float))
+    assert np.abs(np.diag(directions[:2] @ expected[:2].T)).min() > 0.98
+    shares = excess(subspace, levels[1::2].copy())
     assert shares[:2].min() > 0.05 and shares[2:].max() < 0.005
 
 
 def test_a_matrix_without_entries_that_moved_has_no_directions() -> None:
-    found = find(np.zeros((40, 50), np.int16))
-    assert not found.powers.any() and np.isfinite(found.turn).all()
+    subspace = find_subspace(np.zeros((40, 50), np.int16))
+    assert not subspace.powers.any() and np.isfinite(subspace.rotation).all()

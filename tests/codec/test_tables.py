@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from maskreg.codec.costs import LOGS, bits_of, plain_window
 from maskreg.codec.rans import SLOTS, TOKENS
-from maskreg.codec.steps import FARTHEST, LITERAL, MIDDLE
 from maskreg.codec.tables import MAX_TABLES, Tables, build_tables, pack_tables, unpack_tables
+from maskreg.codec.ulp_steps import FARTHEST, LITERAL, MIDDLE
 
 Counts = npt.NDArray[np.int64]
 

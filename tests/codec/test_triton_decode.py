@@ -20,7 +20,7 @@ from tests.machines import DEVICES
 
 @pytest.fixture(scope="module", params=DEVICES)
 def outcome(request: pytest.FixtureRequest) -> Any:
-    """What :mod:`tests.codec.launching` prints, once for a device."""
+    """What :mod:`tests.codec.launching` prints, once per device."""
     pytest.importorskip("triton")
     interpreted = {"TRITON_INTERPRET": "1"} if request.param == "cpu" else {}
     command = [sys.executable, "-m", "tests.codec.launching", request.param]
@@ -37,7 +37,7 @@ def test_the_smallest_blocks_and_the_last_lanes(outcome: Any) -> None:
     assert set(outcome["alone"].values()) == {True}
 
 
-def test_damaged_blocks_come_to_what_they_come_to_on_the_cpu(outcome: Any) -> None:
+def test_damaged_blocks_decode_as_on_the_cpu(outcome: Any) -> None:
     tally = outcome["damaged"]
     assert tally["different"] == 0
     assert min(tally["refused before a launch"], tally["refused"], tally["same"]) > 10
@@ -48,7 +48,7 @@ def test_damaged_blocks_come_to_what_they_come_to_on_the_cpu(outcome: Any) -> No
 def test_the_kernels_compile_where_there_is_no_gpu(name: str, capability: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     from maskreg.codec import triton_decode
-    from maskreg.codec.step1 import Layout
+    from maskreg.codec.layout import Layout
 
     kernel = getattr(triton_decode, name)
     recorders = {"_classify": Recorder(), "_decode": Recorder()}
@@ -59,17 +59,17 @@ def test_the_kernels_compile_where_there_is_no_gpu(name: str, capability: int, m
     assert compiled(kernel, recorders[name], capability)
 
 
-def test_without_triton_the_cpu_decodes_and_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_triton_the_cpu_decodes_and_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "maskreg.codec.triton_decode", raising=False)
-    found = [samples()[name] for name in ("factors", "raw", "same", "plain")]
-    contexts = [torch.from_numpy(sample.source.view(np.int16)) for sample in found]
+    blocks = [samples()[name] for name in ("factors", "raw", "same", "plain")]
+    contexts = [torch.from_numpy(sample.source.view(np.int16)) for sample in blocks]
     step1 = get_codec("step1")
-    gpu._imported.cache_clear()
+    gpu._triton_decoder.cache_clear()
     with pytest.warns(UserWarning, match=r"decoded on the CPU.*pip install maskreg\[gpu\]"):
-        values = step1.decode_tensors(contexts, [sample.block for sample in found])
-    for sample, got in zip(found, values, strict=True):
+        values = step1.decode_tensors(contexts, [sample.block for sample in blocks])
+    for sample, got in zip(blocks, values, strict=True):
         assert np.array_equal(got.numpy().view(np.uint16), sample.target)
-    assert step1.decode_tensors(contexts[:1], [found[0].block])[0].equal(values[0])
-    gpu._imported.cache_clear()
+    assert step1.decode_tensors(contexts[:1], [blocks[0].block])[0].equal(values[0])
+    gpu._triton_decoder.cache_clear()

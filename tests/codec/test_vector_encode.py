@@ -7,22 +7,23 @@ import numpy.typing as npt
 import pytest
 from numba import njit
 
-from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS, encode_tokens
-from maskreg.codec.steps import LITERAL
+from maskreg.codec.encode import _Packing
+from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS, Encoding, encode_tokens
+from maskreg.codec.ulp_steps import LITERAL
 from maskreg.codec.vector_encode import PACKINGS, vector_encoder
 from tests.machines import needs_vectors
 
 Keys = npt.NDArray[np.uint16]
-Spans = npt.NDArray[np.uint32]
+Slots = npt.NDArray[np.uint32]
 States = npt.NDArray[np.uint32]
 
 
-def by_definition(keys: Keys, spans: Spans, states: States) -> tuple[list[int], list[int]]:
+def by_definition(keys: Keys, slots: Slots, states: States) -> tuple[list[int], list[int]]:
     """States and words of tokens, in whole numbers of any size."""
     lanes, words = [int(state) for state in states], []
     for i in reversed(range(keys.size)):
-        span = int(spans[keys[i]])
-        first, freq, state = span >> 16, span & 0xFFFF, lanes[i % LANES]
+        slot = int(slots[keys[i]])
+        first, freq, state = slot >> 16, slot & 0xFFFF, lanes[i % LANES]
         if state >= freq << (32 - TABLE_BITS):
             words.append(state & 0xFFFF)
             state >>= 16
@@ -30,34 +31,35 @@ def by_definition(keys: Keys, spans: Spans, states: States) -> tuple[list[int], 
     return lanes, words[::-1]
 
 
-def by_lane(keys: Keys, spans: Spans, states: States) -> tuple[list[int], list[int]]:
+def by_lane(keys: Keys, slots: Slots, states: States) -> tuple[list[int], list[int]]:
     states, words = states.copy(), np.empty(keys.size + 1, np.uint16)
-    first = encode_tokens(keys, 0, keys.size, spans, states, words, words.size)
+    first = encode_tokens(Encoding(keys, slots, states, words), 0, keys.size, words.size)
     return states.tolist(), words[first:].tolist()
 
 
-def by_vectors(runs: int) -> Any:
-    pack = vector_encoder(runs, LANES, TABLE_BITS, LITERAL)
+def by_vectors(sub_blocks: int) -> Any:
+    pack = vector_encoder(sub_blocks, LANES, TABLE_BITS, LITERAL)
 
     @njit
-    def packed(keys, spans, states, words, places, stride, begin, end):  # type: ignore[no-untyped-def]
-        pack(keys, spans, states, words, places, PACKINGS, stride, words.shape[1], begin, end)
+    def packed(keys, slots, states, words, positions, stride, begin, end):  # type: ignore[no-untyped-def]
+        arrays = _Packing(keys, slots, states, words, positions)
+        pack(arrays, PACKINGS, (stride, words.shape[1]), (begin, end))
 
     return packed
 
 
-def frequencies(draw: np.random.Generator, n: int) -> Spans:
-    """Spans of all sizes, at any first slot; the first are as short and as long as they get."""
+def frequencies(draw: np.random.Generator, n: int) -> Slots:
+    """Slots of all sizes, at any first slot; the first are as short and as long as they get."""
     freqs = (SLOTS ** draw.random(n)).astype(np.uint32)
     freqs[:4] = 1, 2, SLOTS - 1, SLOTS
     firsts = (draw.random(n) * (SLOTS + 1 - freqs)).astype(np.uint32)
     return firsts << np.uint32(16) | freqs
 
 
-def any_states(draw: np.random.Generator, keys: Keys, spans: Spans) -> States:
+def any_states(draw: np.random.Generator, keys: Keys, slots: Slots) -> States:
     """States between the lowest and the highest, often at an edge: where words fall due, or quotients change."""
     states = (LOWEST_STATE * 2.0 ** (16 * draw.random(LANES))).astype(np.uint64)
-    freqs = (spans[keys[-LANES:]] & 0xFFFF).astype(np.uint64)
+    freqs = (slots[keys[-LANES:]] & 0xFFFF).astype(np.uint64)
     edges = draw.integers(0, 4, LANES)
     states = np.where(edges == 1, (freqs << np.uint64(20)) - np.uint64(1), states)
     states = np.where(edges == 2, freqs << np.uint64(20), states)
@@ -68,48 +70,50 @@ def any_states(draw: np.random.Generator, keys: Keys, spans: Spans) -> States:
 @pytest.mark.parametrize("seed", range(20))
 def test_lanes_follow_the_definition(seed: int) -> None:
     draw = np.random.default_rng(seed)
-    spans = frequencies(draw, 640)
+    slots = frequencies(draw, 640)
     for n in [0, 1, 15, 16, 17, 500]:
-        keys = draw.integers(0, spans.size, n).astype(np.uint16)
-        states = any_states(draw, np.resize(np.append(keys, 0), 2 * LANES).astype(np.uint16), spans)
-        assert by_lane(keys, spans, states) == by_definition(keys, spans, states)
+        keys = draw.integers(0, slots.size, n).astype(np.uint16)
+        states = any_states(draw, np.resize(np.append(keys, 0), 2 * LANES).astype(np.uint16), slots)
+        assert by_lane(keys, slots, states) == by_definition(keys, slots, states)
 
 
 @needs_vectors
-@pytest.mark.parametrize("runs", [1, 2])
-def test_vectors_follow_the_definition(runs: int) -> None:
-    pack, draw = by_vectors(runs), np.random.default_rng(runs)
+@pytest.mark.parametrize("sub_blocks", [1, 2])
+def test_vectors_follow_the_definition(sub_blocks: int) -> None:
+    pack, draw = by_vectors(sub_blocks), np.random.default_rng(sub_blocks)
     for _ in range(300):
-        spans = frequencies(draw, 640)
+        slots = frequencies(draw, 640)
         n = LANES * int(draw.integers(1, 60))
         begin = LANES * int(draw.integers(0, n // LANES))
         stride, room = n + int(draw.integers(0, 50)), n + 8
-        keys = draw.integers(0, spans.size, runs * stride).astype(np.uint16)
-        states = np.stack([any_states(draw, keys[run * stride : run * stride + n], spans) for run in range(runs)])
-        wanted = [by_definition(keys[r * stride + begin : r * stride + n], spans, states[r]) for r in range(runs)]
-        words, places = np.zeros((runs, room), np.uint16), np.full(runs, room, np.int64)
-        pack(keys, spans, states, words, places, stride, begin, n)
-        assert [(states[r].tolist(), words[r, places[r] :].tolist()) for r in range(runs)] == wanted
+        keys = draw.integers(0, slots.size, sub_blocks * stride).astype(np.uint16)
+        states = np.stack([any_states(draw, keys[k * stride : k * stride + n], slots) for k in range(sub_blocks)])
+        expected = [
+            by_definition(keys[r * stride + begin : r * stride + n], slots, states[r]) for r in range(sub_blocks)
+        ]
+        words, positions = np.zeros((sub_blocks, room), np.uint16), np.full(sub_blocks, room, np.int64)
+        pack(keys, slots, states, words, positions, stride, begin, n)
+        assert [(states[r].tolist(), words[r, positions[r] :].tolist()) for r in range(sub_blocks)] == expected
 
 
 @needs_vectors
-@pytest.mark.parametrize("runs", [1, 2])
-def test_what_a_table_lacks_becomes_a_literal(runs: int) -> None:
+@pytest.mark.parametrize("sub_blocks", [1, 2])
+def test_what_a_table_lacks_becomes_a_literal(sub_blocks: int) -> None:
     draw = np.random.default_rng(0)
-    spans = frequencies(draw, 4 * TOKENS)
-    lacking = draw.random(spans.size) < 0.1
+    slots = frequencies(draw, 4 * TOKENS)
+    lacking = draw.random(slots.size) < 0.1
     lacking[LITERAL::TOKENS] = False
-    spans[lacking] = 0
-    keys = draw.integers(0, spans.size, runs * 160).astype(np.uint16)
-    wanted = np.where(lacking[keys], keys | LITERAL, keys)
-    others, states = keys.copy(), np.full((runs, LANES), LOWEST_STATE, np.uint32)
-    words, places = np.zeros((runs, 168), np.uint16), np.full(runs, 168, np.int64)
-    for run in range(runs):
-        by_lane(others[run * 160 : (run + 1) * 160], spans, states[run])
-    assert np.array_equal(others, wanted)
-    by_vectors(runs)(keys, spans, states, words, places, 160, 0, 160)
-    assert np.array_equal(keys, wanted)
+    slots[lacking] = 0
+    keys = draw.integers(0, slots.size, sub_blocks * 160).astype(np.uint16)
+    expected = np.where(lacking[keys], keys | LITERAL, keys)
+    replaced, states = keys.copy(), np.full((sub_blocks, LANES), LOWEST_STATE, np.uint32)
+    words, positions = np.zeros((sub_blocks, 168), np.uint16), np.full(sub_blocks, 168, np.int64)
+    for k in range(sub_blocks):
+        by_lane(replaced[k * 160 : (k + 1) * 160], slots, states[k])
+    assert np.array_equal(replaced, expected)
+    by_vectors(sub_blocks)(keys, slots, states, words, positions, 160, 0, 160)
+    assert np.array_equal(keys, expected)
     assert states.tolist() == [
-        by_definition(wanted[r * 160 : (r + 1) * 160], spans, np.full(LANES, LOWEST_STATE, np.uint32))[0]
-        for r in range(runs)
+        by_definition(expected[r * 160 : (r + 1) * 160], slots, np.full(LANES, LOWEST_STATE, np.uint32))[0]
+        for r in range(sub_blocks)
     ]

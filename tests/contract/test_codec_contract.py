@@ -165,13 +165,14 @@ def test_a_block_of_another_length_is_refused(codec: Codec) -> None:
         codec.decode(source[:-1], block)
 
 
-def test_what_is_no_block_is_not_coded(codec: Codec) -> None:
+def test_bad_arguments_are_refused(codec: Codec) -> None:
     source, target = PAIRS["sparse"]
-    for context, values, grid in (
-        (source[:-1], target, FLAT), (source[:0], target[:0], FLAT), (source, target, Grid(10, 10)),
-        (np.zeros(BLOCK_NUMEL + 1, np.uint16), np.zeros(BLOCK_NUMEL + 1, np.uint16), FLAT),
+    for context, values, grid, message in (
+        (source[:-1], target, FLAT, "lengths differ"), (source[:0], target[:0], FLAT, "not 0"),
+        (source, target, Grid(10, 10), "column 10 is not in a row of 10"),
+        (np.zeros(BLOCK_NUMEL + 1, np.uint16), np.zeros(BLOCK_NUMEL + 1, np.uint16), FLAT, f"not {BLOCK_NUMEL + 1}"),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="no "):
+        with pytest.raises(ValueError, match=message):
             codec.encode(context, values, grid)
 
 

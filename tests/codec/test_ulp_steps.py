@@ -1,11 +1,11 @@
-"""Tokens become the same values whether those with extra bits are looked for or not."""
+"""Tokens become the same values whether those with extra bits are listed first or not."""
 
 import numpy as np
 import pytest
 
-from maskreg.codec.blocks import _apply_all
 from maskreg.codec.contexts import TILE
-from maskreg.codec.steps import FARTHEST, LITERAL, MIDDLE, apply_far, apply_steps, find_far
+from maskreg.codec.decode import apply_all
+from maskreg.codec.ulp_steps import FARTHEST, LITERAL, MIDDLE, Moves, apply_far, apply_near, find_far
 
 KNOWN = [*range(MIDDLE - FARTHEST, MIDDLE + FARTHEST + 1), LITERAL]
 
@@ -18,10 +18,11 @@ def test_both_ways_agree(tokens: list[int], n: int, first: int) -> None:
     source = draw.integers(0, 1 << 16, n).astype(np.uint16)
     drawn, flips = draw.choice(tokens, n).astype(np.uint8), -draw.integers(0, 2, n).astype(np.int8)
     bits = draw.integers(0, 256, 2 * TILE + 8).astype(np.uint8)
-    one, other = np.empty(n, np.uint16), np.empty(n, np.uint16)
-    marks, found = np.empty(TILE, np.uint8), np.empty(TILE, np.int64)
-    apply_steps(source, drawn, flips, one)
-    far = find_far(drawn, marks, marks.view(np.uint64), found)
-    end = apply_far(source, drawn, flips, one, found[:far], bits, first, 8 * bits.size)
-    assert _apply_all(source, drawn, flips, other, bits, first) == end
-    assert np.array_equal(one, other)
+    listed = Moves(source, drawn, flips, np.empty(n, np.uint16))
+    alike = Moves(source, drawn, flips, np.empty(n, np.uint16))
+    far = np.empty(TILE, np.int64)
+    apply_near(listed)
+    count = find_far(drawn, np.empty(TILE, np.uint8), far)
+    end = apply_far(listed, far[:count], bits, first, 8 * bits.size)
+    assert apply_all(alike, bits, first) == end
+    assert np.array_equal(listed.values, alike.values)

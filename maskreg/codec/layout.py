@@ -1,0 +1,174 @@
+"""Bytes of a block: what its header, model and directory say, and where its sub-blocks are.
+
+Every block begins with 8 bytes: n (u32), kind, number of sub-blocks, rank, flags. FORMAT.md section 5.1 has the table.
+
+    same    head                                    the target's codes equal the source's
+    raw     head, n codes (u16)                     nothing was gained by coding
+    coded   head, 16 bytes more, model, directory, sub-block 0, sub-block 1, ...
+
+Sub-blocks are what decodes independently: a part of a block can be read without the rest, two decode side by side on
+one core, and a GPU decodes all at once. Each holds the states of its 16 lanes (64 bytes), its words and its extra bits.
+The directory has two u32 per sub-block, its words and its extra bits; that says where each begins:
+
+    n = 10,000 in 2 sub-blocks: each has 4,096 * ceil(10,000 / 8,192) = 8,192 coordinates, the last 1,808
+    directory (700, 90) (150, 20): sub-block 0 takes 64 + 2 * 700 + ceil(90 / 8) = 1,476 bytes, sub-block 1 takes 367
+
+Everything here comes from outside, so all of it is checked before a kernel, which checks no index, sees it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from maskreg.codec.contexts import MAX_RANK, TILE
+from maskreg.codec.grid import Grid
+from maskreg.codec.model import Model, ModelShape, pack_model, unpack_model
+from maskreg.codec.rans import LANES
+from maskreg.codec.tables import MAX_TABLES
+from maskreg.errors import CorruptError
+from maskreg.tensors.blocks import BLOCK_NUMEL
+
+SAME, RAW, CODED = 0, 1, 2
+"""Kinds of blocks."""
+
+STATE_BYTES = 4 * LANES
+"""Bytes at the beginning of a sub-block: the states of its lanes."""
+
+SPARE_BYTES = 8
+"""Zeros kept behind a block in memory, so that a kernel may load whole words at its end."""
+
+_HEAD = struct.Struct("<IBBBB")
+_CODED_HEAD = struct.Struct("<IIhHI")
+_SCALED = 1
+_ENTRY_BYTES = 8
+_MAX_BASE = 512
+
+HEAD_BYTES = _HEAD.size
+
+
+class Head(NamedTuple):
+    """The first 8 bytes of a block.
+
+    Attributes:
+        n: coordinates.
+        kind: ``SAME``, ``RAW`` or ``CODED``.
+        sub_blocks: how many; 0 unless coded.
+        rank: components of the prediction; 0 unless coded.
+        flags: 1 if there are scales; 0 unless coded.
+    """
+
+    n: int
+    kind: int
+    sub_blocks: int = 0
+    rank: int = 0
+    flags: int = 0
+
+    @classmethod
+    def read(cls, block: bytes) -> Head:
+        """Read and check them; rank and flags of a coded block are left to :class:`Layout`.
+
+        Raises:
+            CorruptError: a field is out of range, or contradicts the block's length.
+        """
+        if len(block) < _HEAD.size:
+            raise CorruptError("block", f"{len(block)} bytes are too few for its header")
+        head = cls(*_HEAD.unpack_from(block))
+        raw_bytes = _HEAD.size + 2 * head.n
+        exact = {SAME: _HEAD.size, RAW: raw_bytes}.get(head.kind, len(block))
+        if not 1 <= head.n <= BLOCK_NUMEL or head.kind > CODED or len(block) != exact:
+            raise CorruptError("block", "its header is invalid")
+        if head.kind != CODED and any(head[2:]):
+            raise CorruptError("block", "its header is invalid")
+        if head.kind == CODED and len(block) > raw_bytes:
+            raise CorruptError("block", f"{len(block)} bytes are more than {head.n} raw values take")
+        count = head.sub_blocks
+        if head.kind == CODED and not 0 <= (count - 1) * sub_block_numel(head.n, max(count, 1)) < head.n:
+            raise CorruptError("block", f"{head.n} values cannot have {count} sub-blocks")
+        return head
+
+    def pack(self) -> bytes:
+        """The 8 bytes."""
+        return _HEAD.pack(*self)
+
+
+def sub_block_numel(n: int, count: int) -> int:
+    """Coordinates of each of ``count`` sub-blocks but the last, which may have fewer: a multiple of 4,096."""
+    return -(-n // (count * TILE)) * TILE
+
+
+def pack_coded(n: int, count: int, model: Model, directory: list[int]) -> bytes:
+    """A coded block up to its sub-blocks: header, model and directory.
+
+    Args:
+        n: coordinates.
+        count: sub-blocks.
+        model: contexts and tables.
+        directory: words and extra bits of sub-block 0, then those of sub-block 1, and so on.
+    """
+    contexts = model.contexts
+    packed = pack_model(model)
+    head = Head(n, CODED, count, contexts.rank, _SCALED if contexts.scaled else 0)
+    coded = _CODED_HEAD.pack(*contexts.grid, contexts.base, len(model.tables.freqs), len(packed))
+    return b"".join([head.pack(), coded, packed, np.array(directory, "<u4").tobytes()])
+
+
+class Layout:
+    """A coded block that was read up to its sub-blocks.
+
+    All of it is checked except what :meth:`Head.read` checks.
+
+    Attributes:
+        n: coordinates.
+        size: coordinates of each sub-block; the last may have fewer.
+        model: contexts and tables.
+        block: uint8, the block and :data:`SPARE_BYTES` zeros.
+        directory: int64 ``[sub-blocks, 2]``: words and extra bits of each.
+        starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.
+    """
+
+    def __init__(self, block: bytes) -> None:
+        """Read header, model and directory.
+
+        Raises:
+            CorruptError: they are invalid, or contradict each other or the block's length.
+        """
+        model_start = _HEAD.size + _CODED_HEAD.size
+        if len(block) < model_start:
+            raise CorruptError("block", "its header is truncated")
+        head = Head(*_HEAD.unpack_from(block))
+        self.n = head.n
+        self.size = sub_block_numel(head.n, head.sub_blocks)
+        width, column, base, tables, model_bytes = _CODED_HEAD.unpack_from(block, _HEAD.size)
+        if (
+            head.rank > MAX_RANK
+            or head.flags > _SCALED
+            or not 0 <= base < _MAX_BASE
+            or not 1 <= tables <= MAX_TABLES
+            or not column < width
+            or ((head.rank or head.flags) and width > head.n)
+            or model_bytes > len(block) - model_start
+        ):
+            raise CorruptError("block", "its header is invalid")
+        # The only copy of the block.
+        self.block = np.empty(len(block) + SPARE_BYTES, np.uint8)
+        self.block[: len(block)] = np.frombuffer(block, np.uint8)
+        self.block[len(block) :] = 0
+        shape = ModelShape(head.n, Grid(width, column), base, bool(head.flags), head.rank, tables)
+        model = unpack_model(self.block[model_start : model_start + model_bytes], shape)
+        if model is None:
+            raise CorruptError("block", "its contexts or tables are invalid")
+        self.model = model
+        self._read_directory(block, model_start + model_bytes)
+
+    def _read_directory(self, block: bytes, start: int) -> None:
+        count = -(-self.n // self.size)
+        if len(block) - start < _ENTRY_BYTES * count:
+            raise CorruptError("block", "its directory is truncated")
+        self.directory = np.frombuffer(block, "<u4", 2 * count, start).reshape(count, 2).astype(np.int64)
+        sizes = STATE_BYTES + 2 * self.directory[:, 0] + -(-self.directory[:, 1] // 8)
+        self.starts = start + _ENTRY_BYTES * count + np.concatenate([[0], np.cumsum(sizes)])
+        if self.starts[-1] != len(block):
+            raise CorruptError("block", "its sub-blocks do not end where it ends")
