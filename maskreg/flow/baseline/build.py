@@ -1,4 +1,4 @@
-"""Baselines: a mask of another making beside a mask, streamed block by block or stored as an artifact of its own."""
+"""Baselines: a mask to compare a mask with, streamed block by block or stored as an artifact."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from maskreg.artifact.writer import ArtifactWriter
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import UsageError
-from maskreg.flow.baseline.choosing import Chooser
+from maskreg.flow.baseline.choosing import chooser_for
 from maskreg.flow.baseline.sweeping import Sweeper
 from maskreg.flow.space import require_artifact_space
 from maskreg.mask import packed_bytes
@@ -29,15 +29,15 @@ from maskreg.update.recorded import RecordedSide
 from maskreg.update.verified import VerifiedSource
 
 BATCH_NUMEL = 1 << 28
-"""Coordinates that are settled together: enough for all threads, few enough for the disk's cache."""
+"""Coordinates chosen together: enough for all threads, few enough for the page cache."""
 
 
 class Block(NamedTuple):
-    """A baseline's bits of one run of a tensor.
+    """A baseline's bits of one span of a tensor.
 
     Attributes:
         row: the tensor, as the mask's artifact has it.
-        start, stop: its coordinates; none for a tensor without a mask.
+        start, stop: its coordinates; empty for a tensor without a mask.
         packed: uint8, padded bits.
     """
 
@@ -49,11 +49,11 @@ class Block(NamedTuple):
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """What making a baseline gave.
+    """A finished baseline.
 
     Attributes:
         digest: the artifact, now in the registry's folder.
-        notes: what people should know about it, one sentence each.
+        notes: remarks, one sentence each.
     """
 
     digest: Digest
@@ -61,10 +61,10 @@ class BaselineResult:
 
 
 class Baseline:
-    """A baseline of a mask, worked out while it is streamed; nothing is stored, memory is bounded.
+    """A baseline of a mask, computed while it is streamed; nothing is stored, memory is bounded.
 
     Attributes:
-        notes: what people should know about it, one sentence each; complete at the end of :meth:`blocks`.
+        notes: remarks, one sentence each; complete at the end of :meth:`blocks`.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class Baseline:
         progress: Progress = SILENT,
         jobs: int | None = None,
     ) -> None:
-        """Check that everything is there.
+        """Verify the source and check that there is such a baseline.
 
         Args:
             artifact: has the mask.
             spec: which baseline.
-            source: the checkpoint that the artifact is applied to, for kinds that need its values.
-            progress: told about bytes that are worked through.
-            jobs: threads; by default what the machine has. What comes out does not depend on it.
+            source: the checkpoint that the artifact applies to, for kinds that need its values.
+            progress: progress callback, in bytes swept.
+            jobs: threads; by default one per CPU, at most 16. The result does not depend on it.
 
         Raises:
-            UsageError: the kind needs the source, or makes no sense for this mask.
+            UsageError: the kind needs the source, or is undefined for this mask.
             WrongCheckpointError: ``source`` is another checkpoint.
             PartAbsentError: the mask is not here.
         """
@@ -99,7 +99,7 @@ class Baseline:
             verified = VerifiedSource(artifact, source, jobs=threads)
         self._rows = tuple(row for row in artifact.tensors if row.source_shape is not None)
         self._sweeper = Sweeper(artifact, verified, progress, threads)
-        self._chooser = Chooser(artifact, spec, self._sweeper)
+        self._chooser = chooser_for(artifact, spec, self._sweeper)
         self._progress = progress
 
     @property
@@ -119,8 +119,8 @@ class Baseline:
         for batch in _batches(self._rows):
             choices = self._chooser.choose([row for row in batch if row.numel])
             with closing(self._sweeper.chosen(batch, choices)) as results:
-                for run, packed in results:
-                    yield Block(run.row, run.start, run.stop, packed)
+                for span, packed in results:
+                    yield Block(span.row, span.start, span.stop, packed)
         self._chooser.end()
 
 
@@ -133,21 +133,21 @@ def make_baseline(
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> BaselineResult:
-    """Work out a baseline of a mask and store it as an artifact of kind ``baseline``.
+    """Compute a baseline of a mask and store it as an artifact of kind ``baseline``.
 
-    Its source is the mask's. It has no target: where the format wants one, it repeats the source.
+    Its source is the mask's. It has no target: where the format requires one, the source is repeated.
 
     Args:
         artifact: has the mask.
         spec: which baseline.
         root: folder of the registry's file store; the local registry of the settings when left out. The artifact
             has no name there yet.
-        source: the checkpoint that the artifact is applied to, for kinds that need its values.
-        progress: told about bytes that are worked through.
-        jobs: threads; by default what the machine has.
+        source: the checkpoint that the artifact applies to, for kinds that need its values.
+        progress: progress callback, in bytes swept.
+        jobs: threads; by default one per CPU, at most 16.
 
     Raises:
-        UsageError: the kind needs the source, or makes no sense for this mask.
+        UsageError: the kind needs the source, or is undefined for this mask.
         DataError: the artifact is damaged, or ``source`` is another checkpoint.
         NoSpaceError: the disk would fill up.
     """

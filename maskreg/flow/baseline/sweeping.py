@@ -19,6 +19,9 @@ from maskreg.update.verified import VerifiedSource
 
 ResultT = TypeVar("ResultT")
 
+Choices = dict[str, Choice]
+"""By tensor name, what gives the bits of any span of it."""
+
 
 class MaskedSpan(NamedTuple):
     """Coordinates ``[start, stop)`` of a tensor, with the data that a worker gets.

@@ -1,0 +1,187 @@
+"""Baselines that are drawn at random: how many coordinates of each class, then which ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.manifest import Tensor
+from maskreg.artifact.reader import Artifact
+from maskreg.digest import short_key
+from maskreg.errors import UsageError
+from maskreg.flow.baseline.sweeping import Choices, MaskedSpan, Sweeper
+from maskreg.mask.baseline import BaselineSpec, ClassBy, Drawn, mask_itself, quota_of_model, quota_of_tensor
+from maskreg.mask.draw import Draw, Quota, Seen, Tally
+from maskreg.mask.rounding import CLASSES, classes_of, off_grid
+from maskreg.mask.scan import count
+from maskreg.words import counted, listed
+
+Counts = npt.NDArray[np.int64]
+
+_WHOLE = ""
+"""Stands for the whole model where quotas are given by tensor name."""
+
+
+class DrawnChooser:
+    """Chooses by a threshold on random words, found from counts.
+
+    Every coordinate has a random word. To draw exactly 3 of these 8, the 3 smallest words are needed; sorting all words
+    of a model would not fit in memory. But counts suffice::
+
+        words            .71 .12 .35 .90 .08 .44 .27 .63
+        expected border  3/8 = .375, give or take chance: the window .30 .. .45
+        sweep 1          count words below .30: 3 (.12 .08 .27); keep those inside: .35 .44
+        settle           3 are below already, so nothing of the window is drawn: the border is .30
+        sweep 2          every block is recomputed from its words and the border, and stored
+
+    Were 2 below, the smallest of the kept words would complete the number; were 4 below, or too few even with all kept
+    ones, the window missed the border, and the tensor is swept again with a wider one. Where coordinates weigh
+    differently by class (their chance to flip under rounding), word / weight takes the place of the word, and one sweep
+    before counts the classes.
+    """
+
+    def __init__(self, artifact: Artifact, spec: BaselineSpec, sweeper: Sweeper) -> None:
+        """Check that there is such a baseline of this mask.
+
+        Raises:
+            UsageError: there is none; the message says why.
+        """
+        self.sweeps = 3 if spec.kind.class_by is ClassBy.CODE else 2
+        self._artifact = artifact
+        self._spec = spec
+        self._sweeper = sweeper
+        self._settled: Choices = {}
+        self._unchanged: dict[str, list[str]] = {}
+        self._any_drawn = False
+        self._seed = short_key(f"{spec.seed} {spec.kind.name} {artifact.digest}")
+        if spec.kind.name == "rounding-null":
+            self._check_grid()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Tensors whose mask was taken over unchanged, and why, one sentence each."""
+        return tuple(
+            f"{counted(len(names), 'tensor', 'is')} taken unchanged from the mask, for {why}: {listed(names)}"
+            for why, names in self._unchanged.items()
+        )
+
+    def begin(self, rows: Iterable[Tensor]) -> None:
+        """Draw from the whole model, for kinds that do.
+
+        Raises:
+            UsageError: a subset would be larger than the mask.
+        """
+        if self._spec.kind.whole:
+            present = [row for row in rows if row.numel]
+            totals = self._artifact.manifest.totals
+            quota = quota_of_model(self._spec, totals.numel, totals.nnz)
+            self._settled = self._draw(present, {_WHOLE: quota})
+
+    def choose(self, rows: Sequence[Tensor]) -> Choices:
+        """The choices for some tensors, by name; each of them has coordinates."""
+        return self._settled if self._spec.kind.whole else self._draw_tensors(rows)
+
+    def end(self) -> None:
+        """Check that something was drawn, now that all tensors are done.
+
+        Raises:
+            UsageError: every tensor was taken unchanged from the mask.
+        """
+        if self._unchanged and not self._any_drawn:
+            self._refuse(self._unchanged)
+
+    def _check_grid(self) -> None:
+        reasons: dict[str, list[str]] = {}
+        for row in self._artifact.tensors:
+            if row.numel:
+                reasons.setdefault(_why_unchanged(row), []).append(row.name)
+        if "" not in reasons:
+            self._refuse(reasons or {"there are no coordinates": []})
+
+    def _refuse(self, reasons: Mapping[str, Sequence[str]]) -> NoReturn:
+        listing = "; ".join(f"{why}: {listed(names)}" if len(reasons) > 1 else why for why, names in reasons.items())
+        raise UsageError(
+            f"there is no rounding null of this mask, for {listing}",
+            hint="extract from the bf16 checkpoint that training started from; or use exponent-matched",
+        )
+
+    def _draw_tensors(self, rows: Sequence[Tensor]) -> Choices:
+        if self._spec.kind.class_by is ClassBy.NOTHING:
+            return self._draw(rows, {r.name: Quota.of_all(np.array([r.numel]), np.ones(1), r.nnz) for r in rows})
+        quotas: dict[str, Quota] = {}
+        choices: Choices = {}
+        for row, (members, moved) in self._class_counts(rows):
+            quota = self._quota(row, members, moved)
+            if isinstance(quota, str):
+                choices[row.name] = mask_itself
+                self._unchanged.setdefault(quota, []).append(row.name)
+            else:
+                quotas[row.name] = quota
+                self._any_drawn = True
+        return {**choices, **self._draw([row for row in rows if row.name in quotas], quotas)}
+
+    def _quota(self, row: Tensor, members: Counts, moved: Counts) -> Quota | str:
+        why = _why_unchanged(row) if self._spec.kind.name == "rounding-null" else ""
+        return why or quota_of_tensor(self._spec, members, moved)
+
+    def _class_counts(self, rows: Sequence[Tensor]) -> Iterator[tuple[Tensor, tuple[Counts, Counts]]]:
+        def work(span: MaskedSpan) -> tuple[Counts, Counts]:
+            assert span.codes is not None and span.packed is not None
+            members, moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
+            count(classes_of(span.codes), span.packed, members, moved)
+            return members, moved
+
+        members, moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
+        for span, counts in self._sweeper.sweep(rows, work, mask=True, check=True):
+            members, moved = members + counts[0], moved + counts[1]
+            if span.stop == span.row.numel:
+                yield span.row, (members, moved)
+                members, moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
+
+    def _draw(self, rows: Sequence[Tensor], quotas: Mapping[str, Quota]) -> Choices:
+        """Fill quotas by tensor name; rows whose window missed the border are swept again."""
+        choices: Choices = {}
+        waiting, widened = list(rows), 0
+        while waiting:
+            draws = {name: quota.draw(self._seed, widened) for name, quota in quotas.items()}
+            settled = self._sweep_once(waiting, quotas, draws)
+            choices |= settled
+            waiting, widened = [row for row in waiting if row.name not in settled], widened + 1
+        return choices
+
+    def _sweep_once(self, rows: Sequence[Tensor], quotas: Mapping[str, Quota], draws: Mapping[str, Draw]) -> Choices:
+        by = self._spec.kind.class_by
+
+        def group(row: Tensor) -> str:
+            return _WHOLE if self._spec.kind.whole else row.name
+
+        def work(span: MaskedSpan) -> Seen:
+            classes = by.classes(span.codes, span.packed, span.numel)
+            return draws[group(span.row)].look(short_key(span.row.name), span.start, span.numel, classes)
+
+        choices: Choices = {}
+        tally: Tally | None = None
+        for span, seen in self._sweeper.sweep(rows, work, mask=by is ClassBy.MEMBERSHIP):
+            name = group(span.row)
+            tally = tally or Tally(quotas[name], draws[name])
+            tally.add(seen)
+            done = [span.row] if name != _WHOLE else list(rows) if span.row is rows[-1] else []
+            if done and span.stop == span.row.numel:
+                settled = tally.settle()
+                tally = None
+                for row in done if settled is not None else ():
+                    key = short_key(row.name)
+                    choices[row.name] = Drawn(draws[name], key, (settled or {}).get(key, np.empty(0, np.int64)), by)
+        return choices
+
+
+def _why_unchanged(row: Tensor) -> str:
+    """Why a tensor has no rounding null, as far as its row tells; empty if it may have one."""
+    if row.nnz == 0:
+        return "nothing moved"
+    if row.nnz == row.numel:
+        return "everything moved"
+    return off_grid(row.source_dtype) if row.source_dtype != "BF16" else ""
