@@ -1,4 +1,18 @@
-"""What a store holds of one artifact: the manifest, a listing, and which parts are whole."""
+"""What a store holds of one artifact: the manifest, a listing, and which parts are present.
+
+A part (mask, delta, reverse, analysis) is present as a whole or absent; anything between is damage. Presence follows
+from the manifest and one listing, by name and size, without reading an object::
+
+    begun    = parts of which any object is listed
+    arriving = begun parts whose missing objects ALL wait in incoming/   (a pull died between two renames)
+    present  = begun - arriving; every object of these has to be listed, or the artifact is damaged
+
+For example, the mask has objects m1 m2, the delta d1 d2, and t belongs to all parts::
+
+    listed: t m1 m2         waiting: -      mask present, delta absent
+    listed: t m1 m2 d1      waiting: d2     mask present, delta absent: the next pull completes it
+    listed: t m1 m2 d1      waiting: -      d2 is missing: damaged
+"""
 
 from __future__ import annotations
 
@@ -15,7 +29,7 @@ _REPAIR = "fetch it again with: maskreg pull <name> (or extract it again); damag
 
 
 def read_manifest(store: Store, digest: Digest, limits: Limits = LIMITS) -> tuple[bytes, Manifest]:
-    """The manifest's bytes, checked against the digest, and what they say.
+    """The manifest's bytes, checked against the digest, and the parsed manifest.
 
     Raises:
         NotFoundError: the store has no such artifact.
@@ -25,9 +39,7 @@ def read_manifest(store: Store, digest: Digest, limits: Limits = LIMITS) -> tupl
     try:
         data = store.get(key, max_bytes=limits.manifest_bytes)
     except NotFoundError as error:
-        raise NotFoundError(
-            f"artifact {digest.short} is not in {store.url}", hint="maskreg pull <name> brings it here"
-        ) from error
+        raise NotFoundError(f"artifact {digest.short} is not in {store.url}", hint="maskreg pull <name>") from error
     try:
         return data, load_manifest(data, digest, limits)
     except CorruptError as error:
@@ -35,7 +47,7 @@ def read_manifest(store: Store, digest: Digest, limits: Limits = LIMITS) -> tupl
 
 
 def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
-    """One object, whole and hashed.
+    """One object, read whole and hashed.
 
     Raises:
         CorruptError: it is missing, has another size, or its bytes hash to something else.
@@ -53,7 +65,7 @@ def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
 
 
 def matches(data: bytes, entry: Object) -> bool:
-    """Whether ``data`` are the bytes that the manifest lists."""
+    """Whether ``data`` has the size and digest that the manifest lists."""
     return len(data) == entry.size and Digest.of(data) == entry.sha256
 
 
@@ -64,52 +76,51 @@ def listing(store: Store, digest: Digest) -> dict[str, ObjectInfo]:
 
 
 def objects_of(manifest: Manifest, parts: Collection[str]) -> list[Object]:
-    """The objects of ``parts``, and those that every part needs."""
+    """The objects of ``parts``, and those that belong to all parts."""
     return [entry for entry in manifest.objects if part_of(entry.key) in {"", *parts}]
 
 
-def absent(objects: Iterable[Object], here: Mapping[str, ObjectInfo]) -> list[Object]:
-    """Those of ``objects`` that are not there, or there with another size."""
-    return [entry for entry in objects if entry.key not in here or here[entry.key].size != entry.size]
+def absent(objects: Iterable[Object], present: Mapping[str, ObjectInfo]) -> list[Object]:
+    """Those of ``objects`` that are missing from a listing, or have another size in it."""
+    return [entry for entry in objects if entry.key not in present or present[entry.key].size != entry.size]
 
 
-def strays(manifest: Manifest, here: Iterable[str]) -> list[str]:
-    """Keys that are there and that the manifest does not list, in order."""
-    return sorted(set(here) - {entry.key for entry in manifest.objects} - {MANIFEST})
+def strays(manifest: Manifest, present: Iterable[str]) -> list[str]:
+    """Keys of a listing that the manifest does not list, in order."""
+    return sorted(set(present) - {entry.key for entry in manifest.objects} - {MANIFEST})
 
 
-def begun_parts(store: Store, digest: Digest, manifest: Manifest, here: Mapping[str, ObjectInfo]) -> frozenset[str]:
-    """The parts of which anything is there, and which therefore have to be whole.
+def begun_parts(store: Store, digest: Digest, manifest: Manifest, present: Mapping[str, ObjectInfo]) -> frozenset[str]:
+    """The parts of which any object is listed and which therefore have to be complete.
 
-    A part whose missing objects all wait in the incoming folder does not count: they were about to be moved to
-    their places when the one who brought them died, and until the next pull the part is absent, not damaged.
+    Parts whose missing objects all wait in the incoming folder are left out; see the module's text.
     """
-    begun = {part_of(entry.key) for entry in manifest.objects if entry.key in here} - {""}
-    lost = absent(objects_of(manifest, begun), here)
-    if not lost:
+    begun = {part_of(entry.key) for entry in manifest.objects if entry.key in present} - {""}
+    missing = absent(objects_of(manifest, begun), present)
+    if not missing:
         return frozenset(begun)
-    # Below "incoming/<hex>/" comes whoever brings it, then the object's key.
+    # incoming/<hex>/<visit>/<key>
     waiting = {info.key.split("/", 3)[-1] for info in store.list(incoming_prefix(digest))}
-    arriving = {part_of(entry.key) for entry in lost if entry.key in waiting} - {""}
-    for entry in lost:
-        # What was moved since the listing waits no more, and is no hole.
+    arriving = {part_of(entry.key) for entry in missing if entry.key in waiting} - {""}
+    for entry in missing:
+        # An object that was moved since the listing no longer waits, and is not missing either.
         if entry.key not in waiting and store.head(artifact_prefix(digest) + entry.key) is None:
             arriving.discard(part_of(entry.key))
     return frozenset(begun - arriving)
 
 
-def whole_parts(store: Store, digest: Digest, manifest: Manifest, here: Mapping[str, ObjectInfo]) -> frozenset[str]:
-    """The parts that are wholly there, by name and size.
+def whole_parts(store: Store, digest: Digest, manifest: Manifest, present: Mapping[str, ObjectInfo]) -> frozenset[str]:
+    """The parts that are completely present, by name and size.
 
     Raises:
-        CorruptError: an object that every part needs is not there, a part is there in pieces, or there is
-            something that the manifest does not list.
+        CorruptError: an object that all parts need is missing, a part is incomplete, or there is an object that the
+            manifest does not list.
     """
     prefix = artifact_prefix(digest)
-    for key in strays(manifest, here):
+    for key in strays(manifest, present):
         raise CorruptError(prefix + key, "not an object of this artifact", hint=f"remove it: {prefix + key}")
-    begun = begun_parts(store, digest, manifest, here)
-    for entry in absent(objects_of(manifest, begun), here):
-        what = f"{here[entry.key].size} bytes instead of {entry.size}" if entry.key in here else "missing"
-        raise CorruptError(prefix + entry.key, what, hint=_REPAIR)
+    begun = begun_parts(store, digest, manifest, present)
+    for entry in absent(objects_of(manifest, begun), present):
+        fault = f"{present[entry.key].size} bytes instead of {entry.size}" if entry.key in present else "missing"
+        raise CorruptError(prefix + entry.key, fault, hint=_REPAIR)
     return begun

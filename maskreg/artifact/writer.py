@@ -1,8 +1,9 @@
-"""Writing an artifact: payload into a staging folder, the manifest last, then one rename."""
+"""Writing an artifact: payload into a staging folder, the manifest last, one rename to publish it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class TensorLike(Protocol):
-    """What the writer needs to know of one side of a tensor."""
+    """One side of a tensor: dtype and shape."""
 
     @property
     def dtype(self) -> str:
@@ -34,6 +35,53 @@ class TensorLike(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Empty for a 0-D tensor."""
+
+
+@dataclass(frozen=True)
+class BlockRecord:
+    """One block of a tensor, as an artifact stores it.
+
+    Attributes:
+        mask: packed bits, padded to 64.
+        numel: coordinates.
+        nnz: of them moved.
+        differing: of them with other bits.
+        energy: sum of squared differences.
+        delta: coded target values; None in an artifact without values.
+        reverse: coded source values, likewise.
+    """
+
+    mask: npt.NDArray[np.uint8]
+    numel: int
+    nnz: int
+    differing: int = 0
+    energy: float = 0.0
+    delta: bytes | None = None
+    reverse: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What an artifact is and what it was made from; the fields are those of :class:`Manifest`.
+
+    Attributes:
+        kind: mask, delta or baseline.
+        rule: the rule for "moved".
+        exact: applying the delta gives the target's bytes.
+        source, target: the checkpoints.
+        codec: of delta and reverse; empty for a mask.
+        parents: artifacts that it was derived from.
+        recipe: how the artifact was made: lineage.
+    """
+
+    kind: Literal["mask", "delta", "baseline"]
+    rule: str
+    exact: bool
+    source: Side
+    target: Side
+    codec: str = ""
+    parents: Sequence[Digest] = ()
+    recipe: Mapping[str, Any] | None = None
 
 
 class ArtifactWriter:
@@ -63,7 +111,7 @@ class ArtifactWriter:
         self._blocks = 0
         self._open: _OpenTensor | None = None
         self.tensors: list[Tensor] = []
-        """Rows of the tensors that have ended."""
+        """Rows of the finished tensors."""
 
     def __enter__(self) -> ArtifactWriter:
         return self
@@ -74,55 +122,35 @@ class ArtifactWriter:
         self._staging.discard()
 
     def begin(self, name: str, *, role: str, layer: str, source: TensorLike | None, target: TensorLike | None) -> None:
-        """Start a tensor; ``target`` has the dtype of the values that the artifact holds."""
+        """Start a tensor; the dtype of ``target`` is that of the values in this artifact."""
         self._open = _OpenTensor(name, role, layer, source, target)
 
-    def add_block(
-        self,
-        mask: npt.NDArray[np.uint8],
-        *,
-        numel: int,
-        nnz: int,
-        differing: int,
-        energy: float,
-        delta: bytes | None = None,
-        reverse: bytes | None = None,
-    ) -> None:
-        """The next block of the open tensor.
-
-        Args:
-            mask: its packed bits, padded to 64; only a tensor's last block may have a rest.
-            numel: coordinates.
-            nnz: of them moved.
-            differing: of them with other bits.
-            energy: sum of squared differences.
-            delta: coded target values; None for a tensor without values in this artifact.
-            reverse: coded source values, likewise.
-        """
+    def add_block(self, block: BlockRecord) -> None:
+        """The next block of the open tensor; its numel is a multiple of 64 in all but the last."""
         tensor = self._current()
-        if tensor.numel % 64 or mask.size != packed_bytes(numel):
-            raise ValueError(f"{tensor.name}: a block of {numel} coordinates with {mask.size} bytes of mask")
-        self._mask.append(mask)
-        tensor.numel += numel
-        tensor.nnz += nnz
-        tensor.differing += differing
-        tensor.energy += energy
-        coded: dict[PartName, bytes | None] = {"delta": delta, "reverse": reverse}
-        given = {p: block for p, block in coded.items() if block is not None}
-        if given:
-            if given.keys() != self._coded.keys():
-                raise ValueError(f"{tensor.name}: a block for {set(given)}, not for {set(self._coded)}")
-            for part, block in given.items():
+        if tensor.numel % 64 or block.mask.size != packed_bytes(block.numel):
+            raise ValueError(f"{tensor.name}: {block.numel} coordinates with {block.mask.size} bytes of mask")
+        self._mask.append(block.mask)
+        tensor.numel += block.numel
+        tensor.nnz += block.nnz
+        tensor.differing += block.differing
+        tensor.energy += block.energy
+        values: dict[PartName, bytes | None] = {"delta": block.delta, "reverse": block.reverse}
+        coded = {part: data for part, data in values.items() if data is not None}
+        if coded:
+            if coded.keys() != self._coded.keys():
+                raise ValueError(f"{tensor.name}: a block for {set(coded)}, not for {set(self._coded)}")
+            for part, data in coded.items():
                 self._index[part].append(np.array([self._coded[part].length], np.uint64))
-                self._coded[part].append(np.frombuffer(block, np.uint8))
+                self._coded[part].append(np.frombuffer(data, np.uint8))
             tensor.blocks += 1
 
     def add_leaves(self, source: LeafHashes | None, target: LeafHashes | None) -> None:
-        """Leaf hashes, in order, of either side of the open tensor; may be called per block."""
+        """The next leaf hashes of the open tensor, for either side or both; may be called per block."""
         tensor = self._current()
-        for leaves, given in ((tensor.source_leaves, source), (tensor.target_leaves, target)):
-            if given is not None:
-                leaves.append(given)
+        for leaves, new in ((tensor.source_leaves, source), (tensor.target_leaves, target)):
+            if new is not None:
+                leaves.append(new)
 
     def add_whole(self, target: bytes) -> None:
         """The next raw bytes of the open tensor's target."""
@@ -180,22 +208,8 @@ class ArtifactWriter:
         """A small file of the source that differs from the target's, or that the target lacks."""
         self._store.put(REVERSE_FILES + name, data)
 
-    def finish(
-        self,
-        *,
-        kind: Literal["mask", "delta", "baseline"],
-        rule: str,
-        exact: bool,
-        source: Side,
-        target: Side,
-        codec: str,
-        parents: Sequence[Digest] = (),
-        recipe: Mapping[str, Any] | None = None,
-    ) -> Digest:
-        """Write the manifest and move the artifact to its place.
-
-        An artifact that is there already is kept, and any of its objects that are missing or damaged are
-        replaced by the fresh ones.
+    def finish(self, provenance: Provenance) -> Digest:
+        """Write the manifest and publish the artifact under its digest; see :meth:`Staging.publish`.
 
         Returns:
             The artifact's digest.
@@ -208,16 +222,20 @@ class ArtifactWriter:
         objects = tuple(self._store.written[k] for k in sorted(self._store.written))
         manifest = Manifest(
             schema=SCHEMA,
-            kind=kind,
+            kind=provenance.kind,
             encoder=ENCODER,
-            rule=rule,
-            exact=exact,
-            source=source,
-            target=target,
-            parents=tuple(str(p) for p in parents),
-            recipe=None if recipe is None else dict(recipe),
+            rule=provenance.rule,
+            exact=provenance.exact,
+            source=provenance.source,
+            target=provenance.target,
+            parents=tuple(str(p) for p in provenance.parents),
+            recipe=None if provenance.recipe is None else dict(provenance.recipe),
             totals=totals_of(self.tensors),
-            parts={p: part_entry(p, objects, "bits" if p == "mask" else codec) for p in PARTS if p in self._parts},
+            parts={
+                p: part_entry(p, objects, "bits" if p == "mask" else provenance.codec)
+                for p in PARTS
+                if p in self._parts
+            },
             objects=objects,
         )
         return self._staging.publish(manifest)

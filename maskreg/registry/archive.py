@@ -36,7 +36,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.landing import Landing, check_space
 from maskreg.registry.registry import Registry
-from maskreg.registry.settling import settle
+from maskreg.registry.settling import Delivery, settle
 from maskreg.store.entry import RefEntry, sealed
 
 SCHEMA = "maskreg.export/1"
@@ -147,10 +147,7 @@ def import_file(
             return registry.append(name, digest, card=card, after=head.n if head else 0, action="import")
 
         entry = settle(
-            registry.store,
-            digest,
-            data,
-            needed,
+            Delivery(registry.store, digest, data, needed),
             lambda: landing.admit(fresh),
             set_tag,
             patience_s=registry.patience_s,

@@ -1,4 +1,21 @@
-"""Where objects wait until all of them are here and hashed: a part appears as a whole, or not at all."""
+"""The incoming folder of a local registry: a part becomes visible as a whole, or not at all.
+
+Pull fetches objects into ``incoming/<hex>/pull/``, outside the artifact, and moves them when all are verified::
+
+    for each needed object not in artifacts/sha256/<hex>/:
+        waiting already, with the right hash?   keep it: an interrupted pull left it (this is how pull resumes)
+        otherwise                               fetch, hash, write it to incoming/
+    move all of them, one rename each           same file system, so each rename is atomic
+    write the manifest, then the ref            (settling)
+
+Many renames are not atomic together. A crash after 3 of 5 leaves 3 objects in the artifact and 2 waiting. Readers
+(:func:`maskreg.artifact.presence.begun_parts`) take a part whose missing objects all wait here for absent, not for
+damaged, and the next pull moves the other 2. So once the first rename is done, nothing that waits may be deleted, and
+garbage collection leaves it alone too.
+
+A pull uses a folder that all pulls of the artifact share; an import has its own, because its bytes come from a file
+that may be wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +30,15 @@ from maskreg.artifact.layout import artifact_prefix, incoming_prefix
 from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import matches
 from maskreg.digest import Digest
-from maskreg.disk import free_bytes, sync_folder
-from maskreg.errors import CannotCreateError, LimitError, NoSpaceError, NotFoundError
+from maskreg.disk import require_space, sync_folder
+from maskreg.errors import CannotCreateError, LimitError, NotFoundError
 from maskreg.store.base import Store
 
 _MARGIN_BYTES = 64 << 20
 
 
 class LocalStore(Store, Protocol):
-    """A store whose objects are files on this machine."""
+    """A store whose objects are files."""
 
     root: Path
     """The directory."""
@@ -31,15 +48,15 @@ class LocalStore(Store, Protocol):
 
 
 class Landing:
-    """Verified objects of one artifact, outside its prefix; what an interrupted pull left is used by the next."""
+    """Verified objects of one artifact that wait in the incoming folder."""
 
     def __init__(self, store: LocalStore, digest: Digest, visit: str = "pull") -> None:
-        """Name the place; nothing is written yet.
+        """Name the folder; nothing is written yet.
 
         Args:
             store: of the local registry.
             digest: the artifact.
-            visit: who shares the place: every pull of the same artifact does.
+            visit: name of the folder; equal names share it, as all pulls of an artifact do.
         """
         self._store = store
         self._prefix = f"{incoming_prefix(digest)}{visit}/"
@@ -47,36 +64,36 @@ class Landing:
         self._admitting = False
 
     def waiting(self) -> dict[str, int]:
-        """What waits here: key below the artifact, and bytes; not hashed."""
+        """Size in bytes of every waiting object, by key; not hashed."""
         return {info.key.removeprefix(self._prefix): info.size for info in self._store.list(self._prefix)}
 
     def has(self, entry: Object) -> bool:
-        """Whether the object waits here, its bytes hashed just now."""
+        """Whether the object waits and its bytes hash to the right digest."""
         try:
             return matches(self._store.get(self._prefix + entry.key, max_bytes=entry.size), entry)
         except (NotFoundError, LimitError):
             return False
 
     def put(self, entry: Object, data: bytes) -> None:
-        """Keep the bytes of an object, which the caller has hashed."""
+        """Write an object that the caller has hashed."""
         self._store.put(self._prefix + entry.key, data)
 
     def admit(self, entries: Iterable[Object]) -> None:
-        """Move objects to their places in the artifact, one rename each.
+        """Move objects into the artifact, one rename each.
 
-        Until the last is moved, the others wait here, and readers take their part for absent. So nothing that
-        waits may be removed from the first rename on.
+        Raises:
+            CannotCreateError: the file system refused; what was not moved keeps waiting for the next pull.
         """
         folders = set()
         self._admitting = True
         try:
             for entry in entries:
-                place = self._store.path(self._final + entry.key)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                # Another pull of the same artifact may have moved it already.
+                path = self._store.path(self._final + entry.key)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # A concurrent pull of the same artifact may have moved it already.
                 with contextlib.suppress(FileNotFoundError):
-                    self._store.path(self._prefix + entry.key).replace(place)
-                folders.add(place.parent)
+                    self._store.path(self._prefix + entry.key).replace(path)
+                folders.add(path.parent)
             for folder in folders:
                 sync_folder(folder)
             self._admitting = False
@@ -84,14 +101,14 @@ class Landing:
             raise CannotCreateError(f"cannot move objects into {self._store.root}: {error.strerror}") from error
 
     def prune(self) -> None:
-        """Remove folders that are empty; what another part's interrupted pull left stays for its next one."""
-        place = self._store.root / self._prefix
-        for folder in (*(Path(found) for found, _, _ in os.walk(place, topdown=False)), place.parent):
+        """Remove empty folders; objects of other parts that an interrupted pull left keep waiting."""
+        root = self._store.root / self._prefix
+        for folder in (*(Path(path) for path, _, _ in os.walk(root, topdown=False)), root.parent):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
     def clear(self) -> None:
-        """Remove everything that waits here, unless moving it broke off."""
+        """Delete everything that waits, unless moving it broke off."""
         if not self._admitting:
             shutil.rmtree(self._store.root / self._prefix, ignore_errors=True)
             self.prune()
@@ -103,9 +120,6 @@ def check_space(root: Path, needed_bytes: int) -> None:
     Raises:
         NoSpaceError: fewer bytes are free than needed, with a margin for directories and the catalog.
     """
-    free = free_bytes(root)
-    if needed_bytes and free < needed_bytes + _MARGIN_BYTES:
-        raise NoSpaceError(
-            f"{root}: {needed_bytes} bytes are needed and {free} are free",
-            hint="maskreg gc removes what no name points to; MASKREG_HOME names another disk",
-        )
+    if needed_bytes:
+        hint = "maskreg gc deletes artifacts without a name; MASKREG_HOME moves the registry to another disk"
+        require_space(root, needed_bytes + _MARGIN_BYTES, what="the artifact", hint=hint)

@@ -17,7 +17,7 @@ from maskreg.registry.identity import ensure_identity, read_identity, who
 from maskreg.registry.index import Index
 from maskreg.registry.locking import StoreLock
 from maskreg.registry.naming import Resolved, similar_names
-from maskreg.registry.settling import PATIENCE_S, settle
+from maskreg.registry.settling import PATIENCE_S, Delivery, settle
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, Store, open_store
 from maskreg.store.reflog import RefEntry, RefLog
@@ -246,10 +246,7 @@ class Registry:
             raise self._collected(digest)
         needed = objects_of(manifest, whole_parts(self.store, digest, manifest, present))
         return settle(
-            self.store,
-            digest,
-            data,
-            needed,
+            Delivery(self.store, digest, data, needed),
             lambda: self._must_have(digest, needed),
             lambda: self.append(ref, digest, card=card, after=after, origin=origin),
             patience_s=self.patience_s,

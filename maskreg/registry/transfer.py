@@ -19,7 +19,7 @@ from maskreg.ref import Ref
 from maskreg.registry.landing import Landing, LocalStore, check_space
 from maskreg.registry.naming import Resolved
 from maskreg.registry.registry import Registry
-from maskreg.registry.settling import settle
+from maskreg.registry.settling import Delivery, settle
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore, Store
 from maskreg.store.reflog import RefEntry
@@ -106,10 +106,7 @@ def push(
     remote.ensure_uuid()
     sent = _Sent(local.store, remote.store, digest, progress)
     entry = settle(
-        remote.store,
-        digest,
-        data,
-        needed,
+        Delivery(remote.store, digest, data, needed),
         lambda: sent.bring(needed, jobs),
         lambda: remote.append(there, digest, card=resolved.card, after=after, action="push"),
         patience_s=remote.patience_s,
@@ -186,7 +183,8 @@ def _bring(
         return local.append(here, digest, card=resolved.card, after=after, origin=origin, action="pull")
 
     local.ensure_uuid()
-    settle(store, digest, data, needed, lambda: fetched.bring(needed, jobs), name, patience_s=local.patience_s)
+    delivery = Delivery(store, digest, data, needed)
+    settle(delivery, lambda: fetched.bring(needed, jobs), name, patience_s=local.patience_s)
     return Pulled(
         resolved,
         local.artifact(digest),

@@ -80,7 +80,7 @@ def _generate(folder: Path, coordinates: int) -> list[str]:
     import numpy as np
 
     from maskreg.artifact.manifest import Side
-    from maskreg.artifact.writer import ArtifactWriter
+    from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
     from maskreg.mask import packed_bytes
     from maskreg.tensors.info import TensorInfo
 
@@ -100,11 +100,11 @@ def _generate(folder: Path, coordinates: int) -> list[str]:
                     # Padding bits behind the last coordinate must be 0.
                     bits[n // 8 :] = 0
                     nnz = int(np.bitwise_count(bits).sum(dtype=np.int64))
-                    writer.add_block(bits, numel=n, nnz=nnz, differing=nnz, energy=0.0)
+                    writer.add_block(BlockRecord(bits, numel=n, nnz=nnz, differing=nnz))
                 leaves = np.zeros((-(-numel // (1 << 18)), 16), np.uint8)
                 writer.add_leaves(leaves, leaves)
                 writer.end()
-            digests.append(writer.finish(kind="mask", rule="exact", exact=False, source=side, target=side, codec=""))
+            digests.append(writer.finish(Provenance(kind="mask", rule="exact", exact=False, source=side, target=side)))
     return [str(digest) for digest in digests]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.manifest import PartName, Side
-from maskreg.artifact.writer import ArtifactWriter
+from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.digest import Digest, fingerprint_root, leaf_hashes
 from maskreg.mask import pack
@@ -64,13 +64,15 @@ def write(
                 one, other = (side[start : start + BLOCK_NUMEL] for side in (flat_source, flat_target))
                 moved = rule.moved(one, other)
                 writer.add_block(
-                    pack(moved),
-                    numel=one.size,
-                    nnz=int(moved.sum()),
-                    differing=int((one != other).sum()),
-                    energy=1.0,
-                    delta=codec.encode(one, other) if "delta" in parts else None,
-                    reverse=codec.encode(other, one) if "reverse" in parts else None,
+                    BlockRecord(
+                        pack(moved),
+                        numel=one.size,
+                        nnz=int(moved.sum()),
+                        differing=int((one != other).sum()),
+                        energy=1.0,
+                        delta=codec.encode(one, other) if "delta" in parts else None,
+                        reverse=codec.encode(other, one) if "reverse" in parts else None,
+                    )
                 )
             writer.add_leaves(leaf_hashes(source), leaf_hashes(target))
             writer.end()
@@ -87,10 +89,12 @@ def write(
             for i in (0, 1)
         ]
         return writer.finish(
-            kind="delta" if "delta" in parts else "mask",
-            rule="exact",
-            exact="delta" in parts,
-            source=sides[0],
-            target=sides[1],
-            codec=DEFAULT_CODEC,
+            Provenance(
+                kind="delta" if "delta" in parts else "mask",
+                rule="exact",
+                exact="delta" in parts,
+                source=sides[0],
+                target=sides[1],
+                codec=DEFAULT_CODEC,
+            )
         )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
-from maskreg.artifact.writer import ArtifactWriter
+from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import UsageError
@@ -161,14 +161,15 @@ def make_baseline(
             nnz += _write(writer, recorded, block)
         manifest = artifact.manifest
         digest = writer.finish(
-            kind="baseline",
-            rule=manifest.rule,
-            exact=False,
-            source=manifest.source,
-            target=manifest.source,
-            parents=(artifact.digest,),
-            recipe=spec.to_json(),
-            codec="",
+            Provenance(
+                kind="baseline",
+                rule=manifest.rule,
+                exact=False,
+                source=manifest.source,
+                target=manifest.source,
+                parents=(artifact.digest,),
+                recipe=spec.to_json(),
+            )
         )
     notes = baseline.notes
     if nnz != manifest.totals.nnz:
@@ -186,7 +187,7 @@ def _write(writer: ArtifactWriter, source: RecordedSide, block: Block) -> int:
         writer.add_leaves(leaves, leaves)
     nnz = int(np.bitwise_count(block.packed).sum(dtype=np.int64))
     if block.stop:
-        writer.add_block(block.packed, numel=block.stop - block.start, nnz=nnz, differing=0, energy=0.0)
+        writer.add_block(BlockRecord(block.packed, numel=block.stop - block.start, nnz=nnz))
     if block.stop == row.numel:
         writer.end(row.aliases)
     return nnz

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Group, groups_of
-from maskreg.artifact.writer import ArtifactWriter
+from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import PairMismatchError, UsageError
@@ -91,14 +91,15 @@ def combine(
             progress.advance(packed.size * len(masks))
         first = masks[0].manifest
         return writer.finish(
-            kind="mask",
-            rule=first.rule,
-            exact=False,
-            source=first.source,
-            target=first.source,
-            codec="",
-            parents=[artifact.digest for artifact in masks],
-            recipe=_recipe(masks, how, k),
+            Provenance(
+                kind="mask",
+                rule=first.rule,
+                exact=False,
+                source=first.source,
+                target=first.source,
+                parents=[artifact.digest for artifact in masks],
+                recipe=_recipe(masks, how, k),
+            )
         )
 
 
@@ -173,7 +174,7 @@ def _write(writer: ArtifactWriter, source: RecordedSide, block: _Block, packed: 
         writer.begin(name, role=role_of(name), layer=layer_of(name), source=side, target=side)
     if block.stop:
         nnz = int(np.bitwise_count(packed).sum(dtype=np.int64))
-        writer.add_block(packed, numel=block.stop - block.start, nnz=nnz, differing=0, energy=0.0)
+        writer.add_block(BlockRecord(packed, numel=block.stop - block.start, nnz=nnz))
     if block.stop == row.numel:
         leaves = source.leaves(row.name)
         writer.add_leaves(leaves, leaves)

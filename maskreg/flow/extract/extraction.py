@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from maskreg.artifact.manifest import PartName, Side, Tensor
-from maskreg.artifact.writer import ArtifactWriter
+from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import DEFAULT_CODEC, get_codec
@@ -114,14 +114,16 @@ def extract(
         if codec:
             _add_files(writer, source, target, reversible)
         digest = writer.finish(
-            kind="delta" if codec else "mask",
-            rule=parsed.name,
-            exact=codec is not None and parsed.keeps_target,
-            source=_side(source, writer.tensors, "source", cast=""),
-            target=_side(target, writer.tensors, "target", cast=_cast_of(pairs)),
-            parents=parents,
-            recipe=recipe,
-            codec=codec.name if codec else "",
+            Provenance(
+                kind="delta" if codec else "mask",
+                rule=parsed.name,
+                exact=codec is not None and parsed.keeps_target,
+                source=_side(source, writer.tensors, "source", cast=""),
+                target=_side(target, writer.tensors, "target", cast=_cast_of(pairs)),
+                parents=parents,
+                recipe=recipe,
+                codec=codec.name if codec else "",
+            )
         )
     return ExtractResult(digest, (*notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs)))
 
@@ -147,13 +149,15 @@ class _TensorWriter:
             self._differs = False
         if diff.packed is not None and stop:
             writer.add_block(
-                diff.packed,
-                numel=stop - start,
-                nnz=diff.nnz,
-                differing=diff.differing,
-                energy=diff.energy,
-                delta=diff.delta,
-                reverse=diff.reverse,
+                BlockRecord(
+                    diff.packed,
+                    numel=stop - start,
+                    nnz=diff.nnz,
+                    differing=diff.differing,
+                    energy=diff.energy,
+                    delta=diff.delta,
+                    reverse=diff.reverse,
+                )
             )
         writer.add_leaves(diff.source_leaves, diff.target_leaves)
         if diff.target_bytes:
