@@ -12,10 +12,10 @@ import click
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, PipeError
 from maskreg.ref import Card, Ref
-from maskreg.words import counted
+from maskreg.words import counted, human_bytes
 
 from .command import Command, again
-from .output import Output, human_bytes
+from .output import Output
 from .values import OUT
 
 if TYPE_CHECKING:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from maskreg.errors import NotFoundError
-
 from .command import Group
 from .output import Output
 
@@ -23,14 +21,16 @@ def command() -> None:
 @click.pass_obj
 def show(output: Output, origin: bool) -> None:
     """Print every setting."""
-    from .places import settings
+    from maskreg.workspace import config
 
-    rows = settings().items()
+    from .session import workspace
+
+    settings = config.show(workspace=workspace(output))
     if output.json:
-        output.document([{"key": k, "value": v, "origin": o} for k, v, o in rows])
+        output.document([setting.to_json() for setting in settings])
         return
-    for key, value, source in rows:
-        output.data(f"{key} = {value}" + (f"    ({source})" if origin else ""))
+    for setting in settings:
+        output.data(f"{setting.key} = {setting.value}" + (f"    ({setting.origin})" if origin else ""))
 
 
 @command.command(example="maskreg config get home")
@@ -38,15 +38,15 @@ def show(output: Output, origin: bool) -> None:
 @click.pass_obj
 def get(output: Output, key: str) -> None:
     """Print the value of KEY."""
-    from .places import settings
+    from maskreg.workspace import config
 
-    values = {k: v for k, v, _ in settings().items()}
-    if key not in values:
-        raise NotFoundError(f"{key!r} is not set", hint="maskreg config show")
+    from .session import workspace
+
+    setting = config.get(key, workspace=workspace(output))
     if output.json:
-        output.document({"key": key, "value": values[key]})
+        output.document({"key": setting.key, "value": setting.value})
     else:
-        output.data(values[key])
+        output.data(setting.value)
 
 
 @command.command(
@@ -76,9 +76,11 @@ def unset(output: Output, key: str) -> None:
 @click.pass_obj
 def path(output: Output) -> None:
     """Print the path of the configuration file, which need not exist."""
-    from .places import settings
+    from maskreg.workspace import config
 
-    location = str(settings().config_path)
+    from .session import workspace
+
+    location = str(config.path(workspace=workspace(output)))
     if output.json:
         output.document({"path": location})
     else:
@@ -86,13 +88,12 @@ def path(output: Output) -> None:
 
 
 def _write(output: Output, key: str, value: str) -> None:
-    from maskreg.settings import set_value
+    from maskreg.workspace import config
 
-    from .places import settings
+    from .session import workspace
 
-    location = settings().config_path
-    set_value(location, key, value)
+    written = config.set(key, value, workspace=workspace(output))
     if output.json:
-        output.document({"key": key, "value": value or None, "path": str(location)})
+        output.document(written.to_json())
     else:
-        output.note(f"{key} {'set' if value else 'unset'} in {location}")
+        output.note(f"{key} {'set' if value else 'unset'} in {written.path}")

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 import click
 
-from maskreg.errors import ConfigError, MaskregError
 from maskreg.words import counted
 
 from .command import Group
 from .output import Output
-
-if TYPE_CHECKING:
-    from maskreg.registry import Registry
 
 
 @click.group(cls=Group, example="maskreg db upgrade")
@@ -32,17 +24,15 @@ def _remote_option(function: click.decorators.FC) -> click.decorators.FC:
 @click.pass_obj
 def upgrade(output: Output, remote: str | None) -> None:
     """Upgrade the catalog to this version's schema."""
-    from maskreg.catalog.sql import current, upgrade
+    from maskreg.workspace import db
 
-    with _catalog_hints(remote):
-        url = _registry(remote).catalog_url
-        before = current(url)
-        upgrade(url)
-        after = current(url)
+    from .session import workspace
+
+    upgraded = db.upgrade(remote, workspace=workspace(output))
     if output.json:
-        output.document({"before": before, "after": after})
+        output.document(upgraded.to_json())
     else:
-        output.note(f"schema {before or 'none'} -> {after}")
+        output.note(f"schema {upgraded.before or 'none'} -> {upgraded.after}")
 
 
 @command.command(example="maskreg db current")
@@ -50,14 +40,15 @@ def upgrade(output: Output, remote: str | None) -> None:
 @click.pass_obj
 def current(output: Output, remote: str | None) -> None:
     """Print the catalog's schema revision."""
-    from maskreg.catalog.sql import current
+    from maskreg.workspace import db
 
-    with _catalog_hints(remote):
-        revision = current(_registry(remote).catalog_url)
+    from .session import workspace
+
+    schema = db.current(remote, workspace=workspace(output))
     if output.json:
-        output.document({"revision": revision})
+        output.document(schema.to_json())
     else:
-        output.data(revision or "none")
+        output.data(schema.revision or "none")
 
 
 @command.command(example="maskreg db check --remote lab")
@@ -65,17 +56,15 @@ def current(output: Output, remote: str | None) -> None:
 @click.pass_obj
 def check(output: Output, remote: str | None) -> None:
     """Open the catalog as other commands do; exit 78 when its schema is not this version's."""
-    from maskreg.catalog import open_catalog
-    from maskreg.catalog.sql import current
+    from maskreg.workspace import db
 
-    with _catalog_hints(remote):
-        url = _registry(remote).catalog_url
-        open_catalog(url).close()
-        revision = current(url)
+    from .session import workspace
+
+    schema = db.check(remote, workspace=workspace(output))
     if output.json:
-        output.document({"revision": revision, "usable": True})
+        output.document(schema.to_json())
     else:
-        output.data(f"usable, schema {revision}")
+        output.data(f"usable, schema {schema.revision}")
 
 
 @command.command(example="maskreg db rebuild")
@@ -83,36 +72,14 @@ def check(output: Output, remote: str | None) -> None:
 @click.pass_obj
 def rebuild(output: Output, remote: str | None) -> None:
     """Recreate the index from the store; measurements and events are kept."""
-    with _catalog_hints(remote):
-        result = _registry(remote).index.rebuild()
+    from maskreg.workspace import db
+
+    from .session import workspace
+
+    rebuilt = db.rebuild(remote, workspace=workspace(output))
     if output.json:
-        damaged = [error.message for error in result.damaged]
-        output.document({"refs": result.refs, "artifacts": result.artifacts, "damaged": damaged})
+        output.document(rebuilt.to_json())
         return
-    for error in result.damaged:
+    for error in rebuilt.damaged:
         output.note(f"left out: {error.message}")
-    output.note(f"indexed {counted(result.refs, 'tag')} and {counted(result.artifacts, 'artifact')}")
-
-
-def _registry(remote: str | None) -> Registry:
-    from .places import registry
-
-    opened = registry(remote)
-    if not opened.catalog_url:
-        raise ConfigError(
-            f"{opened.name} has no catalog; its store alone is the registry",
-            hint=f"maskreg config set remotes.{opened.name}.catalog postgresql+psycopg://HOST/DATABASE",
-        )
-    return opened
-
-
-@contextmanager
-def _catalog_hints(remote: str | None) -> Iterator[None]:
-    from .places import catalog_step
-
-    try:
-        yield
-    except MaskregError as error:
-        if error.hint.startswith("maskreg db "):
-            error.hint = catalog_step(error, remote)
-        raise
+    output.note(f"indexed {counted(rebuilt.refs, 'tag')} and {counted(rebuilt.artifacts, 'artifact')}")

@@ -7,9 +7,10 @@ import sys
 import click
 
 from maskreg.ref import Ref
+from maskreg.words import human_bytes
 
 from .command import Command
-from .output import Output, human_bytes
+from .output import Output
 from .values import REF
 
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import click
 
-from maskreg.words import counted
+from maskreg.words import counted, human_bytes
 
 from .command import Command
-from .output import Output, human_bytes
+from .output import Output
 from .values import DURATION
 
 

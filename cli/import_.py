@@ -7,10 +7,10 @@ import sys
 import click
 
 from maskreg.ref import Ref
-from maskreg.words import counted
+from maskreg.words import counted, human_bytes
 
 from .command import Command
-from .output import Output, human_bytes
+from .output import Output
 from .values import REF
 
 

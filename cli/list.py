@@ -10,9 +10,10 @@ import click
 
 from maskreg.analysis.glossary import FIGURES
 from maskreg.ref import printable
+from maskreg.words import human_bytes
 
 from .command import Command
-from .output import Output, human_bytes
+from .output import Output
 from .values import RANGE
 
 if TYPE_CHECKING:

@@ -159,11 +159,11 @@ def _report(error: BaseException, described: Failure, args: list[str], output: O
 
 def _hint_without_remotes() -> str:
     """What to do instead of pulling where no remote is configured; empty where one is."""
-    from .places import settings
+    from maskreg.settings import Settings
 
     # Broken settings must not hide the error that is being reported.
     with suppress(MaskregError, OSError):
-        if not settings().remotes:
+        if not Settings.load().remotes:
             return "extract it again, or add a remote: maskreg remote add NAME URL"
     return ""
 

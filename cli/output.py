@@ -76,14 +76,3 @@ class Output:
 
         with Bars() as bars:
             yield bars
-
-
-def human_bytes(count: float) -> str:
-    """A size as text: ``1.2 GiB``."""
-    if count < 1024:
-        return f"{int(count)} B"
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        count /= 1024
-        if count < 1023.95:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1024:.1f} PiB"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from maskreg.ref import Ref
-from maskreg.words import counted
+from maskreg.words import counted, human_bytes
 
 from .command import Command
 from .exits import failure
-from .output import Output, human_bytes
+from .output import Output
 from .values import REF
 
 if TYPE_CHECKING:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
-
 import click
 
 from maskreg.errors import ConfigError
 
 from .command import Group
 from .output import Output
-
-if TYPE_CHECKING:
-    from maskreg.settings import Remote
 
 
 @click.group(cls=Group, example="maskreg remote add lab s3://masks/team --default")
@@ -54,49 +48,32 @@ def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, 
     URL is s3://bucket/prefix, file:///path or a path. First a small object is put, read, listed and deleted, and
     create-only writes are tried. A store without them could lose tags; it is refused unless its catalog is PostgreSQL.
     """
-    from maskreg.settings import Remote, StoreOptions, add_remote, checked, set_value
+    from maskreg.workspace import remotes
 
-    from .places import probed, settings
+    from .session import workspace
 
-    chosen = settings()
-    if name in chosen.remotes:
-        raise ConfigError(f"there is already a remote called {name!r}", hint=f"maskreg remote remove {name}")
-    remote = checked(Remote(name, url, catalog, StoreOptions(**options)))  # type: ignore[arg-type]
-    probe = probed(remote)
-    if not remote.keeps_tags(probe.safe):
-        raise ConfigError(
-            f"{remote.url} cannot keep tags: {probe.reason}",
-            hint=f"maskreg remote add {name} {url} --catalog postgresql+psycopg://HOST/DATABASE",
-        )
-    add_remote(chosen.config_path, remote)
-    if as_default:
-        set_value(chosen.config_path, "default_remote", name)
+    added = remotes.add(name, url, catalog=catalog, default=as_default, workspace=workspace(output), **options)  # type: ignore[arg-type]
     if output.json:
-        output.document({**_row(remote), "create_only": probe.create_only})
+        output.document(added.to_json())
     else:
-        output.note(
-            f"added {name} ({remote.url}): put, get, list, delete work; create-only writes are {probe.create_only}"
-        )
+        output.note(f"added {name} ({added.url}): {_works(added.create_only)}")
 
 
 @command.command("list", example="maskreg remote list --json")
 @click.pass_obj
 def list_(output: Output) -> None:
     """List the remotes; the default one is marked."""
-    from .places import settings
+    from maskreg.workspace import remotes
 
-    chosen = settings()
-    default = chosen.meant_remote
+    from .session import workspace
+
+    entries = remotes.list(workspace=workspace(output))
     if output.json:
-        output.document([{**_row(r), "default": r.name == default} for r in chosen.remotes.values()])
+        output.document([entry.to_json() for entry in entries])
         return
-    for remote in chosen.remotes.values():
-        text = (
-            remote.name
-            if output.quiet
-            else f"{remote.name}\t{remote.url}" + ("\tdefault" if remote.name == default else "")
-        )
-        output.data(text)
+    for entry in entries:
+        mark = "\tdefault" if entry.default else ""
+        output.data(entry.name if output.quiet else f"{entry.name}\t{entry.url}{mark}")
 
 
 @command.command(example="maskreg remote remove lab")
@@ -104,11 +81,11 @@ def list_(output: Output) -> None:
 @click.pass_obj
 def remove(output: Output, name: str) -> None:
     """Forget the remote NAME; its data stays where it is."""
-    from maskreg.settings import remove_remote
+    from maskreg.workspace import remotes
 
-    from .places import settings
+    from .session import workspace
 
-    remove_remote(settings().config_path, name)
+    remotes.remove(name, workspace=workspace(output))
     if output.json:
         output.document({"name": name, "removed": True})
     else:
@@ -120,12 +97,11 @@ def remove(output: Output, name: str) -> None:
 @click.pass_obj
 def default(output: Output, name: str) -> None:
     """Make NAME the default remote."""
-    from maskreg.settings import set_value
+    from maskreg.workspace import remotes
 
-    from .places import settings
+    from .session import workspace
 
-    chosen = settings()
-    set_value(chosen.config_path, "default_remote", chosen.remote(name).name)
+    remotes.set_default(name, workspace=workspace(output))
     if output.json:
         output.document({"name": name, "default": True})
     else:
@@ -140,17 +116,20 @@ def check(output: Output, name: str | None) -> None:
 
     Tries put, get, list, delete and create-only writes on NAME, or on the default remote.
     """
-    from .places import probed, settings
+    from maskreg.workspace import remotes
 
-    remote = settings().remote(name)
-    probe = probed(remote)
+    from .session import workspace
+
+    remote = remotes.check(name, workspace=workspace(output))
     if output.json:
-        output.document({**_row(remote), "create_only": probe.create_only, "reason": probe.reason})
+        output.document(remote.to_json())
     else:
-        output.data(f"{remote.name}: put, get, list, delete work; create-only writes are {probe.create_only}")
-    if not remote.keeps_tags(probe.safe):
-        raise ConfigError(f"{remote.url} cannot keep tags: {probe.reason}", hint=f"maskreg remote remove {remote.name}")
+        output.data(f"{remote.name}: {_works(remote.create_only)}")
+    if not remote.keeps_tags:
+        raise ConfigError(
+            f"{remote.url} cannot keep tags: {remote.reason}", hint=f"maskreg remote remove {remote.name}"
+        )
 
 
-def _row(remote: Remote) -> dict[str, object]:
-    return dataclasses.asdict(remote)
+def _works(create_only: str) -> str:
+    return f"put, get, list, delete work; create-only writes are {create_only}"

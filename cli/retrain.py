@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maskreg.ref import Card, Ref
+from maskreg.words import human_bytes
 
 from .command import Command
-from .output import Output, human_bytes
+from .output import Output
 from .values import NAME, OUT, REF
 
 if TYPE_CHECKING:

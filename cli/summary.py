@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from maskreg.ref import printable
-from maskreg.words import counted, natural
-
-from .output import human_bytes
+from maskreg.words import counted, human_bytes, natural
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side

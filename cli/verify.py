@@ -6,10 +6,10 @@ import click
 
 from maskreg.errors import DataError
 from maskreg.ref import Ref
-from maskreg.words import counted
+from maskreg.words import counted, human_bytes
 
 from .command import Command
-from .output import Output, human_bytes
+from .output import Output
 from .values import REF
 
 

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from maskreg.ref import Card, Ref
     from maskreg.registry import Registry
     from maskreg.settings import Settings
+    from maskreg.workspace import config, db, remotes
     from maskreg.workspace.analyze import analyze, trajectory
     from maskreg.workspace.annotate import annotate
     from maskreg.workspace.apply import apply
     from maskreg.workspace.baseline import baseline
     from maskreg.workspace.combine import combine
     from maskreg.workspace.compare import compare
+    from maskreg.workspace.doctor import doctor
     from maskreg.workspace.export import export
     from maskreg.workspace.extract import extract
     from maskreg.workspace.gc import gc
@@ -82,6 +84,9 @@ __all__ = [
     "baseline",
     "combine",
     "compare",
+    "config",
+    "db",
+    "doctor",
     "errors",
     "export",
     "extract",
@@ -93,6 +98,7 @@ __all__ = [
     "open_checkpoint",
     "pull",
     "push",
+    "remotes",
     "remove",
     "restore",
     "search",
@@ -131,6 +137,9 @@ _HOMES = {
     "baseline": "maskreg.workspace.baseline",
     "combine": "maskreg.workspace.combine",
     "compare": "maskreg.workspace.compare",
+    "config": "maskreg.workspace",
+    "db": "maskreg.workspace",
+    "doctor": "maskreg.workspace.doctor",
     "errors": "maskreg",
     "export": "maskreg.workspace.export",
     "extract": "maskreg.workspace.extract",
@@ -142,6 +151,7 @@ _HOMES = {
     "open_checkpoint": "maskreg.checkpoint",
     "pull": "maskreg.workspace.pull",
     "push": "maskreg.workspace.push",
+    "remotes": "maskreg.workspace",
     "remove": "maskreg.workspace.remove",
     "restore": "maskreg.workspace.restore",
     "search": "maskreg.workspace.search",
@@ -152,7 +162,7 @@ _HOMES = {
 }
 """Where each public name is: a module, or ``module:name`` where it is called otherwise; modules by their parent."""
 
-_MODULES = {"errors"}
+_MODULES = {"config", "db", "errors", "remotes"}
 """Public names that are modules."""
 
 

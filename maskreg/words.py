@@ -39,3 +39,14 @@ def natural(label: str) -> tuple[object, ...]:
     """A sort key for labels with numbers in them: 2 before 10; the empty label comes last."""
     pieces = re.split(r"(\d+)", label)
     return (label == "", *((0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in pieces if piece))
+
+
+def human_bytes(count: float) -> str:
+    """A size as text: ``1.2 GiB``."""
+    if count < 1024:
+        return f"{int(count)} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        count /= 1024
+        if count < 1023.95:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} PiB"

@@ -116,6 +116,13 @@ class Workspace:
         """
         return self._given or Settings.load()
 
+    def reload(self) -> None:
+        """Read the settings again, after the configuration file was changed."""
+        if self._given is not None:
+            read = Settings.load(flags={"config": str(self._given.config_path)})
+            self._given = replace(self._given, remotes=read.remotes, default_remote=read.default_remote)
+        self.__dict__.pop("settings", None)
+
     @cached_property
     def local(self) -> Registry:
         """The local registry."""

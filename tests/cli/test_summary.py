@@ -6,12 +6,12 @@ import io
 import sys
 
 import pytest
-from maskreg_cli.output import human_bytes
 from maskreg_cli.summary import Subject, layers_in_order, summary
 
 from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Part, Side, Totals
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
+from maskreg.words import human_bytes
 
 DIGEST = Digest.of(b"manifest")
 ROOT = str(Digest.of(b"root"))

@@ -1,0 +1,98 @@
+"""Config: settings, where each comes from, and changing them in the configuration file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from maskreg.errors import NotFoundError
+from maskreg.settings import set_value
+from maskreg.workspace.result import Result
+from maskreg.workspace.workspace import Workspace, opened
+
+
+@dataclass(frozen=True)
+class Setting(Result):
+    """The value of one setting.
+
+    Attributes:
+        key: dotted key, such as ``jobs`` or ``remotes.lab.url``.
+        value: its value as text.
+        origin: a flag, an environment variable, the path of the configuration file, or ``default``.
+    """
+
+    key: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Written(Result):
+    """A change of the configuration file.
+
+    Attributes:
+        key: the key that was written.
+        value: its value as text; None when it was removed.
+        path: the configuration file.
+    """
+
+    key: str
+    value: str | None
+    path: Path
+
+
+def show(*, workspace: Workspace | None = None) -> tuple[Setting, ...]:
+    """Every setting, and where it comes from.
+
+    Raises:
+        ConfigError: the configuration file or the environment is malformed.
+    """
+    with opened(workspace) as space:
+        return tuple(Setting(*row) for row in space.settings.items())
+
+
+def get(key: str, *, workspace: Workspace | None = None) -> Setting:
+    """One setting.
+
+    Raises:
+        NotFoundError: the key is not set.
+        ConfigError: the configuration file or the environment is malformed.
+    """
+    for setting in show(workspace=workspace):
+        if setting.key == key:
+            return setting
+    raise NotFoundError(f"{key!r} is not set", hint="maskreg config show")
+
+
+def set(key: str, value: str | int | Path, *, workspace: Workspace | None = None) -> Written:
+    """Write a setting to the configuration file. Comments in the file are kept.
+
+    Args:
+        key: ``home``, ``default_remote``, ``jobs``, ``offline`` or ``remotes.NAME.KEY``.
+        value: its value; an empty text removes the key.
+        workspace: whose configuration file; by default the one that the environment names.
+
+    Raises:
+        ConfigError: an unknown key, or a malformed value.
+    """
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    with opened(workspace) as space:
+        path = space.settings.config_path
+        set_value(path, key, text)
+        space.reload()
+    return Written(key, text or None, path)
+
+
+def unset(key: str, *, workspace: Workspace | None = None) -> Written:
+    """Remove a setting from the configuration file.
+
+    Raises:
+        ConfigError: an unknown key.
+    """
+    return set(key, "", workspace=workspace)
+
+
+def path(*, workspace: Workspace | None = None) -> Path:
+    """The path of the configuration file, which need not exist."""
+    with opened(workspace) as space:
+        return space.settings.config_path

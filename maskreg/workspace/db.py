@@ -1,0 +1,127 @@
+"""Db: schema and content of the catalog, the index of a registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from maskreg.errors import ConfigError, MaskregError
+from maskreg.registry import Registry
+from maskreg.workspace.result import Result
+from maskreg.workspace.storing import catalog_step
+from maskreg.workspace.workspace import Workspace, opened
+
+
+@dataclass(frozen=True)
+class Upgraded(Result):
+    """An upgrade of a catalog.
+
+    Attributes:
+        before: schema revision before; empty when there was no schema.
+        after: schema revision now.
+    """
+
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Revision(Result):
+    """The schema of a catalog.
+
+    Attributes:
+        revision: schema revision; empty when there is no schema.
+    """
+
+    revision: str
+
+
+@dataclass(frozen=True)
+class Usable(Revision):
+    """A catalog that can be used.
+
+    Attributes:
+        usable: always true; a catalog that cannot be used is an error.
+    """
+
+    usable: bool = True
+
+
+@dataclass(frozen=True)
+class Rebuilt(Result):
+    """A catalog that was recreated from the store.
+
+    Attributes:
+        refs: tags in it.
+        artifacts: artifacts in it.
+        damaged: what could not be read, and was left out.
+    """
+
+    refs: int
+    artifacts: int
+    damaged: tuple[MaskregError, ...]
+
+
+def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) -> Upgraded:
+    """Upgrade a catalog to the schema of this version; arguments and errors as for :func:`rebuild`."""
+    from maskreg.catalog.sql import current, upgrade
+
+    with _registry(remote, workspace) as registry:
+        url = registry.catalog_url
+        before = current(url)
+        upgrade(url)
+        return Upgraded(before, current(url))
+
+
+def current(remote: str | None = None, *, workspace: Workspace | None = None) -> Revision:
+    """The schema revision of a catalog; arguments and errors as for :func:`rebuild`."""
+    from maskreg.catalog.sql import current
+
+    with _registry(remote, workspace) as registry:
+        return Revision(current(registry.catalog_url))
+
+
+def check(remote: str | None = None, *, workspace: Workspace | None = None) -> Usable:
+    """Open a catalog as every use case does; arguments and errors as for :func:`rebuild`."""
+    from maskreg.catalog import open_catalog
+    from maskreg.catalog.sql import current
+
+    with _registry(remote, workspace) as registry:
+        open_catalog(registry.catalog_url).close()
+        return Usable(current(registry.catalog_url))
+
+
+def rebuild(remote: str | None = None, *, workspace: Workspace | None = None) -> Rebuilt:
+    """Recreate a catalog from the store. Measurements and events are kept.
+
+    Args:
+        remote: whose catalog; that of the local registry when left out.
+        workspace: by default what the settings say.
+
+    Raises:
+        ConfigError: there is no such remote, it has no catalog, or the catalog's schema is of another version.
+        UnavailableError: the database or the remote does not answer, or offline is set.
+        DataError: the catalog is damaged.
+    """
+    with _registry(remote, workspace) as registry:
+        rebuilt = registry.index.rebuild()
+    return Rebuilt(rebuilt.refs, rebuilt.artifacts, rebuilt.damaged)
+
+
+@contextmanager
+def _registry(remote: str | None, workspace: Workspace | None) -> Iterator[Registry]:
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        if not registry.catalog_url:
+            raise ConfigError(
+                f"{registry.name} has no catalog; its store alone is the registry",
+                hint=f"maskreg config set remotes.{registry.name}.catalog postgresql+psycopg://HOST/DATABASE",
+            )
+        try:
+            yield registry
+        except MaskregError as error:
+            # The catalog does not know which remote it belongs to.
+            if error.hint.startswith("maskreg db "):
+                error.hint = catalog_step(error, remote)
+            raise

@@ -1,0 +1,146 @@
+"""Doctor: check that everything the use cases need works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from maskreg.disk import free_bytes, nearest_existing
+from maskreg.errors import CorruptError, MaskregError
+from maskreg.registry import Registry
+from maskreg.settings import Remote
+from maskreg.version import __version__
+from maskreg.words import counted, human_bytes
+from maskreg.workspace.remotes import probed
+from maskreg.workspace.result import Result
+from maskreg.workspace.storing import catalog_step
+from maskreg.workspace.workspace import Workspace, opened
+
+_LOW_BYTES = 5 << 30
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Finding(Result):
+    """The result of one check.
+
+    Attributes:
+        what: the subject of the check.
+        status: ``ok``, ``bad``, or ``note`` for a remark that needs no action.
+        detail: what was found.
+        hint: one runnable next step; empty when there is none.
+    """
+
+    what: str
+    status: Literal["ok", "note", "bad"]
+    detail: str
+    hint: str = ""
+
+
+def doctor(directory: str | Path | None = None, *, workspace: Workspace | None = None) -> tuple[Finding, ...]:
+    """Check the local registry, its catalog, the disk and every remote.
+
+    A check that fails is not an error, but a finding with the status ``bad``.
+
+    Args:
+        directory: remove what interrupted runs of :func:`apply` left in this folder.
+        workspace: by default what the settings say.
+
+    Raises:
+        ConfigError: the configuration file or the environment is malformed.
+    """
+    with opened(workspace) as space:
+        return tuple(findings(space, None if directory is None else Path(directory)))
+
+
+def findings(workspace: Workspace, directory: Path | None = None) -> Iterator[Finding]:
+    """The findings of :func:`doctor` one after another, because a remote may take long to answer."""
+    yield Finding("version", "ok", f"maskreg {__version__}")
+    settings = workspace.settings
+    missing = "" if settings.config_path.exists() else ", does not exist"
+    yield Finding("configuration", "ok", f"{settings.config_path}{missing}")
+    yield _checked("registry", lambda: _registry(workspace))
+    yield _checked("catalog", lambda: _catalog(workspace))
+    yield _disk(settings.home)
+    for remote in settings.remotes.values():
+        yield _checked(f"remote {remote.name}", lambda remote=remote: _remote(workspace, remote))  # type: ignore[misc]
+    if directory is not None:
+        yield _stale(directory)
+
+
+def _checked(subject: str, check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except MaskregError as error:
+        return Finding(subject, "bad", error.message, error.hint)
+
+
+def _registry(workspace: Workspace) -> Finding:
+    home, registry = workspace.settings.home, workspace.local
+    if not home.exists():
+        return Finding("registry", "ok", f"{home}, does not exist yet")
+    return _names("registry", registry, str(home))
+
+
+def _names(subject: str, registry: Registry, summary: str) -> Finding:
+    from maskreg.registry.index import digests_in
+
+    registry.check_format()
+    damaged: list[CorruptError] = []
+    live = [entry for entry in registry.refs.heads(damaged) if not entry.deleted]
+    if damaged:
+        detail = f"{len(damaged)} damaged names: {_few([error.message for error in damaged])}"
+        return Finding(subject, "bad", detail, damaged[0].hint)
+    stored = set(digests_in(registry.store))
+    if lost := [str(entry.ref) for entry in live if entry.digest not in stored]:
+        hint = f"maskreg pull {lost[0]}, or maskreg rm -y {lost[0]}"
+        if registry.root is None:
+            hint = f"maskreg push --remote {registry.name} {lost[0]}"
+        detail = f"{len(lost)} names without their artifact: {_few(lost)}"
+        return Finding(subject, "bad", detail, hint)
+    return Finding(subject, "ok", f"{summary}, {counted(len(live), 'tag')}")
+
+
+def _few(items: Sequence[str]) -> str:
+    return ", ".join([*items[:_SHOWN], *(["..."] if len(items) > _SHOWN else [])])
+
+
+def _catalog(workspace: Workspace) -> Finding:
+    if not workspace.settings.home.exists():
+        return Finding("catalog", "ok", "does not exist yet")
+    registry = workspace.local
+    if registry.catalog is None:
+        problem = registry.catalog_problem
+        detail = f"unusable, so lists are read from the store: {problem.message if problem else 'unknown reason'}"
+        return Finding("catalog", "bad", detail, catalog_step(problem, None))
+    return Finding("catalog", "ok", "usable")
+
+
+def _disk(home: Path) -> Finding:
+    free = free_bytes(home)
+    detail = f"{human_bytes(free)} free at {nearest_existing(home)}"
+    if free < _LOW_BYTES:
+        return Finding("disk", "note", detail, "maskreg gc --dry-run")
+    return Finding("disk", "ok", detail)
+
+
+def _remote(workspace: Workspace, remote: Remote) -> Finding:
+    subject = f"remote {remote.name}"
+    if workspace.settings.offline:
+        return Finding(subject, "note", "not checked while offline is set")
+    probe = probed(remote)
+    detail = f"{remote.url}: put, get, list, delete work; create-only writes are {probe.create_only}"
+    if remote.keeps_tags(probe.safe):
+        return _names(subject, workspace.remote(remote.name), detail)
+    return Finding(subject, "bad", f"{detail}; {probe.reason}", f"maskreg remote remove {remote.name}")
+
+
+def _stale(directory: Path) -> Finding:
+    from maskreg.checkpoint import clean_stale
+
+    cleaned = clean_stale(directory)
+    if not cleaned:
+        return Finding("unfinished work", "ok", f"none in {directory}")
+    return Finding("unfinished work", "note", f"removed or restored: {', '.join(str(path) for path in cleaned)}")

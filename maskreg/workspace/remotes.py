@@ -1,0 +1,188 @@
+"""Remotes: registries elsewhere, which the configuration file names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from maskreg.errors import ConfigError
+from maskreg.registry import Registry
+from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
+from maskreg.store.probe import Probe, probe
+from maskreg.workspace.result import Result
+from maskreg.workspace.workspace import Workspace, opened
+
+
+@dataclass(frozen=True)
+class NamedRemote(Result):
+    """A remote.
+
+    Attributes:
+        name: what it is called.
+        url: where its store is.
+        catalog: SQLAlchemy URL of its PostgreSQL catalog; empty when it has none.
+        options: how to talk to the store.
+    """
+
+    name: str
+    url: str
+    catalog: str
+    options: StoreOptions
+
+
+@dataclass(frozen=True)
+class AddedRemote(NamedRemote):
+    """A remote that was added.
+
+    Attributes:
+        create_only: whether its store refuses the second of two create-only writes, as tags need: ``safe``,
+            ``unsafe`` or ``unsupported``.
+    """
+
+    create_only: str
+
+
+@dataclass(frozen=True)
+class CheckedRemote(AddedRemote):
+    """A remote whose store was tried.
+
+    Attributes:
+        reason: why create-only writes are not safe; empty when they are.
+    """
+
+    reason: str
+
+    @property
+    def keeps_tags(self) -> bool:
+        """Two writers cannot lose a tag: the store refuses the second, or PostgreSQL lets them take turns."""
+        return Remote(self.name, self.url, self.catalog).keeps_tags(self.create_only == "safe")
+
+
+@dataclass(frozen=True)
+class ListedRemote(NamedRemote):
+    """A remote of the configuration file.
+
+    Attributes:
+        default: it is the default remote.
+    """
+
+    default: bool
+
+
+def add(
+    name: str,
+    url: str | Path,
+    *,
+    catalog: str = "",
+    endpoint: str = "",
+    region: str = "",
+    profile: str = "",
+    addressing: Literal["auto", "path", "virtual"] = "auto",
+    checksums: Literal["when_required", "when_supported"] = "when_required",
+    ca_bundle: str | Path = "",
+    default: bool = False,
+    workspace: Workspace | None = None,
+) -> AddedRemote:
+    """Add a remote to the configuration file.
+
+    First a small object is put, read, listed and deleted, and create-only writes are tried. A store without them
+    could lose tags; it is refused unless its catalog is PostgreSQL.
+
+    Args:
+        name: what to call it.
+        url: ``s3://bucket/prefix``, ``file:///path`` or a path.
+        catalog: catalog in PostgreSQL, ``postgresql+psycopg://host/database``.
+        endpoint: base URL of an S3-compatible service.
+        region: region name.
+        profile: profile of the shared AWS configuration.
+        addressing: bucket in the path or in the host name.
+        checksums: when to use request and response checksums.
+        ca_bundle: file of CA certificates for TLS.
+        default: make it the default remote.
+        workspace: whose configuration file; by default the one that the environment names.
+
+    Raises:
+        ConfigError: the name is taken or malformed, a value is malformed, a URL holds a password, or the store
+            cannot keep tags.
+        NotAllowedError: a permission is missing.
+        NotFoundError: there is no such bucket.
+        UnavailableError: the store does not answer.
+    """
+    options = StoreOptions(endpoint, region, profile, addressing, checksums, str(ca_bundle))
+    with opened(workspace) as space:
+        if name in space.settings.remotes:
+            raise ConfigError(f"there is already a remote called {name!r}", hint=f"maskreg remote remove {name}")
+        remote = checked(Remote(name, str(url), catalog, options))
+        result = probed(remote)
+        if not remote.keeps_tags(result.safe):
+            raise ConfigError(
+                f"{remote.url} cannot keep tags: {result.reason}",
+                hint=f"maskreg remote add {name} {url} --catalog postgresql+psycopg://HOST/DATABASE",
+            )
+        path = space.settings.config_path
+        add_remote(path, remote)
+        if default:
+            set_value(path, "default_remote", name)
+        space.reload()
+        return AddedRemote(remote.name, remote.url, remote.catalog, remote.options, result.create_only)
+
+
+def list(*, workspace: Workspace | None = None) -> tuple[ListedRemote, ...]:
+    """List the remotes of the configuration file.
+
+    Raises:
+        ConfigError: the configuration file or the environment is malformed.
+    """
+    with opened(workspace) as space:
+        default = space.settings.meant_remote
+        remotes = space.settings.remotes.values()
+        return tuple(ListedRemote(r.name, r.url, r.catalog, r.options, r.name == default) for r in remotes)
+
+
+def remove(name: str, *, workspace: Workspace | None = None) -> None:
+    """Remove a remote from the configuration file. Its data stays where it is.
+
+    Raises:
+        ConfigError: there is no such remote.
+    """
+    with opened(workspace) as space:
+        remove_remote(space.settings.config_path, name)
+        space.reload()
+
+
+def set_default(name: str, *, workspace: Workspace | None = None) -> None:
+    """Make a remote the default one.
+
+    Raises:
+        ConfigError: there is no such remote.
+    """
+    with opened(workspace) as space:
+        set_value(space.settings.config_path, "default_remote", space.settings.remote(name).name)
+        space.reload()
+
+
+def check(name: str | None = None, *, workspace: Workspace | None = None) -> CheckedRemote:
+    """Try what a registry needs of a remote's store: put, get, list, delete and create-only writes.
+
+    Args:
+        name: which remote; the default one when left out.
+        workspace: by default what the settings say.
+
+    Raises:
+        ConfigError: there is no such remote.
+        NotAllowedError: a permission is missing.
+        NotFoundError: there is no such bucket.
+        UnavailableError: the store does not answer.
+        CorruptError: the store does not return what was written.
+    """
+    with opened(workspace) as space:
+        remote = space.settings.remote(name)
+        result = probed(remote)
+        return CheckedRemote(remote.name, remote.url, remote.catalog, remote.options, result.create_only, result.reason)
+
+
+def probed(remote: Remote) -> Probe:
+    """Try the store of a remote."""
+    with Registry.remote(remote) as registry:
+        return probe(registry.store)
