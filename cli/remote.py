@@ -120,14 +120,14 @@ def check(output: Output, name: str | None) -> None:
 
     from .session import workspace
 
-    remote = remotes.check(name, workspace=workspace(output))
+    checked = remotes.check(name, workspace=workspace(output))
     if output.json:
-        output.document(remote.to_json())
+        output.document(checked.to_json())
     else:
-        output.data(f"{remote.name}: {_works(remote.create_only)}")
-    if not remote.keeps_tags:
+        output.data(f"{checked.name}: {_works(checked.create_only)}")
+    if not checked.keeps_tags:
         raise ConfigError(
-            f"{remote.url} cannot keep tags: {remote.reason}", hint=f"maskreg remote remove {remote.name}"
+            f"{checked.url} cannot keep tags: {checked.reason}", hint=f"maskreg remote remove {checked.name}"
         )
 
 

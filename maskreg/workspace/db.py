@@ -18,12 +18,12 @@ class Upgraded(Result):
     """An upgrade of a catalog.
 
     Attributes:
-        before: schema revision before; empty when there was no schema.
+        before: schema revision before; None when there was no schema.
         after: schema revision now.
     """
 
-    before: str
-    after: str
+    before: str | None
+    after: str | None
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Revision(Result):
     """The schema of a catalog.
 
     Attributes:
-        revision: schema revision; empty when there is no schema.
+        revision: schema revision; None when there is no schema.
     """
 
-    revision: str
+    revision: str | None
 
 
 @dataclass(frozen=True)

@@ -131,10 +131,10 @@ def test_a_traceback_is_shown_on_request_only(run: Run, monkeypatch: pytest.Monk
 
 
 def test_a_bug_leaves_its_trace_in_a_file(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def broken() -> None:
+    def broken(**_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("maskreg_cli.places.settings", broken)
+    monkeypatch.setattr("maskreg.workspace.config.path", broken)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     done = run("config", "path", "--json", status=70)
     (trace,) = tmp_path.glob("maskreg-trace-*.txt")
