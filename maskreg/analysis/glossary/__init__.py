@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 
 from maskreg.analysis.glossary.geometry import GEOMETRY
-from maskreg.analysis.glossary.masks import MASKS
+from maskreg.analysis.glossary.masks import ARTIFACTS, MASKS
 from maskreg.analysis.glossary.overlap import COLUMNS, OVERLAP
 from maskreg.errors import UsageError
 from maskreg.glossary import GENERAL, Entry, by_name
 
-FIGURES = by_name((*MASKS, *OVERLAP, *GEOMETRY))
+FIGURES = by_name((*MASKS, *ARTIFACTS, *OVERLAP, *GEOMETRY))
 """Every figure by name, in the order of tables."""
 
 ENTRIES = {**GENERAL, **FIGURES}

@@ -47,7 +47,7 @@ MASKS = (
     ),
     Entry(
         "param-share",
-        "The FFN's share of the compared coordinates: what each FFN ratio would be if the FFN moved like the rest.",
+        "The FFN's share of the compared coordinates: what ffn-energy and ffn-share would be if the FFN moved like the rest.",
     ),
     Entry(
         "ffn-energy",
@@ -60,9 +60,10 @@ MASKS = (
     Entry(
         "ffn-lift",
         "ffn-share over the FFN's share of the parameters; 1 is no preference. The keys mask_lift and density_lift "
-        "(ffn-density over density) are this same number; energy_lift is ffn-energy over param-share.",
-        aliases=("mask-lift", "density-lift", "energy-lift"),
+        "(ffn-density over density) are this same number.",
+        aliases=("mask-lift", "density-lift"),
     ),
+    Entry("ffn-energy-lift", "ffn-energy over param-share; 1 is no preference.", aliases=("energy-lift",)),
     Entry(
         "density-by-exponent",
         "Density of the weights whose magnitude in the source lies between 2^e and 2^(e+1). bf16 keeps 8 significant "
@@ -87,6 +88,10 @@ MASKS = (
             *("rows-var/binomial", "columns-var/binomial", "dispersion", "variance", "binomial"),
         ),
     ),
+)
+"""Figures of a mask."""
+
+ARTIFACTS = (
     Entry("size", "Bytes of all objects together, the manifest left out."),
     Entry("objects", "Number of stored files."),
     Entry("params", "Elements over all tensors of a checkpoint, compared or not."),
@@ -94,4 +99,4 @@ MASKS = (
     Entry("tensors", "Number of tensors. In a comparison's groups, the figures of each tensor."),
     Entry("n", "Position of an entry in a tag's log, from 1 on."),
 )
-"""Definitions."""
+"""Numbers of an artifact, its checkpoints and its tag."""
