@@ -47,7 +47,8 @@ MASKS = (
     ),
     Entry(
         "param-share",
-        "The FFN's share of the compared coordinates: what ffn-energy and ffn-share would be if the FFN moved like the rest.",
+        "The FFN's share of the compared coordinates. If the FFN moved like the rest, ffn-energy and ffn-share would "
+        "equal it.",
     ),
     Entry(
         "ffn-energy",
