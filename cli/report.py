@@ -54,7 +54,7 @@ def command(
     the checkpoint is looked up where this machine has seen it, then in the hub cache; if it is not found, the page
     leaves out what needs it.
     """
-    from maskreg.report.theme import require_libraries
+    from maskreg.reports.theme import require_libraries
     from maskreg.workspace.report import report
 
     from .session import workspace

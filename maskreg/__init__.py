@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.pull import load, pull
     from maskreg.workspace.push import push
     from maskreg.workspace.remove import remove
+    from maskreg.workspace.report import report
     from maskreg.workspace.restore import restore
     from maskreg.workspace.search import search
     from maskreg.workspace.search import search as list
@@ -100,6 +101,7 @@ __all__ = [
     "push",
     "remotes",
     "remove",
+    "report",
     "restore",
     "search",
     "show",
@@ -153,6 +155,7 @@ _HOMES = {
     "push": "maskreg.workspace.push",
     "remotes": "maskreg.workspace",
     "remove": "maskreg.workspace.remove",
+    "report": "maskreg.workspace.report",
     "restore": "maskreg.workspace.restore",
     "search": "maskreg.workspace.search",
     "show": "maskreg.workspace.show",

@@ -25,7 +25,7 @@ ORDER = [
     {"update"},
     {"catalog"},
     {"flow", "registry"},
-    {"report", "train"},
+    {"reports", "train"},
     {"workspace"},
     {"maskreg"},  # maskreg/__init__.py, the names for people who write Python
     {"cli", "migrations"},

@@ -17,8 +17,8 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Wor
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
-    from maskreg.report.findings import Findings
-    from maskreg.report.geometry import Geometry
+    from maskreg.reports.findings import Findings
+    from maskreg.reports.geometry import Geometry
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ def report(
         OutputExistsError: the page exists, and ``force`` is not set.
         ConfigError: the libraries of the ``report`` extra are not installed.
     """
-    from maskreg.report.findings import NamedMask, gather
-    from maskreg.report.geometry import trajectory_of
-    from maskreg.report.page import page, plots_of
-    from maskreg.report.pictures import export
-    from maskreg.report.theme import require_libraries
-    from maskreg.report.words import answer
+    from maskreg.reports.findings import NamedMask, gather
+    from maskreg.reports.geometry import trajectory_of
+    from maskreg.reports.page import page, plots_of
+    from maskreg.reports.pictures import export
+    from maskreg.reports.theme import require_libraries
+    from maskreg.reports.words import answer
 
     require_libraries()
     with opened(workspace) as space:
@@ -145,7 +145,7 @@ def report(
 
 def _geometry(space: Workspace, mask: Named, analysis: ArtifactLike | None) -> Geometry | None:
     from maskreg.artifact.analysis import read_analysis
-    from maskreg.report.geometry import geometry_of
+    from maskreg.reports.geometry import geometry_of
 
     if analysis is None and mask.ref is None:
         return None

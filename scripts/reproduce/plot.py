@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from maskreg.report.theme import DARK, LIGHT, style
+from maskreg.reports.theme import DARK, LIGHT, style
 from scripts.reproduce.statistics import Estimate, Results
 from scripts.reproduce.table import PUBLISHED
 

@@ -42,7 +42,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(wheel: zipfile.ZipFile) ->
     product = {Path(IMPORTED_AS[p.parts[0]], *p.parts[1:]).as_posix() for p in tracked() if p.parts[0] in IMPORTED_AS}
     files = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert files == product
-    assert {"maskreg/py.typed", "maskreg/artifact/FORMAT.md", "maskreg/report/page.html.j2"} <= files
+    assert {"maskreg/py.typed", "maskreg/artifact/FORMAT.md", "maskreg/reports/page.html.j2"} <= files
 
 
 def test_the_wheel_names_its_command_and_its_origin(wheel: zipfile.ZipFile) -> None:

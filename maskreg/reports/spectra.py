@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from maskreg.report.geometry import FigureMedian, Geometry, Trajectory
-from maskreg.report.theme import Theme, in_percent
+from maskreg.reports.geometry import FigureMedian, Geometry, Trajectory
+from maskreg.reports.theme import Theme, in_percent
 
 WIDTH = 9.0
 _MOST_LABELS = 14

@@ -15,8 +15,8 @@ from maskreg.flow.geometry.exponents import ByExponent, by_exponent
 from maskreg.flow.overlap.measure import measure_overlap
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card
-from maskreg.report.geometry import Geometry, Trajectory
-from maskreg.report.modules import Grid, grid_of
+from maskreg.reports.geometry import Geometry, Trajectory
+from maskreg.reports.modules import Grid, grid_of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from maskreg.flow.geometry.exponents import BIAS, ByExponent
-from maskreg.report.theme import Theme, in_percent
+from maskreg.reports.theme import Theme, in_percent
 
 WIDTH = 9.0
 FEWEST = 1e-4

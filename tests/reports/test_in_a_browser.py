@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from maskreg.report.findings import Findings
-from maskreg.report.page import plots_of
+from maskreg.reports.findings import Findings
+from maskreg.reports.page import plots_of
 from tests.browser import CONTRASTS, LAPTOP, Opened
 
 GROUNDS = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from maskreg.errors import FormatError
-from maskreg.report.geometry import FigureMedian, geometry_of, trajectory_of
-from tests.report.conftest import analysis, figure, run_of
+from maskreg.reports.geometry import FigureMedian, geometry_of, trajectory_of
+from tests.reports.conftest import analysis, figure, run_of
 
 
 def test_figures_of_an_analysis() -> None:

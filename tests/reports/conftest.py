@@ -10,9 +10,9 @@ import pytest
 
 from maskreg.checkpoint import open_checkpoint
 from maskreg.ref import Card
-from maskreg.report.findings import Findings, NamedMask, gather
-from maskreg.report.geometry import geometry_of, trajectory_of
-from maskreg.report.page import page
+from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.reports.geometry import geometry_of, trajectory_of
+from maskreg.reports.page import page
 from tests.browser import browser
 from tests.checkpoints import Tensor, bf16, moved
 from tests.flow.making import extracted, opened

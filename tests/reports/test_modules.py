@@ -4,7 +4,7 @@ import pytest
 
 from maskreg.artifact.manifest import Group, Tensor
 from maskreg.checkpoint import layer_of
-from maskreg.report.modules import MOST_MODULES, REST, grid_of, module_of
+from maskreg.reports.modules import MOST_MODULES, REST, grid_of, module_of
 
 
 def row(name: str, numel: int = 10, nnz: int = 4) -> Tensor:

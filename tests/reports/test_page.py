@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from maskreg.errors import ConfigError
-from maskreg.report.findings import Findings, NamedMask, gather
-from maskreg.report.page import page, plots_of
-from maskreg.report.pictures import Plot, export, png, svg
-from maskreg.report.theme import DARK, LIGHT, THEMES, require_libraries
-from tests.report.conftest import EVIL
+from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.reports.page import page, plots_of
+from maskreg.reports.pictures import Plot, export, png, svg
+from maskreg.reports.theme import DARK, LIGHT, THEMES, require_libraries
+from tests.reports.conftest import EVIL
 
 VOID = {"meta", "link", "br"}
 
@@ -186,7 +186,7 @@ def test_export(found: Findings, tmp_path: Path) -> None:
 
 def test_a_large_model_still_fits(found: Findings) -> None:
     from maskreg.artifact.manifest import Group
-    from maskreg.report.modules import Grid
+    from maskreg.reports.modules import Grid
 
     layers, modules = tuple(map(str, range(94))), tuple(f"mlp.experts.*.module_{n}" for n in range(24))
     cells = {(layer, module): Group(numel=100, nnz=n % 100) for n, layer in enumerate(layers) for module in modules}

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from maskreg.errors import FormatError
-from maskreg.report.modules import in_order
+from maskreg.reports.modules import in_order
 
 TOP = "energy_top_"
 STABLE = "stable_rank"

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from maskreg.report.modules import Grid
-from maskreg.report.theme import Theme, in_percent
+from maskreg.reports.modules import Grid
+from maskreg.reports.theme import Theme, in_percent
 
 WIDTH = 9.0
 MOST_NUMBERS = 260

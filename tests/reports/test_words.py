@@ -10,9 +10,9 @@ from maskreg.analysis.evidence import OverlapFigures, figures_of, sums_from_clas
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.flow.combine.combination import combine
 from maskreg.ref import Card
-from maskreg.report import words
-from maskreg.report.findings import Findings, NamedMask, gather
-from maskreg.report.words import MORE, NOT_MORE, OPEN, answer
+from maskreg.reports import words
+from maskreg.reports.findings import Findings, NamedMask, gather
+from maskreg.reports.words import MORE, NOT_MORE, OPEN, answer
 
 
 def against(found: Findings, *all_figures: OverlapFigures, independent: bool = True) -> Findings:

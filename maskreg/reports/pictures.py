@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 
-from maskreg.report.theme import THEMES, Theme, style
+from maskreg.reports.theme import THEMES, Theme, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

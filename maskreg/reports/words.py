@@ -6,8 +6,8 @@ from maskreg.analysis.evidence import MATCHED, ROUNDING
 from maskreg.analysis.glossary.geometry import GEOMETRY
 from maskreg.analysis.glossary.masks import MASKS
 from maskreg.analysis.glossary.overlap import OVERLAP
-from maskreg.report.findings import Findings, OtherMask
-from maskreg.report.geometry import STABLE, TOP
+from maskreg.reports.findings import Findings, OtherMask
+from maskreg.reports.geometry import STABLE, TOP
 
 DEFINITIONS = {entry.name: entry for entry in (*MASKS, *OVERLAP)}
 """What the page explains, by anchor."""

@@ -13,17 +13,17 @@ from markupsafe import Markup
 from maskreg.analysis.evidence import STRATA
 from maskreg.analysis.glossary import explain
 from maskreg.analysis.verdict import RULE, null_label
-from maskreg.report import words
-from maskreg.report.bars import overlap_bars
-from maskreg.report.curve import curve
-from maskreg.report.geometry import STABLE, FigureMedian
-from maskreg.report.heat import heat_map
-from maskreg.report.pictures import Plot, inline
-from maskreg.report.spectra import growth, spectra
-from maskreg.report.theme import THEMES
+from maskreg.reports import words
+from maskreg.reports.bars import overlap_bars
+from maskreg.reports.curve import curve
+from maskreg.reports.geometry import STABLE, FigureMedian
+from maskreg.reports.heat import heat_map
+from maskreg.reports.pictures import Plot, inline
+from maskreg.reports.spectra import growth, spectra
+from maskreg.reports.theme import THEMES
 
 if TYPE_CHECKING:
-    from maskreg.report.findings import Findings
+    from maskreg.reports.findings import Findings
 
 
 MOST_OUTSIDE = 30
@@ -70,7 +70,7 @@ def page(findings: Findings, version: str) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"percent": words.percent, "number": words.number}
-    template = environment.from_string((files("maskreg.report") / "page.html.j2").read_text(encoding="utf-8"))
+    template = environment.from_string((files("maskreg.reports") / "page.html.j2").read_text(encoding="utf-8"))
     mark, sentence = words.answer(findings)
     geometry = words.GEOMETRY_DEFINITIONS if findings.geometry or findings.trajectory else {}
     return template.render(

@@ -7,7 +7,7 @@ from matplotlib.ticker import FuncFormatter
 
 from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.verdict import null_label
-from maskreg.report.theme import Theme, in_percent
+from maskreg.reports.theme import Theme, in_percent
 
 WIDTH = 9.0
 
