@@ -1,4 +1,4 @@
-"""A short run of the demo, once for all tests that look at it."""
+"""A short run of the demo, shared by all tests that use it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The demo: distil a small model, extract the update, push it, and let a colleague rebuild the result bit for bit."""
+"""The demo: distils a small model, extracts and pushes the update; a colleague pulls it and rebuilds the same bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_DIR = Path(__file__).parents[2] / ".demo"
 
 
 class Person:
-    """Somebody with a registry and settings of their own."""
+    """A user with a registry and settings of their own."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -33,30 +33,34 @@ class Person:
         }
 
     def run(self, line: str) -> float:
-        """Show a shell line, run it, and give the seconds it took."""
+        """Print a shell line and run it; returns the seconds it took."""
         print(f"\n{self.name}$ {line}", flush=True)
-        began = time.monotonic()
+        start = time.monotonic()
         subprocess.run(["sh", "-c", line], env=self._env, cwd=self.folder, check=True)
-        return time.monotonic() - began
+        return time.monotonic() - start
 
 
 def main() -> int:
-    """Run the demo; 1 when the result differs from the target."""
+    """Run the demo.
+
+    Returns:
+        The exit code: 1 if the result differs from the target, 2 if the folder is not a demo's.
+    """
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
     parser.add_argument("--steps", type=int, default=TrainingPlan.steps, help="steps of distillation")
-    parser.add_argument("--seconds", type=float, default=0.0, help="stop distilling after this long")
-    parser.add_argument("--training-steps", type=int, help="steps for source and teacher, to make a quicker demo")
-    parser.add_argument("--dir", type=Path, default=DEFAULT_DIR, help="work folder, emptied first")
+    parser.add_argument("--seconds", type=float, default=0.0, help="time limit of the distillation; 0 for none")
+    parser.add_argument("--training-steps", type=int, help="steps for source and teacher, for a shorter demo")
+    parser.add_argument("--dir", type=Path, default=DEFAULT_DIR, help="work folder; its content is deleted first")
     options = parser.parse_args()
     plan = replace(TrainingPlan(), steps=options.steps, seconds=options.seconds)
     if options.training_steps is not None:
         plan = replace(plan, source_steps=options.training_steps, teacher_steps=options.training_steps)
     folder: Path = options.dir.absolute()
     if not _make_empty(folder):
-        print(f"{folder} holds something that no demo made; choose another --dir", file=sys.stderr)
+        print(f"{folder} holds files that no demo wrote; choose another --dir", file=sys.stderr)
         return 2
     distilled = train(folder, plan)
-    _tell_training(distilled)
+    _report(distilled)
     return _journey(folder)
 
 
@@ -69,11 +73,12 @@ def _make_empty(folder: Path) -> bool:
     return True
 
 
-def _tell_training(did: Distilled) -> None:
+def _report(result: Distilled) -> None:
     say(
-        f"distilled {did.steps} steps in {did.seconds:.0f} s; on held-out sums:\n"
-        f"  reverse KL to the teacher {did.kl_before:.4f} -> {did.kl_after:.4f} nats a token\n"
-        f"  exact answers {did.accuracy_source:.3f} -> {did.accuracy_target:.3f} (teacher {did.accuracy_teacher:.3f})"
+        f"distilled {result.steps} steps in {result.seconds:.0f} s; on held-out sums:\n"
+        f"  reverse KL to the teacher {result.kl_before:.4f} -> {result.kl_after:.4f} nats a token\n"
+        f"  exact answers {result.accuracy_source:.3f} -> {result.accuracy_target:.3f} "
+        f"(teacher {result.accuracy_teacher:.3f})"
     )
 
 
@@ -94,17 +99,17 @@ def _journey(folder: Path) -> int:
 def _compare(target: Path, result: Path, registry: Path, seconds: float) -> int:
     names = sorted(p.name for p in target.iterdir())
     same = [n for n in names if (result / n).exists() and (result / n).read_bytes() == (target / n).read_bytes()]
-    surplus = sorted(p.name for p in result.iterdir() if p.name not in names)
-    moved = sum(p.stat().st_size for p in (registry / "artifacts").rglob("*") if p.is_file())
+    extra = sorted(p.name for p in result.iterdir() if p.name not in names)
+    transferred = sum(p.stat().st_size for p in (registry / "artifacts").rglob("*") if p.is_file())
     whole = sum(p.stat().st_size for p in target.glob("*.safetensors"))
     print(
         f"\n{len(same)} of {len(names)} files of ben's checkpoint equal ada's byte for byte\n"
-        f"{moved:,} bytes traveled for {whole:,} bytes of weights ({moved / whole:.1%}); "
+        f"{transferred:,} bytes traveled for {whole:,} bytes of weights ({transferred / whole:.1%}); "
         f"pull | apply took {seconds:.1f} s"
     )
-    if len(same) == len(names) and not surplus:
+    if len(same) == len(names) and not extra:
         return 0
-    print(f"differing: {sorted(set(names) - set(same))}; surplus: {surplus}", file=sys.stderr)
+    print(f"differing: {sorted(set(names) - set(same))}; extra: {extra}", file=sys.stderr)
     return 1
 
 

@@ -1,6 +1,6 @@
-"""What the demo trains: a small Qwen3-like causal language model that reads sums, one character a token.
+"""The demo's model: a small Qwen3-like causal language model that reads sums, one character per token.
 
-Nothing comes from outside: text, vocabulary and weights are made here, from seeds.
+It downloads nothing: text, vocabulary and weights come from seeds.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from torch import Tensor
 CHARACTERS = "\n0123456789+="
 VOCABULARY = {character: index for index, character in enumerate(CHARACTERS)}
 PADDED_VOCABULARY = 16
-"""Rounded up, as in real models: the rows above ``len(CHARACTERS)`` stand for nothing."""
+"""Rounded up, as in real models: rows above ``len(CHARACTERS)`` are unused."""
 
 NUMBERS = range(10, 30)
-"""What is added up."""
+"""The numbers to add."""
 
 PROMPT_TOKENS = len("\n12+34=")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of the model, in the words of its configuration."""
+    """Sizes of the model, as in its configuration."""
 
     hidden: int = 128
     ffn: int = 512
@@ -58,26 +58,26 @@ def make_model(shape: Shape, seed: int) -> Any:
 
 
 def load_model(path: Path) -> Any:
-    """The checkpoint in ``path``, widened to fp32: training keeps master weights."""
+    """The checkpoint at ``path`` in fp32, which training uses as master weights."""
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
 
 
 def save_model(model: Any, path: Path) -> None:
-    """Write bf16 safetensors in several shards, the layout of a published checkpoint.
+    """Write bf16 safetensors in several shards, like a published checkpoint.
 
     The model itself stays in fp32.
     """
     rounded = copy.deepcopy(model).to(torch.bfloat16)
-    # Sorted, because shards are cut along this order, and a fresh model's differs from a loaded one's.
+    # Sorted: shards follow this order, and that of a new model differs from that of a loaded one.
     state = dict(sorted(rounded.state_dict().items()))
     rounded.save_pretrained(path, state_dict=state, max_shard_size="1MB")
     make_tokenizer().save_pretrained(path)
 
 
 def make_tokenizer() -> Any:
-    """One token a character, as :func:`encode` does it, for whoever trains the checkpoint with tools of their own."""
+    """One token per character, like :func:`encode`, for other tools that train the checkpoint."""
     from tokenizers import Regex, Tokenizer
     from tokenizers.decoders import Fuse
     from tokenizers.models import WordLevel
@@ -91,33 +91,33 @@ def make_tokenizer() -> Any:
 
 
 def write_prompts(path: Path) -> None:
-    """Every question that is not held out, one JSON object a line."""
-    asked = [(a, b) for a in NUMBERS for b in NUMBERS if not is_held_out(a, b)]
-    lines = [json.dumps({"prompt": f"\n{a}+{b}="}) for a, b in asked]
+    """Write every training question, one JSON object per line."""
+    pairs = [(a, b) for a in NUMBERS for b in NUMBERS if not is_held_out(a, b)]
+    lines = [json.dumps({"prompt": f"\n{a}+{b}="}) for a, b in pairs]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def is_held_out(a: int, b: int) -> bool:
-    """Whether a sum is never trained on: every tenth."""
+    """Whether a sum is never trained on: one in ten."""
     return (a * 7 + b) % 10 == 0
 
 
 def questions(count: int, generator: torch.Generator, *, held_out: bool) -> list[tuple[int, int]]:
-    """Pairs of ``NUMBERS``; those that are held out are never drawn otherwise."""
-    found: list[tuple[int, int]] = []
-    while len(found) < count:
+    """Random pairs of ``NUMBERS``: only held-out ones, or none of them."""
+    pairs: list[tuple[int, int]] = []
+    while len(pairs) < count:
         draw = torch.randint(NUMBERS.start, NUMBERS.stop, (count, 2), generator=generator).tolist()
-        found += [(a, b) for a, b in draw if is_held_out(a, b) == held_out]
-    return found[:count]
+        pairs += [(a, b) for a, b in draw if is_held_out(a, b) == held_out]
+    return pairs[:count]
 
 
 def prompts(pairs: list[tuple[int, int]]) -> Tensor:
-    """int64 [pairs, PROMPT_TOKENS]: a fresh line with everything up to the equals sign."""
+    """int64 [pairs, PROMPT_TOKENS]: a line break and everything up to the equals sign."""
     return torch.stack([encode(f"\n{a}+{b}=") for a, b in pairs])
 
 
 def windows(count: int, tokens: int, generator: torch.Generator) -> Tensor:
-    """int64 [count, tokens]: correct sums, line after line, to learn the language from."""
+    """int64 [count, tokens]: lines of correct sums for language modeling."""
     lines = questions(count * (tokens // 9 + 1), generator, held_out=False)
     text = [f"\n{a}+{b}={a + b}" for a, b in lines]
     per_window = len(text) // count
@@ -126,13 +126,13 @@ def windows(count: int, tokens: int, generator: torch.Generator) -> Tensor:
 
 
 def encode(text: str) -> Tensor:
-    """int64 [characters]: one token a character."""
+    """int64 [characters]: one token per character."""
     return torch.tensor([VOCABULARY[character] for character in text])
 
 
 @torch.no_grad()
 def sample(model: Any, start: Tensor, tokens: int, generator: torch.Generator | None) -> Tensor:
-    """Continue every row by ``tokens`` tokens, at temperature 1, or greedily without a generator.
+    """Continue every row by ``tokens`` tokens: at temperature 1, or greedily without a generator.
 
     Returns:
         int64 [rows, start + tokens]: prompt and continuation.
@@ -152,6 +152,6 @@ def sample(model: Any, start: Tensor, tokens: int, generator: torch.Generator | 
 def accuracy(model: Any, pairs: list[tuple[int, int]]) -> float:
     """Share of sums that the model answers exactly, decoding greedily."""
     answers = sample(model, prompts(pairs), 4, None)[:, PROMPT_TOKENS:].tolist()
-    said = ["".join(CHARACTERS[i] if i < len(CHARACTERS) else "?" for i in row) for row in answers]
-    right = [text.split("\n")[0] == str(a + b) for text, (a, b) in zip(said, pairs, strict=True)]
+    texts = ["".join(CHARACTERS[i] if i < len(CHARACTERS) else "?" for i in row) for row in answers]
+    right = [text.split("\n")[0] == str(a + b) for text, (a, b) in zip(texts, pairs, strict=True)]
     return sum(right) / len(right)

@@ -35,17 +35,18 @@ from scripts.journey.model import (
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Everything that decides the result.
+    """Everything that determines the result.
 
     Attributes:
-        source_steps: steps of language modeling from random weights to the source.
-        teacher_steps: further steps of it, from the source to the teacher.
-        steps: steps of distillation.
-        seconds: stop distilling after this long, whatever the step; 0 for no limit.
-        batch: sequences a step.
-        tokens: tokens that the student samples after each prompt.
+        source_steps: of language modeling, from random weights to the source.
+        teacher_steps: of language modeling, from the source to the teacher.
+        steps: of distillation.
+        seconds: time limit of the distillation; 0 for none.
+        batch: sequences in a step.
+        tokens: that the student samples after each prompt.
         learning_rate: of the distillation; that of language modeling is fixed.
         seed: of weights, text and sampling.
+        shape: of the model.
     """
 
     source_steps: int = 250
@@ -61,9 +62,9 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class Distilled:
-    """What the distillation did, measured on questions that no training has seen.
+    """Results of the distillation, measured on held-out questions.
 
-    KL is the reverse KL in nats a token, on continuations that the model in question samples itself.
+    KL is the reverse KL in nats per token, on continuations that the measured model samples itself.
     """
 
     steps: int
@@ -76,7 +77,7 @@ class Distilled:
 
 
 def say(text: str) -> None:
-    """Tell what happens, on stderr."""
+    """Print progress on stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -102,19 +103,19 @@ def reverse_kl(student: Any, teacher: Any, sequence: Tensor) -> Tensor:
     Args:
         student: gradients flow through its probabilities.
         teacher: no gradients.
-        sequence: int64 [rows, tokens], prompts and what the student sampled after them.
+        sequence: int64 [rows, tokens], prompts and the student's samples.
     """
     positions = slice(PROMPT_TOKENS - 1, -1)
-    ours = student(input_ids=sequence).logits[:, positions].log_softmax(-1)
+    log_p = student(input_ids=sequence).logits[:, positions].log_softmax(-1)
     with torch.no_grad():
-        theirs = teacher(input_ids=sequence).logits[:, positions].log_softmax(-1)
-    divergence: Tensor = (ours.exp() * (ours - theirs)).sum(-1).mean()
+        teacher_log_p = teacher(input_ids=sequence).logits[:, positions].log_softmax(-1)
+    divergence: Tensor = (log_p.exp() * (log_p - teacher_log_p)).sum(-1).mean()
     return divergence
 
 
 @torch.no_grad()
 def held_out_kl(student: Any, teacher: Any, plan: TrainingPlan) -> float:
-    """The same quantity on held-out prompts, always the same ones."""
+    """Reverse KL on a fixed set of held-out prompts."""
     generator = torch.Generator().manual_seed(plan.seed + 90)
     start = prompts(questions(512, generator, held_out=True))
     return float(reverse_kl(student, teacher, sample(student, start, plan.tokens, generator)))
@@ -124,13 +125,13 @@ def distil(student: Any, teacher: Any, plan: TrainingPlan) -> int:
     """On-policy distillation of the student, in place.
 
     Returns:
-        Steps done.
+        Number of steps taken.
     """
     generator = torch.Generator().manual_seed(plan.seed + 3)
     optimizer = torch.optim.AdamW(student.parameters(), lr=plan.learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
-    began = time.monotonic()
+    start_time = time.monotonic()
     for step in range(plan.steps):
-        if plan.seconds and time.monotonic() - began > plan.seconds:
+        if plan.seconds and time.monotonic() - start_time > plan.seconds:
             return step
         start = prompts(questions(plan.batch, generator, held_out=False))
         loss = reverse_kl(student, teacher, sample(student, start, plan.tokens, generator))
@@ -145,22 +146,22 @@ def distil(student: Any, teacher: Any, plan: TrainingPlan) -> int:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' own progress bars out of the demo's words."""
+    """Hide the progress bars of transformers."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()
 
 
 def train(out: Path, plan: TrainingPlan) -> Distilled:
     """Write ``out/source``, ``out/teacher`` and ``out/target``, bf16 checkpoints in the Hugging Face layout.
 
-    What they were asked lies in ``out/prompts.jsonl``.
+    The prompts are in ``out/prompts.jsonl``.
     """
     write_prompts(out / "prompts.jsonl")
     with quiet():
@@ -173,12 +174,12 @@ def train(out: Path, plan: TrainingPlan) -> Distilled:
         save_model(model, out / "teacher")
 
         teacher, student = load_model(out / "teacher"), load_model(out / "source")
-        asked = questions(500, torch.Generator().manual_seed(plan.seed + 91), held_out=True)
-        before = held_out_kl(student, teacher, plan), accuracy(student, asked)
+        held_out = questions(500, torch.Generator().manual_seed(plan.seed + 91), held_out=True)
+        before = held_out_kl(student, teacher, plan), accuracy(student, held_out)
         say(f"distilling: AdamW, learning rate {plan.learning_rate:g}, {plan.steps} steps ...")
-        began = time.monotonic()
+        start_time = time.monotonic()
         steps = distil(student, teacher, plan)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - start_time
         save_model(student, out / "target")
         return Distilled(
             steps=steps,
@@ -186,6 +187,6 @@ def train(out: Path, plan: TrainingPlan) -> Distilled:
             kl_before=before[0],
             kl_after=held_out_kl(student, teacher, plan),
             accuracy_source=before[1],
-            accuracy_target=accuracy(student, asked),
-            accuracy_teacher=accuracy(teacher, asked),
+            accuracy_target=accuracy(student, held_out),
+            accuracy_teacher=accuracy(teacher, held_out),
         )

@@ -1,4 +1,4 @@
-"""The arms, and the runs that settle what they need first."""
+"""The arms, and the tuning runs that they depend on."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.reproduce.masks import FULL, Which
+from scripts.reproduce.masks import FULL, MaskSpec
 from scripts.reproduce.setting import MASK_SEED, TUNING_SEED, Setting
 from scripts.reproduce.training import Job
 
 NORM = "random, norm matched"
-"""Random masks at the learning rate at which they end as far from the source as the OPD mask does."""
+"""Random masks, with the learning rate at which their update is as long as the OPD mask's."""
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What the runs of seeds that no arm has decide.
+class Tuning:
+    """What the tuning runs determine.
 
     Attributes:
         opd: digest of the mask of the full run with ``MASK_SEED``.
-        rlvr: digest of the mask of the ``rlvr`` checkpoint; empty where there is none.
-        sgd_rate: of those tried, the one with the smallest KL on the problems that are trained on.
-        matched_rate: AdamW's rate for random masks whose update has the norm of the OPD mask's.
-        thinned_density: nominal, at which the OPD mask's visible density is that of random masks.
+        rlvr: digest of the mask of the ``rlvr`` checkpoint; empty if there is none.
+        sgd_rate: learning rate of SGD with the smallest KL on the training problems.
+        matched_rate: learning rate of AdamW at which the update of random masks has the norm of the OPD mask's.
+        thinned_density: at which the OPD mask's visible density is that of random masks.
     """
 
     opd: str
@@ -33,31 +33,31 @@ class Settled:
     thinned_density: float
 
 
-Make = Callable[[Setting, Settled, int], Job]
+MakeJob = Callable[[Setting, Tuning, int], Job]
 
 
-def _adamw(arm: str, which: Callable[[Settled, int], Which]) -> Make:
-    return lambda setting, settled, seed: Job(arm, seed, which(settled, seed), setting.lr)
+def _adamw(arm: str, mask: Callable[[Tuning, int], MaskSpec]) -> MakeJob:
+    return lambda setting, tuning, seed: Job(arm, seed, mask(tuning, seed), setting.lr)
 
 
-ARMS: Mapping[str, Make] = {
+ARMS: Mapping[str, MakeJob] = {
     "full": _adamw("full", lambda _, __: FULL),
-    "OPD mask": _adamw("OPD mask", lambda s, _: Which(s.opd)),
-    "exponent-matched": _adamw("exponent-matched", lambda s, seed: Which(s.opd, "exponent-matched", seed)),
-    "random": _adamw("random", lambda s, seed: Which(s.opd, "random-per-tensor", seed)),
+    "OPD mask": _adamw("OPD mask", lambda t, _: MaskSpec(t.opd)),
+    "exponent-matched": _adamw("exponent-matched", lambda t, seed: MaskSpec(t.opd, "exponent-matched", seed)),
+    "random": _adamw("random", lambda t, seed: MaskSpec(t.opd, "random-per-tensor", seed)),
     "OPD mask, thinned": _adamw(
-        "OPD mask, thinned", lambda s, seed: Which(s.opd, "subset", seed, density=s.thinned_density)
+        "OPD mask, thinned", lambda t, seed: MaskSpec(t.opd, "subset", seed, density=t.thinned_density)
     ),
-    "low-magnitude": _adamw("low-magnitude", lambda s, _: Which(s.opd, "low-magnitude")),
-    NORM: lambda setting, s, seed: Job(NORM, seed, Which(s.opd, "random-per-tensor", seed), s.matched_rate),
-    "RLVR mask": _adamw("RLVR mask", lambda s, _: Which(s.rlvr)),
-    "complement": _adamw("complement", lambda s, _: Which(s.opd, "complement")),
-    "SGD, full": lambda _, s, seed: Job("SGD, full", seed, FULL, s.sgd_rate, "sgd"),
-    "SGD, OPD mask": lambda _, s, seed: Job("SGD, OPD mask", seed, Which(s.opd), s.sgd_rate, "sgd"),
+    "low-magnitude": _adamw("low-magnitude", lambda t, _: MaskSpec(t.opd, "low-magnitude")),
+    NORM: lambda setting, t, seed: Job(NORM, seed, MaskSpec(t.opd, "random-per-tensor", seed), t.matched_rate),
+    "RLVR mask": _adamw("RLVR mask", lambda t, _: MaskSpec(t.rlvr)),
+    "complement": _adamw("complement", lambda t, _: MaskSpec(t.opd, "complement")),
+    "SGD, full": lambda _, t, seed: Job("SGD, full", seed, FULL, t.sgd_rate, "sgd"),
+    "SGD, OPD mask": lambda _, t, seed: Job("SGD, OPD mask", seed, MaskSpec(t.opd), t.sgd_rate, "sgd"),
 }
-"""Every arm, in the order of tables and of runs."""
+"""Every arm, in the order of tables and runs."""
 
-CONTRASTS = (
+COMPARISONS = (
     ("OPD mask", "full"),
     ("OPD mask", "random"),
     ("OPD mask", NORM),
@@ -69,16 +69,16 @@ CONTRASTS = (
     ("exponent-matched", "random"),
     ("SGD, OPD mask", "SGD, full"),
 )
-"""What is compared besides every arm with the full one: the first minus the second."""
+"""Compared in addition to every arm with the full one: first minus second."""
 
-SHADOWED_STEPS = 5
+CHECKED_STEPS = 5
 
 
-def first_jobs(setting: Setting, kept: str) -> list[Job]:
-    """The run that gives the mask, the proof of the optimizer, and SGD at several rates."""
+def first_jobs(setting: Setting, checkpoint: str) -> list[Job]:
+    """The run that gives the mask, the check of the optimizer, and SGD at several learning rates."""
     jobs = [
-        Job("mask", MASK_SEED, FULL, setting.lr, keep=kept),
-        Job("equal to torch", TUNING_SEED, FULL, setting.lr, shadow=min(SHADOWED_STEPS, setting.steps)),
+        Job("mask", MASK_SEED, FULL, setting.lr, checkpoint=checkpoint),
+        Job("equal to torch", TUNING_SEED, FULL, setting.lr, checked_steps=min(CHECKED_STEPS, setting.steps)),
     ]
     if any(arm.startswith("SGD") for arm in arms_of(setting)):
         jobs += [Job(f"SGD {rate:g}", TUNING_SEED, FULL, rate, "sgd") for rate in setting.sgd_rates]
@@ -86,30 +86,34 @@ def first_jobs(setting: Setting, kept: str) -> list[Job]:
 
 
 def tuning_jobs(setting: Setting, opd: str) -> list[Job]:
-    """The runs that show how far masks move, and how visibly."""
+    """The runs that measure how far masks move the model, and how visibly."""
     return [
-        Job("tuning OPD mask", TUNING_SEED, Which(opd), setting.lr),
-        Job("tuning random", TUNING_SEED, Which(opd, "random-per-tensor", TUNING_SEED), setting.lr),
+        Job("tuning OPD mask", TUNING_SEED, MaskSpec(opd), setting.lr),
+        Job("tuning random", TUNING_SEED, MaskSpec(opd, "random-per-tensor", TUNING_SEED), setting.lr),
     ]
 
 
-def settle(setting: Setting, opd: str, rlvr: str, records: Mapping[str, dict[str, Any]]) -> Settled:
-    """What the records of those runs, by arm, decide."""
-    mine, random = records["tuning OPD mask"], records["tuning random"]
-    tried = {rate: records[name] for rate in setting.sgd_rates if (name := f"SGD {rate:g}") in records}
-    best = min(tried, key=lambda rate: float(tried[rate]["train"]["kl"])) if tried else 0.0
-    density = min(1.0, random["visible_density"] / max(mine["visible_density"], 1e-9)) * mine["density"]
-    return Settled(
-        opd, rlvr, best, setting.lr * mine["master_norm"] / max(random["master_norm"], 1e-30), round(density, 6)
+def tune(setting: Setting, opd: str, rlvr: str, records: Mapping[str, dict[str, Any]]) -> Tuning:
+    """Derive the tuning from the records of these runs, by arm."""
+    masked, random = records["tuning OPD mask"], records["tuning random"]
+    by_rate = {rate: records[name] for rate in setting.sgd_rates if (name := f"SGD {rate:g}") in records}
+    best = min(by_rate, key=lambda rate: float(by_rate[rate]["train"]["kl"])) if by_rate else 0.0
+    density = min(1.0, random["visible_density"] / max(masked["visible_density"], 1e-9)) * masked["density"]
+    return Tuning(
+        opd=opd,
+        rlvr=rlvr,
+        sgd_rate=best,
+        matched_rate=setting.lr * masked["master_norm"] / max(random["master_norm"], 1e-30),
+        thinned_density=round(density, 6),
     )
 
 
 def arms_of(setting: Setting) -> list[str]:
-    """Names of the arms that are run; that of the RLVR mask needs its checkpoint."""
-    wanted = [arm for arm in ARMS if not setting.arms or arm in setting.arms]
-    return [arm for arm in wanted if arm != "RLVR mask" or setting.path("rlvr").is_dir()]
+    """Names of the arms to run; the RLVR mask needs its checkpoint."""
+    selected = [arm for arm in ARMS if not setting.arms or arm in setting.arms]
+    return [arm for arm in selected if arm != "RLVR mask" or setting.path("rlvr").is_dir()]
 
 
-def jobs_of(setting: Setting, settled: Settled) -> list[Job]:
-    """All runs, seed by seed, so that whole seeds are there first."""
-    return [ARMS[arm](setting, settled, seed) for seed in setting.seeds for arm in arms_of(setting)]
+def jobs_of(setting: Setting, tuning: Tuning) -> list[Job]:
+    """All runs, seed by seed, so that complete seeds are available early."""
+    return [ARMS[arm](setting, tuning, seed) for seed in setting.seeds for arm in arms_of(setting)]

@@ -1,4 +1,4 @@
-"""The masks of the arms: artifacts of a registry, made by extraction and by drawing baselines."""
+"""The masks of the arms: artifacts in a registry, extracted or created as baselines."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from scripts.reproduce.setting import Setting
 
 
 @dataclass(frozen=True)
-class Which:
-    """Which mask.
+class MaskSpec:
+    """Describes a mask.
 
     Attributes:
-        origin: the artifact it is or comes from, by digest; empty for all coordinates.
-        kind: of the baseline of that artifact; empty for the artifact's own mask.
-        seed: of the baseline, where chance draws it.
-        density: of the baseline, where it has one.
+        origin: digest of the artifact it is or derives from; empty for all coordinates.
+        kind: of a baseline of that artifact; empty for the artifact's own mask.
+        seed: of a random baseline.
+        density: of a baseline that takes one.
     """
 
     origin: str = ""
@@ -35,28 +35,28 @@ class Which:
     density: float | None = None
 
 
-FULL = Which()
+FULL = MaskSpec()
 
 
-def extracted(setting: Setting, target: Path, registry: Path) -> str:
-    """Digest of the mask of what changed between the source and a checkpoint."""
-    made = extract(open_checkpoint(setting.path("source")), open_checkpoint(target), registry, jobs=1)
-    return str(made.digest)
+def extract_mask(setting: Setting, target: Path, registry: Path) -> str:
+    """Extract what changed between the source and a checkpoint; returns the artifact's digest."""
+    artifact = extract(open_checkpoint(setting.path("source")), open_checkpoint(target), registry, jobs=1)
+    return str(artifact.digest)
 
 
-def opened(digest: str, registry: Path) -> Artifact:
+def open_artifact(digest: str, registry: Path) -> Artifact:
     """An artifact by digest."""
     return Artifact.open(FileStore(registry), Digest(digest))
 
 
-def mask_for(which: Which, setting: Setting, registry: Path) -> tuple[Mask, str]:
-    """A mask, and the digest of its artifact; of no artifact for all coordinates."""
+def open_mask(spec: MaskSpec, setting: Setting, registry: Path) -> tuple[Mask, str]:
+    """The mask, created if necessary, and the digest of its artifact: empty for all coordinates."""
     source = open_checkpoint(setting.path("source"))
-    if not which.origin:
+    if not spec.origin:
         return Everything({name: tensor.shape for name, tensor in source.tensors.items()}), ""
-    artifact = opened(which.origin, registry)
-    if which.kind:
-        spec = BaselineSpec.of(which.kind, seed=which.seed, density=which.density)
-        made = make_baseline(artifact, spec, registry, source, jobs=1)
-        artifact = opened(str(made.digest), registry)
+    artifact = open_artifact(spec.origin, registry)
+    if spec.kind:
+        baseline = BaselineSpec.of(spec.kind, seed=spec.seed, density=spec.density)
+        result = make_baseline(artifact, baseline, registry, source, jobs=1)
+        artifact = open_artifact(str(result.digest), registry)
     return dict(artifact.mask), str(artifact.digest)

@@ -1,4 +1,4 @@
-"""What is trained on what, and for how long: fixed before the first run."""
+"""The setting of all runs, fixed before the first one: problems, steps and learning rates."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any
 import numpy as np
 
 LIMIT = 20
-"""Numbers in problems are below it."""
+"""Numbers in problems are smaller."""
 
 TRAINED_SHARE = 0.6
-"""Of all problems; the others are held out."""
+"""Share of problems to train on; the others are held out."""
 
 MASK_SEED = 100
-"""Of the full run that gives the OPD mask; no arm has it."""
+"""Seed of the full run that gives the OPD mask; no arm has it."""
 
 TUNING_SEED = 101
-"""Of the runs that choose learning rates and the density of the thinned mask; no arm has it."""
+"""Seed of the tuning runs; no arm has it."""
 
 SAMPLES_SEED = 102
-"""Of the completions on which KL is measured beside the primary endpoints; the same for all arms."""
+"""Seed of the completions on which ``kl_samples`` is measured; the same for all arms."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything that decides the results; kept beside them.
+    """Everything that determines the results; stored beside them.
 
     Attributes:
-        checkpoints: folder with ``source`` and ``teacher``, and perhaps ``rlvr``.
+        checkpoints: folder with ``source``, ``teacher`` and, optionally, ``rlvr``.
         seeds: training seeds; every arm is trained with each.
-        arms: names of arms, or empty for all.
+        arms: names of arms; empty for all.
         steps: of each run.
-        batch: prompts a step.
-        tokens: that a completion has at most.
+        batch: prompts in a step.
+        tokens: of a completion, at most.
         lr: of AdamW.
         weight_decay: of AdamW.
         sgd_rates: learning rates of SGD to choose from.
@@ -63,28 +63,28 @@ class Setting:
 
 @dataclass(frozen=True)
 class Problem:
-    """A prompt and the one right answer."""
+    """A prompt and its only right answer."""
 
     prompt: str
     answer: str
 
 
 def problems() -> tuple[list[Problem], list[Problem]]:
-    """All sums, and all differences that are not negative, of numbers below ``LIMIT``: to train on, and held out.
+    """All sums and all non-negative differences of numbers below ``LIMIT``: training problems and held-out ones.
 
-    The order is that of the prompts' SHA-256, so that the split depends on nothing else.
+    Problems are split in the order of the SHA-256 of their prompts, so the split depends on nothing else.
     """
     numbers = range(LIMIT)
     every = [Problem(f"# {a}+{b}=", str(a + b)) for a in numbers for b in numbers]
     every += [Problem(f"# {a}-{b}=", str(a - b)) for a in numbers for b in numbers if a >= b]
     every.sort(key=lambda problem: hashlib.sha256(problem.prompt.encode()).digest())
-    trained = round(TRAINED_SHARE * len(every))
-    return every[:trained], every[trained:]
+    count = round(TRAINED_SHARE * len(every))
+    return every[:count], every[count:]
 
 
 def batches(count: int, size: int, steps: int, seed: int) -> list[list[int]]:
-    """Numbers of the problems of each step: all ``count`` in an order of chance, again and again."""
-    chance = np.random.Generator(np.random.Philox(key=seed))
+    """Indices of the problems of each step: all ``count`` in random order, repeatedly."""
+    rng = np.random.Generator(np.random.Philox(key=seed))
     epochs = -(-size * steps // count)
-    stream = np.concatenate([chance.permutation(count) for _ in range(epochs)])
+    stream = np.concatenate([rng.permutation(count) for _ in range(epochs)])
     return [stream[step * size : (step + 1) * size].tolist() for step in range(steps)]

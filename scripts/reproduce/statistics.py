@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from scripts.reproduce.arms import CONTRASTS
+from scripts.reproduce.arms import COMPARISONS
 
 T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """97.5 % quantiles of Student's t, from 1 degree of freedom."""
@@ -19,14 +19,14 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its 95 % interval (paired t); half is None for a single seed."""
+    """A mean over seeds and half the width of its 95 % interval (paired t), which is None for a single seed."""
 
     mean: float
     half: float | None
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Estimate:
-        """From one value a seed."""
+        """From one value for each seed."""
         if len(values) < 2:
             return cls(mean(values), None)
         return cls(mean(values), T975[len(values) - 2] * stdev(values) / len(values) ** 0.5)
@@ -52,35 +52,35 @@ class Results:
     runs: Mapping[str, list[Record]]
 
     def values(self, arm: str, endpoint: str) -> list[float]:
-        """Of every seed, on held-out problems."""
+        """An endpoint on held-out problems, for every seed."""
         return [float(run["held_out"][endpoint]) for run in self.runs[arm]]
 
     def average(self, arm: str, field: str) -> float:
-        """Mean over seeds."""
+        """Mean of a field over seeds."""
         return mean(float(run[field]) for run in self.runs[arm])
 
-    def difference(self, arm: str, other: str, endpoint: str) -> Estimate:
-        """First minus second, paired by seed."""
-        pairs = zip(self.values(arm, endpoint), self.values(other, endpoint), strict=True)
-        return Estimate.of([one - two for one, two in pairs])
+    def difference(self, first: str, second: str, endpoint: str) -> Estimate:
+        """First arm minus second, paired by seed."""
+        pairs = zip(self.values(first, endpoint), self.values(second, endpoint), strict=True)
+        return Estimate.of([a - b for a, b in pairs])
 
     def share(self, arm: str) -> Estimate:
-        """Of the full arm's fall of KL, paired by seed."""
+        """An arm's share of the full arm's gain in KL, paired by seed."""
         start = self.source["held_out"]["kl"]
         pairs = zip(self.values(arm, "kl"), self.values("full", "kl"), strict=True)
-        return Estimate.of([(start - one) / (start - full) if start != full else 0.0 for one, full in pairs])
+        return Estimate.of([(start - kl) / (start - full) if start != full else 0.0 for kl, full in pairs])
 
-    def contrasts(self) -> list[tuple[str, str]]:
-        """Those of which both arms were run."""
-        return [(one, two) for one, two in CONTRASTS if one in self.runs and two in self.runs]
+    def comparisons(self) -> list[tuple[str, str]]:
+        """The planned comparisons of which both arms were run."""
+        return [pair for pair in COMPARISONS if self.runs.keys() >= set(pair)]
 
     def gain(self) -> tuple[float, float]:
-        """Mean and standard deviation over seeds of the fall of KL from the source to the full arm."""
+        """Mean and standard deviation over seeds of how much lower KL is in the full arm than in the source."""
         start = float(self.source["held_out"]["kl"])
         falls = [start - value for value in self.values("full", "kl")]
         return mean(falls), stdev(falls) if len(falls) > 1 else 0.0
 
-    def learnt(self) -> bool:
-        """Whether the full arm beats the source by 5 paired standard deviations, without which nothing was tested."""
+    def learned(self) -> bool:
+        """Whether the full arm beats the source by 5 paired standard deviations; else nothing was tested."""
         fall, spread = self.gain()
         return fall > 0 and fall >= 5 * spread

@@ -1,7 +1,7 @@
-"""The student: bf16 parameters, which are the truth, and an fp32 copy of the model that computes with their values.
+"""The student: bf16 parameters, and an fp32 copy of the model that computes with their values.
 
-This keeps what matters of training in bf16 (weights, and the gradients that reach the optimizer, have bf16 values) at
-the speed of fp32 matrices, which on most CPUs is 10 to 40 times that of bf16 ones. Activations are fp32.
+Weights and the gradients that reach the optimizer have bf16 values, as in bf16 training. Matrices are multiplied in
+fp32, which is 10 to 40 times as fast as bf16 on most CPUs. Activations are fp32.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Student:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Copy the parameters up."""
+        """Copy the bf16 parameters into the fp32 model."""
         for wide, narrow in zip(self.compute.parameters(), self.weights.parameters(), strict=True):
             wide.copy_(narrow)
 
     @torch.no_grad()
     def hand_back(self) -> None:
-        """Move gradients to the parameters, rounded to bf16 as those of a bf16 model are."""
+        """Move gradients to the bf16 parameters, rounded to bf16 as those of a bf16 model."""
         for wide, narrow in zip(self.compute.parameters(), self.weights.parameters(), strict=True):
             narrow.grad = None if wide.grad is None else wide.grad.to(narrow.dtype)
             wide.grad = None
@@ -81,53 +81,53 @@ def tokenizer(path: Path) -> Any:
 
 @cache
 def lessons(path: Path) -> tuple[Lesson, Lesson]:
-    """Problems to train on, and held-out ones, in the words of a checkpoint."""
-    words = tokenizer(path)
-    return tuple(_lesson(words, part) for part in problems())  # type: ignore[return-value]
+    """Training problems and held-out problems, tokenized for a checkpoint."""
+    encode = tokenizer(path)
+    return tuple(_lesson(encode, part) for part in problems())  # type: ignore[return-value]
 
 
-def _lesson(words: Any, part: list[Problem]) -> Lesson:
-    end = int(words.eos_token_id)
-    prompts = [words(problem.prompt, add_special_tokens=False).input_ids for problem in part]
-    answers = [[*words(problem.answer, add_special_tokens=False).input_ids, end] for problem in part]
+def _lesson(encode: Any, part: list[Problem]) -> Lesson:
+    end = int(encode.eos_token_id)
+    prompts = [encode(problem.prompt, add_special_tokens=False).input_ids for problem in part]
+    answers = [[*encode(problem.answer, add_special_tokens=False).input_ids, end] for problem in part]
     return Lesson(prompts, answers, end)
 
 
 @torch.no_grad()
 def measure(model: Any, teacher: Any, lesson: Lesson, *, tokens: int, seed: int | None) -> dict[str, float]:
-    """What a model has learnt.
+    """Measure a model on problems.
 
     Args:
         model: in fp32.
         teacher: likewise.
         lesson: the problems.
-        tokens: that the model samples after each prompt at most.
-        seed: of those samples; None does without them.
+        tokens: that the model samples after each prompt, at most.
+        seed: of these samples; None skips them.
 
     Returns:
-        ``kl``: KL(model || teacher) over the vocabulary, mean over the tokens of right answers, each after those before
+        ``kl``: KL(model || teacher) over the vocabulary, mean over the tokens of right answers, each given those before
         it; ``forward_kl``: the other direction; ``p``: mean probability of the right answer and its end; ``accuracy``:
-        share of problems whose greedy completion is the right answer; ``kl_samples``: KL(model || teacher) on
-        completions that the model samples itself.
+        share of problems with a right greedy completion; ``kl_samples``: KL(model || teacher) on completions that the
+        model samples itself.
     """
     answers = given(lesson.prompts, lesson.answers, pad=PAD)
-    ours, theirs = logits_of(model, answers), logits_of(teacher, answers)
-    chances = torch.where(answers.counted, log_probabilities(ours, answers.completions), 0.0).sum(1)
-    hit = (ours.argmax(-1) == answers.completions) | ~answers.counted
-    found = {
-        "kl": reverse_kl(ours, theirs, answers.counted).item(),
-        "forward_kl": forward_kl(ours, theirs, answers.counted).item(),
-        "p": chances.exp().mean().item(),
-        "accuracy": hit.all(1).float().mean().item(),
+    logits, teacher_logits = logits_of(model, answers), logits_of(teacher, answers)
+    log_p = torch.where(answers.counted, log_probabilities(logits, answers.completions), 0.0).sum(1)
+    right = (logits.argmax(-1) == answers.completions) | ~answers.counted
+    result = {
+        "kl": reverse_kl(logits, teacher_logits, answers.counted).item(),
+        "forward_kl": forward_kl(logits, teacher_logits, answers.counted).item(),
+        "p": log_p.exp().mean().item(),
+        "accuracy": right.all(1).float().mean().item(),
     }
     if seed is not None:
-        own = sample(model, lesson.prompts, tokens=tokens, ends=[lesson.end], pad=PAD, seed=seed)
-        found["kl_samples"] = distance(model, teacher, own).item()
-    return found
+        rollout = sample(model, lesson.prompts, tokens=tokens, ends=[lesson.end], pad=PAD, seed=seed)
+        result["kl_samples"] = reverse_kl_of(model, teacher, rollout).item()
+    return result
 
 
-def distance(model: Any, teacher: Any, own: Rollout) -> Tensor:
-    """Reverse KL on completions, gradients flowing into the model."""
+def reverse_kl_of(model: Any, teacher: Any, rollout: Rollout) -> Tensor:
+    """Reverse KL on completions; gradients flow into the model only."""
     with torch.no_grad():
-        theirs = logits_of(teacher, own)
-    return reverse_kl(logits_of(model, own), theirs, own.counted)
+        teacher_logits = logits_of(teacher, rollout)
+    return reverse_kl(logits_of(model, rollout), teacher_logits, rollout.counted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scripts.reproduce.arms import Settled
+from scripts.reproduce.arms import Tuning
 from scripts.reproduce.setting import Setting
 from scripts.reproduce.statistics import ENDPOINTS, Estimate, Results
 
@@ -21,13 +21,13 @@ the same prompts and the same random numbers; masks drawn by chance are drawn an
 one. Intervals are of the mean over seeds (paired t), one comparison at a time."""
 
 
-def markdown(results: Results, settled: Settled, setting: Setting) -> str:
-    """Two tables and how to read them."""
+def markdown(results: Results, tuning: Tuning, setting: Setting) -> str:
+    """Two tables, and how to read them."""
     fall, spread = results.gain()
     source, teacher = results.source["held_out"], results.teacher["held_out"]
     text = [
         f"{len(results.runs['full'])} seeds, {setting.steps} steps of {setting.batch} prompts, AdamW at "
-        f"{setting.lr:g}, random with matched norm at {settled.matched_rate:.3g}, SGD at {settled.sgd_rate:g}.",
+        f"{setting.lr:g}, random with matched norm at {tuning.matched_rate:.3g}, SGD at {tuning.sgd_rate:g}.",
         "Held out: the source has KL "
         f"{source['kl']:.4f} and P(answer) {source['p']:.4f} and answers {source['accuracy']:.1%} of problems; the "
         f"teacher has P {teacher['p']:.4f} and answers {teacher['accuracy']:.1%}.",
@@ -43,9 +43,9 @@ def markdown(results: Results, settled: Settled, setting: Setting) -> str:
         _rows(
             "comparison | KL | P(answer)",
             [
-                f"{one} - {two} | {signed(results.difference(one, two, 'kl'))} | "
-                f"{signed(results.difference(one, two, 'p'))}"
-                for one, two in results.contrasts()
+                f"{first} - {second} | {signed(results.difference(first, second, 'kl'))} | "
+                f"{signed(results.difference(first, second, 'p'))}"
+                for first, second in results.comparisons()
             ],
         ),
         "",
@@ -54,12 +54,12 @@ def markdown(results: Results, settled: Settled, setting: Setting) -> str:
     return "\n".join(text) + "\n"
 
 
-def data(results: Results, settled: Settled, setting: Setting) -> dict[str, Any]:
+def data(results: Results, tuning: Tuning, setting: Setting) -> dict[str, Any]:
     """Everything in the tables, and every run."""
     return {
         "setting": setting.to_json(),
-        "settled": vars(settled),
-        "learnt": results.learnt(),
+        "tuning": vars(tuning),
+        "learned": results.learned(),
         "source": results.source,
         "teacher": results.teacher,
         "differences_to_full": {
@@ -67,20 +67,20 @@ def data(results: Results, settled: Settled, setting: Setting) -> dict[str, Any]
             for arm in results.runs
         },
         "share_of_gain": {arm: results.share(arm).to_json() for arm in results.runs},
-        "contrasts": [
+        "comparisons": [
             {
-                "first": one,
-                "second": two,
-                **{endpoint: results.difference(one, two, endpoint).to_json() for endpoint in ENDPOINTS},
+                "first": first,
+                "second": second,
+                **{endpoint: results.difference(first, second, endpoint).to_json() for endpoint in ENDPOINTS},
             }
-            for one, two in results.contrasts()
+            for first, second in results.comparisons()
         ],
         "runs": results.runs,
     }
 
 
 def signed(estimate: Estimate, digits: int = 4) -> str:
-    """Mean and interval."""
+    """Mean and interval with signs."""
     if estimate.half is None:
         return f"{estimate.mean:+.{digits}f}"
     low, high = estimate.mean - estimate.half, estimate.mean + estimate.half
@@ -90,7 +90,7 @@ def signed(estimate: Estimate, digits: int = 4) -> str:
 def _arm(results: Results, arm: str) -> str:
     norms = [results.average(arm, field) / max(results.average("full", field), 1e-30) for field in NORMS]
     share = results.share(arm)
-    same = arm == "full"
+    full = arm == "full"
     cells = [
         arm,
         f"{results.average(arm, 'density'):.3f}",
@@ -98,9 +98,9 @@ def _arm(results: Results, arm: str) -> str:
         *(f"{norm:.2f}" for norm in norms),
         f"{Estimate.of(results.values(arm, 'kl')).mean:.4f}",
         f"{Estimate.of(results.values(arm, 'p')).mean:.4f}",
-        "" if same else signed(results.difference(arm, "full", "kl")),
-        "" if same else signed(results.difference(arm, "full", "p")),
-        f"{share.mean:.1%}" + (f" ± {100 * share.half:.1f}" if share.half is not None and not same else ""),
+        "" if full else signed(results.difference(arm, "full", "kl")),
+        "" if full else signed(results.difference(arm, "full", "p")),
+        f"{share.mean:.1%}" + (f" ± {100 * share.half:.1f}" if share.half is not None and not full else ""),
         f"{Estimate.of(results.values(arm, 'kl_samples')).mean:.4f}",
         f"{Estimate.of(results.values(arm, 'accuracy')).mean:.1%}",
         f"{results.average(arm, 'optimizer_bytes') / 1e6:.1f} MB",

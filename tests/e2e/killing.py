@@ -1,6 +1,6 @@
-"""kill -9 at random moments: the next run completes, nothing is torn, what was verified is not fetched again.
+"""kill -9 at random moments: the next run completes, nothing is torn, verified objects are not fetched again.
 
-Run as a program for more of it than the tests do: ``python -m tests.e2e.killing --kills 200``.
+As a program it kills more often than the tests do: ``python -m tests.e2e.killing --kills 200``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ARTIFACTS = "artifacts/sha256"
 
 @dataclass(frozen=True)
 class Stage:
-    """Two people, a remote folder, and a pair of checkpoints that one has and the other wants."""
+    """Two users, a remote folder, and a pair of checkpoints."""
 
     folder: Path
     author: Person
@@ -32,7 +32,7 @@ class Stage:
 
 
 def set_up(folder: Path, mebibytes: int) -> Stage:
-    """Everything up to a pushed artifact ``opd``, and a second version ``opd:two`` that only the author has."""
+    """Everything up to a pushed artifact ``opd``."""
     source, target = big_pair(folder / "pair", mebibytes)
     remote = folder / "remote"
     people = [Person(folder / name) for name in ("author", "colleague")]
@@ -45,10 +45,10 @@ def set_up(folder: Path, mebibytes: int) -> Stage:
 
 
 def killed(person: Person, rng: random.Random, seconds: float, *args: str | Path) -> bool:
-    """Start a command and kill it after a random part of ``seconds``; whether it was still running."""
+    """Start a command and kill it after a random part of ``seconds``; returns whether it was still running."""
     process = person.start(*args, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        # Half of the kills fall into the start of the interpreter otherwise.
+        # Earlier kills would mostly hit the start of the interpreter.
         process.wait(timeout=seconds * rng.uniform(0.25, 1.0))
     except subprocess.TimeoutExpired:
         process.kill()
@@ -57,21 +57,21 @@ def killed(person: Person, rng: random.Random, seconds: float, *args: str | Path
     return False
 
 
-def timed(run: Callable[[], object]) -> float:
+def timed(work: Callable[[], object]) -> float:
     """Seconds that a call takes."""
     start = time.monotonic()
-    run()
+    work()
     return time.monotonic() - start
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """Inode and time of every file below a folder: what was not written again keeps both."""
-    found = {p.relative_to(folder).as_posix(): p.stat() for p in folder.rglob("*") if p.is_file()}
-    return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}
+    """Inode and time of every file below a folder: a file that is not rewritten keeps both."""
+    files = {p.relative_to(folder).as_posix(): p.stat() for p in folder.rglob("*") if p.is_file()}
+    return {name: (status.st_ino, status.st_mtime_ns) for name, status in files.items()}
 
 
 def kill_extract(stage: Stage, rng: random.Random, kills: int) -> int:
-    """Extract into an empty registry; afterwards the artifact is the one that an undisturbed run makes."""
+    """Extract into an empty registry; the artifact is the same as that of an undisturbed run."""
     digest = stage.author.json("show", "opd")["digest"]
     person = Person(stage.folder / "extracting")
     command = ("extract", stage.source, stage.target, "--name", "opd")
@@ -89,7 +89,7 @@ def kill_extract(stage: Stage, rng: random.Random, kills: int) -> int:
 
 
 def kill_push(stage: Stage, rng: random.Random, kills: int) -> int:
-    """Push into an empty remote; nobody ever sees a tag whose artifact is not whole."""
+    """Push into an empty remote; a visible tag always has a complete artifact."""
     hits = 0
     remote = stage.folder / "push-remote"
     person = Person(stage.folder / "pushing")
@@ -112,60 +112,60 @@ def kill_push(stage: Stage, rng: random.Random, kills: int) -> int:
         before = files_of(remote / ARTIFACTS) if (remote / ARTIFACTS).exists() else {}
         person.run("push", "opd")
         after = files_of(remote / ARTIFACTS)
-        again = [n for n in before if before[n] != after[n] and not n.endswith("manifest.json")]
-        assert not again, f"sent again: {again}"
+        rewritten = [n for n in before if before[n] != after[n] and not n.endswith("manifest.json")]
+        assert not rewritten, f"sent again: {rewritten}"
         reader.run("pull", "opd")
         reader.run("verify", "opd")
     return hits
 
 
 def kill_pull(stage: Stage, rng: random.Random, kills: int) -> int:
-    """Pull into an empty registry; objects that had arrived and were verified are not fetched again."""
+    """Pull into an empty registry; verified objects are not fetched again."""
     seconds = timed(lambda: stage.colleague.run("pull", "opd"))
     hits = reused = 0
     for number in range(kills):
         person = Person(stage.folder / f"pulling-{number}")
         person.run("remote", "add", "team", stage.remote.as_uri())
         hits += killed(person, rng, seconds, "pull", "opd")
-        # What has arrived waits in "incoming" and is moved, not copied, once its part is whole.
-        before = {place for folder in ("incoming", ARTIFACTS) for place in arrived(person.registry / folder)}
+        # Objects wait in "incoming" and are moved, not copied, once their part is complete.
+        before = {entry for folder in ("incoming", ARTIFACTS) for entry in arrived(person.registry / folder)}
         person.run("pull", "opd")
-        again = before - arrived(person.registry / ARTIFACTS)
-        assert not again, f"{len(again)} objects were fetched again"
+        fetched_again = before - arrived(person.registry / ARTIFACTS)
+        assert not fetched_again, f"{len(fetched_again)} objects were fetched again"
         reused += len(before)
         person.run("verify", "opd")
         copy_of(person.home, stage.folder / "trash")
-    assert reused or kills < 10, "no kill came after the first object had arrived"
+    assert reused or kills < 10, "no kill came after the first object"
     return hits
 
 
 def arrived(folder: Path) -> set[tuple[int, int]]:
-    """Inode and time of the objects below a folder, manifests left out: those are read anew each time."""
-    found = files_of(folder) if folder.exists() else {}
-    return {place for name, place in found.items() if not name.endswith("manifest.json")}
+    """Inode and time of the objects below a folder, without manifests, which are always fetched."""
+    files = files_of(folder) if folder.exists() else {}
+    return {entry for name, entry in files.items() if not name.endswith("manifest.json")}
 
 
 def kill_apply(stage: Stage, rng: random.Random, kills: int) -> int:
-    """Apply beside earlier outputs; there is no output or a whole one, and stale work is cleaned up."""
+    """Apply over earlier outputs; the output is absent or complete, and stale work folders are removed."""
     person = stage.colleague
     person.run("pull", "opd")
-    place = stage.folder / "applying"
-    place.mkdir(exist_ok=True)
-    command = ("apply", "opd", "--source", stage.source, "-o", place / "out", "--force")
+    folder = stage.folder / "applying"
+    folder.mkdir(exist_ok=True)
+    command = ("apply", "opd", "--source", stage.source, "-o", folder / "out", "--force")
     seconds = timed(lambda: person.run(*command))
     hits = 0
     for _ in range(kills):
         hits += killed(person, rng, seconds, *command)
-        if (place / "out").exists():
-            assert same_files(place / "out", stage.target)
+        if (folder / "out").exists():
+            assert same_files(folder / "out", stage.target)
         person.run(*command)
-        assert same_files(place / "out", stage.target)
-        assert [p.name for p in place.iterdir()] == ["out"]
+        assert same_files(folder / "out", stage.target)
+        assert [p.name for p in folder.iterdir()] == ["out"]
     return hits
 
 
 def kill_gc(stage: Stage, rng: random.Random, kills: int) -> int:
-    """Collect garbage beside a live artifact; the live one stays whole, the garbage goes in the end."""
+    """Collect garbage beside a live artifact, which stays complete; the garbage is gone in the end."""
     person = Person(stage.folder / "collecting")
     seconds, hits = 0.0, 0
     for number in range(kills + 1):
@@ -194,7 +194,7 @@ COMMANDS: dict[str, Callable[[Stage, random.Random, int], int]] = {
 
 
 def main() -> None:
-    """Kill every command many times and say how often it was hit while it ran."""
+    """Kill every command many times and print how often it was running."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200, help="kills of each command")
     parser.add_argument("--mebibytes", type=int, default=64, help="size of each checkpoint")
@@ -206,7 +206,7 @@ def main() -> None:
         for name in options.only or COMMANDS:
             hits = COMMANDS[name](stage, random.Random(options.seed), options.kills)
             print(
-                f"{name}: {options.kills} kills, {hits} while it ran; every rerun completed, nothing torn", flush=True
+                f"{name}: {options.kills} kills, {hits} while running; every rerun completed, nothing torn", flush=True
             )
 
 

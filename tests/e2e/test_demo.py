@@ -1,4 +1,4 @@
-"""The README's first command, with fewer steps: a real distillation, and its update from one person to another."""
+"""The README's first command with fewer steps: a real distillation, whose update travels from one user to another."""
 
 import subprocess
 import sys
@@ -8,19 +8,19 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_colleague_holds_the_same_bytes(demo: tuple[Path, str]) -> None:
-    folder, said = demo
+    folder, output = demo
     names = sorted(p.name for p in (folder / "target").iterdir())
-    assert f"{len(names)} of {len(names)} files of ben's checkpoint equal ada's byte for byte" in said
+    assert f"{len(names)} of {len(names)} files of ben's checkpoint equal ada's byte for byte" in output
     for name in names:
         assert (folder / "ben" / "sums-opd" / name).read_bytes() == (folder / "target" / name).read_bytes()
     assert any((folder / "source" / n).read_bytes() != (folder / "target" / n).read_bytes() for n in names)
 
 
-def test_it_tells_what_it_did(demo: tuple[Path, str]) -> None:
-    _, said = demo
-    assert "distilled 3 steps" in said
-    assert "reverse KL to the teacher" in said
-    assert "ben$ maskreg pull sums-opd | maskreg apply" in said
+def test_it_reports_the_distillation(demo: tuple[Path, str]) -> None:
+    _, output = demo
+    assert "distilled 3 steps" in output
+    assert "reverse KL to the teacher" in output
+    assert "ben$ maskreg pull sums-opd | maskreg apply" in output
 
 
 def test_it_does_not_empty_a_folder_that_is_not_its_own(tmp_path: Path) -> None:

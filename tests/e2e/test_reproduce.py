@@ -1,4 +1,4 @@
-"""The comparison of masked retraining with its controls runs on a small scale, goes on, and fails where it must."""
+"""The comparison of masked retraining with its controls runs on a small scale, resumes, and fails where it must."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ ARMS = ("full", "OPD mask", "random", "OPD mask, thinned", "SGD, full")
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A source and a teacher with weights of chance, who read problems one character at a time."""
+    """A source and a teacher with random weights and one token per character."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
@@ -53,26 +53,28 @@ def done(checkpoints: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 
 
 def runs(out: Path) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = json.loads((out / "results.json").read_text())["runs"]
-    return found
+    by_arm: dict[str, list[dict[str, Any]]] = json.loads((out / "results.json").read_text())["runs"]
+    return by_arm
 
 
 def test_arms_share_seeds_and_keep_to_their_masks(done: tuple[Path, str]) -> None:
-    found = runs(done[0])
-    assert list(found) == list(ARMS)
-    for arm, records in found.items():
+    records_by_arm = runs(done[0])
+    assert list(records_by_arm) == list(ARMS)
+    for arm, records in records_by_arm.items():
         assert [record["seed"] for record in records] == [0, 1]
         for record in records:
             assert record["visible_density"] <= record["density"]
-            assert record["losses"][0] == pytest.approx(found["full"][record["seed"]]["losses"][0]), arm
-    full, mine, random, thinned = (found[arm][0] for arm in ("full", "OPD mask", "random", "OPD mask, thinned"))
+            assert record["losses"][0] == pytest.approx(records_by_arm["full"][record["seed"]]["losses"][0]), arm
+    full, masked, random, thinned = (
+        records_by_arm[arm][0] for arm in ("full", "OPD mask", "random", "OPD mask, thinned")
+    )
     assert full["density"] == 1.0
-    assert mine["density"] == pytest.approx(random["density"], rel=1e-6)
-    assert thinned["density"] < mine["density"] < 1
-    assert found["random"][0]["mask"] != found["random"][1]["mask"], "masks of chance are drawn anew"
-    assert found["OPD mask"][0]["mask"] == found["OPD mask"][1]["mask"]
-    assert mine["optimizer_bytes"] < full["optimizer_bytes"]
-    assert found["SGD, full"][0]["optimizer_bytes"] < full["optimizer_bytes"]
+    assert masked["density"] == pytest.approx(random["density"], rel=1e-6)
+    assert thinned["density"] < masked["density"] < 1
+    assert records_by_arm["random"][0]["mask"] != records_by_arm["random"][1]["mask"], "random masks are drawn anew"
+    assert records_by_arm["OPD mask"][0]["mask"] == records_by_arm["OPD mask"][1]["mask"]
+    assert masked["optimizer_bytes"] < full["optimizer_bytes"]
+    assert records_by_arm["SGD, full"][0]["optimizer_bytes"] < full["optimizer_bytes"]
 
 
 def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
@@ -80,21 +82,21 @@ def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
     results = json.loads((out / "results.json").read_text())
     assert printed.strip() == (out / "retrain.md").read_text().strip()
     rows = {line.split("|")[1].strip(): line for line in printed.splitlines() if line.startswith("| ")}
-    found = runs(out)
+    records_by_arm = runs(out)
     start = results["source"]["held_out"]["kl"]
     for arm in ARMS:
-        kl = [record["held_out"]["kl"] for record in found[arm]]
-        full = [record["held_out"]["kl"] for record in found["full"]]
+        kl = [record["held_out"]["kl"] for record in records_by_arm[arm]]
+        full = [record["held_out"]["kl"] for record in records_by_arm["full"]]
         assert f" {sum(kl) / 2:.4f} |" in rows[arm]
-        differences = [one - other for one, other in zip(kl, full, strict=True)]
+        differences = [a - b for a, b in zip(kl, full, strict=True)]
         mean = sum(differences) / 2
         half = 12.706 * abs(differences[0] - differences[1]) / 2
-        told = results["differences_to_full"][arm]["kl"]
-        assert told["mean"] == pytest.approx(mean)
-        assert told["interval"] == pytest.approx([mean - half, mean + half])
+        entry = results["differences_to_full"][arm]["kl"]
+        assert entry["mean"] == pytest.approx(mean)
+        assert entry["interval"] == pytest.approx([mean - half, mean + half])
         if arm != "full":
             assert f"{mean:+.4f} [{mean - half:+.4f}, {mean + half:+.4f}]" in rows[arm]
-        share = [(start - one) / (start - other) for one, other in zip(kl, full, strict=True)]
+        share = [(start - a) / (start - b) for a, b in zip(kl, full, strict=True)]
         assert results["share_of_gain"][arm]["mean"] == pytest.approx(sum(share) / 2)
     assert "OPD mask, thinned - random" in rows
     assert (out / "retrain.svg").read_text().count("prefers-color-scheme") == 1
@@ -113,12 +115,12 @@ def test_finished_runs_are_not_run_again(checkpoints: Path, done: tuple[Path, st
     assert before["held_out"] == after["held_out"]
     assert before["losses"] == after["losses"]
     assert all(path.read_bytes() == content for path, content in kept.items() if path != removed)
-    other = reproduce(checkpoints, out, "--workers", "1", "--steps", "3")
-    assert other.returncode == 2
-    assert "results of another setting" in other.stderr
+    rejected = reproduce(checkpoints, out, "--workers", "1", "--steps", "3")
+    assert rejected.returncode == 2
+    assert "results of another setting" in rejected.stderr
 
 
-def test_it_fails_where_nothing_was_learnt(checkpoints: Path, tmp_path: Path) -> None:
+def test_it_fails_if_nothing_was_learned(checkpoints: Path, tmp_path: Path) -> None:
     ran = reproduce(checkpoints, tmp_path / "out", "--workers", "1", "--lr", "0", "--arms", "full", "--steps", "1")
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "the full arm does not beat the source by 5 paired standard deviations" in ran.stderr
