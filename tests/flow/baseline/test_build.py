@@ -346,7 +346,8 @@ def test_a_rounding_null_that_would_be_the_mask_is_refused(tmp_path: Path) -> No
     artifact = extracted(tmp_path / "registry", source, target)
     made = make_baseline(artifact, BaselineSpec.of("rounding-null"), tmp_path / "registry", source)
     assert [note.partition(":")[0] for note in made.notes] == [
-        "1 tensor is taken unchanged from the mask, for 9 moved, and noise moves finite numbers only, of which there are 0",
+        "1 tensor is taken unchanged from the mask, for 9 moved, "
+        "and noise moves finite numbers only, of which there are 0",
         "1 tensor is taken unchanged from the mask, for nothing moved",
     ]
 
