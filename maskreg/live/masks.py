@@ -12,7 +12,7 @@ from maskreg.errors import UsageError, WrongCheckpointError
 from maskreg.live.layout import Join, Link, links
 from maskreg.live.memory import place_of
 from maskreg.live.naming import find
-from maskreg.mask.packed import Mask, TensorMask, pack_runs
+from maskreg.mask.packed import Mask, TensorMask, pack_spans
 
 _SHOWN = 3
 
@@ -87,7 +87,7 @@ def _bits(join: Join, tensor: torch.Tensor, mask: Mask, tensors: Mapping[str, to
     if not join.operations:
         return ones[join.first].packed
     parts.sort(key=lambda link: link.of_parameter.storage_offset())
-    return pack_runs(_run(run, ones) for run in _runs(parts))
+    return pack_spans(_run(run, ones) for run in _runs(parts))
 
 
 def _runs(parts: list[Link]) -> Iterator[list[Link]]:

@@ -1,6 +1,6 @@
-"""Masks: which coordinates of a tensor moved, as packed bits, and what they amount to."""
+"""Masks: which coordinates of a tensor moved, as packed bits, with their statistics."""
 
-from maskreg.mask.packed import Mask, TensorMask, flip, overlap, pack, pack_runs, packed_bytes, unpack
+from maskreg.mask.packed import Mask, TensorMask, flip, overlap, pack, pack_spans, packed_bytes, unpack
 from maskreg.mask.summary import Counts, FfnShares, Summary, ffn_shares, summarize
 
 __all__ = [
@@ -13,7 +13,7 @@ __all__ = [
     "flip",
     "overlap",
     "pack",
-    "pack_runs",
+    "pack_spans",
     "packed_bytes",
     "summarize",
     "unpack",

@@ -1,4 +1,4 @@
-"""Operations on the packed bits of one tensor's masks: and, or, minus, xor, and at least k of n."""
+"""Operations on packed masks of one tensor: and, or, minus, xor, and at least k of n."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from maskreg.mask.packed import PAD_BITS
 
 Packed = npt.NDArray[np.uint8]
-"""As :func:`maskreg.mask.pack` gives it. Padding is zero in every operand, and in every result."""
+"""As :func:`maskreg.mask.pack` returns it. Padding is zero in every operand, and in every result."""
 
 _Words = npt.NDArray[np.uint64]
 
@@ -33,30 +33,37 @@ def minus(masks: Sequence[Packed]) -> Packed:
 
 
 def odd(masks: Sequence[Packed]) -> Packed:
-    """Coordinates that are in exactly one of two masks; of more, in an odd number of them."""
+    """Coordinates that are in an odd number of masks; of two, in exactly one."""
     return _folded(np.bitwise_xor, masks)
 
 
 def at_least(k: int, masks: Sequence[Packed]) -> Packed:
     """Coordinates that are in ``k`` or more of the masks.
 
+    64 counters side by side, bit-sliced: word i of ``planes`` holds bit i of each counter. A mask is added like a carry
+    that ripples upwards (half adders: sum = plane ^ carry, next carry = plane & carry). Then all counters are compared
+    with k at once, from the highest bit down: ``more`` where a counter is decided to be above k, ``equal`` where it is
+    undecided.
+
+        masks 110, 101, 100 of 3 coordinates: counters 3 1 1, so planes 111 (bit 0) and 100 (bit 1)
+        k = 2 = binary 10:   bit 1 of k is 1: equal = 100.   bit 0 is 0: more = equal & 111 = 100.   Result 100.
+
     Raises:
         ValueError: ``k`` is less than 1 or more than there are masks, or the masks are not of one tensor.
     """
     if not 1 <= k <= len(masks):
-        raise ValueError(f"at least {k} of {len(masks)} masks")
+        raise ValueError(f"k must be from 1 to the number of masks: {k} of {len(masks)} masks")
     planes: list[_Words] = [np.zeros_like(words) for words in _words(masks[:1]) for _ in range(len(masks).bit_length())]
-    # 64 counters side by side: plane i holds bit i of each, and a mask is added as a carry that ripples upwards.
     for carry in _words(masks):
-        for place, plane in enumerate(planes):
-            planes[place], carry = plane ^ carry, plane & carry
+        for i, plane in enumerate(planes):
+            planes[i], carry = plane ^ carry, plane & carry
     more, equal = np.zeros_like(planes[0]), ~np.zeros_like(planes[0])
-    for place in reversed(range(len(planes))):
-        if k >> place & 1:
-            equal &= planes[place]
+    for i in reversed(range(len(planes))):
+        if k >> i & 1:
+            equal &= planes[i]
         else:
-            more |= equal & planes[place]
-            equal &= ~planes[place]
+            more |= equal & planes[i]
+            equal &= ~planes[i]
     return (more | equal).view(np.uint8)
 
 
@@ -66,10 +73,10 @@ OPERATIONS: Mapping[str, Callable[[Sequence[Packed]], Packed]] = {
     "minus": minus,
     "xor": odd,
 }
-"""Operations on two masks, by the word that commands and manifests use; ``and`` and ``or`` take more."""
+"""Operations by the name that commands and manifests use."""
 
 PAIRWISE = frozenset({"minus", "xor"})
-"""Operations that are asked of exactly two masks, since people disagree on what more would mean."""
+"""Operations that take exactly two masks, because their meaning for more is ambiguous; others take any number."""
 
 
 def _folded(operation: Callable[[_Words, _Words], _Words], masks: Sequence[Packed]) -> Packed:

@@ -1,12 +1,26 @@
-"""Drawing coordinates without replacement, exactly as many as wanted, in bounded memory.
+"""Drawing coordinates without replacement, an exact number of them, in bounded memory.
 
-Every coordinate has a random word of its own (see :mod:`maskreg.mask.philox`), and those with the smallest words are
-drawn: whatever the order, the threads or the machine, the same ones. Classes of coordinates may weigh differently; then
-it is word / weight that must be small, which draws each with a probability in proportion to its weight.
+Every coordinate has a random word r in [0, 2^31) of its own (:mod:`maskreg.mask.philox`) and a class with a weight w.
+Those with the smallest r / w are drawn. So the result depends on nothing but seed and tensor: not on order, threads or
+machine. And a coordinate's chance is proportional to its weight, up to certainty.
 
-Where the border lies is known beforehand but for chance: some standard deviations around it are a *window*. One
-pass counts what lies below the window and keeps what lies inside; the smallest of those complete the number. A window
-that turns out too narrow is widened, and changes nothing but time.
+Sorting all r / w would take memory; but where the border lies is known beforehand, but for chance:
+
+    scale s       such that sum over classes of members * min(1, s w) is the number to draw
+    border        s w 2^31, by class; words below it would be drawn, on average as many as they should be
+    window        the border and some standard deviations to both sides: [low, high)
+
+    pass 1        Draw.look, span by span: count the words below low; keep those inside the window
+    settle        draw the smallest r / w of those kept, as many as are missing
+                  too few kept, or too many below: widen the windows 8 times and repeat pass 1
+    pass 2        Draw.packed, span by span: words below low are drawn, and those that settle added
+
+    2,500 of 10,000, one class: border 0.25 * 2^31, standard deviation sqrt(10,000 * .25 * .75) = 43 coordinates, so the
+    window is 0.25 * (1 +- (6 * 43 + 12) / 2,500) = 0.223 to 0.277. Say 2,231 words lie below and 541 inside: the
+    269 smallest of these are drawn too.
+
+How wide the windows are only changes the time: which coordinates have the smallest r / w does not depend on it. Groups
+of classes, each with its own number, are drawn in the same passes.
 """
 
 from __future__ import annotations
@@ -19,10 +33,10 @@ import numpy.typing as npt
 
 from maskreg.mask.packed import pack
 from maskreg.mask.philox import TILE, WORDS
-from maskreg.mask.scan import mark, scan, second_words
+from maskreg.mask.scan import Hits, Span, Stream, Windows, mark, scan, second_words
 
 DEVIATIONS = 6.0
-"""Half the width of a window, in standard deviations: one in 10^8 is too narrow."""
+"""Half the width of a window, in standard deviations: one in 10^8 windows is too narrow."""
 
 _WIDER = 8.0
 _TINY = 1e-300
@@ -34,11 +48,11 @@ Borders = npt.NDArray[np.uint32]
 
 
 class Draw(NamedTuple):
-    """What says which coordinates are drawn.
+    """Windows around the borders below which coordinates are drawn.
 
     Attributes:
         seed: 64 bits.
-        low, high: uint32 ``[classes]``: words below ``low`` are drawn; those from there to ``high`` are in the window.
+        low, high: uint32 ``[classes]``: words below ``low`` are drawn; those in ``[low, high)`` are in the window.
         groups: int64 ``[classes]``: classes of one group share a number.
     """
 
@@ -48,72 +62,71 @@ class Draw(NamedTuple):
     groups: Counts
 
     def look(self, tensor: int, first: int, numel: int, classes: Classes | None = None) -> Seen:
-        """One pass over coordinates ``[first, first + numel)`` of a tensor.
+        """Pass 1 over coordinates ``[first, first + numel)`` of a tensor.
 
         Args:
             tensor: 64 bits that stand for the tensor.
             first: a multiple of 4,096.
-            numel: how many.
-            classes: uint16 ``[numel]``; None where all are of class 0.
+            numel: coordinates in the span.
+            classes: uint16 ``[numel]``; None when all are 0.
 
         Raises:
-            ValueError: ``first`` is not such a multiple.
+            ValueError: ``first`` is not a multiple of 4,096.
         """
         _check_first(first)
-        kinds = np.empty(0, np.uint16) if classes is None else classes
-        below = np.zeros((4, self.low.size), np.int64)
-        several = bool(self.groups.any())
+        span = Span(first, numel, np.empty(0, np.uint16) if classes is None else classes)
+        stream, windows = Stream(np.uint64(self.seed), np.uint64(tensor)), Windows(self.low, self.high)
+        by_class = bool(self.groups.any())
         room = (numel >> 6) + TILE
-        seed, key = np.uint64(self.seed), np.uint64(tensor)
         while True:
-            places, words = np.empty(room, np.int64), np.empty(room, np.uint32)
-            below[:] = 0
-            inside = scan(seed, key, first, numel, kinds, self.low, self.high, several, below, places, words)
+            below = np.zeros((4, self.low.size), np.int64)
+            hits = Hits(np.empty(room, np.int64), np.empty(room, np.uint32))
+            inside = scan(stream, span, windows, by_class, below, hits)
             if inside <= room:
                 break
             room = inside
-        places, words = places[:inside] + first, words[:inside]
+        places, words = hits.places[:inside] + first, hits.words[:inside]
         seconds = np.empty(inside, np.uint32)
-        second_words(seed, key, places, seconds)
-        found = np.zeros(inside, np.uint16) if classes is None else classes[places - first]
+        second_words(stream, places, seconds)
+        kinds = np.zeros(inside, np.uint16) if classes is None else classes[places - first]
         by_group = np.zeros(int(self.groups.max(initial=0)) + 1, np.int64)
         np.add.at(by_group, self.groups, below.sum(axis=0))
-        return Seen(tensor, by_group, places, words, seconds, found)
+        return Seen(tensor, by_group, places, words, seconds, kinds)
 
     def packed(
         self, tensor: int, first: int, numel: int, completed: Counts, classes: Classes | None = None
     ) -> npt.NDArray[np.uint8]:
-        """Packed bits of the coordinates that are drawn among ``[first, first + numel)`` of a tensor.
+        """Pass 2: packed bits of coordinates ``[first, first + numel)`` of a tensor, 1 for those drawn.
 
         Args:
             tensor: 64 bits that stand for the tensor.
             first: a multiple of 4,096.
-            numel: how many.
-            completed: int64, in order: the drawn coordinates of the windows of the whole tensor.
-            classes: uint16 ``[numel]``; None where all are of class 0.
+            numel: coordinates in the span.
+            completed: int64, ascending: those drawn inside the windows, of the whole tensor.
+            classes: uint16 ``[numel]``; None when all are 0.
 
         Raises:
-            ValueError: ``first`` is not such a multiple.
+            ValueError: ``first`` is not a multiple of 4,096.
         """
         _check_first(first)
         drawn = np.empty(numel, np.uint8)
-        kinds = np.empty(0, np.uint16) if classes is None else classes
-        mark(np.uint64(self.seed), np.uint64(tensor), first, kinds, self.low, drawn)
+        span = Span(first, numel, np.empty(0, np.uint16) if classes is None else classes)
+        mark(Stream(np.uint64(self.seed), np.uint64(tensor)), span, self.low, drawn)
         start, stop = np.searchsorted(completed, [first, first + numel])
         drawn[completed[start:stop] - first] = 1
         return pack(drawn.view(np.bool_))
 
 
 class Seen(NamedTuple):
-    """What one pass saw in one run of a tensor.
+    """What pass 1 saw in a span of a tensor.
 
     Attributes:
         tensor: 64 bits that stand for it.
-        below: int64 ``[groups]``, how many words lie below their class's window.
-        places: int64 ``[m]``, coordinates inside their windows, in order.
+        below: int64 ``[groups]``, how many words lie below their windows.
+        places: int64 ``[m]``, coordinates inside their windows, ascending.
         words: uint32 ``[m]``, their words.
-        seconds: uint32 ``[m]``, their second words, which decide between equal ones.
-        classes: uint16 ``[m]``, theirs.
+        seconds: uint32 ``[m]``, their second words, which break ties.
+        classes: uint16 ``[m]``, their classes.
     """
 
     tensor: int
@@ -126,45 +139,45 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Quota:
-    """How many coordinates are wanted, and how they share the number.
+    """How many coordinates to draw, and from which classes.
 
     Attributes:
         members: int64 ``[classes]``, coordinates of each class.
-        weights: float64 ``[classes]``, 0 to 1: what a member's chance to be drawn is in proportion to, up to certainty.
+        weights: float64 ``[classes]``, 0 to 1: a member's chance is proportional to it, up to certainty.
         groups: int64 ``[classes]``: classes of one group share a number.
-        wanted: int64 ``[groups]``, how many are drawn of each group; no more than members that weigh anything.
+        sizes: int64 ``[groups]``, how many to draw of each group; no more than it has members of weight above 0.
     """
 
     members: Counts
     weights: Floats
     groups: Counts
-    wanted: Counts
+    sizes: Counts
 
     @classmethod
-    def by_class(cls, members: Counts, wanted: Counts) -> Quota:
-        """Every class has its own number, and its members the same chance."""
-        shares = np.divide(wanted, members, out=np.zeros(members.size), where=members > 0)
-        return cls(members, shares, np.arange(members.size), wanted)
+    def by_class(cls, members: Counts, sizes: Counts) -> Quota:
+        """A number for each class."""
+        shares = np.divide(sizes, members, out=np.zeros(members.size), where=members > 0)
+        return cls(members, shares, np.arange(members.size), sizes)
 
     @classmethod
-    def of_all(cls, members: Counts, weights: Floats, wanted: int) -> Quota:
-        """All classes together have one number."""
-        return cls(members, weights, np.zeros(members.size, np.int64), np.array([wanted]))
+    def of_all(cls, members: Counts, weights: Floats, size: int) -> Quota:
+        """One number for all classes together."""
+        return cls(members, weights, np.zeros(members.size, np.int64), np.array([size]))
 
     def draw(self, seed: int, widened: int = 0, deviations: float = DEVIATIONS) -> Draw:
-        """Windows around where the borders should lie.
+        """Windows around the expected borders.
 
         Args:
             seed: 64 bits.
-            widened: how often they turned out too narrow.
-            deviations: half their width before that, in standard deviations; does not change what is drawn.
+            widened: how often they have turned out too narrow.
+            deviations: half their width before that, in standard deviations; it does not change what is drawn.
 
         Raises:
-            ValueError: more are wanted of a group than weigh anything.
+            ValueError: a group has fewer members of weight above 0 than are to be drawn.
         """
         scale = self._scales()[self.groups]
         chance = np.minimum(scale * self.weights, 1.0)
-        spread, expected = (np.zeros(self.wanted.size) for _ in range(2))
+        spread, expected = (np.zeros(self.sizes.size) for _ in range(2))
         np.add.at(spread, self.groups, self.members * chance * (1 - chance))
         np.add.at(expected, self.groups, self.members * chance * (chance < 1))
         width = (deviations * np.sqrt(spread) + 2 * deviations * (spread > 0)) / np.maximum(expected, 1.0)
@@ -172,58 +185,58 @@ class Quota:
         center = scale * self.weights * WORDS
         low = np.clip(np.ceil(center * np.maximum(1 - width, 0.0)), 0, WORDS)
         high = np.clip(np.ceil(center * (1 + width)), 0, WORDS)
-        # What is wanted whole has no border, and what weighs nothing is never drawn.
+        # A class that is drawn whole has no border; one of weight 0 is never drawn, as its border is 0.
         high[chance >= 1] = WORDS
         return Draw(seed, low.astype(np.uint32), np.maximum(low, high).astype(np.uint32), self.groups)
 
     def _scales(self) -> Floats:
-        """By what weights must be multiplied to become chances whose sums are the numbers wanted, by group."""
-        here = np.bincount(self.groups, weights=self.members, minlength=self.wanted.size) + self.wanted
-        return np.array([self._scale(group) if here[group] else 0.0 for group in range(self.wanted.size)])
+        """Factor per group that turns weights into chances, whose sums are the numbers to draw."""
+        present = np.bincount(self.groups, weights=self.members, minlength=self.sizes.size) + self.sizes
+        return np.array([self._scale(group) if present[group] else 0.0 for group in range(self.sizes.size)])
 
     def _scale(self, group: int) -> float:
-        mine = (self.groups == group) & (self.weights > 0)
-        members, weights, wanted = self.members[mine], self.weights[mine], int(self.wanted[group])
-        if wanted > members.sum():
-            raise ValueError(f"{wanted} are wanted of {members.sum()}")
-        if wanted == 0:
+        own = (self.groups == group) & (self.weights > 0)
+        members, weights, size = self.members[own], self.weights[own], int(self.sizes[group])
+        if size > members.sum():
+            raise ValueError(f"cannot draw {size} of {members.sum()}")
+        if size == 0:
             return 0.0
-        if wanted == members.sum():
+        if size == members.sum():
             return 2.0 / float(weights.min())
         certain = np.zeros(members.size, np.bool_)
         while True:
             rest = float((members * weights)[~certain].sum())
-            scale = (wanted - float(members[certain].sum())) / max(rest, _TINY)
+            scale = (size - float(members[certain].sum())) / max(rest, _TINY)
             more = scale * weights >= 1
-            # With each that is certain, less is left to the others, and the scale grows.
+            # A class that becomes certain takes less than its weight says, so the scale of the others grows: repeat.
             if not (more & ~certain).any():
                 return scale
             certain |= more
 
 
 class Tally:
-    """Puts together what passes saw, in any order, and says which coordinates of the windows are drawn."""
+    """Collects what pass 1 saw, in any order, and settles which coordinates inside the windows are drawn."""
 
     def __init__(self, quota: Quota, draw: Draw) -> None:
         """Start with nothing seen."""
         self._quota = quota
         self._draw = draw
-        self._below = np.zeros(quota.wanted.size, np.int64)
+        self._below = np.zeros(quota.sizes.size, np.int64)
         self._seen: list[Seen] = []
 
     def add(self, seen: Seen) -> None:
-        """Take in what one pass saw."""
+        """Add what was seen in one span."""
         self._below += seen.below
         if seen.places.size:
             self._seen.append(seen)
 
     def settle(self) -> dict[int, Counts] | None:
-        """The coordinates inside windows that are drawn, int64, in order, by tensor; None when windows are too narrow.
+        """Drawn coordinates inside the windows, int64, ascending, by tensor; None when the windows are too narrow.
 
-        Among equal words the second decides, then the tensor's 64 bits, then the place.
+        Ties are broken by the second word, then by the tensor's 64 bits, then by the coordinate.
         """
         quota = self._quota
-        missing = quota.wanted - self._below
+        missing = quota.sizes - self._below
         tensors, places, words, seconds, classes = self._columns()
         groups = quota.groups[classes]
         if (missing < 0).any() or (missing > np.bincount(groups, minlength=missing.size)).any():
@@ -241,15 +254,19 @@ class Tally:
         return {int(t): places[chosen[i:j]] for t, i, j in zip(names, firsts, ends, strict=True)}
 
     def _passed_over(self, groups: Counts, ratios: Floats, drawn: npt.NDArray[np.bool_]) -> bool:
-        """Whether a coordinate outside the windows may come before one that is drawn inside, or the reverse."""
+        """Whether the order of r / w is violated across a window's edge: then the windows are too narrow.
+
+        With several classes, windows end at different r / w. A coordinate just above one class's window may be smaller
+        than one that was drawn inside another's, and one just below larger than one that was not drawn.
+        """
         quota, low, high = self._quota, self._draw.low, self._draw.high
         weights = np.maximum(quota.weights, _TINY)
-        under, above = np.full(quota.wanted.size, -1.0), np.full(quota.wanted.size, np.inf)
+        below, above = np.full(quota.sizes.size, -1.0), np.full(quota.sizes.size, np.inf)
         some = (low > 0) & (quota.members > 0)
-        np.maximum.at(under, quota.groups[some], (low[some] - 1.0) / weights[some])
+        np.maximum.at(below, quota.groups[some], (low[some] - 1.0) / weights[some])
         some = (high < WORDS) & (quota.members > 0) & (quota.weights > 0)
         np.minimum.at(above, quota.groups[some], high[some] / weights[some])
-        return bool((ratios[drawn] >= above[groups[drawn]]).any() or (ratios[~drawn] <= under[groups[~drawn]]).any())
+        return bool((ratios[drawn] >= above[groups[drawn]]).any() or (ratios[~drawn] <= below[groups[~drawn]]).any())
 
     def _columns(self) -> tuple[npt.NDArray[np.uint64], Counts, Floats, npt.NDArray[np.uint32], Classes]:
         seen = self._seen
@@ -264,4 +281,4 @@ class Tally:
 
 def _check_first(first: int) -> None:
     if first % TILE:
-        raise ValueError(f"coordinate {first} is not at a multiple of {TILE}")
+        raise ValueError(f"coordinate {first} is not a multiple of {TILE}")

@@ -11,7 +11,7 @@ from maskreg.mask.packed import TensorMask, flip, packed_bytes
 
 
 class Everything(Mapping[str, TensorMask]):
-    """The mask of all coordinates, made tensor by tensor when asked for.
+    """The mask of all coordinates; each tensor's is made on access.
 
     Args:
         shapes: of every tensor, by name.

@@ -1,4 +1,4 @@
-"""Packed bits of one tensor: bit i of byte j is coordinate 8 j + i in C order; 1 means moved, trainable."""
+"""Packed bits of one tensor: bit i of byte j is coordinate 8 j + i in C order; 1 means moved, or trainable."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 PAD_BITS = 64
-"""A tensor's bits are padded with zeros to a multiple of this, so that words of 64 never span two tensors."""
+"""A tensor's bits are padded with zeros to a multiple of this, so that no 64-bit word belongs to two tensors."""
 
 _TILE = 1 << 14
-"""Words whose counts stay in a core's cache."""
+"""Words whose counts stay in the first-level cache."""
 
 
 def packed_bytes(numel: int) -> int:
@@ -40,16 +40,16 @@ def unpack(packed: npt.NDArray[np.uint8], numel: int) -> npt.NDArray[np.bool_]:
         ValueError: ``packed`` holds fewer bits.
     """
     if packed.size * 8 < numel:
-        raise ValueError(f"{packed.size} bytes hold no {numel} bits")
+        raise ValueError(f"{packed.size} bytes hold fewer than {numel} bits")
     return np.unpackbits(packed, count=numel, bitorder="little").view(np.bool_)
 
 
-def pack_runs(runs: Iterable[npt.NDArray[np.bool_]]) -> npt.NDArray[np.uint8]:
-    """The same for the booleans of one tensor in runs of any length, one after another."""
+def pack_spans(spans: Iterable[npt.NDArray[np.bool_]]) -> npt.NDArray[np.uint8]:
+    """Like :func:`pack`, for the booleans of one tensor in consecutive spans of any length."""
     parts: list[npt.NDArray[np.uint8]] = []
     rest = np.empty(0, np.bool_)
-    for run in runs:
-        rest = np.concatenate([rest, run.reshape(-1)])
+    for span in spans:
+        rest = np.concatenate([rest, span.reshape(-1)])
         whole = rest.size // PAD_BITS * PAD_BITS
         parts.append(pack(rest[:whole]))
         rest = rest[whole:]
@@ -57,7 +57,7 @@ def pack_runs(runs: Iterable[npt.NDArray[np.bool_]]) -> npt.NDArray[np.uint8]:
 
 
 def flip(packed: npt.NDArray[np.uint8], numel: int) -> npt.NDArray[np.uint8]:
-    """The complement of a mask of ``numel`` coordinates, its padding zeros again."""
+    """The complement of a mask of ``numel`` coordinates; padding stays 0."""
     flipped = ~packed[: packed_bytes(numel)]
     whole, rest = divmod(numel, 8)
     if rest:
@@ -67,25 +67,25 @@ def flip(packed: npt.NDArray[np.uint8], numel: int) -> npt.NDArray[np.uint8]:
     return flipped
 
 
-def overlap(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> int:
-    """How many coordinates two masks of one tensor have in common.
+def overlap(left: npt.NDArray[np.uint8], right: npt.NDArray[np.uint8]) -> int:
+    """How many coordinates two masks of one tensor share.
 
     Args:
-        one: uint8, as :func:`pack` gives it.
-        other: uint8, likewise.
+        left: uint8, as :func:`pack` returns it.
+        right: uint8, likewise.
 
     Raises:
-        ValueError: they are of different lengths, or not of whole words.
+        ValueError: their lengths differ, or are not of whole words.
     """
-    if one.shape != other.shape or one.size % (PAD_BITS // 8):
-        raise ValueError(f"masks of {one.size} and {other.size} bytes are not of one tensor")
-    left, right = (np.ascontiguousarray(side).view(np.uint64) for side in (one, other))
+    if left.shape != right.shape or left.size % (PAD_BITS // 8):
+        raise ValueError(f"masks of {left.size} and {right.size} bytes are not of one tensor")
+    a, b = (np.ascontiguousarray(side).view(np.uint64) for side in (left, right))
     both, counts = np.empty(_TILE, np.uint64), np.empty(_TILE, np.uint8)
     total = 0
-    for start in range(0, left.size, _TILE):
-        words = left[start : start + _TILE]
+    for start in range(0, a.size, _TILE):
+        words = a[start : start + _TILE]
         n = words.size
-        np.bitwise_and(words, right[start : start + _TILE], out=both[:n])
+        np.bitwise_and(words, b[start : start + _TILE], out=both[:n])
         np.bitwise_count(both[:n], out=counts[:n])
         total += int(counts[:n].sum(dtype=np.uint32))
     return total
@@ -98,7 +98,7 @@ class TensorMask:
     Attributes:
         name: the tensor's name.
         shape: its shape.
-        packed: uint8, as :func:`pack` gives it.
+        packed: uint8, as :func:`pack` returns it.
     """
 
     name: str
@@ -126,4 +126,4 @@ class TensorMask:
 
 
 Mask = Mapping[str, TensorMask]
-"""A mask is to coordinates what a state dict is to tensors; lazily loaded."""
+"""Masks by tensor name, as a state dict holds tensors; may be loaded lazily."""

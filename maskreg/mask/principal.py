@@ -1,8 +1,19 @@
-"""The principal mask of a matrix: where its part of low rank is largest.
+"""The principal mask of a matrix: where its low-rank approximation is largest.
 
 Source: "Dense Supervision, Sparse Updates" (arXiv 2606.13657), "On the Geometry of OPD" (arXiv 2606.07082, appendix
 C.3) and "The Path Not Taken" (arXiv 2511.08567): with ``W = U S V^T``, a coordinate's score is that of
 ``|U_r S_r V_r^T|``, and those with the highest scores are taken.
+
+In fp64, block by block of rows, without a singular value decomposition of the whole:
+
+    tall matrix    G = W^T W = sum of the blocks' B^T B         [n, n], its leading eigenvectors are V_r
+                   scores of a block: |B V_r V_r^T|
+    wide matrix    G = W W^T, block by block                    [m, m], its leading eigenvectors are U_r
+                   P = U_r^T W = sum over blocks                [r, n]; scores of a block: |U_r P|
+
+The k-th highest score is found without sorting or keeping scores: as bits, positive fp32 numbers are in the order of
+their values, so a histogram of their upper 16 bits tells the bin of the k-th, and one of the lower 15 bits within that
+bin tells it exactly. Scores are computed again for each histogram and for the result.
 """
 
 from __future__ import annotations
@@ -20,9 +31,11 @@ if TYPE_CHECKING:
     import torch
 
 Rows = Callable[[int, int], npt.NDArray[np.float32]]
-"""Rows ``[start, stop)`` of a matrix, fp32 ``[stop - start, n]``, as often as asked for."""
+"""Rows ``[start, stop)`` of a matrix, fp32 ``[stop - start, n]``; called several times."""
 
 _BLOCK = 1 << 22
+"""Coordinates of a block of rows, about."""
+
 _LOW_BITS = 15
 _HIGH_BINS = 1 << 16
 
@@ -39,29 +52,28 @@ def matrices_of(shape: tuple[int, ...]) -> tuple[int, tuple[int, int]]:
     return math.prod(shape[:-2]), (shape[-2], shape[-1])
 
 
-def principal(rows: Rows, shape: tuple[int, int], rank: int, wanted: int) -> Iterator[npt.NDArray[np.bool_]]:
-    """The ``wanted`` coordinates with the highest scores, equal ones in the order of their places.
+def principal(rows: Rows, shape: tuple[int, int], rank: int, size: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """The ``size`` coordinates with the highest scores; among equal ones, the first.
 
-    Computed in fp64 block by block: the singular vectors of the shorter side are eigenvectors of a square matrix,
-    and what they span of the rest is a product. Scores are compared in fp32. Another machine or number of threads
-    may round differently, so that coordinates whose scores are all but equal may change places.
+    Scores are compared in fp32. Another machine or number of threads may round differently, so that coordinates whose
+    scores are almost equal may change places.
 
     Args:
-        rows: of the matrix; what is not finite counts as 0.
+        rows: of the matrix; values that are not finite count as 0.
         shape: of the matrix.
-        rank: r; as many as there are when larger.
-        wanted: how many.
+        rank: r; no more than the shorter side counts.
+        size: how many.
 
     Yields:
-        Booleans of the coordinates, in runs, in order.
+        Booleans of the coordinates, span by span, in order.
     """
     count, width = shape
-    if not wanted or wanted == count * width:
+    if not size or size == count * width:
         for start, stop in _blocks(shape):
-            yield np.full((stop - start) * width, bool(wanted))
+            yield np.full((stop - start) * width, bool(size))
         return
     scores = _scores(rows, shape, min(rank, *shape))
-    border, ties = _largest(scores, shape, wanted)
+    border, ties = _largest(scores, shape, size)
     for start, stop in _blocks(shape):
         ranks = scores(start, stop)
         taken, equal = ranks > border, np.flatnonzero(ranks == border)[:ties]
@@ -71,7 +83,7 @@ def principal(rows: Rows, shape: tuple[int, int], rank: int, wanted: int) -> Ite
 
 
 Scores = Callable[[int, int], npt.NDArray[np.uint32]]
-"""Scores of rows ``[start, stop)``, as the bits of fp32 numbers: those of larger ones are larger."""
+"""Scores of rows ``[start, stop)``, as the bits of fp32 numbers, which are in the same order."""
 
 
 def _scores(rows: Rows, shape: tuple[int, int], rank: int) -> Scores:
@@ -87,12 +99,12 @@ def _scores(rows: Rows, shape: tuple[int, int], rank: int) -> Scores:
         def part(start: int, stop: int) -> torch.Tensor:
             return numbers(start, stop) @ basis @ basis.T
     else:
-        spanned = torch.zeros(basis.shape[1], shape[1], dtype=torch.float64)
+        projected = torch.zeros(basis.shape[1], shape[1], dtype=torch.float64)
         for start, stop in _blocks(shape):
-            spanned += basis[start:stop].T @ numbers(start, stop)
+            projected += basis[start:stop].T @ numbers(start, stop)
 
         def part(start: int, stop: int) -> torch.Tensor:
-            return basis[start:stop] @ spanned
+            return basis[start:stop] @ projected
 
     def scores(start: int, stop: int) -> npt.NDArray[np.uint32]:
         return np.asarray(part(start, stop).abs().float().reshape(-1)).view(np.uint32)
@@ -127,31 +139,31 @@ def _gram_of_rows(numbers: Callable[[int, int], torch.Tensor], shape: tuple[int,
 def _leading(gram: torch.Tensor, rank: int) -> torch.Tensor:
     import torch
 
-    # Eigenvalues come in rising order.
+    # Eigenvalues are ascending.
     _, vectors = torch.linalg.eigh(gram)
     leading: torch.Tensor = vectors[:, -rank:].contiguous()
     return leading
 
 
-def _largest(scores: Scores, shape: tuple[int, int], wanted: int) -> tuple[int, int]:
-    """The score above which all are taken, and how many of those equal to it."""
+def _largest(scores: Scores, shape: tuple[int, int], size: int) -> tuple[int, int]:
+    """The score above which all coordinates are taken, and how many of that very score."""
     high = np.zeros(_HIGH_BINS, np.int64)
     for start, stop in _blocks(shape):
         _count(scores(start, stop) >> np.uint32(_LOW_BITS), high)
-    bin_, wanted = _from_above(high, wanted)
+    upper, size = _from_above(high, size)
     low = np.zeros(1 << _LOW_BITS, np.int64)
     for start, stop in _blocks(shape):
         ranks = scores(start, stop)
-        _count(ranks[ranks >> np.uint32(_LOW_BITS) == bin_] & np.uint32((1 << _LOW_BITS) - 1), low)
-    place, ties = _from_above(low, wanted)
-    return (bin_ << _LOW_BITS) | place, ties
+        _count(ranks[ranks >> np.uint32(_LOW_BITS) == upper] & np.uint32((1 << _LOW_BITS) - 1), low)
+    lower, ties = _from_above(low, size)
+    return (upper << _LOW_BITS) | lower, ties
 
 
-def _from_above(counts: npt.NDArray[np.int64], wanted: int) -> tuple[int, int]:
-    """The bin in which the ``wanted``-th from above lies, and which of that bin it is."""
+def _from_above(counts: npt.NDArray[np.int64], k: int) -> tuple[int, int]:
+    """The bin of the ``k``-th from above, and which of that bin: with counts 3 4 2, the 5th is the 3rd of bin 1."""
     upto = np.cumsum(counts[::-1])
-    place = int(np.searchsorted(upto, wanted))
-    return counts.size - 1 - place, wanted - (int(upto[place - 1]) if place else 0)
+    skipped = int(np.searchsorted(upto, k))
+    return counts.size - 1 - skipped, k - (int(upto[skipped - 1]) if skipped else 0)
 
 
 def _blocks(shape: tuple[int, int]) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,11 @@
-"""The smallest magnitudes of a tensor, exactly as many as wanted: equal ones in the order of their places."""
+"""The smallest magnitudes of a tensor, an exact number of them; among equal ones, the first.
+
+bf16 has 32,768 magnitudes, so counting replaces sorting: a histogram gives the magnitude at which the number is reached
+(the border), and how many coordinates of just that magnitude still belong to it (the ties). A second pass finds the
+coordinate after the last of these (the cut).
+
+    magnitudes 3 1 4 1 5 1, two of them: border 1, ties 2, cut 4: coordinates 1 and 3
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ from maskreg.jit import kernel
 from maskreg.mask.packed import pack
 
 MAGNITUDES = 1 << 15
-"""How many magnitudes bf16 codes have; infinities and NaNs are the largest."""
+"""Magnitudes of bf16 codes; infinities and NaNs are the largest."""
 
 _MAGNITUDE = np.uint16(MAGNITUDES - 1)
 
@@ -23,9 +30,9 @@ class Smallest(NamedTuple):
     """Which coordinates of a tensor have the smallest magnitudes.
 
     Attributes:
-        border: those below are taken.
-        ties: how many of those equal to it are taken, the first ones.
-        cut: those equal to it are taken at places before this one.
+        border: smaller magnitudes are taken.
+        ties: how many of magnitude ``border`` are taken, the first ones.
+        cut: those of magnitude ``border`` are taken before this coordinate.
     """
 
     border: int
@@ -33,10 +40,10 @@ class Smallest(NamedTuple):
     cut: int = 0
 
     def packed(self, first: int, codes: Codes) -> npt.NDArray[np.uint8]:
-        """Packed bits of the coordinates that are taken in a run.
+        """Packed bits of the coordinates that are taken in a span.
 
         Args:
-            first: the run's first coordinate.
+            first: the span's first coordinate.
             codes: bf16 codes, uint16 ``[n]``.
         """
         magnitudes = codes & _MAGNITUDE
@@ -47,7 +54,7 @@ class Smallest(NamedTuple):
 
 
 def count_magnitudes(codes: Codes, counts: Counts) -> None:
-    """Add up coordinates by magnitude.
+    """Count coordinates by magnitude.
 
     Args:
         codes: bf16 codes, uint16 ``[n]``.
@@ -56,15 +63,15 @@ def count_magnitudes(codes: Codes, counts: Counts) -> None:
     _count(codes, counts)
 
 
-def smallest(counts: Counts, wanted: int) -> Smallest:
-    """Border and number of ties for ``wanted`` of the coordinates counted; the cut is left to be found."""
+def smallest(counts: Counts, size: int) -> Smallest:
+    """Border and ties for the ``size`` smallest of the coordinates that were counted; the cut is still 0."""
     upto = np.cumsum(counts)
-    border = int(np.searchsorted(upto, wanted, side="right"))
-    return Smallest(border, wanted - (int(upto[border - 1]) if border else 0))
+    border = int(np.searchsorted(upto, size, side="right"))
+    return Smallest(border, size - (int(upto[border - 1]) if border else 0))
 
 
 def places_of(codes: Codes, magnitude: int) -> Counts:
-    """Where in a run a magnitude is, int64, in order."""
+    """Coordinates of a magnitude in a span, int64, ascending."""
     return np.flatnonzero((codes & _MAGNITUDE) == magnitude)
 
 

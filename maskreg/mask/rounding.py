@@ -1,9 +1,17 @@
-"""The rounding null: which coordinates move when an update knows nothing of the weights, because bf16 rounds.
+"""The rounding null: which coordinates would move if the update knew nothing of the weights, because bf16 rounds.
 
-A bf16 code flips when an update exceeds half the distance to the neighboring number, so small weights flip first,
-under any update. The null is Gaussian noise of one scale for the whole tensor, independent of the weights; a
+A bf16 code flips when the update exceeds half the distance to the neighboring number, so small weights flip first,
+under any update. The null is Gaussian noise of one scale s for the whole tensor, independent of the weights. A
 coordinate's chance to flip then depends on its exponent alone, and on whether its mantissa is 0: below a power of two
-the distance is half of that above.
+numbers are twice as dense as above.
+
+    P(flip) = Q(up / s) + Q(down / s)       Q: upper tail of the normal distribution; up, down: half the distances
+
+    s = 2^-8.   1.5: up = down = 2^-8, P = 2 Q(1) = .317.    1.0: up = 2^-8, down = 2^-9, P = Q(1) + Q(.5) = .467
+
+The scale is fitted so that as many coordinates flip, on average, as moved; then :mod:`maskreg.mask.draw` draws exactly
+that many with these chances as weights. Draws must be the same on every machine, and libraries' error functions are
+not: so Q is computed in decimal arithmetic, rounded to multiples of 2^-32, and sums are of integers.
 """
 
 from __future__ import annotations
@@ -20,12 +28,12 @@ CLASSES = 512
 """Classes of codes: twice the exponent field, plus 1 where the mantissa is 0."""
 
 FINENESS = 256
-"""Scales of the noise are whole powers of 2^(1/256); what is left to the exact number, the draw makes up for."""
+"""Scales are powers of 2^(1/256), which is close enough: the draw is of an exact number anyway."""
 
 _WORDS = 1 << 32
 _DIGITS = 40
 _LAST = 254
-"""Exponent field of the largest finite numbers; what lies above never moves."""
+"""Exponent field of the largest finite numbers; infinities and NaNs never move."""
 
 
 def classes_of(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
@@ -43,32 +51,32 @@ def _classify(codes: npt.NDArray[np.uint16], classes: npt.NDArray[np.uint16]) ->
 
 
 def flip_chances(scale: int) -> npt.NDArray[np.float64]:
-    """Chance to flip by class, float64 ``[512]``, in whole multiples of 2^-32: the same on every machine.
+    """Chance to flip by class, float64 ``[512]``, multiples of 2^-32.
 
-    ``P = Q(up / s) + Q(down / s)`` with ``Q`` the upper tail of the normal distribution, ``up`` and ``down`` half the
-    distance to the next larger and the next smaller number, ``s = 2^(scale / 256)``.
+    Args:
+        scale: of the noise, ``s = 2^(scale / 256)``.
     """
     return _chances(scale) / _WORDS
 
 
 def fit_scale(members: npt.NDArray[np.int64], nnz: int) -> int:
-    """The smallest scale, in 256ths of an octave, under which at least ``nnz`` coordinates are expected to flip.
+    """The smallest scale, in 256ths of an octave, at which at least ``nnz`` coordinates flip on average.
 
     Args:
         members: int64 ``[512]``, coordinates by class.
-        nnz: how many flip.
+        nnz: how many moved.
 
     Raises:
-        ValueError: there is none, see :func:`why_no_scale`.
+        ValueError: there is none; see :func:`why_no_scale`.
     """
     if why := why_no_scale(members, nnz):
         raise ValueError(why)
-    # Noise from far below the smallest distance to far above the largest.
+    # Bisection, from far below the smallest distance to far above the largest.
     low, high = -160 * FINENESS, 160 * FINENESS
-    wanted = int(nnz) * _WORDS
+    goal = int(nnz) * _WORDS
     while high - low > 1:
         middle = (low + high) // 2
-        if _expected(members, middle) >= wanted:
+        if _expected(members, middle) >= goal:
             high = middle
         else:
             low = middle
@@ -76,11 +84,11 @@ def fit_scale(members: npt.NDArray[np.int64], nnz: int) -> int:
 
 
 def why_no_scale(members: npt.NDArray[np.int64], nnz: int) -> str:
-    """Why no noise explains a mask of one tensor; empty where one does.
+    """Why no noise explains the mask of a tensor; empty when some does.
 
     Args:
         members: int64 ``[512]``, coordinates by class.
-        nnz: how many flip.
+        nnz: how many moved.
     """
     finite = int(members[: 2 * _LAST + 2].sum())
     if nnz == 0:
@@ -88,34 +96,34 @@ def why_no_scale(members: npt.NDArray[np.int64], nnz: int) -> str:
     if nnz == members.sum():
         return "everything moved"
     if nnz > finite:
-        return f"{nnz:,} moved, and noise moves finite numbers only, of which there are {finite:,}"
+        return f"{nnz:,} moved, but only {finite:,} are finite, and noise moves no others"
     return ""
 
 
 def off_grid(dtype: str) -> str:
-    """Why there is no rounding null of a source that is stored in another dtype than bf16."""
+    """Why there is no rounding null for a source that is not stored in bf16."""
     return (
-        f"the source is stored in {dtype}: its run did not start on the bf16 grid, so how far a code is from flipping "
-        "does not follow from the code"
+        f"the source is stored in {dtype}: training did not start on the bf16 grid, so a code does not tell how far it "
+        "is from flipping"
     )
 
 
 def _expected(members: npt.NDArray[np.int64], scale: int) -> int:
-    """How many are expected to flip, in multiples of 2^-32: exact, so that machines cannot differ."""
+    """How many flip on average, in multiples of 2^-32, exactly."""
     present = tuple(np.flatnonzero(members).tolist())
     chances = _chances(scale, present)
-    return sum(int(members[kind]) * int(chances[kind]) for kind in present)
+    return sum(int(members[k]) * int(chances[k]) for k in present)
 
 
-def _chances(scale: int, wanted: tuple[int, ...] = tuple(range(CLASSES))) -> npt.NDArray[np.int64]:
+def _chances(scale: int, classes: tuple[int, ...] = tuple(range(CLASSES))) -> npt.NDArray[np.int64]:
     chances = np.zeros(CLASSES, np.int64)
-    for kind in wanted:
-        exponent, power_of_two = kind >> 1, kind & 1
+    for k in classes:
+        exponent, power_of_two = k >> 1, k & 1
         if exponent <= _LAST:
-            # Half the distance upwards is 2^(exponent - 135); subnormal numbers lie as the smallest normal ones do.
+            # Half the distance upwards is 2^(exponent - 135); subnormals are spaced like the smallest normal numbers.
             distance = FINENESS * (max(exponent, 1) - 135) - scale
             narrower = FINENESS if power_of_two and exponent > 1 else 0
-            chances[kind] = min(_tail(distance) + _tail(distance - narrower), _WORDS)
+            chances[k] = min(_tail(distance) + _tail(distance - narrower), _WORDS)
     return chances
 
 
@@ -129,7 +137,7 @@ def _tail(distance: int) -> int:
     with localcontext() as context:
         context.prec = _DIGITS
         x = Decimal(2) ** (Decimal(distance) / FINENESS)
-        # Q(x) = 1/2 - phi(x) (x + x^3/3 + x^5/15 + ...): all terms are positive, so nothing cancels.
+        # Q(x) = 1/2 - phi(x) (x + x^3/3 + x^5/15 + ...). All terms of the series are positive, so nothing cancels.
         term = total = x
         n = 1
         while term > total * Decimal(10) ** -30:

@@ -1,4 +1,4 @@
-"""What a mask amounts to: densities by tensor, role and layer, and the three FFN ratios."""
+"""Statistics of a mask: densities by tensor, role and layer, and the three FFN ratios."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Counts:
     Attributes:
         numel: coordinates.
         nnz: moved under the rule.
-        differing: with other bits.
+        differing: coordinates whose bits differ.
         energy: sum of squared differences over finite pairs.
     """
 
@@ -35,9 +35,9 @@ class Counts:
 
 @dataclass(frozen=True)
 class FfnShares:
-    """The three quantities that the literature calls "FFN ratio", each beside what chance gives.
+    """The three quantities that the literature calls "FFN ratio", each with its ratio to what chance predicts.
 
-    None where a denominator is 0. A lift of 1 means: as the FFN's share of the compared parameters predicts.
+    None where a denominator is 0. A lift of 1 is what the FFN's share of the compared parameters predicts.
 
     Attributes:
         param_share: FFN numel / numel.
@@ -60,7 +60,7 @@ class FfnShares:
 
 @dataclass(frozen=True)
 class Summary:
-    """Sums of a whole mask, by role, by layer, and the FFN ratios."""
+    """Totals of a mask, by role and by layer, and its FFN ratios."""
 
     all: Counts
     roles: dict[str, Counts]
@@ -89,10 +89,10 @@ def summarize(rows: Iterable[tuple[str, str, Counts]]) -> Summary:
     """Add up tensors.
 
     Args:
-        rows: (role, layer, counts) of each tensor; an empty layer belongs to no layer.
+        rows: (role, layer, counts) of each tensor; the layer is empty for tensors outside layers.
 
     Returns:
-        The sums; roles and layers that hold no coordinate are left out.
+        Totals; roles and layers without coordinates are left out.
     """
     everything = Counts()
     roles: dict[str, Counts] = {}

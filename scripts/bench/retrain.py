@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from maskreg.mask.packed import TensorMask, pack_runs
+from maskreg.mask.packed import TensorMask, pack_spans
 from maskreg.train import MaskedAdamW
 from scripts.bench import process_memory
 
@@ -191,7 +191,7 @@ def random_mask(net: torch.nn.Module, density: float) -> dict[str, TensorMask]:
     masks = {}
     for name, p in net.named_parameters():
         rows = (rng.random(p.shape[1], np.float32) < density for _ in range(p.shape[0]))
-        masks[name] = TensorMask(name, tuple(p.shape), pack_runs(rows))
+        masks[name] = TensorMask(name, tuple(p.shape), pack_spans(rows))
     return masks
 
 

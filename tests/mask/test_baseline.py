@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.errors import UsageError
-from maskreg.mask import flip, pack, pack_runs, unpack
+from maskreg.mask import flip, pack, pack_spans, unpack
 from maskreg.mask.baseline import KINDS, BaselineSpec, quota_of_model, quota_of_tensor
 from maskreg.mask.draw import Quota
 from maskreg.mask.rounding import CLASSES
@@ -56,7 +56,7 @@ def test_bad_parameters_are_refused(kind: str, options: dict[str, Any], message:
 
 def test_a_subset_is_no_larger_than_its_mask() -> None:
     quota = quota_of_model(BaselineSpec.of("subset", density=0.25), 1000, 250)
-    assert quota.wanted.tolist() == [0, 250]
+    assert quota.sizes.tolist() == [0, 250]
     with pytest.raises(UsageError, match="has 260 coordinates, but the mask 250"):
         quota_of_model(BaselineSpec.of("subset", density=0.26), 1000, 250)
     with pytest.raises(UsageError, match="the mask is empty"):
@@ -69,8 +69,8 @@ def test_the_density_that_a_hint_names_can_be_had(numel: int, data: st.DataObjec
     with pytest.raises(UsageError) as caught:
         quota_of_model(BaselineSpec.of("subset", density=1e-30), numel, nnz)
     density = float(caught.value.hint.split()[-1])
-    wanted = quota_of_model(BaselineSpec.of("subset", density=density), numel, nnz).wanted[1]
-    assert 0.9999 * nnz <= wanted <= nnz
+    size = quota_of_model(BaselineSpec.of("subset", density=density), numel, nnz).sizes[1]
+    assert 0.9999 * nnz <= size <= nnz
 
 
 def test_rounding_explains_no_more_than_what_is_finite() -> None:
@@ -83,10 +83,10 @@ def test_rounding_explains_no_more_than_what_is_finite() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=300), st.lists(st.integers(0, 150), max_size=6))
-def test_bits_in_runs_and_flipped(bits: list[bool], sizes: list[int]) -> None:
+def test_bits_in_spans_and_flipped(bits: list[bool], sizes: list[int]) -> None:
     moved = np.array(bits, np.bool_)
-    runs = np.split(moved, np.minimum(np.cumsum([0, *sizes]), moved.size))
-    assert np.array_equal(pack_runs(iter(runs)), pack(moved))
+    spans = np.split(moved, np.minimum(np.cumsum([0, *sizes]), moved.size))
+    assert np.array_equal(pack_spans(iter(spans)), pack(moved))
     flipped = flip(pack(moved), moved.size)
     assert np.array_equal(flipped, pack(~moved))
     assert np.array_equal(unpack(flipped, moved.size), ~moved)

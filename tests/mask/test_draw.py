@@ -154,7 +154,7 @@ def test_a_run_must_start_at_a_tile() -> None:
 
 
 def test_more_than_there_are_cannot_be_drawn() -> None:
-    with pytest.raises(ValueError, match="11 are wanted of 10"):
+    with pytest.raises(ValueError, match="cannot draw 11 of 10"):
         Quota.of_all(np.array([10, 90]), np.array([1.0, 0.0]), 11).draw(0)
 
 

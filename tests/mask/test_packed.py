@@ -40,7 +40,7 @@ def test_bit_order_is_little() -> None:
 
 
 def test_too_few_bits_are_refused() -> None:
-    with pytest.raises(ValueError, match="no 9 bits"):
+    with pytest.raises(ValueError, match="fewer than 9 bits"):
         unpack(np.zeros(1, np.uint8), 9)
 
 

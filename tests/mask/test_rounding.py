@@ -98,5 +98,5 @@ def test_none_or_all_tell_no_scale(nnz: int) -> None:
 def test_noise_cannot_move_what_is_not_finite() -> None:
     members = np.zeros(CLASSES, np.int64)
     members[200], members[-1] = 5, 5
-    with pytest.raises(ValueError, match="6 moved, and noise moves finite numbers only, of which there are 5"):
+    with pytest.raises(ValueError, match="6 moved, but only 5 are finite, and noise moves no others"):
         fit_scale(members, 6)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.flow.baseline.sweeping import Choices, MaskedSpan, Sweeper
-from maskreg.mask import pack_runs, unpack
+from maskreg.mask import pack_spans, unpack
 from maskreg.mask.baseline import BaselineSpec, Kept, Safe, Small
 from maskreg.mask.principal import default_rank, matrices_of, principal
 from maskreg.mask.ranking import MAGNITUDES, Smallest, count_magnitudes, places_of, smallest
@@ -116,7 +116,7 @@ class RankedChooser:
             for first in range(0, stacked * size, size):
                 yield from principal(partial(rows_of, first), shape, rank, number_of(first, first + size))
 
-        return Kept(pack_runs(chosen_rows()))
+        return Kept(pack_spans(chosen_rows()))
 
     def _in_slice(self, row: Tensor, start: int, stop: int) -> int:
         """Coordinates of the mask within ``[start, stop)``."""

@@ -337,7 +337,7 @@ def test_a_rounding_null_that_would_be_the_mask_is_refused(tmp_path: Path) -> No
     still = bf16((5, 5), 3)
     source, target = opened(tmp_path / "one", {"nan": nothing, "still": still}, {"nan": some, "still": still})
     artifact = extracted(tmp_path / "registry", source, target)
-    with pytest.raises(UsageError, match="finite numbers only, of which there are 0: nan; nothing moved: still"):
+    with pytest.raises(UsageError, match="only 0 are finite, and noise moves no others: nan; nothing moved: still"):
         make_baseline(artifact, BaselineSpec.of("rounding-null"), tmp_path / "registry", source)
     assert left_over(tmp_path / "registry" / "staging") == []
     source, target = opened(
@@ -346,8 +346,7 @@ def test_a_rounding_null_that_would_be_the_mask_is_refused(tmp_path: Path) -> No
     artifact = extracted(tmp_path / "registry", source, target)
     made = make_baseline(artifact, BaselineSpec.of("rounding-null"), tmp_path / "registry", source)
     assert [note.partition(":")[0] for note in made.notes] == [
-        "1 tensor is taken unchanged from the mask, for 9 moved, "
-        "and noise moves finite numbers only, of which there are 0",
+        "1 tensor is taken unchanged from the mask, for 9 moved, but only 0 are finite, and noise moves no others",
         "1 tensor is taken unchanged from the mask, for nothing moved",
     ]
 
