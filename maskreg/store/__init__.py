@@ -1,4 +1,4 @@
-"""Where bytes live: keys to small objects, in a directory, in a bucket or in memory, and the ref log on top."""
+"""Byte objects by key, in a directory, in a bucket or in memory, and the ref log on top."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["STORES", "FileStore", "MemoryStore", "ObjectInfo", "S3Store", "Store
 
 def _file(url: SplitResult, options: StoreOptions) -> Store:
     if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
-        raise ConfigError("a file store is written file:///absolute/path")
+        raise ConfigError("a file store needs an absolute path", hint="write file:///absolute/path")
     return FileStore(Path(unquote(url.path)))
 
 
 def _s3(url: SplitResult, options: StoreOptions) -> Store:
     if not url.netloc:
-        raise ConfigError("an S3 store is written s3://bucket/prefix")
+        raise ConfigError("an S3 store needs a bucket", hint="write s3://bucket/prefix")
     return S3Store(url.netloc, url.path, options)
 
 
@@ -44,19 +44,19 @@ def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # no
         options: how to talk to a store that is a service.
 
     Raises:
-        ConfigError: an unknown scheme, a malformed URL, or one with a user, a password or a query in it.
+        ConfigError: an unknown scheme, or a URL that is malformed or holds a user, a password or a query.
     """
     if "://" not in url:
         if not url:
             raise ConfigError("a store's URL is empty")
         return FileStore(Path(url).expanduser())
     parts = urlsplit(url)
-    # Such a URL is not repeated here: it may hold the password that it should not.
+    # The message does not repeat the URL: it may hold a password.
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ConfigError(
-            f"a {parts.scheme}:// URL has a user, a password, a query or a fragment in it",
-            hint="write it without; credentials come from the AWS chain, such as AWS_PROFILE",
+            f"a {parts.scheme}:// URL must not hold a user, a password, a query or a fragment",
+            hint="remove it; credentials come from the AWS chain, such as AWS_PROFILE",
         )
     if parts.scheme not in STORES:
-        raise ConfigError(f"no store has the scheme {parts.scheme}://; there are {', '.join(sorted(STORES))}")
+        raise ConfigError(f"unknown store {parts.scheme}://; known: {', '.join(sorted(STORES))}")
     return STORES[parts.scheme](parts, options)

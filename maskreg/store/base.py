@@ -1,4 +1,4 @@
-"""What a store is: keys to small immutable-or-replaced byte objects, on disk or in a bucket."""
+"""The contract of a store: byte objects by key, written and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Store(Protocol):
     """
 
     url: str
-    """Where it is, without credentials."""
+    """Its URL, without credentials."""
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """The whole object.
@@ -46,26 +46,26 @@ class Store(Protocol):
         """The object's size and time, or None when there is none."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Write or replace an object: readers see the old or the new bytes, and what returned is durable.
+        """Write or replace an object; durable on return, and readers see the old or the new bytes.
 
         Raises:
             NoSpaceError: the disk is full.
         """
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object only if there is none: True when it was written, False when one is there.
+        """Write an object only if there is none: True when it was written, False when one exists.
 
-        After a lost answer the object may be one's own: callers put a write-id inside and read back.
+        After a lost answer the existing object may be the caller's own: callers put a write id inside and read back.
         """
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key begins with ``prefix`` (which ends with ``/`` or is empty), in key order."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; one that is not there is no error."""
+        """Delete objects; a missing one is not an error."""
 
     def close(self) -> None:
-        """Let go of connections; the store must not be used afterwards."""
+        """Close connections; the store must not be used afterwards."""
 
     def clock(self) -> datetime:
         """The time by the clock that stamps ``ObjectInfo.modified`` (aware, UTC)."""

@@ -1,4 +1,4 @@
-"""One entry of the ref log: what it says, how it is written, and how it is read with suspicion."""
+"""One entry of the ref log: its content, its canonical bytes, and the checks when it is read."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _MAX_TEXT_CHARS = 1_024
 
 @dataclass(frozen=True)
 class RefEntry:
-    """One step in the life of a tag.
+    """One change of a tag.
 
     Attributes:
         project: namespace of the ref.
         name: the artifact's name.
         tag: the tag.
         n: number of this entry, from 1 on.
-        digest: where the tag stands; None when it was deleted.
+        digest: what the tag points to; None when it was deleted.
         deleted: whether the tag was deleted; the digest is then None, and only then.
         card: what people say about the artifact.
-        by: who moved the tag.
-        at: when, by the clock of whoever did (aware, UTC).
-        write_id: random, to recognize one's own write after a lost answer.
+        by: who wrote the entry.
+        at: when, by the writer's clock (aware, UTC).
+        write_id: random, so that a writer recognizes its own entry after a lost answer.
         origin: uuid of the registry that it was pulled from; empty when made here.
     """
 
@@ -52,20 +52,20 @@ class RefEntry:
 
     @property
     def ref(self) -> Ref:
-        """The tag that moved, not pinned."""
+        """The tag, not pinned."""
         return Ref(self.project, self.name, self.tag)
 
     @property
     def key(self) -> str:
-        """Where the entry is stored."""
+        """The store's key of the entry."""
         return entry_key(self.ref, self.n)
 
-    def says_the_same(self, other: RefEntry) -> bool:
-        """Whether both say the same about the artifact, whoever wrote them and when."""
-        return (self.digest, self.deleted, self.card) == (other.digest, other.deleted, other.card)
+    def is_equivalent(self, entry: RefEntry) -> bool:
+        """Whether both leave the tag in the same state, whoever wrote them and when."""
+        return (self.digest, self.deleted, self.card) == (entry.digest, entry.deleted, entry.card)
 
     def to_bytes(self) -> bytes:
-        """The entry as it is stored: canonical, and sealed with the digest of everything else in it."""
+        """Canonical bytes, sealed with the digest of all other fields."""
         row = {
             "schema": SCHEMA,
             "n": self.n,
@@ -84,27 +84,24 @@ class RefEntry:
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> RefEntry:
-        """Read an entry from outside; unknown fields are ignored.
+        """Parse and check a stored entry; unknown fields are ignored.
 
         Raises:
-            CorruptError: its bytes do not match its seal, or it is an entry of another tag or number than
-                ``key`` says.
-            FormatError, LimitError: it is no entry, or of a version that is not known.
+            CorruptError: its bytes do not match its seal, or it belongs to another key.
+            FormatError, LimitError: not an entry, or one of an unknown version.
         """
         row = parse_object(data, key, max_bytes=LIMITS.ref_bytes)
         if sealed(row) != data:
             raise CorruptError(key, "its bytes do not match its seal")
         if row.get("schema") != SCHEMA:
-            raise FormatError(
-                f"{key}: the schema {row.get('schema')!r} is not known", hint="pip install --upgrade maskreg"
-            )
+            raise FormatError(f"{key}: unknown schema {row.get('schema')!r}", hint="pip install --upgrade maskreg")
         project, name, tag = _text(key, row, "project"), _text(key, row, "name"), _text(key, row, "tag")
         n = row.get("n")
         if type(n) is not int or entry_key(Ref(project, name, tag), n) != key:
             raise CorruptError(key, f"the entry inside is number {n!r} of {project}/{name}:{tag}")
         digest = _digest(key, row)
         if row.get("deleted") is not (digest is None):
-            raise FormatError(f"{key}: an entry is deleted, or it has a digest")
+            raise FormatError(f"{key}: an entry has either a digest or the mark of a deletion")
         return cls(
             *(project, name, tag, n, digest, digest is None, _card(key, row)),
             by=_text(key, row, "by"),
@@ -115,21 +112,21 @@ class RefEntry:
 
 
 def entry_key(ref: Ref, n: int) -> str:
-    """Where entry ``n`` of a tag is stored."""
+    """The store's key of entry ``n`` of a tag."""
     return f"{REFS}{ref.path}/{n:020d}.json"
 
 
 def ref_of(key: str) -> Ref:
-    """The tag that the entry of this key is about."""
+    """The tag of an entry's key."""
     project, name, tag, _ = key.removeprefix(REFS).split("/")
     return Ref(project, name, tag)
 
 
 def sealed(row: Mapping[str, object], name: str = SEAL) -> bytes:
-    """Canonical bytes of a document with its seal, for those that no manifest covers: a damaged card must not pass.
+    """Canonical bytes of a document with the digest of its content, so that damage shows without a manifest.
 
     Args:
-        row: the document; a seal that it has already is left out.
+        row: the document; a seal in it is replaced.
         name: the key of the seal.
     """
     bare = {key: value for key, value in row.items() if key != name}
@@ -138,9 +135,9 @@ def sealed(row: Mapping[str, object], name: str = SEAL) -> bytes:
 
 def _text(key: str, row: dict[str, Any], name: str) -> str:
     value = row.get(name)
-    # Shown to people as it is, so nothing that moves a terminal's cursor.
+    # Printed verbatim, so no control characters.
     if not isinstance(value, str) or len(value) > _MAX_TEXT_CHARS or not value.isprintable():
-        raise FormatError(f"{key}: {name} is not a printable text of up to {_MAX_TEXT_CHARS} characters")
+        raise FormatError(f"{key}: {name} is not printable text of up to {_MAX_TEXT_CHARS} characters")
     return value
 
 
@@ -157,7 +154,7 @@ def _digest(key: str, row: dict[str, Any]) -> Digest | None:
 def _card(key: str, row: dict[str, Any]) -> Card:
     try:
         card = Card.from_json(row.get("card"))
-        # JSON can hold halves of characters, which no terminal and no file takes.
+        # JSON can hold lone surrogates, which no terminal and no file accepts.
         canonical(card.to_json())
     except ValueError as error:
         raise FormatError(f"{key}: {error}") from error
@@ -169,7 +166,7 @@ def _time(key: str, row: dict[str, Any]) -> datetime:
     try:
         at = datetime.fromisoformat(text)
         if at.tzinfo is None:
-            raise ValueError("it has no time zone")
+            raise ValueError("no time zone")
         return at.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise FormatError(f"{key}: {text!r} is not a time") from error

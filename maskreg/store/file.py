@@ -1,4 +1,19 @@
-"""A store in a directory, safe against crashes, other processes and network file systems without locks."""
+"""A store in a directory, safe against crashes, other processes and network file systems without locks.
+
+::
+
+    write .tmp/HOST-PID-NONCE, fsync          same file system, invisible to readers
+    put:    rename it to the key              atomic: readers see the old or the new bytes
+    create: link it to the key                atomic, and fails when the name exists (rename would replace)
+    fsync the folder, and every one above it  the new names survive a power failure
+
+``delete`` removes folders that become empty, so a writer can lose the folder it has just made; it then makes it again.
+For example, A creates ``a/2`` while B deletes ``a/1``::
+
+    A: mkdir a                B: unlink a/1
+                              B: rmdir a
+    A: link .tmp/X to a/2  -> ENOENT, so mkdir a and link again
+"""
 
 from __future__ import annotations
 
@@ -32,18 +47,15 @@ _STALE_SECONDS = 24 * 3600
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
-# What link(2) says where there are no hard links: FAT, some network and user-space file systems.
+# Errors of link(2) on file systems without hard links: FAT, some network and user-space ones.
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
 class FileStore:
     """Objects as files below one directory; ``a/b`` is the file ``a/b``.
 
-    A new object is written beside the others, under ``<root>/.tmp``, synced, and then moved or linked to its
-    name, so that a reader, a crash or another process never sees half of it. Symbolic links below the root
-    are never followed: no key reads or writes anything outside.
-
-    One key cannot lie under another (``a`` and ``a/b``): the second is refused with ``CannotCreateError``.
+    Symbolic links below the root are never followed: no key reads or writes anything outside. One key cannot lie under
+    another (``a`` and ``a/b``): the second is refused with ``CannotCreateError``.
     """
 
     def __init__(self, root: Path) -> None:
@@ -52,14 +64,14 @@ class FileStore:
         self._swept = False
 
     def path(self, key: str) -> Path:
-        """Where the object is, or would be.
+        """The file of an object, which need not exist.
 
         Raises:
             UsageError: the key is not clean.
-            NotAllowedError: a symbolic link is on the way.
+            NotAllowedError: the path leads through a symbolic link.
         """
         path = self.root / check_key(key)
-        # Compared as text: equal exactly when nothing on the way is a link.
+        # Equal as text exactly when no component is a link.
         if os.path.realpath(path) != str(path):
             raise NotAllowedError(f"{path}: symbolic links inside a store are not followed")
         return path
@@ -68,7 +80,7 @@ class FileStore:
         """The whole object; see :class:`~maskreg.store.base.Store`."""
         with self.errors("read", key):
             path = self.path(key)
-            with open(path, "rb", opener=_open_calmly) as file:
+            with open(path, "rb", opener=_open_without_waiting) as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise NotFoundError(f"{self.root}: there is no {key}")
@@ -103,7 +115,7 @@ class FileStore:
                     self._in_parent(path, lambda: _link(temporary, path))
                 except FileExistsError:
                     if path.is_dir():
-                        raise IsADirectoryError(errno.EISDIR, "it is a folder") from None
+                        raise IsADirectoryError(errno.EISDIR, "it is a directory") from None
                     return False
             self._sync_folders(path.parent)
             return True
@@ -115,7 +127,7 @@ class FileStore:
         return self._walk(folder, prefix)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects, and the folders that are left empty; one that is not there is no error."""
+        """Delete objects, and the folders that become empty; a missing object is not an error."""
         touched = set()
         for key in keys:
             with self.errors("delete", key):
@@ -131,10 +143,10 @@ class FileStore:
                 self._sync_folders(self._prune(folder))
 
     def close(self) -> None:
-        """Nothing: every file is closed after its use."""
+        """Do nothing: every file is closed after its use."""
 
     def clock(self) -> datetime:
-        """The time by the file system's clock, which on a network is not this machine's."""
+        """The time by the file system's clock, which over a network is the server's."""
         if not self.root.exists():
             return datetime.now(UTC)
         try:
@@ -147,11 +159,11 @@ class FileStore:
         with self.errors("list", prefix or "/"):
             try:
                 with os.scandir(folder) as entries:
-                    # A folder sorts as its keys do, with the slash: "a-b/x" comes before "a/x".
-                    found = sorted((e.name + "/" * e.is_dir(follow_symlinks=False), e) for e in entries)
+                    # Folders sort with their slash, as their keys do: "a-b/x" comes before "a/x".
+                    rows = sorted((e.name + "/" * e.is_dir(follow_symlinks=False), e) for e in entries)
             except (FileNotFoundError, NotADirectoryError):
                 return
-        for name, entry in found:
+        for name, entry in rows:
             key = prefix + name
             if not is_clean(key.removesuffix("/")):
                 continue
@@ -184,7 +196,7 @@ class FileStore:
             sync_folder(self.root.parent)
 
     def _sweep(self, folder: Path) -> None:
-        # Once per store object: what a crash left behind a day ago or more.
+        # Once per store object: files that a crash left behind a day ago or more.
         if self._swept:
             return
         self._swept = True
@@ -195,7 +207,7 @@ class FileStore:
                     path.unlink()
 
     def _in_parent(self, path: Path, action: Callable[[], object]) -> object:
-        # Somebody who deletes the folder's last object removes the folder too, maybe just before we write.
+        # Another process that deletes the folder's last object removes the folder, possibly between mkdir and action.
         for _ in range(_PARENT_TRIES):
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,7 +217,7 @@ class FileStore:
                 return action()
             except FileNotFoundError:
                 continue
-        raise NotADirectoryError(errno.ENOTDIR, "a part of its path is not a folder")
+        raise NotADirectoryError(errno.ENOTDIR, "a component of its path is not a directory")
 
     def _prune(self, folder: Path) -> Path:
         while folder != self.root:
@@ -218,7 +230,7 @@ class FileStore:
         return folder
 
     def _sync_folders(self, folder: Path) -> None:
-        # Every level, because somebody else may have made one a moment ago and not synced it yet.
+        # Every level: another process may have made one a moment ago and not synced it yet.
         while folder.is_relative_to(self.root):
             with contextlib.suppress(FileNotFoundError):
                 sync_folder(folder)
@@ -226,7 +238,12 @@ class FileStore:
 
     @contextlib.contextmanager
     def errors(self, verb: str, key: str) -> Iterator[None]:
-        """Turn what the operating system says while ``verb``-ing ``key`` into this package's errors."""
+        """Raise this package's errors in place of the operating system's.
+
+        Args:
+            verb: ``read``, ``write``, ``list`` or ``delete``.
+            key: the object.
+        """
         try:
             yield
         except MaskregError:
@@ -235,22 +252,22 @@ class FileStore:
             raise self._translate(error, verb, key) from error
 
     def _translate(self, error: OSError, verb: str, key: str) -> MaskregError:
-        what = f"cannot {verb} {key} in {self.root}: {error.strerror}"
+        fault = f"cannot {verb} {key} in {self.root}: {error.strerror}"
         if error.errno in _FULL:
-            return NoSpaceError(what, hint=f"free some space: df -h {self.root}")
+            return NoSpaceError(fault, hint=f"df -h {self.root}")
         if error.errno in _DENIED:
-            return NotAllowedError(what, hint=f"check who may use it: ls -ld {self.root}")
+            return NotAllowedError(fault, hint=f"ls -ld {self.root}")
         if verb == "write":
-            return CannotCreateError(what)
+            return CannotCreateError(fault)
         if error.errno in _ABSENT:
             return NotFoundError(f"{self.root}: there is no {key}")
-        return UnavailableError(what)
+        return UnavailableError(fault)
 
     def __repr__(self) -> str:
         return f"FileStore({str(self.root)!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FileStore) and self.root == other.root
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, FileStore) and self.root == value.root
 
     def __hash__(self) -> int:
         return hash(self.root)
@@ -259,8 +276,8 @@ class FileStore:
         return FileStore, (self.root,)
 
 
-def _open_calmly(path: str, flags: int) -> int:
-    # Not blocking, because opening a named pipe would wait for a writer.
+def _open_without_waiting(path: str, flags: int) -> int:
+    # Opening a named pipe would wait for a writer.
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
@@ -274,7 +291,7 @@ def _link(source: Path, path: Path) -> None:
 
 
 def _copy_exclusively(source: Path, path: Path) -> None:
-    # Without links only the name itself can be taken once; a crash here can leave a short object.
+    # Without links, O_EXCL on the final name is the only create-once; a crash here can leave a short object.
     with path.open("xb", buffering=0) as file:
         try:
             _write(file, source.read_bytes())

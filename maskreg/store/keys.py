@@ -1,4 +1,4 @@
-"""Which keys are clean: the one place that decides what may become a path or an object name."""
+"""Clean keys: the only texts that become paths or object names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 from maskreg.errors import UsageError
 
 TEMPORARY = ".tmp"
-"""First segment of what a store keeps for itself; no key begins with it."""
+"""A store's own folder; no key begins with it."""
 
 _MAX_KEY_BYTES = 1_024
 _MAX_SEGMENT_BYTES = 255
@@ -18,7 +18,7 @@ def check_key(key: str) -> str:
 
     Raises:
         UsageError: it is empty, absolute, too long, not UTF-8, has an empty, ``.`` or ``..`` segment,
-            a backslash or a control character, or lies in the store's own folder.
+            a backslash or a control character, or begins with the store's own folder.
     """
     fault = _fault(key)
     if fault:
@@ -51,7 +51,7 @@ def _fault(key: str) -> str:
         return "it is not UTF-8"
     segments = key.split("/")
     if size > _MAX_KEY_BYTES or any(len(s.encode()) > _MAX_SEGMENT_BYTES for s in segments):
-        return f"it is longer than {_MAX_KEY_BYTES} bytes, or one of its segments than {_MAX_SEGMENT_BYTES}"
+        return f"it is longer than {_MAX_KEY_BYTES} bytes, or a segment is longer than {_MAX_SEGMENT_BYTES}"
     if not key or any(segment in ("", ".", "..") for segment in segments):
         return "a segment is empty, '.' or '..'"
     if "\\" in key or any(unicodedata.category(c) == "Cc" for c in key):

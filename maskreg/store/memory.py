@@ -1,4 +1,4 @@
-"""A store in the memory of one process, for tests and for work that nobody else needs to see."""
+"""A store in the memory of one process, for tests and scratch work."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from maskreg.store.keys import check_key, check_prefix
 
 
 class MemoryStore:
-    """Objects in a dictionary, shared by everything in this process that holds the store.
-
-    Pickling gives a reference to it, which means something in the same process alone.
-    """
+    """Objects in a dictionary. A pickle of it is a reference that is valid in the same process only."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +26,7 @@ class MemoryStore:
 
     @classmethod
     def named(cls, name: str) -> MemoryStore:
-        """The store that was opened by this name, for as long as somebody holds it; a new one otherwise."""
+        """The store of this name while a reference to it is alive, otherwise a new one."""
         with _naming:
             store = _alive.get(name)
             if store is None:
@@ -40,17 +37,17 @@ class MemoryStore:
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """The whole object; see :class:`~maskreg.store.base.Store`."""
-        found = self._find(key)
-        if found is None:
+        entry = self._find(key)
+        if entry is None:
             raise NotFoundError(f"{self.url}: there is no {key}")
-        if len(found[0]) > max_bytes:
-            raise LimitError(f"{key}: {len(found[0])} bytes; the limit is {max_bytes}")
-        return found[0]
+        if len(entry[0]) > max_bytes:
+            raise LimitError(f"{key}: {len(entry[0])} bytes; the limit is {max_bytes}")
+        return entry[0]
 
     def head(self, key: str) -> ObjectInfo | None:
         """The object's size and time, or None."""
-        found = self._find(key)
-        return ObjectInfo(key, len(found[0]), found[1]) if found else None
+        entry = self._find(key)
+        return ObjectInfo(key, len(entry[0]), entry[1]) if entry else None
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object."""
@@ -68,21 +65,21 @@ class MemoryStore:
             return True
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Objects whose key begins with ``prefix``, in key order, as they are at the first step."""
+        """Objects whose key begins with ``prefix``, in key order, as of this call."""
         check_prefix(prefix)
         with self._lock:
-            found = [(k, len(d), t) for k, (d, t) in self._objects.items() if k.startswith(prefix)]
-        return (ObjectInfo(*row) for row in sorted(found))
+            rows = [(k, len(d), t) for k, (d, t) in self._objects.items() if k.startswith(prefix)]
+        return (ObjectInfo(*row) for row in sorted(rows))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; one that is not there is no error."""
+        """Delete objects; a missing one is not an error."""
         clean = [check_key(key) for key in keys]
         with self._lock:
             for key in clean:
                 self._objects.pop(key, None)
 
     def close(self) -> None:
-        """Nothing: whoever else holds the store keeps its objects."""
+        """Do nothing: other references keep using the store."""
 
     def clock(self) -> datetime:
         """The time by this machine's clock."""
@@ -107,5 +104,5 @@ _naming = threading.Lock()
 def _same_process_store(name: str) -> MemoryStore:
     store = _alive.get(name)
     if store is None:
-        raise NotFoundError(f"memory://{name} lives in another process, or has ended")
+        raise NotFoundError(f"memory://{name} belongs to another process, or no longer exists")
     return store

@@ -1,4 +1,15 @@
-"""What a store really does: whether create-only writes hold, and which permission is missing."""
+"""Whether a store honors create-only writes, and which permission is missing.
+
+S3-compatible services differ: some refuse the second of two writes with ``If-None-Match: *`` (412), some ignore the
+header and let it replace the first, some do not know it (501). Documentation and versions do not tell, so two writes
+to a fresh key do::
+
+    create(k, first) -> True, create(k, second) -> False, get(k) = first     safe: refs need no lock
+    create(k, first) -> True, create(k, second) -> True                      unsafe: a tag could be lost
+    create(k, first) -> ConfigError (501)                                    unsupported
+
+Whatever happens, both objects are deleted again, and a store that still has them is refused.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +27,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Probe:
-    """The outcome of probing a store that can be read, written, listed and deleted from.
+    """Whether create-only writes hold in a store that can be read, written, listed and deleted from.
 
     Attributes:
         create_only: ``safe`` when the second of two create-only writes was refused; ``unsafe`` when it
             replaced the first; ``unsupported`` when the store does not know such writes.
-        reason: why it is not safe, for people; empty when it is.
+        reason: why it is not safe, for a message; empty when it is.
     """
 
     create_only: Literal["safe", "unsafe", "unsupported"]
@@ -29,19 +40,19 @@ class Probe:
 
     @property
     def safe(self) -> bool:
-        """Whether refs can live in the store without a lock elsewhere."""
+        """Whether refs can live in the store without a lock."""
         return self.create_only == "safe"
 
 
 def probe(store: Store) -> Probe:
-    """Try every method of a store on two small objects, which are removed again.
+    """Try every method of a store on two small objects, which are deleted again.
 
     Raises:
         NotAllowedError: a permission is missing; the message names it.
-        NotFoundError: the bucket is not there.
-        ConfigError: nothing is there that takes a write, so the bucket or the endpoint is wrong.
+        NotFoundError: the bucket does not exist.
+        ConfigError: nothing accepts a write, so the bucket or the endpoint is wrong.
         UnavailableError: the store does not answer.
-        CorruptError: the store does not give back what it was given.
+        CorruptError: the store does not return what was written.
     """
     folder = f"probe/{uuid4().hex}/"
     written, created = folder + "written", folder + "created"
@@ -52,14 +63,14 @@ def probe(store: Store) -> Probe:
     finally:
         _try(store, "delete", lambda: store.delete([written, created]))
         if _try(store, "get", lambda: store.head(written)) is not None:
-            raise CorruptError(written, f"{store.url} still has it after it was deleted")
+            raise CorruptError(written, f"{store.url} still has it after deleting it")
 
 
 def _check_round_trip(store: Store, folder: str, key: str) -> None:
     if _try(store, "get", lambda: store.get(key, max_bytes=64)) != b"written":
-        raise CorruptError(key, f"{store.url} gives back other bytes than it was given")
+        raise CorruptError(key, f"{store.url} returns other bytes than were written")
     if _try(store, "list", lambda: [info.key for info in store.list(folder)]) != [key]:
-        raise CorruptError(key, f"{store.url} does not list what was just written")
+        raise CorruptError(key, f"{store.url} does not list an object that was just written")
 
 
 def _create_twice(store: Store, key: str) -> Probe:
@@ -69,7 +80,7 @@ def _create_twice(store: Store, key: str) -> Probe:
         return Probe("unsupported", error.message)
     if first and not second and store.get(key, max_bytes=64) == b"first":
         return Probe("safe")
-    return Probe("unsafe", f"{store.url} lets a create-only write replace what is there")
+    return Probe("unsafe", f"{store.url} lets a create-only write replace an object")
 
 
 def _try(store: Store, operation: str, action: Callable[[], _T]) -> _T:
@@ -77,6 +88,6 @@ def _try(store: Store, operation: str, action: Callable[[], _T]) -> _T:
         return action()
     except NotAllowedError as error:
         raise NotAllowedError(
-            f"{store.url}: not allowed to {operation} ({PERMISSIONS[operation]} in S3's words): {error.message}",
+            f"{store.url}: not allowed to {operation} (the permission {PERMISSIONS[operation]} in S3): {error.message}",
             hint=error.hint,
         ) from error

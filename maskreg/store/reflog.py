@@ -1,7 +1,22 @@
 """Refs as an append-only log inside a store: moving a tag is one create-only write of the next entry.
 
-The entries of a tag are ``refs/<project>/<name>/<tag>/<20-digit n>.json``, from 1 on; the highest is where the
-tag stands, the others are its history, and a deleted tag ends in an entry without a digest.
+The entries of a tag are ``refs/<project>/<name>/<tag>/<20-digit n>.json``, from 1 on. The highest is the tag's state,
+the others are its history; a deleted tag ends in an entry without a digest. No entry is ever replaced::
+
+    n = number of the latest entry            read when the command begins, before its work
+    ... extract, push ...                     minutes or hours
+    create(entry n + 1)                       the store refuses it when entry n + 1 exists (If-None-Match: *, O_EXCL)
+      written                                 done
+      refused, or the answer was lost         read entry n + 1:
+        my write_id                           my write arrived and only its answer was lost: done
+        same digest, card and deletion        both writers wanted the same: done
+        anything else                         ConflictError, naming the winner
+        no such entry, the answer was lost    the request was lost: UnavailableError, safe to try again
+
+For example, Ada and Bob both read entry 3 and push different artifacts. Both create entry 4; the store accepts Ada's.
+Bob reads entry 4, finds Ada's digest and fails with her name: his tag is not silently lost, and neither is hers.
+So a tag needs no lock, no transaction and no clock, only a store that honors create-only writes. Where it does not
+(:mod:`maskreg.store.probe`), ``lock`` serializes writers, and each checks inside the lock that n is still the latest.
 """
 
 from __future__ import annotations
@@ -34,7 +49,7 @@ class RefLog:
 
     Args:
         store: where the entries are.
-        lock: takes an exclusive lock by name, for a store whose create-only writes cannot be trusted.
+        lock: takes an exclusive lock by name, for a store whose create-only writes do not hold.
     """
 
     def __init__(self, store: Store, *, lock: Callable[[str], AbstractContextManager[object]] | None = None) -> None:
@@ -42,10 +57,10 @@ class RefLog:
         self._lock = lock
 
     def head(self, ref: Ref) -> RefEntry | None:
-        """Where a tag stands: its latest entry, which may say that it was deleted; None if it never was.
+        """The latest entry of a tag, which may say that the tag was deleted; None if the tag never existed.
 
         Raises:
-            CorruptError: the entry does not say what its key says.
+            CorruptError: the entry is damaged, or stored under another's key.
             FormatError, LimitError: it is not a ref entry that this version reads.
         """
         numbers = self._numbers(ref)
@@ -56,26 +71,25 @@ class RefLog:
         return list(self._readable([entry_key(ref, n) for n in sorted(self._numbers(ref))], damaged))
 
     def heads(self, damaged: list[CorruptError] | None = None) -> Iterator[RefEntry]:
-        """The latest entry of every tag, deleted ones too, in the order of their names.
+        """The latest entry of every tag, deleted ones included, in the order of their names.
 
         Args:
-            damaged: gets an error for each entry that cannot be read, which is then left out; without it the first
-                of them is raised, as by :meth:`head`.
+            damaged: errors of entries that cannot be read are appended to it and the entries left out; without it
+                the first error is raised, as by :meth:`head`.
         """
         yield from self._readable([f"{tag}/{n:020d}.json" for tag, n in sorted(self._latest().items())], damaged)
 
     def _readable(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
-        for key, found in zip(keys, self._read_many(keys), strict=True):
-            if isinstance(found, RefEntry):
-                yield found
+        for key, result in zip(keys, self._read_many(keys), strict=True):
+            if isinstance(result, RefEntry):
+                yield result
             elif damaged is None:
-                raise found
+                raise result
             else:
-                what = found.message.removeprefix(f"{key}: ")
-                damaged.append(CorruptError(key, what, hint=found.hint))
+                damaged.append(CorruptError(key, result.message.removeprefix(f"{key}: "), hint=result.hint))
 
     def tags(self) -> list[Ref]:
-        """Every tag that was ever set, by the names of its entries alone; deleted ones too."""
+        """Every tag that was ever set, deleted ones included; lists keys and reads no entry."""
         paths = (tag.removeprefix(REFS).split("/") for tag in sorted(self._latest()))
         return [Ref(project, name, tag) for project, name, tag in paths]
 
@@ -87,7 +101,7 @@ class RefLog:
         return latest
 
     def digests(self, damaged: list[CorruptError] | None = None) -> set[Digest]:
-        """Digests that some tag stands at; ``damaged`` and what is raised are as for :meth:`heads`."""
+        """Digests that some tag points to; ``damaged`` and what is raised are as for :meth:`heads`."""
         return {entry.digest for entry in self.heads(damaged) if entry.digest is not None}
 
     def append(self, ref: Ref, *, after: int, digest: Digest | None, card: Card, by: str, origin: str = "") -> RefEntry:
@@ -95,19 +109,19 @@ class RefLog:
 
         Args:
             ref: the tag.
-            after: number of the entry that the decision was made on; 0 when the tag was never set.
+            after: number of the latest entry when the command began; 0 when there was none.
             digest: where the tag moves to; None deletes it.
             card: what people say about the artifact.
             by: who does it.
             origin: uuid of the registry that it was pulled from; empty when made here.
 
         Returns:
-            The entry with number ``after + 1``: this one, or one that says the same about the artifact.
+            The entry with number ``after + 1``: this one, or an equivalent one by another writer.
 
         Raises:
-            ConflictError: somebody else moved the tag since; the message names who, when and where to.
-            UnavailableError: the store does not answer, and it is not known whether the tag moved.
-            FormatError, LimitError: the card or ``by`` would make an entry that cannot be read.
+            ConflictError: another writer moved the tag; the message says who, when and where to.
+            UnavailableError: the store does not answer; the tag may or may not have moved.
+            FormatError, LimitError: an entry with this card or ``by`` could not be read back.
         """
         entry = RefEntry(
             *(ref.project, ref.name, ref.tag, after + 1, digest, digest is None, card, by),
@@ -116,13 +130,13 @@ class RefLog:
             origin=origin,
         )
         data = entry.to_bytes()
-        # What nobody could read must not become the tag's latest entry.
+        # An unreadable entry must never become the latest one.
         RefEntry.parse(entry.key, data)
         try:
             if self._write(entry, data):
                 return entry
         except UnavailableError as lost:
-            # The answer is lost, which does not tell whether the write is.
+            # The answer is lost; the write may have arrived.
             return self._settle(entry, lost)
         return self._settle(entry, None)
 
@@ -139,17 +153,16 @@ class RefLog:
         try:
             theirs = self._read(mine.key)
         except NotFoundError:
-            # Nothing was written under this number: the answer was lost on the way there.
+            # The request never arrived.
             if lost is not None:
                 raise lost from None
             raise
-        if theirs.write_id == mine.write_id or theirs.says_the_same(mine):
+        if theirs.write_id == mine.write_id or theirs.is_equivalent(mine):
             return theirs
-        wanted = mine.digest.short if mine.digest else "deleted"
         raise ConflictError(
-            f"{mine.ref}: {theirs.by} moved it at {theirs.at:%Y-%m-%d %H:%M:%S} UTC to "
-            f"{theirs.digest.short if theirs.digest else 'deleted'}, and not to {wanted}",
-            hint=f"look at what is there now, then try again: maskreg show {mine.ref}",
+            f"{mine.ref}: {theirs.by} moved it to {_state(theirs)} at {theirs.at:%Y-%m-%d %H:%M:%S} UTC, "
+            f"so it was not moved to {_state(mine)}",
+            hint=f"maskreg show {mine.ref}",
         )
 
     def _numbers(self, ref: Ref) -> list[int]:
@@ -161,9 +174,9 @@ class RefLog:
         try:
             return RefEntry.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
         except DataError as error:
-            # One that only a later version reads has a hint already, and is nothing to remove.
+            # An entry of a later version has a hint already, and must not be removed.
             error.hint = error.hint or (
-                f"restore it from a copy, or go back to the tag's entry before it: {_removal(self._store.url, key)}"
+                f"restore it from a copy, or return to the entry before it: {_removal(self._store.url, key)}"
             )
             raise
 
@@ -173,15 +186,19 @@ class RefLog:
         except DataError as error:
             return error
 
-    def _read_many(self, wanted: Sequence[str]) -> Iterator[RefEntry | DataError]:
+    def _read_many(self, keys: Sequence[str]) -> Iterator[RefEntry | DataError]:
         with ThreadPoolExecutor(_READERS) as pool:
-            # In batches, so that a reader who stops early does not wait for everything.
-            for start in range(0, len(wanted), _BATCH):
-                yield from pool.map(self._read_or_error, wanted[start : start + _BATCH])
+            # In batches, so that a caller who stops early does not wait for all of them.
+            for start in range(0, len(keys), _BATCH):
+                yield from pool.map(self._read_or_error, keys[start : start + _BATCH])
+
+
+def _state(entry: RefEntry) -> str:
+    return entry.digest.short if entry.digest else "deleted"
 
 
 def _removal(url: str, key: str) -> str:
-    # For a shell, to be read before it is run.
+    # A command for people to read before they run it.
     parts = urlsplit(url)
     if parts.scheme == "s3":
         return f"aws s3 rm {shlex.quote(f'{url}/{key}')}"

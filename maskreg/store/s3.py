@@ -1,4 +1,4 @@
-"""A store in a bucket of S3 or of anything that speaks its language, through boto3."""
+"""A store in a bucket of S3 or of a compatible service, through boto3."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class S3Store:
     """Objects in a bucket, below a prefix. Credentials come from the AWS chain at the first request.
 
     Args:
-        bucket: name of the bucket, which must be there.
-        prefix: where in the bucket; empty for its root.
+        bucket: name of the bucket, which must exist.
+        prefix: the store's root in the bucket; empty for the bucket itself.
         options: how to talk to the service.
         connect_seconds: how long to wait for a connection.
         read_seconds: how long to wait for the next bytes of an answer.
-        attempts: how often a request is made before the service counts as unavailable. With these defaults one
-            that hangs is given up after about a minute.
+        attempts: tries of a request before the service counts as unavailable; with the defaults a hanging service
+            is given up after about a minute.
 
     Raises:
-        ConfigError: an endpoint with a user or password in it, a profile or CA bundle that is not there.
+        ConfigError: an endpoint with a user or password in it, a missing profile or CA bundle.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class S3Store:
         self._bucket = bucket
         self._root = check_key(prefix) + "/" if prefix else ""
         self._attempts = attempts
-        self._starting = threading.Lock()
-        self._made: S3Client | None = None
+        self._connecting = threading.Lock()
+        self._connected: S3Client | None = None
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """The whole object; see :class:`~maskreg.store.base.Store`.
 
-        An answer that breaks off is asked for again, as often as ``attempts`` allows.
+        boto3 retries the request but not the body: an answer that breaks off is requested again.
         """
         check_key(key)
         for attempt in range(1, self._attempts + 1):
@@ -80,7 +80,7 @@ class S3Store:
             if data is not None:
                 return data
             _pause(attempt)
-        raise UnavailableError(f"{self.url}: get: the answer for {key} broke off {self._attempts} times")
+        raise UnavailableError(f"{self.url}: get: the connection broke off {self._attempts} times while reading {key}")
 
     def head(self, key: str) -> ObjectInfo | None:
         """The object's size and time, or None."""
@@ -117,22 +117,22 @@ class S3Store:
                 except self._client.exceptions.ClientError as error:
                     if status_of(error) == 412:
                         return False
-                    # Somebody writes the same key at this very moment, and neither has won yet.
+                    # 409: another write of the same key is in progress, and neither has won yet.
                     if status_of(error) != 409:
                         raise
             _pause(attempt)
-        raise UnavailableError(f"{self.url}: create: {key} stayed contended after {self._attempts} attempts")
+        raise UnavailableError(f"{self.url}: create: others kept writing {key} during {self._attempts} attempts")
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Objects whose key begins with ``prefix``, in key order; names that are no clean keys are left out."""
+        """Objects whose key begins with ``prefix``, in key order; names that are not clean keys are left out."""
         check_prefix(prefix)
-        # Sorted here: some services list a folder's keys together, so that "a/x" comes before "a-b".
+        # Some services list a folder's keys together, so that "a/x" comes before "a-b".
         return iter(sorted(self._pages(prefix), key=lambda info: info.key))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; one that is not there is no error.
+        """Delete objects; a missing one is not an error.
 
-        One request each: services disagree on which checksum they want with a request for many.
+        One request each: services disagree on the checksum that a request for many needs.
         """
         clean = [check_key(key) for key in keys]
         if not clean:
@@ -150,16 +150,16 @@ class S3Store:
 
     def close(self) -> None:
         """Close the connections; the store must not be used afterwards."""
-        if self._made is not None:
-            self._made.close()
+        if self._connected is not None:
+            self._connected.close()
 
     @property
     def _client(self) -> S3Client:
-        with self._starting:
-            if self._made is None:
+        with self._connecting:
+            if self._connected is None:
                 with self._errors("list"):
-                    self._made = self._connect()
-            return self._made
+                    self._connected = self._connect()
+            return self._connected
 
     def _connect(self) -> S3Client:
         import boto3
@@ -227,7 +227,7 @@ def _unpickle(bucket: str, prefix: str, options: StoreOptions, *patience: Any) -
 
 
 def _read(body: Any, key: str, size: int | None, max_bytes: int) -> bytes | None:
-    """The body, or None when it broke off."""
+    """The body; None when the connection broke off."""
     from botocore.exceptions import HTTPClientError, IncompleteReadError, ResponseStreamingError
     from urllib3.exceptions import HTTPError
 
@@ -238,31 +238,31 @@ def _read(body: Any, key: str, size: int | None, max_bytes: int) -> bytes | None
     except (HTTPClientError, IncompleteReadError, ResponseStreamingError, HTTPError, OSError):
         return None
     if len(data) > max_bytes:
-        raise LimitError(f"{key}: more than {max_bytes} bytes, which is the limit")
+        raise LimitError(f"{key}: more than {max_bytes} bytes; that is the limit")
     return data if size is None or len(data) == size else None
 
 
 def _check_options(options: StoreOptions) -> None:
     if options.endpoint:
         parts = urlsplit(options.endpoint)
-        # The endpoint itself is not repeated here: it may hold the password that it should not.
+        # The message does not repeat the endpoint: it may hold a password.
         if "@" in parts.netloc or parts.query:
             raise ConfigError(
-                "the endpoint of a store has a user, a password or a query in it",
+                "the endpoint of a store must not hold a user, a password or a query",
                 hint="credentials come from the AWS chain: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and its secret",
             )
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(f"{options.endpoint!r} is not an endpoint: write http(s)://host[:port]")
+            raise ConfigError(f"{options.endpoint!r} is not an endpoint", hint="write https://host[:port]")
     if options.ca_bundle and not Path(options.ca_bundle).exists():
-        raise ConfigError(f"the CA bundle {options.ca_bundle} is not there")
+        raise ConfigError(f"the CA bundle {options.ca_bundle} does not exist")
 
 
 def _addressing(options: StoreOptions) -> Literal["auto", "path", "virtual"]:
     if options.addressing != "auto":
         return options.addressing
-    # Few services other than AWS answer to a host name for each bucket.
-    given = options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return "path" if given else "auto"
+    # Few services other than AWS have a host name for each bucket.
+    endpoint = options.endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return "path" if endpoint else "auto"
 
 
 def _pause(attempt: int) -> None:

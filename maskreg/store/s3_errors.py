@@ -1,4 +1,8 @@
-"""What S3 and its clients say, in our words: one table from their errors to ours, without their secrets."""
+"""From errors of S3 and its client to this package's, without the secrets they may quote.
+
+A service's answer is classified by its error code, then by its HTTP status; an error of the client by the names of its
+classes, since which classes exist depends on the version of botocore.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ PERMISSIONS = {
     "list": "s3:ListBucket",
     "delete": "s3:DeleteObject",
 }
-"""What an account must be granted for each method of a store."""
+"""The permission that each method of a store needs."""
 
 _DENIED = {
     *("AccessDenied", "AllAccessDisabled", "AccountProblem", "ExpiredToken", "InvalidAccessKeyId"),
@@ -24,8 +28,8 @@ _DENIED = {
 _ELSEWHERE = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "IllegalLocationConstraint"}
 _FULL = {"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage"}
 _PASSING = {"BadDigest", "IncompleteBody", "RequestTimeout", "SlowDown", "XAmzContentSHA256Mismatch"}
-# Kinds of error on this side, by name: which of them exist depends on the version of botocore. It recurses
-# without end when a service redirects every request, also the one that asks for the bucket's region.
+# RecursionError: botocore follows redirects by asking for the bucket's region, and recurses without end when the
+# service redirects that request too.
 _NO_CREDENTIALS = {
     *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "SSOError"),
     *("TokenRetrievalError", "NoAuthTokenError", "LoginError"),
@@ -38,13 +42,13 @@ _NOT_USABLE = {
 
 @contextmanager
 def translated(url: str, bucket: str, operation: str, key: str = "") -> Iterator[None]:
-    """Let only our errors leave the block.
+    """Let only this package's errors leave the block.
 
     Args:
         url: the store, as messages name it.
         bucket: its bucket.
         operation: the store's method, such as ``put``.
-        key: the object it is about.
+        key: the object, if any.
     """
     import botocore.exceptions as aws
     from botocore.parsers import ResponseParserError
@@ -67,45 +71,45 @@ def status_of(error: Exception) -> int:
 
 
 def of_answer(error: Exception, url: str, bucket: str, operation: str, key: str) -> MaskregError:
-    """Our error for a ``ClientError``: the service answered, and said no."""
+    """This package's error for a ``ClientError``, an answer that refuses the request."""
     status = status_of(error)
     code = str(getattr(error, "response", {}).get("Error", {}).get("Code", "")) or str(status)
-    # Only the code is repeated: the service's text can hold key ids and signed headers.
-    what = f"{url}: {operation} was refused ({status} {code})" + (f" for {key}" if key else "")
+    # Only the code is quoted: the service's text can hold key ids and signed headers.
+    refusal = f"{url}: {operation} was refused ({status} {code})" + (f" for {key}" if key else "")
     if code in _FULL or status == 507:
-        return NoSpaceError(what)
+        return NoSpaceError(refusal)
     if code in _DENIED or status in (401, 403):
         return NotAllowedError(
-            what,
+            refusal,
             hint=f"check the credentials (aws sts get-caller-identity) and grant {PERMISSIONS[operation]} on {bucket}",
         )
     if code == "NoSuchBucket":
         return NotFoundError(f"there is no bucket {bucket} at {url}", hint=f"aws s3 mb s3://{bucket}")
     if code in _ELSEWHERE or status in (301, 307, 308):
-        return ConfigError(what, hint=f"bucket {bucket} is in another region: set the remote's region")
+        return ConfigError(refusal, hint=f"bucket {bucket} is in another region: set the remote's region")
     if status == 404 and operation in ("put", "create"):
-        # Writing needs nothing to be there but the bucket.
-        return ConfigError(f"{what}: no such bucket, or a wrong endpoint", hint="maskreg config show --origin")
+        # A write needs nothing to exist but the bucket.
+        return ConfigError(f"{refusal}: no such bucket, or a wrong endpoint", hint="maskreg config show --origin")
     if status == 404:
         return NotFoundError(f"{url}: there is no {key}" if key else f"there is no bucket {bucket} at {url}")
     if status == 501:
-        lacks = "create-only writes" if operation == "create" else f"what {operation} needs"
+        lacks = "create-only writes" if operation == "create" else f"the request for {operation}"
         return ConfigError(f"{url}: the service does not support {lacks}")
     if status == 429 or status >= 500 or code in _PASSING:
-        return UnavailableError(what, hint="try again in a moment")
-    return ConfigError(what)
+        return UnavailableError(refusal, hint="run the same command again in a moment")
+    return ConfigError(refusal)
 
 
 def _of_client(error: Exception, url: str, operation: str) -> MaskregError:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     name = type(error).__name__
     if kinds & _NO_CREDENTIALS:
-        return NotAllowedError(f"{url}: no usable credentials ({name})", hint="set AWS_PROFILE, or run: aws configure")
+        return NotAllowedError(f"{url}: no usable credentials ({name})", hint="aws configure, or set AWS_PROFILE")
     if "SSLError" in kinds:
         return UnavailableError(
             f"{url}: {operation}: the service's certificate was not accepted", hint="set the remote's ca_bundle"
         )
-    # A service that redirects to itself for ever: what the recursion meets first decides which error it surfaces in.
+    # A service that redirects to itself: the recursion surfaces in whatever error was being handled at its limit.
     endless = isinstance(getattr(error, "kwargs", {}).get("error"), RecursionError)
     if endless or (kinds & _NOT_USABLE and "HTTPClientError" not in kinds):
         return ConfigError(f"{url}: the S3 settings are not usable ({name})", hint="maskreg config show --origin")

@@ -1,4 +1,18 @@
-"""A store as Zarr sees one: what lies under one prefix, through Zarr's own store contract."""
+"""The objects under one prefix of a store, as Zarr's own kind of store.
+
+Zarr asks for ranges of shards (its index, then chunks); the view fetches the whole object and cuts the range out, since
+bytes may only be used after the whole object was hashed. ``VerifiedObjects`` keeps recent objects in memory, so that
+neighboring ranges of a shard cost one fetch::
+
+    zarr: get("mask/c/0", last 260 bytes)    -> store.get("…/data.zarr/mask/c/0"), hash, cut
+    zarr: get("mask/c/0", bytes 0..1 MiB)    -> from memory, cut
+
+Zarr is asynchronous and the stores are not, so each call runs on a thread.
+
+A missing object is None to Zarr, which silently reads the fill value, here zeros: an unmoved mask. So whoever reads
+through a view makes sure first that every chunk is listed (``Artifact._array``) and that the store raises when one
+is missing.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +32,6 @@ from maskreg.store.keys import check_prefix
 
 class ZarrView(ZarrStore):
     """The objects under ``prefix`` of a store, as a Zarr v3 store.
-
-    An object is always fetched whole, also for a range of it. A missing object is None to Zarr, which then
-    reads fill values: whoever reads through a view makes sure first that all objects are there.
 
     Args:
         store: where the objects are.
@@ -48,18 +59,18 @@ class ZarrView(ZarrStore):
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        """The object's bytes or a part of them; None when there is no such object."""
+        """The object's bytes or a range of them; None when there is no such object."""
         await self._ensure_open()
         data = await asyncio.to_thread(self._read, key)
         if data is None:
             return None
-        return (prototype or default_buffer_prototype()).buffer.from_bytes(_part(data, byte_range))
+        return (prototype or default_buffer_prototype()).buffer.from_bytes(_cut(data, byte_range))
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
-        """Several objects or parts of objects, in the order asked."""
-        return list(await asyncio.gather(*(self.get(key, prototype, wanted) for key, wanted in key_ranges)))
+        """Several objects or ranges of objects, in the order of ``key_ranges``."""
+        return list(await asyncio.gather(*(self.get(key, prototype, byte_range) for key, byte_range in key_ranges)))
 
     async def exists(self, key: str) -> bool:
         """Whether there is such an object."""
@@ -87,7 +98,7 @@ class ZarrView(ZarrStore):
         await asyncio.to_thread(self._store.create, self._prefix + key, data)
 
     async def delete(self, key: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Delete an object; a missing one is not an error."""
         self._check_writable()
         await asyncio.to_thread(self._store.delete, [self._prefix + key])
 
@@ -104,7 +115,7 @@ class ZarrView(ZarrStore):
                 yield key
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """Names right below ``prefix``: objects, and the first segments of longer keys."""
+        """Names directly below ``prefix``: objects, and the first segments of longer keys."""
         folder = prefix.rstrip("/") + "/" if prefix.rstrip("/") else ""
         keys = await asyncio.to_thread(self._keys, folder)
         for name in dict.fromkeys(key.removeprefix(folder).partition("/")[0] for key in keys):
@@ -126,8 +137,8 @@ class ZarrView(ZarrStore):
             raise TypeError(f"a Zarr buffer was expected, not {type(value).__name__}")
         return value.to_bytes()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ZarrView) and self._identity() == other._identity()
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, ZarrView) and self._identity() == value._identity()
 
     def __hash__(self) -> int:
         return hash((self._prefix, self.read_only))
@@ -139,8 +150,8 @@ class ZarrView(ZarrStore):
         return f"ZarrView({self._store!r}, {self._prefix!r})"
 
 
-def _part(data: bytes, wanted: ByteRequest | None) -> bytes:
-    match wanted:
+def _cut(data: bytes, byte_range: ByteRequest | None) -> bytes:
+    match byte_range:
         case None:
             return data
         case RangeByteRequest(start, end):
@@ -149,4 +160,4 @@ def _part(data: bytes, wanted: ByteRequest | None) -> bytes:
             return data[offset:]
         case SuffixByteRequest(suffix):
             return data[max(0, len(data) - suffix) :]
-    raise ValueError(f"Unexpected byte_range, got {wanted!r}")
+    raise ValueError(f"Unexpected byte_range, got {byte_range!r}")

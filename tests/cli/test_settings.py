@@ -94,7 +94,7 @@ def test_a_store_that_would_lose_tags_is_refused(run: Run, monkeypatch: pytest.M
     monkeypatch.setitem(STORES, "careless", lambda url, options: Careless(MemoryStore()))
     told = run("remote", "add", "lab", "careless://x", status=78).err
     assert "cannot keep tags" in told
-    assert "lets a create-only write replace what is there" in told
+    assert "lets a create-only write replace an object" in told
     assert "next: maskreg remote add lab careless://x --catalog postgresql+psycopg://HOST/DATABASE" in told
     assert run("remote", "list").out == ""
     run("remote", "add", "lab", "careless://x", "--catalog", "postgresql+psycopg://host/database")

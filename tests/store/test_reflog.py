@@ -267,7 +267,7 @@ def test_an_entry_that_nobody_could_read_is_not_written(store: Store) -> None:
     log = RefLog(store)
     with pytest.raises(LimitError):
         log.append(REF, after=0, digest=A, card=Card(description="x" * 300_000), by="ada")
-    with pytest.raises(FormatError, match="by is not a printable text"):
+    with pytest.raises(FormatError, match="by is not printable text"):
         log.append(REF, after=0, digest=A, card=CARD, by="a\nb")
     assert list(store.list("")) == []
 
