@@ -1,0 +1,245 @@
+"""Write ``docs/python.md``, the reference of the Python API: ``python -m scripts.reference``."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import maskreg
+from maskreg.progress import SILENT
+
+PATH = Path(__file__).parent.parent / "docs" / "python.md"
+
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Making": ("extract", "baseline", "combine"),
+    "Sharing": ("push", "pull", "load", "tag", "annotate", "remove", "restore", "export", "import_"),
+    "Applying": ("apply", "apply_"),
+    "Evidence": ("compare", "analyze", "trajectory", "report"),
+    "Looking things up": ("search", "list", "show", "history"),
+    "Maintenance": ("verify", "gc", "doctor", "remotes", "config", "db"),
+    "Values": (
+        *("Workspace", "Settings", "Registry", "Ref", "Digest", "Card"),
+        *("Artifact", "Mask", "TensorMask", "BaselineSpec", "Checkpoint", "open_checkpoint"),
+    ),
+    "Errors": (
+        *("errors", "MaskregError", "UsageError", "DataError", "NotFoundError", "UnavailableError"),
+        *("CannotCreateError", "TryAgainError", "NotAllowedError", "ConfigError"),
+    ),
+}
+"""Every public name, in the order of the page."""
+
+INTRODUCTION = """# Python API
+
+Everything the command line does, from `import maskreg`. Where a function takes an artifact, it accepts a reference
+(`"team/qwen3-8b-opd:v3"`), a digest (`"sha256:…"`), an open artifact, or the result of an earlier call; where it takes
+a checkpoint, a path, a hub id or an open checkpoint. Results are frozen dataclasses; their `to_json()` is what the
+command prints with `--json`. Every function works in the local registry and the remotes of the settings; pass
+`workspace` to use others, or to keep connections open over several calls.
+
+This page is made from the docstrings: `python -m scripts.reference`.
+"""
+
+_WIDTH = 100
+_HEADING = re.compile(r"^(Args|Attributes|Returns|Raises|Yields):$")
+_ITEM = re.compile(r"^(\*{0,2}[\w, .]+?): (.*)$")
+_BUILTINS = {"list": "search"}
+"""Public names that are other names of the same thing."""
+
+
+@dataclass
+class Docstring:
+    """A docstring in Google style.
+
+    Attributes:
+        text: everything before the first section.
+        sections: items of each section: a name and what is said of it.
+    """
+
+    text: str = ""
+    sections: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, value: object) -> Docstring:
+        """Parse the docstring of a value; empty when it has none of its own."""
+        parsed, lines, section = cls(), [], ""
+        for line in (inspect.cleandoc(getattr(value, "__doc__", None) or "")).splitlines():
+            if match := _HEADING.match(line):
+                section = match[1]
+                parsed.sections[section] = []
+            elif not section:
+                lines.append(line)
+            elif line.strip():
+                parsed._add(section, line)
+        parsed.text = _markdown("\n".join(lines).strip())
+        return parsed
+
+    def _add(self, section: str, line: str) -> None:
+        items, text = self.sections[section], _markdown(line.strip())
+        match = None if line.startswith("     ") or section in {"Returns", "Yields"} else _ITEM.match(text)
+        if match:
+            items.append((match[1], match[2]))
+        elif items:
+            items[-1] = (items[-1][0], f"{items[-1][1]} {text}")
+        else:
+            items.append(("", text))
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    results: dict[str, type] = {}
+    for title, names in SECTIONS.items():
+        parts.append(f"## {title}\n")
+        for name in names:
+            parts += _entry(name, getattr(maskreg, name), results)
+    parts.append("## Results\n")
+    for name in sorted(results):
+        parts += _result(name, results[name])
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _entry(name: str, value: Any, results: dict[str, type]) -> Iterator[str]:
+    yield f"### {name}\n"
+    if name in _BUILTINS:
+        yield f"Another name of `{_BUILTINS[name]}`.\n"
+    elif isinstance(value, ModuleType):
+        yield from _module(name, value, results)
+    elif inspect.isclass(value):
+        yield from _class(name, value)
+    elif inspect.isfunction(value):
+        yield from _function(f"maskreg.{name}", value, results)
+    else:
+        yield "`Mapping[str, TensorMask]`: the mask of each tensor, by name.\n"
+
+
+def _module(name: str, module: ModuleType, results: dict[str, type]) -> Iterator[str]:
+    yield f"{Docstring.of(module).text}\n" if name != "errors" else "Every error, as a tree:\n"
+    if name == "errors":
+        yield f"```text\n{_tree(module)}\n```\n"
+        return
+    for function_name, function in vars(module).items():
+        own = inspect.isfunction(function) and function.__module__ == module.__name__
+        if own and "workspace" in inspect.signature(function).parameters:
+            yield from _function(f"maskreg.{name}.{function_name}", function, results)
+
+
+def _tree(module: ModuleType) -> str:
+    text = inspect.cleandoc(module.__doc__ or "")
+    return "\n".join(line for line in text.splitlines() if line.startswith(("MaskregError", "├", "│", "└")))
+
+
+def _function(name: str, function: Callable[..., Any], results: dict[str, type]) -> Iterator[str]:
+    documented = Docstring.of(function)
+    signature = inspect.signature(function)
+    yield f"```python\n{_signature(name, signature)}\n```\n"
+    yield f"{documented.text}\n"
+    yield from _items("Arguments", documented.sections.get("Args", ()))
+    returned = _result_of(function, signature, results)
+    said = " ".join(text for _, text in documented.sections.get("Returns", ()))
+    if returned or said:
+        link = f"[`{returned}`](#{returned.lower()})" if returned else ""
+        yield f"**Returns** {': '.join(part for part in (link, said) if part)}\n"
+    yield from _items("Raises", documented.sections.get("Raises", ()))
+
+
+def _class(name: str, value: type) -> Iterator[str]:
+    documented = Docstring.of(value)
+    yield f"{documented.text}\n"
+    if not issubclass(value, maskreg.MaskregError) or value is maskreg.MaskregError:
+        yield from _items("Attributes", _attributes(value))
+    methods = list(_methods(value))
+    if methods:
+        yield "**Methods**\n"
+        yield "\n".join(f"- `{signature}`: {summary}" for signature, summary in methods) + "\n"
+    if issubclass(value, maskreg.MaskregError):
+        leaves = ", ".join(f"`{leaf.__name__}`" for leaf in value.__subclasses__())
+        if leaves and value is not maskreg.MaskregError:
+            yield f"Kinds: {leaves}.\n"
+
+
+def _result(name: str, value: type) -> Iterator[str]:
+    yield f"### {name}\n"
+    yield f"{Docstring.of(value).text}\n"
+    yield from _items("Attributes", _attributes(value))
+
+
+def _attributes(value: type) -> list[tuple[str, str]]:
+    items: dict[str, str] = {}
+    for base in reversed(value.__mro__):
+        if base.__module__.startswith("maskreg") and "__doc__" in vars(base):
+            items |= dict(Docstring.of(base).sections.get("Attributes", ()))
+            for name, member in vars(base).items():
+                if isinstance(member, property | cached_property) and _is_public(name):
+                    items[name] = Docstring.of(member).text.partition("\n")[0]
+    return list(items.items())
+
+
+def _methods(value: type) -> Iterator[tuple[str, str]]:
+    for name, member in vars(value).items():
+        function = member.__func__ if isinstance(member, classmethod) else member
+        if inspect.isfunction(function) and _is_public(name) and function.__doc__:
+            parameters = [p for p in inspect.signature(function).parameters if p not in {"self", "cls"}]
+            prefix = f"{value.__name__}." if isinstance(member, classmethod) else ""
+            summary = Docstring.of(function).text.partition("\n\n")[0].replace("\n", " ")
+            yield f"{prefix}{name}({', '.join(parameters)})", summary
+
+
+def _result_of(function: Callable[..., Any], signature: inspect.Signature, results: dict[str, type]) -> str:
+    # The first dataclass in the return annotation, as the function's module knows it.
+    for word in re.findall(r"\w+", str(signature.return_annotation)):
+        value = getattr(inspect.getmodule(function), word, None)
+        if inspect.isclass(value) and is_dataclass(value) and word not in maskreg.__all__:
+            results[word] = value
+            return word
+    return ""
+
+
+def _signature(name: str, signature: inspect.Signature) -> str:
+    parts = [_parameter(parameter) for parameter in signature.parameters.values()]
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    returned = str(signature.return_annotation).replace("'", "")
+    line = f"{name}({', '.join(parts)}) -> {returned}"
+    if len(line) <= _WIDTH:
+        return line
+    return f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f") -> {returned}"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    prefix = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else ""
+    text = f"{prefix}{parameter.name}: {parameter.annotation}"
+    default = parameter.default
+    if default is inspect.Parameter.empty:
+        return text
+    if default is SILENT:
+        return f"{text} = SILENT"
+    if is_dataclass(default):
+        return f"{text} = {type(default).__name__}()"
+    return f"{text} = {json.dumps(default) if isinstance(default, str) else repr(default)}"
+
+
+def _items(title: str, items: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if items:
+        yield f"**{title}**\n"
+        yield "\n".join(f"- `{name}`: {text}" if name else f"- {text}" for name, text in items) + "\n"
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_")
+
+
+def _markdown(text: str) -> str:
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
+    return text.replace("``", "`")
+
+
+if __name__ == "__main__":
+    PATH.write_text(page(), encoding="utf-8")

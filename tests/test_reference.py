@@ -1,0 +1,43 @@
+"""The reference of the Python API: up to date, complete, and without a hole in a docstring."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import maskreg
+from scripts.reference import PATH, SECTIONS, Docstring, page
+
+USE_CASES = [
+    name
+    for title in ("Making", "Sharing", "Applying", "Evidence", "Looking things up", "Maintenance")
+    for name in SECTIONS[title]
+    if inspect.isfunction(getattr(maskreg, name))
+]
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PATH.read_text(encoding="utf-8") == page(), "run python -m scripts.reference"
+
+
+def test_every_public_name_is_on_the_page_once() -> None:
+    names = [name for names in SECTIONS.values() for name in names]
+    assert sorted([*names, "__version__"]) == sorted(maskreg.__all__)
+
+
+@pytest.mark.parametrize("name", USE_CASES)
+def test_every_argument_of_a_use_case_is_documented(name: str) -> None:
+    function = getattr(maskreg, name)
+    documented = Docstring.of(function)
+    arguments = [argument.lstrip("*") for argument, _ in documented.sections["Args"]]
+    assert arguments == list(inspect.signature(function).parameters)
+    assert documented.text.partition("\n")[0].endswith(".")
+    assert documented.sections["Raises"]
+    assert all(text for _, text in documented.sections["Raises"])
+
+
+@pytest.mark.parametrize("name", [name for name in USE_CASES if name != "apply_"])
+def test_use_cases_take_a_workspace_last(name: str) -> None:
+    *_, last = inspect.signature(getattr(maskreg, name)).parameters.values()
+    assert (last.name, last.default, last.kind) == ("workspace", None, inspect.Parameter.KEYWORD_ONLY)
