@@ -1,4 +1,4 @@
-"""Where block work happens: numpy on the CPU, or torch on a GPU, with the same bits from both."""
+"""Devices for block work: numpy on the CPU or torch on a GPU, with bit-identical results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Device(Protocol):
-    """The two operations that may run elsewhere. Safe to call from many threads."""
+    """The two operations that a GPU can take over. Safe to call from many threads."""
 
     def moved(self, rule: Rule, source: Codes, target: Codes) -> Bools:
         """Which coordinates moved; ``source`` and ``target`` are bf16 codes, uint16 ``[n]``."""
@@ -31,7 +31,7 @@ class Device(Protocol):
 
 
 _TILE = 1 << 16
-"""Coordinates whose intermediate results stay in a core's cache."""
+"""Coordinates whose intermediate results fit a core's cache."""
 
 
 class HostDevice:
@@ -53,7 +53,7 @@ class HostDevice:
 
 
 class TorchDevice:
-    """A torch device. Only compared codes and decoded blocks travel; hashing stays on the CPU."""
+    """A torch device. Only codes and blocks are copied to it; hashing stays on the CPU."""
 
     def __init__(self, name: str) -> None:
         import torch
@@ -78,20 +78,20 @@ class TorchDevice:
         import numpy as np
         import torch
 
-        # torch takes over the buffer, so it has to be writable even though nothing writes to it.
+        # from_numpy requires a writable buffer, even though nothing writes to it.
         signed = np.require(codes.view(np.int16), requirements=["C", "W"])
         return torch.from_numpy(signed).to(self._device)
 
 
 _idle_streams: dict[torch.device, list[torch.cuda.Stream]] = {}
-"""Used again, because the GPU's memory that was used on one is kept for it."""
+"""Reused: the caching allocator keeps freed memory for the stream that used it."""
 
 
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """Let a GPU work for this thread beside others, because one thread's blocks do not fill it.
+    """Run a thread's work on a GPU stream of its own, because the blocks of one thread do not fill a GPU.
 
-    All that was asked of the GPU within is done at the end, also after an error. Nothing happens on other devices.
+    The stream is synchronized at the end, also after an error. On a CPU this does nothing.
     """
     if device.type != "cuda":
         yield

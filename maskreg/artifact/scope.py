@@ -1,4 +1,4 @@
-"""Which tensors of several masks belong together, and what keeps the masks from being compared at all."""
+"""Which tensors of several masks belong together, and whether the masks can be compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Group(NamedTuple):
     """A tensor of several masks.
 
     Attributes:
-        names: what it is called, in the order of the first mask; tied weights have several names.
+        names: in the order of the first mask; tied weights have several.
         rows: its row in each artifact.
     """
 
@@ -49,29 +49,29 @@ class Scope:
 def groups_of(artifacts: Sequence[Artifact]) -> tuple[Group, ...]:
     """Pair the tensors of several masks by their names, in the order of the first mask.
 
-    Names stay together that are one tensor in every mask; a tensor that is tied in some masks only is in two groups.
-    Names that a mask lacks are left out, and so is what the source has not.
+    Names that are one tensor in every mask form one group; a tensor that is tied in some masks only is in two groups.
+    Names that a mask or the source lacks are left out.
 
     Args:
         artifacts: the masks.
     """
-    found: dict[tuple[str, ...], list[str]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for row in artifacts[0].tensors:
         for name in (row.name, *row.aliases) if row.source_shape is not None else ():
             if all(name in artifact.by_name for artifact in artifacts):
-                found.setdefault(tuple(artifact.by_name[name].name for artifact in artifacts), []).append(name)
+                groups.setdefault(tuple(artifact.by_name[name].name for artifact in artifacts), []).append(name)
     return tuple(
         Group(tuple(names), tuple(a.by_name[name] for a, name in zip(artifacts, key, strict=True)))
-        for key, names in found.items()
+        for key, names in groups.items()
     )
 
 
 def scope_of(artifacts: Sequence[Artifact], *, allow_different: bool = False) -> Scope:
-    """Which tensors several masks can be compared on, each of them once.
+    """The tensors that several masks can be compared on, each once.
 
     Args:
         artifacts: the masks.
-        allow_different: restrict the comparison to what they share, and say so, instead of refusing.
+        allow_different: restrict the comparison to shared tensors, with notes, instead of refusing.
 
     Raises:
         PairMismatchError: their rules, tensors (names or shapes) or sources differ; or they share no coordinates.
@@ -84,34 +84,34 @@ def scope_of(artifacts: Sequence[Artifact], *, allow_different: bool = False) ->
     shared = tuple(_comparable(groups))
     left_out = _left_out(artifacts, shared)
     if left_out:
-        notes.append(f"{counted(len(left_out), 'tensor', 'is')} not alike in all masks: {listed(left_out)}")
-    others = [rows[0].name for rows in shared if len({row.source_fingerprint for row in rows}) > 1]
-    if others:
-        notes.append(f"the masks are of different sources: other values in {listed(others)}")
+        notes.append(f"{counted(len(left_out), 'tensor', 'is')} not the same in all masks: {listed(left_out)}")
+    differing = [rows[0].name for rows in shared if len({row.source_fingerprint for row in rows}) > 1]
+    if differing:
+        notes.append(f"the masks are of different sources: different values in {listed(differing)}")
     if notes and not allow_different:
-        raise PairMismatchError("; ".join(notes), tuple(left_out or others), hint=_HINT)
+        raise PairMismatchError("; ".join(notes), tuple(left_out or differing), hint=_HINT)
     if not shared:
         raise PairMismatchError(
-            "the tensors that the masks have in common hold no coordinates"
+            "the tensors that the masks share have no coordinates"
             if groups and not left_out
-            else "the masks have no tensor in common"
+            else "the masks share no tensor"
         )
-    return Scope(shared, tuple(notes), not others)
+    return Scope(shared, tuple(notes), not differing)
 
 
 def _comparable(groups: Sequence[Group]) -> Iterator[tuple[Tensor, ...]]:
     taken: set[tuple[int, str]] = set()
     for _, rows in groups:
-        places = set(enumerate(row.name for row in rows))
-        alike = all(row.numel for row in rows) and len({row.source_shape for row in rows}) == 1
-        if alike and not places & taken:
-            taken |= places
+        keys = set(enumerate(row.name for row in rows))
+        same_form = all(row.numel for row in rows) and len({row.source_shape for row in rows}) == 1
+        if same_form and not keys & taken:
+            taken |= keys
             yield rows
 
 
 def _left_out(artifacts: Sequence[Artifact], shared: Sequence[tuple[Tensor, ...]]) -> list[str]:
     names: dict[str, None] = {}
-    for place, artifact in enumerate(artifacts):
-        here = {rows[place].name for rows in shared}
-        names |= dict.fromkeys(row.name for row in artifact.tensors if row.numel and row.name not in here)
+    for index, artifact in enumerate(artifacts):
+        kept = {rows[index].name for rows in shared}
+        names |= dict.fromkeys(row.name for row in artifact.tensors if row.numel and row.name not in kept)
     return list(names)

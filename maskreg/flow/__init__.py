@@ -1,1 +1,1 @@
-"""The pipelines that join rooms: extract an update from two checkpoints, apply it to a source."""
+"""One folder per feature: extract, apply, overlap, baseline, geometry, combine."""

@@ -1,4 +1,4 @@
-"""Rules for "moved": what counts as a visible difference between two bf16 codes."""
+"""Rules: what counts as moved between two bf16 codes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ RULES: dict[str, Callable[[str], Rule]] = {
     "abs": Absolute.parse,
     "rel": Relative.parse,
 }
-"""Word before the colon to the parser of what comes after it."""
+"""Parser of the parameter, by the word before the colon."""
 
 
 def parse_rule(text: str) -> Rule:
-    """The rule that ``exact``, ``abs:TAU`` or ``rel:ETA`` names.
+    """The rule named ``exact``, ``abs:TAU`` or ``rel:ETA``.
 
     Raises:
-        BadRuleError: unknown, or a parameter that makes no sense.
+        BadRuleError: an unknown rule, or an invalid parameter.
     """
     word, _, parameter = text.partition(":")
     if word not in RULES:

@@ -1,4 +1,4 @@
-"""An absolute threshold, the literature's other rule."""
+"""The rule with an absolute threshold."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Absolute:
     """Moved when ``|b(w1) - b(w0)| > tau``, the difference taken in fp32.
 
     Used with tau = 1e-5 by "RL Finetunes Small Subnetworks" (arXiv 2505.11711) and "Dense Supervision, Sparse
-    Updates" (arXiv 2606.13657). It hides single steps of weights below 2^-9, so a delta under it does not lead to
-    the target. Where either side is a NaN or an infinity, moved means other bits.
+    Updates" (arXiv 2606.13657). It hides single ULP steps of weights below 2^-9, so a delta under it does not
+    give the target. Where either side is NaN or infinite, moved means different bits.
     """
 
     tau: float
@@ -40,7 +40,7 @@ class Absolute:
     def moved(self, source: Any, target: Any) -> Any:
         """Which coordinates moved."""
         finite = is_finite(source) & is_finite(target)
-        with np.errstate(over="ignore", invalid="ignore"):  # the largest numbers, and pairs masked out below
+        with np.errstate(over="ignore", invalid="ignore"):  # the largest numbers; pairs masked out below
             # Both libraries round the Python number to fp32 for this comparison.
             far = abs(to_fp32(target) - to_fp32(source)) > self.tau
         return (finite & far) | (~finite & (source != target))

@@ -1,4 +1,4 @@
-"""What a rule is."""
+"""The contract of a rule."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Rule(Protocol):
 
     @property
     def keeps_target(self) -> bool:
-        """A delta under this rule leads to the target's bytes."""
+        """Whether a delta under this rule gives the target's bytes."""
 
     def moved(self, source: Any, target: Any) -> Any:
         """Which coordinates moved from ``source`` to ``target``."""
 
 
 def parse_parameter(word: str, text: str) -> float:
-    """A rule's parameter as a finite number that is not negative.
+    """A rule's parameter as a finite number >= 0.
 
     Raises:
-        BadRuleError: it is not.
+        BadRuleError: it is not one.
     """
     try:
         value = float(text)

@@ -26,7 +26,7 @@ class Exact:
         """The rule; it takes no parameter.
 
         Raises:
-            BadRuleError: there is one.
+            BadRuleError: a parameter was given.
         """
         if parameter:
             raise BadRuleError(f"rule exact takes no parameter, not {parameter!r}", hint="write --rule exact")

@@ -1,4 +1,4 @@
-"""A relative threshold, which below 2^-8 is the exact rule under another name."""
+"""The rule with a relative threshold; below 2^-8 it equals the exact rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Relative:
 
     Neighboring bf16 numbers lie at least 2^-8 apart relative to the larger one, so every such eta gives the
     exact rule's mask ("The Path Not Taken", arXiv 2511.08567, definition 2.1 and proposition E.3); checked over
-    all neighbors in the tests. From 2^-8 on it would call some neighbors equal, so that is refused.
+    all neighbors in the tests. An eta of 2^-8 or more would call some neighbors equal, so it is refused.
     """
 
     eta: float

@@ -1,1 +1,1 @@
-"""What is true of tensors wherever they are stored: dtypes, casts, blocks and leaves."""
+"""Tensors, wherever they are stored: dtypes, casts, blocks and leaves."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from maskreg.tensors.info import TensorInfo
 
 BLOCK_NUMEL = 1 << 22
-"""Coordinates in one block at most: 16 leaves. Every block decodes on its own."""
+"""Most coordinates of a block: 16 leaves. Blocks decode independently."""
 
 
 def blocks_of(numel: int) -> Iterator[tuple[int, int]]:
@@ -21,7 +21,7 @@ def blocks_of(numel: int) -> Iterator[tuple[int, int]]:
 
 
 def rechunked(chunks: Iterable[bytes], tensor: TensorInfo) -> Iterator[npt.NDArray[Any]]:
-    """A tensor's raw bytes as runs of 2^22 elements, the last one shorter.
+    """A tensor's raw bytes as blocks of 2^22 elements, the last one shorter.
 
     Args:
         chunks: its bytes, in pieces.

@@ -1,4 +1,4 @@
-"""The cast to bf16 that comes before every comparison, and the way back to numbers."""
+"""The cast to bf16 before every comparison, and back to numbers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ _EXPONENT = 0x7F80
 def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
     """bf16 codes of numbers, rounded to nearest, ties to even.
 
-    F64 is rounded to fp32 first, as PyTorch does. A NaN keeps its sign and its leading payload bits and becomes
-    quiet; libraries disagree about that payload, so a wider target is hashed after this cast.
+    F64 is rounded to fp32 first, as PyTorch does. A NaN keeps its sign and leading payload bits and becomes quiet;
+    libraries disagree about payloads, so a wider target is hashed after this cast.
+
+    Nearest even without branches: the upper 16 bits of an fp32 number are its truncation. Adding 0x7FFF to the lower
+    half carries when that half is above 0x8000; adding the last kept bit also makes a tie (exactly 0x8000) carry when
+    that bit is odd::
+
+        0x3F80_8000  tie, last bit 0: + 0x7FFF = 0x3F80_FFFF -> 0x3F80   stays even
+        0x3F81_8000  tie, last bit 1: + 0x8000 = 0x3F82_0000 -> 0x3F82   up to even
 
     Args:
         bits: unsigned integers of the dtype's width, any shape.
@@ -41,7 +48,7 @@ def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
 
 
 def to_fp32(codes: Any) -> Any:
-    """The numbers that bf16 codes stand for, as fp32 of the same shape: exactly, for bf16 is its upper half.
+    """The values of bf16 codes as fp32 of the same shape. Exact: bf16 is the upper half of fp32.
 
     Args:
         codes: numpy uint16, or torch int16 on any device; the result is of the same library.
@@ -54,7 +61,7 @@ def to_fp32(codes: Any) -> Any:
 
 
 def to_float(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
-    """The numbers that stored bits stand for, float64 of the same shape.
+    """The values of stored bits as float64 of the same shape.
 
     Args:
         bits: unsigned integers of the dtype's width.

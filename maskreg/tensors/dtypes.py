@@ -1,4 +1,4 @@
-"""Dtypes as safetensors names them: how wide each is, and which of them masks and deltas are of."""
+"""Dtypes by their safetensors codes: widths, and which of them can have masks and deltas."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ ITEM_BYTES = {
 """Bytes of one element, by safetensors dtype code."""
 
 HALF = frozenset({"BF16", "F16"})
-"""Numbers of 16 bits: a delta is between two of these."""
+"""16-bit floating point: deltas are between tensors of one of these."""
 
 WIDE = frozenset({"F32", "F64"})
-"""Wider numbers: they are cast to bf16 before they are compared."""
+"""Wider floating point: cast to bf16 before it is compared."""
 
 FLOAT = HALF | WIDE
-"""Every dtype that masks are of."""
+"""Every dtype that can have a mask."""

@@ -1,7 +1,7 @@
-"""The two checks that make a patch safe, and the decode between them.
+"""Leaves: hashes of 2^18 elements each, checked before a block is decoded and after.
 
-A block is a run of one tensor that starts at a leaf. The coder turns a wrong context into silent garbage, so
-the leaves of what a block is applied to are compared before it is decoded, and those of the result after.
+The decoder turns a wrong context into silent garbage. So the leaves of the elements that a block applies to are
+compared before it is decoded, and those of the result after.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def leaf_count(numel: int) -> int:
-    """Leaves of a tensor, or of a run that starts at one, of ``numel`` elements."""
+    """Number of leaves of ``numel`` elements that start at a leaf."""
     return -(-numel // LEAF_NUMEL)
 
 
@@ -37,24 +37,24 @@ def differing_leaf(values: npt.NDArray[Any], leaves: LeafHashes) -> int | None:
     """First leaf of ``values`` whose hash is not the expected one, or None when all agree.
 
     Args:
-        values: a run that starts at a leaf; any dtype of the stored width.
-        leaves: uint8 ``[k, 16]``, expected hashes of exactly that run.
+        values: a span that starts at a leaf; any dtype of the stored width.
+        leaves: uint8 ``[k, 16]``, expected hashes of exactly that span.
     """
-    found = leaf_hashes(values)
-    if found.shape != leaves.shape:
-        return min(len(found), len(leaves))
-    bad = (found != leaves).any(axis=1)
-    return int(bad.argmax()) if bad.any() else None
+    actual = leaf_hashes(values)
+    if actual.shape != leaves.shape:
+        return min(len(actual), len(leaves))
+    differs = (actual != leaves).any(axis=1)
+    return int(differs.argmax()) if differs.any() else None
 
 
 def check_before(tensor: str, start: int, values: npt.NDArray[Any], leaves: LeafHashes) -> None:
-    """Check a run of the checkpoint that a block is about to be applied to.
+    """Check a span of the checkpoint at hand, before a block is applied to it.
 
     Args:
         tensor: name, for the message.
-        start: first element of the run within the tensor.
-        values: the run as stored.
-        leaves: uint8 ``[k, 16]``, expected hashes of the run.
+        start: first element of the span within the tensor.
+        values: the span as stored.
+        leaves: uint8 ``[k, 16]``, expected hashes of the span.
 
     Raises:
         WrongCheckpointError: a leaf differs.
@@ -67,13 +67,13 @@ def check_before(tensor: str, start: int, values: npt.NDArray[Any], leaves: Leaf
 
 
 def check_after(tensor: str, start: int, values: npt.NDArray[Any], leaves: LeafHashes) -> None:
-    """Check a run of the result.
+    """Check a span of the result.
 
     Args:
         tensor: name, for the message.
-        start: first element of the run within the tensor.
-        values: the run as it would be written.
-        leaves: uint8 ``[k, 16]``, expected hashes of the run.
+        start: first element of the span within the tensor.
+        values: the span as it would be written.
+        leaves: uint8 ``[k, 16]``, expected hashes of the span.
 
     Raises:
         CorruptError: a leaf differs.

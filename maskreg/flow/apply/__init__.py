@@ -1,1 +1,1 @@
-"""Applying: the source patched into the target, on disk or in memory."""
+"""Applying: from source to target and back, on disk or in memory."""

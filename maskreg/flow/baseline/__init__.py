@@ -1,1 +1,1 @@
-"""Masks to compare a mask with."""
+"""Baselines: masks to compare a mask with."""

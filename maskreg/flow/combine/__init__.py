@@ -1,1 +1,1 @@
-"""New masks made of several."""
+"""Combining: a new mask from several."""

@@ -1,4 +1,4 @@
-"""Mask algebra on artifacts: a new mask of one source from several masks of it, block by block."""
+"""Mask algebra on artifacts: a new mask from several masks of one source, block by block."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ def combine(
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Digest:
-    """Make a mask of masks: ``and``, ``or``, ``minus``, ``xor``, or the coordinates that at least ``k`` of them hold.
+    """Combine masks: ``and``, ``or``, ``minus``, ``xor``, or the coordinates that at least ``k`` of them hold.
 
-    The result is an artifact of kind ``mask`` with the operands as parents, in order, and the operation as recipe.
-    It was compared with no checkpoint of its own, so source and target are both the operands' source, and it has
-    neither energy nor differing bits. A tensor that is tied in some operands only becomes two.
+    The result is an artifact of kind ``mask`` with the operands as parents, in order, and the operation as lineage
+    recipe. It has no target: source and target are both the operands' source, and energy and differing bits are 0. A
+    tensor that is tied in some operands only becomes two.
 
     Args:
-        masks: opened artifacts whose mask part is here.
+        masks: open artifacts whose mask part is here.
         root: folder of the registry's file store; the local registry of the settings when left out.
-        how: one of :data:`maskreg.mask.algebra.OPERATIONS`; or empty, and ``k`` is given.
-        k: how many of the masks a coordinate must be in.
-        allow_different: combine masks of different rules; the recipe then lists them, and the result has the first's.
-        progress: told about bytes of masks.
-        jobs: threads; by default what the machine has.
+        how: one of :data:`maskreg.mask.algebra.OPERATIONS`; empty if ``k`` is given.
+        k: number of masks that must hold a coordinate.
+        allow_different: combine masks of different rules; the lineage recipe lists them, and the result has the first.
+        progress: progress callback, in bytes of masks.
+        jobs: threads; by default one per CPU, at most 16.
 
     Raises:
-        UsageError: an operation that is unknown, or not of so many masks.
+        UsageError: an unknown operation, or one that does not take this number of masks.
         PairMismatchError: the masks are of different sources, tensors or rules.
         PartAbsentError: a mask is not here.
         NoSpaceError: the disk would fill up.
@@ -77,14 +77,14 @@ def combine(
     leaves = sum(group.rows[0].leaves for group in groups) * 2 * FINGERPRINT_BYTES
     require_artifact_space(root, size + leaves)
 
-    def run(block: _Block) -> tuple[_Block, npt.NDArray[np.uint8]]:
+    def work(block: _Block) -> tuple[_Block, npt.NDArray[np.uint8]]:
         return block, operation(block.bits)
 
     progress.start("combine", size * len(masks))
     threads, source = worker_count(jobs), RecordedSide(masks[0])
     with (
         ArtifactWriter(root, ["mask"]) as writer,
-        closing(ordered(run, _blocks(masks, groups), jobs=threads)) as results,
+        closing(ordered(work, _blocks(masks, groups), jobs=threads)) as results,
     ):
         for block, packed in results:
             _write(writer, source, block, packed)
@@ -105,9 +105,9 @@ def combine(
 
 def _checked(how: str, count: int) -> str:
     if how not in OPERATIONS:
-        raise UsageError(f"{how!r} is no operation on masks", hint=f"choose {', '.join(OPERATIONS)}, or a count")
+        raise UsageError(f"unknown operation on masks: {how!r}", hint=f"choose {', '.join(OPERATIONS)}, or a count")
     if count < 2:
-        raise UsageError(f"{how} takes two masks, not {count}", hint="name another one")
+        raise UsageError(f"{how} takes two masks, not {count}", hint="name another mask")
     if how in PAIRWISE and count != 2:
         raise UsageError(f"{how} takes exactly two masks, not {count}", hint="combine two, and the result with a third")
     return how
@@ -121,39 +121,39 @@ def _recipe(masks: Sequence[Artifact], how: str, k: int) -> dict[str, Any]:
 
 def _refuse_different(masks: Sequence[Artifact], allow_different: bool) -> None:
     first = masks[0]
-    compared = set(first.mask)
-    for other in masks[1:]:
-        if other.manifest.source.root != first.manifest.source.root:
+    names = set(first.mask)
+    for mask in masks[1:]:
+        if mask.manifest.source.root != first.manifest.source.root:
             raise PairMismatchError(
-                f"{first.digest.short} and {other.digest.short} are masks of different sources: "
-                + _difference(first, other),
+                f"{first.digest.short} and {mask.digest.short} are masks of different sources: "
+                + _difference(first, mask),
                 hint="combine masks that were extracted from one source checkpoint",
             )
-        alone = tuple(sorted(compared ^ set(other.mask)))
+        alone = tuple(sorted(names ^ set(mask.mask)))
         if alone:
             raise PairMismatchError(
-                f"{first.digest.short} and {other.digest.short} are masks of different tensors: only one has "
+                f"{first.digest.short} and {mask.digest.short} are masks of different tensors: only one has "
                 f"{listed(alone)}",
                 alone,
                 hint="extract both from checkpoints with the same tensors",
             )
-        if other.manifest.rule != first.manifest.rule and not allow_different:
+        if mask.manifest.rule != first.manifest.rule and not allow_different:
             raise PairMismatchError(
-                f"{first.digest.short} has rule {first.manifest.rule} and {other.digest.short} has "
-                f"{other.manifest.rule}: they mean different things by moved",
+                f"{first.digest.short} has rule {first.manifest.rule} and {mask.digest.short} has "
+                f"{mask.manifest.rule}: their masks mean different things",
                 hint="extract both under one rule, or add --allow-different",
             )
 
 
-def _difference(one: Artifact, other: Artifact) -> str:
-    sides = [{n: t for n, t in m.by_name.items() if t.source_shape is not None} for m in (one, other)]
+def _difference(left: Artifact, right: Artifact) -> str:
+    sides = [{n: t for n, t in m.by_name.items() if t.source_shape is not None} for m in (left, right)]
     alone = tuple(sorted(sides[0].keys() ^ sides[1].keys()))
     if alone:
         return f"only one has {listed(alone)}"
     for name, row in sides[0].items():
-        there = sides[1][name]
-        if (row.source_dtype, row.source_shape) != (there.source_dtype, there.source_shape):
-            forms = [f"{t.source_dtype} {list(t.source_shape or ())}" for t in (row, there)]
+        match = sides[1][name]
+        if (row.source_dtype, row.source_shape) != (match.source_dtype, match.source_shape):
+            forms = [f"{t.source_dtype} {list(t.source_shape or ())}" for t in (row, match)]
             return f"{name} is {forms[0]} in one and {forms[1]} in the other"
     differing = tuple(n for n, t in sides[0].items() if t.source_fingerprint != sides[1][n].source_fingerprint)
     return f"{counted(len(differing), 'tensor', 'has')} other values, {listed(differing)}"

@@ -1,1 +1,1 @@
-"""The geometry of an update, and where its mask lies among magnitudes."""
+"""Geometry: figures of an update, and of its mask by magnitude."""

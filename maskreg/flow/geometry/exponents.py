@@ -1,4 +1,4 @@
-"""Where in the range of magnitudes a mask lies: density by exponent of the source, beside rounding alone."""
+"""Density of a mask by exponent of the source weights, beside what rounding alone would give."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NumberT = TypeVar("NumberT", np.int64, np.float64)
 
 EXPONENTS = CLASSES // 2
 BIAS = 127
-"""What is added to an exponent to store it; field 0 holds zeros and subnormal numbers, 255 infinities and NaNs."""
+"""Exponent bias of bf16; field 0 is zeros and subnormals, 255 infinities and NaNs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +38,13 @@ class ByExponent:
     Attributes:
         members: int64 ``[256]``, coordinates by exponent field of the source's code.
         moved: int64 ``[256]``, of them in the mask.
-        expected: float64 ``[256]``, as many coordinates as rounding alone is expected to move, summed over tensors,
-            each with as many moved as the mask has in it; None where the null is undefined.
-        elsewhere: share of the mask that lies in other classes of weights than rounding alone would choose: half the
-            sum over tensors and classes of |moved - expected|, over nnz. A class is an exponent, mantissa 0 apart.
-        elsewhere_by_chance: what that share would be for a mask that rounding did make.
+        expected: float64 ``[256]``, coordinates that rounding alone would move, fitted per tensor to its nnz and
+            summed; None where the null is undefined.
+        elsewhere: share of the mask that lies in other classes of weights than rounding alone predicts: half the sum
+            over tensors and classes of |moved - expected|, over nnz. A class is an exponent, with mantissa 0 apart.
+        elsewhere_by_chance: expectation of that share for a mask that rounding alone made.
         left_out: tensors that are not stored in bf16.
-        reason: why there is no null; empty where there is one.
+        reason: why the null is undefined; empty where it is defined.
     """
 
     members: Counts
@@ -66,19 +66,19 @@ class _Block(NamedTuple):
 def by_exponent(
     artifact: Artifact, source: Checkpoint, *, progress: Progress = SILENT, jobs: int | None = None
 ) -> ByExponent:
-    """Count a mask by exponent of the source's codes, and fit the rounding null to each tensor of it.
+    """Count a mask by exponent of the source's codes, and fit the rounding null to each tensor.
 
     Memory is bounded by the blocks in flight. Every leaf of the source is checked on the way.
 
     Args:
-        artifact: opened; its mask part is here.
+        artifact: open; its mask part is here.
         source: the checkpoint that it was made from.
-        progress: told about bytes of the source.
-        jobs: threads; by default what the machine has.
+        progress: progress callback, in bytes of the source.
+        jobs: threads; by default one per CPU, at most 16.
 
     Raises:
         PartAbsentError: the mask is not here.
-        WrongCheckpointError: the source is another one.
+        WrongCheckpointError: another source.
     """
     artifact.require("mask")
     rows = [row for row in artifact.tensors if row.numel]
@@ -110,20 +110,20 @@ class _Sum:
         self._members, self._moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
         self._expected = np.zeros(CLASSES)
         self._apart = self._by_chance = 0.0
-        self._here = np.zeros((2, CLASSES), np.int64)
+        self._tensor = np.zeros((2, CLASSES), np.int64)
 
     def add(self, row: Tensor, members: Counts, moved: Counts) -> None:
-        self._here += (members, moved)
-        if self._here[0].sum() == row.numel:
-            self._add_tensor(row.name, *self._here)
-            self._here = np.zeros((2, CLASSES), np.int64)
+        self._tensor += (members, moved)
+        if self._tensor[0].sum() == row.numel:
+            self._add_tensor(row.name, *self._tensor)
+            self._tensor = np.zeros((2, CLASSES), np.int64)
 
     def _add_tensor(self, name: str, members: Counts, moved: Counts) -> None:
         self._members += members
         self._moved += moved
         nnz = int(moved.sum())
         if nnz in (0, int(members.sum())):
-            # None or all of a tensor tells no scale, and nothing of it could lie elsewhere.
+            # None or all of a tensor fits no scale, and nothing of it could lie elsewhere.
             self._expected += moved
             return
         try:
@@ -158,6 +158,6 @@ def _blocks(artifact: Artifact, rows: list[Tensor]) -> Iterator[_Block]:
 
 
 def _folded(by_class: npt.NDArray[NumberT]) -> npt.NDArray[NumberT]:
-    """Classes as exponents: those with mantissa 0 and the others together."""
+    """Sums by exponent: the class with mantissa 0 and the class of the rest together."""
     pairs = by_class.reshape(EXPONENTS, 2)
     return pairs[:, 0] + pairs[:, 1]

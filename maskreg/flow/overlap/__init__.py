@@ -1,1 +1,1 @@
-"""What several masks share, beside chance."""
+"""Overlap: what several masks share, beside chance."""

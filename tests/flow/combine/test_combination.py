@@ -157,7 +157,7 @@ def test_masks_of_different_rules_are_refused_unless_allowed(tmp_path: Path) -> 
     target = {"a": moved(source["a"])}
     exact = one(tmp_path / "a", source, target)
     loose = one(tmp_path / "b", source, target, rule="abs:1e-5")
-    with pytest.raises(PairMismatchError, match="different things by moved") as raised:
+    with pytest.raises(PairMismatchError, match="abs:1e-05: their masks mean different things") as raised:
         combine([exact, loose], tmp_path, how="minus")
     assert "--allow-different" in raised.value.hint
     made = Artifact.open(FileStore(tmp_path), combine([exact, loose], tmp_path, how="minus", allow_different=True))
@@ -168,14 +168,14 @@ def test_masks_of_different_rules_are_refused_unless_allowed(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("count", "options", "said"),
     [
-        (2, {"how": "nand"}, "no operation"),
+        (2, {"how": "nand"}, "unknown operation on masks"),
         (1, {"how": "and"}, "takes two masks"),
         (3, {"how": "minus"}, "exactly two"),
         (3, {"how": "xor"}, "exactly two"),
         (2, {"k": 3}, "at least 3 of 2"),
         (2, {"k": -1}, "at least -1 of 2"),
         (2, {"how": "and", "k": 1}, "nothing to count"),
-        (2, {}, "no operation"),
+        (2, {}, "unknown operation on masks"),
     ],
 )
 def test_questions_that_make_no_sense(tmp_path: Path, count: int, options: dict[str, Any], said: str) -> None:

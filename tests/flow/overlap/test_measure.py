@@ -238,7 +238,7 @@ def test_different_tensors_are_refused_unless_allowed(bench: Bench, tmp_path: Pa
     fewer = {name: tensor for name, tensor in bench.tensors.items() if "layers.1" not in name}
     other = Bench(tmp_path / "other", fewer)
     masks = [bench.random(0.3, 1), other.random(0.3, 1)]
-    with pytest.raises(PairMismatchError, match=r"9 tensors are not alike in all masks: model\.layers\.1\."):
+    with pytest.raises(PairMismatchError, match=r"9 tensors are not the same in all masks: model\.layers\.1\."):
         measure_overlap(masks)
     pair = only(measure_overlap(masks, bench.source, allow_different=True))
     assert set(pair.tensors) == {name for name, (_, bits) in fewer.items() if bits.size}
@@ -248,7 +248,7 @@ def test_different_tensors_are_refused_unless_allowed(bench: Bench, tmp_path: Pa
 
 def test_other_shapes_are_not_alike(bench: Bench, tmp_path: Path) -> None:
     other = Bench(tmp_path / "other", {**bench.tensors, "model.norm.weight": bf16((32,), 9)})
-    with pytest.raises(PairMismatchError, match=r"1 tensor is not alike in all masks: model\.norm\.weight"):
+    with pytest.raises(PairMismatchError, match=r"1 tensor is not the same in all masks: model\.norm\.weight"):
         measure_overlap([bench.random(0.3, 1), other.random(0.3, 1)])
 
 
@@ -264,13 +264,13 @@ def test_masks_of_different_sources_are_refused_unless_allowed(bench: Bench, tmp
 
 def test_masks_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
     one, other = (Bench(tmp_path / name, {name: bf16((9, 9))}).random(0.3, 1) for name in ("a", "b"))
-    with pytest.raises(PairMismatchError, match="no tensor in common"):
+    with pytest.raises(PairMismatchError, match="the masks share no tensor"):
         measure_overlap([one, other], allow_different=True)
 
 
 def test_masks_of_nothing_but_empty_tensors_are_refused(tmp_path: Path) -> None:
     bench = Bench(tmp_path, {"a.weight": bf16((0, 9)), "b.weight": bf16((4, 0))})
-    with pytest.raises(PairMismatchError, match="in common hold no coordinates"):
+    with pytest.raises(PairMismatchError, match="that the masks share have no coordinates"):
         measure_overlap([bench.mask(bench.tensors), bench.mask(bench.tensors)], bench.source)
 
 
@@ -287,7 +287,7 @@ def test_tied_weights_pair_by_any_of_their_names(tmp_path: Path) -> None:
     assert [row.aliases for row in one.tensors] == [("lm_head.weight",)]
     assert only(measure_overlap([one, two], bench.source)).scope == {"tensors": 1, "coordinates": 640}
     for masks in ([one, apart], [apart, one]):
-        with pytest.raises(PairMismatchError, match=r"not alike in all masks: lm_head\.weight"):
+        with pytest.raises(PairMismatchError, match=r"not the same in all masks: lm_head\.weight"):
             measure_overlap(masks)
         assert only(measure_overlap(masks, allow_different=True)).scope["coordinates"] == 640
 
