@@ -18,6 +18,7 @@ from .values import NAME, OUT, REF
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint.base import Checkpoint
+    from maskreg.digest import Digest
     from maskreg.registry import Registry
     from maskreg.store.reflog import RefEntry
     from maskreg.train.runs.folder import Folder
@@ -116,7 +117,7 @@ def command(ctx: click.Context, /, ref: Ref | None, **given: Any) -> None:
         raise click.UsageError("without a mask there has to be a --source")
     from maskreg.train.runs.folder import Folder
 
-    from .places import local
+    from .places import local, note_catalog, remember
 
     folder = Folder(given["out"])
     folder.begun()
@@ -129,8 +130,12 @@ def command(ctx: click.Context, /, ref: Ref | None, **given: Any) -> None:
         return
     summary = _trained(output, folder, prepared, ctx.meta.get(_LAUNCHER, []))
     if new is not None:
-        family = _family(here, ref)
-        summary |= _registered(output, here, folder, prepared, new, head, family)
+        recipe = prepared.setup.recipe
+        card = Card(_family(here, ref), recipe if ":" not in recipe else "custom").checked()
+        digest = _stored(output, folder, prepared)
+        summary |= _published(output, here, digest, new, head, card)
+        remember(here, here.artifact(digest).manifest.target.root, folder.model)
+        note_catalog(output, here)
     _tell(output, summary)
 
 
@@ -203,28 +208,20 @@ def _family(here: Registry, ref: Ref | None) -> str:
     return entry.card.family if entry else ""
 
 
-def _registered(
-    output: Output,
-    here: Registry,
-    folder: Folder,
-    prepared: Prepared,
-    new: Ref,
-    head: RefEntry | None,
-    family: str,
-) -> dict[str, Any]:
+def _stored(output: Output, folder: Folder, prepared: Prepared) -> Digest:
     from maskreg.train.runs.run import register
 
-    from .naming import publish
-    from .places import note_catalog, remember
-
     with output.progress() as progress:
-        made = register(folder, prepared.setup, prepared.places, progress=progress)
-    recipe = prepared.setup.recipe
-    card = Card(family, recipe if ":" not in recipe else "custom").checked()
-    was = publish(output, here, new, made.digest, card, head)
-    remember(here, here.artifact(made.digest).manifest.target.root, folder.model)
-    note_catalog(output, here)
-    return {"ref": str(new), "digest": str(made.digest), "was": was}
+        return register(folder, prepared.setup, prepared.places, progress=progress).digest
+
+
+def _published(
+    output: Output, here: Registry, digest: Digest, new: Ref, head: RefEntry | None, card: Card
+) -> dict[str, Any]:
+    from .naming import publish
+
+    was = publish(output, here, new, digest, card, head)
+    return {"ref": str(new), "digest": str(digest), "was": was}
 
 
 def _tell_plan(output: Output, prepared: Prepared) -> None:

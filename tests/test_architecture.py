@@ -14,8 +14,10 @@ import click
 import pytest
 
 from tests.repository import (
+    IMPORTED_AS,
     RANK,
     ROOT,
+    TABLE,
     circle,
     dotted,
     explained,
@@ -26,6 +28,7 @@ from tests.repository import (
     product,
     room,
     room_of,
+    table,
     tracked,
     tree,
 )
@@ -88,6 +91,29 @@ DRAWERS = {"utils", "util", "helpers", "helper", "common", "core", "misc"}
 
 MAX_LINES = 400
 
+MAX_BODY = 50
+"""Lines of a function, without its docstring."""
+
+MAX_PARAMETERS = 6
+
+LONG = {
+    "maskreg_migrations.versions.0001_initial.upgrade": "released revisions are never edited",
+    "maskreg.codec.triton_decode._decode": "one Triton kernel: what it keeps in registers cannot be divided",
+}
+"""Functions that may be longer, and why."""
+
+MANY_PARAMETERS = {
+    "maskreg.codec.triton_decode._classify": "a Triton kernel takes pointers and sizes one by one",
+    "maskreg.codec.triton_decode._decode": "a Triton kernel takes pointers and sizes one by one",
+    "maskreg.codec.triton_decode._value": "a Triton kernel takes pointers and sizes one by one",
+    "maskreg.train.optim.triton_kernels.accumulate": "a Triton kernel takes pointers and sizes one by one",
+    "maskreg.train.optim.triton_kernels.adamw": "a Triton kernel takes pointers and sizes one by one",
+    "maskreg.train.optim.triton_kernels.sgd": "a Triton kernel takes pointers and sizes one by one",
+    "maskreg.train.optim.vector_tiles.pack_octets": "a numba intrinsic is typed by its arguments",
+    "maskreg.train.optim.vector_tiles.spread_octets": "a numba intrinsic is typed by its arguments",
+}
+"""Functions that may take more, and why."""
+
 TESTS_OF_NO_ROOM = {"contract", "e2e"}
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|NotImplementedError)\b|@pytest\.mark\.(skip|xfail)\b")
@@ -116,7 +142,7 @@ def test_a_circle_is_found() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    lines = [line for line in explained(module_graph()) if "maskreg.codec" not in line]
+    lines = explained(module_graph())
     assert not lines, "\n".join(lines)
 
 
@@ -127,6 +153,11 @@ def test_no_folders_import_each_other_in_a_circle() -> None:
         line for package in sorted(packages) for line in explained(folder_graph(package)) if package != "maskreg.codec"
     ]
     assert not lines, "\n".join(lines)
+
+
+def test_contributing_shows_the_rooms() -> None:
+    shown = TABLE.findall((ROOT / "CONTRIBUTING.md").read_text())
+    assert shown == [table()], "write it: python -m scripts.rooms"
 
 
 def test_folders_of_tests_are_rooms() -> None:
@@ -188,6 +219,47 @@ def test_the_wheel_has_every_package() -> None:
     assert sorted(project["tool"]["setuptools"]["packages"]) == sorted(folders)
     packages = {dotted(path) for path in PRODUCT if path.name == "__init__.py"}
     assert folders - packages == set()
+
+
+def test_no_function_is_long() -> None:
+    long = {
+        name: length
+        for name, node in functions()
+        if (length := (node.end_lineno or 0) - statements(node)[0].lineno + 1) > MAX_BODY
+    }
+    assert {name: length for name, length in long.items() if name not in LONG} == {}
+    assert set(LONG) - set(long) == set()
+
+
+def test_no_function_takes_many_parameters() -> None:
+    many = {name: count for name, node in functions() if (count := parameters(node)) > MAX_PARAMETERS}
+    assert {name: count for name, count in many.items() if name not in MANY_PARAMETERS} == {}
+    assert set(MANY_PARAMETERS) - set(many) == set()
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions() -> Iterator[tuple[str, Function]]:
+    """Every function of the product and the scripts, inner ones too, by ``module.name``."""
+    for path in modules(*IMPORTED_AS, "scripts"):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, Function):
+                yield f"{dotted(path)}.{node.name}", node
+
+
+def statements(node: Function) -> list[ast.stmt]:
+    """What stands below the docstring."""
+    return node.body[1:] if ast.get_docstring(node) and node.body[1:] else node.body
+
+
+def parameters(node: Function) -> int:
+    """How many are counted: none of a click command, whose options they are; no keyword-only ones of what is public."""
+    if any(ast.unparse(line).startswith("click.command(") for line in node.decorator_list):
+        return 0
+    positional = [entry for entry in (*node.args.posonlyargs, *node.args.args) if entry.arg not in ("self", "cls")]
+    private = node.name.startswith("_") and node.name != "__init__"
+    return len(positional) + (len(node.args.kwonlyargs) if private else 0)
 
 
 def test_public_names_have_docstrings() -> None:

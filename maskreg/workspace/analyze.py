@@ -96,6 +96,7 @@ def analyze(
         ConfigError: there is no such device.
     """
     from maskreg.artifact.analysis import read_analysis
+    from maskreg.flow.geometry.analysis import lineage_recipe
 
     with opened(workspace) as space:
         named = space.find(artifact)
@@ -111,7 +112,9 @@ def analyze(
             before = stack.enter_context(space.checkpoint(source, download=download))
             after = stack.enter_context(space.checkpoint(target, download=download)) if target is not None else None
             naming = Naming(space, _name(named) if name is None else as_name(name))
-            digest = _measured(space, named, naming, (before, after), spec, device, progress)
+            digest = _earlier(space, named, naming, lineage_recipe(named.artifact, after, spec, device))
+            if digest is None:
+                digest = _measured(space, named, (before, after), spec, device, progress)
         stored = naming.store(digest, naming.card_for(digest, Card()))
     return Analysis(stored.ref, stored.artifact, stored.was, read_analysis(stored.artifact))
 
@@ -174,26 +177,28 @@ def _spec(
     )
 
 
+def _earlier(space: Workspace, named: Named, naming: Naming, recipe: dict[str, Any]) -> Digest | None:
+    from maskreg.workspace.earlier import earlier_analysis
+
+    if naming.ref is None or naming.head is None:
+        return None
+    digest = earlier_analysis(space.local, naming.ref, named.digest, recipe)
+    if digest is not None:
+        space.note("this was analyzed before in the same way; this is that result")
+    return digest
+
+
 def _measured(
     space: Workspace,
     named: Named,
-    naming: Naming,
     sides: tuple[Checkpoint, Checkpoint | None],
     spec: AnalysisSpec,
     device: str,
     progress: Progress,
 ) -> Digest:
     from maskreg.flow.geometry.analysis import analyze as measure
-    from maskreg.flow.geometry.analysis import lineage_recipe
-    from maskreg.workspace.earlier import earlier_analysis
 
     source, target = sides
-    recipe = lineage_recipe(named.artifact, target, spec, device)
-    if naming.ref is not None and naming.head is not None:
-        digest = earlier_analysis(space.local, naming.ref, named.digest, recipe)
-        if digest is not None:
-            space.note("this was analyzed before in the same way; this is that result")
-            return digest
     result = measure(named.artifact, source, target, space.root, spec, device=device, progress=progress)
     if result.resumed:
         space.note(f"{counted(result.resumed, 'tensor')} finished by an earlier run")
