@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from maskreg.errors import BadRefError
@@ -12,6 +14,7 @@ from .explanation import explanation
 from .output import Output
 from .values import NAME
 
+_SHARED = ("exact_up_to", "seed", "device", "download")
 _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverage")
 
 
@@ -51,21 +54,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
 @click.pass_obj
 def command(
-    output: Output,
-    what: tuple[str, ...],
-    source: str | None,
-    target: str | None,
-    name: Ref | None,
-    trajectory: bool,
-    by: str,
-    metrics: tuple[str, ...],
-    presets: tuple[str, ...],
-    ranks: tuple[int, ...],
-    seed: int,
-    exact_up_to: int,
-    device: str,
-    download: bool,
-    explain: str | None,
+    output: Output, /, what: tuple[str, ...], trajectory: bool, by: str, explain: str | None, **options: Any
 ) -> None:
     """Measure the geometry of an update.
 
@@ -77,7 +66,7 @@ def command(
         explanation(output, explain, "analyze")
         return
     if trajectory:
-        _follow(output, what, exact_up_to, seed, device, download)
+        _follow(output, what, **{name: options[name] for name in _SHARED})
         return
     if len(what) != 1:
         raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
@@ -89,28 +78,14 @@ def command(
     ref = _ref(what[0])
     output.ref = str(ref)
     with output.progress() as progress:
-        result = analyze(
-            ref,
-            source,
-            target,
-            name,
-            metrics=metrics,
-            presets=presets,
-            ranks=ranks,
-            seed=seed,
-            exact_up_to=exact_up_to,
-            device=device,
-            download=download,
-            progress=progress,
-            workspace=workspace(output),
-        )
+        result = analyze(ref, **options, progress=progress, workspace=workspace(output))
     if output.json:
         output.document(result.to_json())
     else:
         output.data(geometry(str(result.ref), str(result.digest), result.analysis, by))
 
 
-def _follow(output: Output, paths: tuple[str, ...], exact_up_to: int, seed: int, device: str, download: bool) -> None:
+def _follow(output: Output, paths: tuple[str, ...], **options: Any) -> None:
     if len(paths) < 3:
         raise click.UsageError("--trajectory needs SOURCE and two checkpoints or more")
     from maskreg.workspace.analyze import trajectory
@@ -120,16 +95,7 @@ def _follow(output: Output, paths: tuple[str, ...], exact_up_to: int, seed: int,
 
     source, *checkpoints = paths
     with output.progress() as progress:
-        document = trajectory(
-            source,
-            checkpoints,
-            exact_up_to=exact_up_to,
-            seed=seed,
-            device=device,
-            download=download,
-            progress=progress,
-            workspace=workspace(output),
-        )
+        document = trajectory(source, checkpoints, **options, progress=progress, workspace=workspace(output))
     if output.json:
         output.document(document)
     else:

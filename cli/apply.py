@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,16 +43,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.pass_context
-def command(
-    ctx: click.Context,
-    ref_text: str,
-    source: str | None,
-    out: Path | None,
-    device: str,
-    revert: bool,
-    force: bool,
-    download: bool,
-) -> None:
+def command(ctx: click.Context, /, ref_text: str, revert: bool, **options: Any) -> None:
     """Apply REF to its source checkpoint.
 
     Writes a new checkpoint and leaves the source as it is. Without REF, or with -, the artifact is read from stdin,
@@ -77,17 +67,7 @@ def command(
         part = "reverse" if revert else "delta"
         if part in artifact.artifact.manifest.parts:
             output.note_compiling(artifact.artifact.codec(part).is_compiled(encode=False))
-        applied = apply(
-            artifact,
-            source,
-            out,
-            revert=revert,
-            device=device,
-            force=force,
-            download=download,
-            progress=progress,
-            workspace=space,
-        )
+        applied = apply(artifact, revert=revert, **options, progress=progress, workspace=space)
     _tell(output, applied)
 
 

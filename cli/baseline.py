@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from maskreg.ref import Ref
@@ -30,25 +32,13 @@ from .values import NAME, REF
 )
 @click.option(
     "--name",
-    "new",
     type=NAME,
     metavar="NAME[:TAG]",
     help="Name of the baseline [<name>-<kind>, then parameters and -s<seed>].",
 )
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.pass_obj
-def command(
-    output: Output,
-    ref: Ref,
-    kind: str,
-    seed: int | None,
-    source: str | None,
-    density: float | None,
-    rank: int | None,
-    alpha: float | None,
-    new: Ref | None,
-    download: bool,
-) -> None:
+def command(output: Output, /, ref: Ref, kind: str, **options: Any) -> None:
     """Make a baseline of a mask and store it.
 
     \b
@@ -68,25 +58,8 @@ def command(
     from maskreg.workspace.baseline import baseline
 
     from .session import workspace
-    from .summary import Subject, summary
+    from .summary import tell_stored
 
     with output.progress() as progress:
-        stored = baseline(
-            ref,
-            kind,
-            new,
-            seed=seed,
-            density=density,
-            rank=rank,
-            alpha=alpha,
-            source=source,
-            download=download,
-            progress=progress,
-            workspace=workspace(output),
-        )
-    if output.json:
-        output.document(stored.to_json())
-    else:
-        output.data(
-            summary(Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card), notes=stored.notes)
-        )
+        stored = baseline(ref, kind, **options, progress=progress, workspace=workspace(output))
+    tell_stored(output, stored)

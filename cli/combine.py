@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from maskreg.ref import Ref
@@ -25,45 +27,25 @@ from .values import NAME, REF
     type=click.Choice(["and", "or", "minus", "xor"]),
     help="and: coordinates in all masks; or: in any; minus: in the first alone; xor: in exactly one of two.",
 )
-@click.option(
-    "--at-least", "k", type=click.IntRange(min=1), metavar="K", help="Coordinates in at least K of the masks."
-)
-@click.option("--name", "ref", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the result.")
+@click.option("--at-least", type=click.IntRange(min=1), metavar="K", help="Coordinates in at least K of the masks.")
+@click.option("--name", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the result.")
 @click.option("--description", default="", help="Free text, one paragraph.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules.")
 @click.pass_obj
-def command(
-    output: Output,
-    refs: tuple[Ref, ...],
-    how: str | None,
-    k: int | None,
-    ref: Ref,
-    description: str,
-    allow_different: bool,
-) -> None:
+def command(output: Output, /, refs: tuple[Ref, ...], how: str | None, at_least: int | None, **options: Any) -> None:
     """Combine masks of one source into a new mask.
 
     The masks must be in the local registry. The result is stored there under NAME, with the masks as its parents.
     """
-    if (how is None) == (k is None):
+    if (how is None) == (at_least is None):
         raise click.UsageError("choose how to combine the masks: --how and|or|minus|xor, or --at-least K")
     from maskreg.workspace.combine import combine
 
     from .session import workspace
-    from .summary import Subject, summary
+    from .summary import tell_stored
 
     with output.progress() as progress:
         stored = combine(
-            refs,
-            ref,
-            how=how or "",
-            at_least=k or 0,
-            description=description,
-            allow_different=allow_different,
-            progress=progress,
-            workspace=workspace(output),
+            refs, how=how or "", at_least=at_least or 0, **options, progress=progress, workspace=workspace(output)
         )
-    if output.json:
-        output.document(stored.to_json())
-    else:
-        output.data(summary(Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card)))
+    tell_stored(output, stored)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from maskreg.ref import Ref
@@ -40,15 +42,11 @@ from .values import REF
 def command(
     ctx: click.Context,
     refs: tuple[Ref, ...],
-    source: str | None,
-    download: bool,
-    require_source: bool,
     by: str | None,
-    stripes: bool,
-    allow_different: bool,
     record: bool,
     exit_code: bool,
     explain: str | None,
+    **options: Any,
 ) -> None:
     """Measure the overlap of masks, beside chance and rounding.
 
@@ -71,16 +69,7 @@ def command(
 
     space = workspace(output)
     with output.progress() as progress:
-        result = compare(
-            *refs,
-            source=source,
-            download=download,
-            require_source=require_source,
-            stripes=stripes,
-            allow_different=allow_different,
-            progress=progress,
-            workspace=space,
-        )
+        result = compare(*refs, **options, progress=progress, workspace=space)
     try:
         if record:
             result = keep(result, workspace=space)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import click
+from typing import Any
 
-from maskreg.ref import Ref
+import click
 
 from .command import Command
 from .output import Output
@@ -20,7 +20,7 @@ from .values import NAME, PAIR
 )
 @click.argument("source")
 @click.argument("target")
-@click.option("--name", "ref", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the artifact.")
+@click.option("--name", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the artifact.")
 @click.option("--family", default="", help="Model family, such as qwen3-8b.")
 @click.option("--method", default="", help="Training method: opd, rlvr, sft or another word.")
 @click.option("--license", default="", help="License as an SPDX identifier, such as apache-2.0.")
@@ -35,60 +35,23 @@ from .values import NAME, PAIR
 @click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
 @click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
 @click.pass_obj
-def command(
-    output: Output,
-    source: str,
-    target: str,
-    ref: Ref,
-    family: str,
-    method: str,
-    license: str,
-    description: str,
-    meta: tuple[tuple[str, str], ...],
-    rule: str,
-    mask_only: bool,
-    reversible: bool,
-    allow_mismatch: bool,
-    download: bool,
-    device: str,
-) -> None:
+def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, str], ...], **options: Any) -> None:
     """Compare two checkpoints and store what moved.
 
     SOURCE and TARGET are each a .safetensors file, a directory of shards, or a hub id (org/name[@revision]). The
     artifact is stored in the local registry under NAME, and its summary is printed.
     """
-    if mask_only and reversible:
+    if options["mask_only"] and options["reversible"]:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
     from maskreg.codec import DEFAULT_CODEC, get_codec
     from maskreg.rules import parse_rule
     from maskreg.workspace.extract import extract
 
     from .session import workspace
-    from .summary import Subject, summary
+    from .summary import tell_stored
 
-    parse_rule(rule)
-    output.note_compiling(mask_only or get_codec(DEFAULT_CODEC).is_compiled(encode=True))
+    parse_rule(options["rule"])
+    output.note_compiling(options["mask_only"] or get_codec(DEFAULT_CODEC).is_compiled(encode=True))
     with output.progress() as progress:
-        stored = extract(
-            source,
-            target,
-            ref,
-            family=family,
-            method=method,
-            license=license,
-            description=description,
-            meta=dict(meta),
-            rule=rule,
-            mask_only=mask_only,
-            reversible=reversible,
-            allow_mismatch=allow_mismatch,
-            device=device,
-            download=download,
-            progress=progress,
-            workspace=workspace(output),
-        )
-    if output.json:
-        output.document(stored.to_json())
-    else:
-        manifest = stored.artifact.manifest
-        output.data(summary(Subject(ref, stored.digest, manifest, stored.card), notes=stored.notes))
+        stored = extract(source, target, meta=dict(meta), **options, progress=progress, workspace=workspace(output))
+    tell_stored(output, stored)

@@ -33,20 +33,7 @@ from .values import FILE, OUT, REF
 @click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 @click.pass_obj
-def command(
-    output: Output,
-    ref: Ref,
-    against: tuple[Ref, ...],
-    source: str | None,
-    analysis: Ref | None,
-    trajectory: Path | None,
-    out: Path,
-    plots: Path | None,
-    allow_different: bool,
-    download: bool,
-    require_source: bool,
-    force: bool,
-) -> None:
+def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any) -> None:
     """Write one self-contained page about a mask.
 
     The page shows where the mask lies by layer, module and magnitude, beside what rounding alone would move; its
@@ -62,19 +49,7 @@ def command(
     require_libraries()
     with output.progress() as progress:
         result = report(
-            ref,
-            out,
-            against=against,
-            source=source,
-            analysis=analysis,
-            trajectory=_trajectory(trajectory),
-            plots=plots,
-            allow_different=allow_different,
-            download=download,
-            require_source=require_source,
-            force=force,
-            progress=progress,
-            workspace=workspace(output),
+            ref, trajectory=_trajectory(trajectory), **options, progress=progress, workspace=workspace(output)
         )
     if output.json:
         output.document(result.to_json())

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from maskreg.ref import Card, Ref
     from maskreg.workspace.history import HistoryEntry
     from maskreg.workspace.show import RecordedOverlap
+    from maskreg.workspace.storing import Stored
+
+    from .output import Output
 
 GroupT = TypeVar("GroupT")
 
@@ -75,6 +78,15 @@ def summary(
         lines += [_row("description", card.description)] if card.description else []
     lines += [_row("note", note) for note in notes]
     return "\n".join(map(printable, lines))
+
+
+def tell_stored(output: Output, stored: Stored) -> None:
+    """Print an artifact that a command has made and stored."""
+    if output.json:
+        output.document(stored.to_json())
+        return
+    subject = Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card)
+    output.data(summary(subject, notes=stored.notes))
 
 
 def history_table(entries: Sequence[HistoryEntry]) -> str:

@@ -49,7 +49,7 @@ def test_a_result_is_an_artifact_like_any_other(run: Run, masks: list[str], tmp_
     run("pull", "team/two-of-three:v1")
     assert run("show", "team/two-of-three:v1", "--json").json["digest"] == made["digest"]
     # It keeps no values, and says so.
-    assert "is a mask: it says which" in run("apply", "team/two-of-three:v1", "-o", tmp_path / "out", status=66).err
+    assert "is a mask: it holds which" in run("apply", "team/two-of-three:v1", "-o", tmp_path / "out", status=66).err
 
 
 def test_counts_add_up(run: Run, masks: list[str]) -> None:
