@@ -41,6 +41,7 @@ from .values import REF
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     refs: tuple[Ref, ...],
     by: str | None,
     record: bool,
