@@ -193,7 +193,8 @@ def _methods(value: type) -> Iterator[tuple[str, str]]:
 
 def _result_of(function: Callable[..., Any], signature: inspect.Signature, results: dict[str, type]) -> str:
     # The first dataclass in the return annotation, as the function's module knows it.
-    for word in re.findall(r"\w+", str(signature.return_annotation)):
+    words: list[str] = re.findall(r"\w+", str(signature.return_annotation))
+    for word in words:
         value = getattr(inspect.getmodule(function), word, None)
         if inspect.isclass(value) and is_dataclass(value) and word not in maskreg.__all__:
             results[word] = value

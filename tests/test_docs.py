@@ -1,4 +1,4 @@
-"""The README's promises about itself: its commands run, in order, and name every command there is."""
+"""Documentation holds: the README's commands run in order and name every command; links and paths lead to files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import yaml
 from maskreg_cli.main import COMMANDS
 
 from maskreg.mask.packed import TensorMask, pack
+from tests.repository import ROOT, tracked
 from tests.servers import Postgres, S3Server
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
@@ -41,6 +41,28 @@ def test_every_command_is_in_the_readme(command: str) -> None:
     assert f"`{command}`" in README
 
 
+PAGES = [path for path in tracked() if path.suffix == ".md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", (ROOT / page).read_text()):
+        name, _, heading = target.partition("#")
+        path = ROOT / page.parent / name if name else ROOT / page
+        assert path.exists(), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            anchors = re.findall(r'id="([^"]+)"', path.read_text())
+            assert heading in [*anchors, *(re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles)]
+
+
+def test_contributing_names_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    names = re.findall(r"`((?:maskreg|cli|tests|scripts|migrations|docs)/[\w./-]+)`", text)
+    assert len(names) > 20
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
 def test_what_it_tells_verl_to_make_can_be_made() -> None:
     """As verl 0.9.1 makes optimizers; how they then train is tested beside the optimizers."""
     (block,) = [text for kind, text in BLOCKS if kind == "yaml"]
@@ -49,10 +71,10 @@ def test_what_it_tells_verl_to_make_can_be_made() -> None:
     net = torch.nn.Linear(8, 8)
     mask = {name: TensorMask(name, tuple(p.shape), pack(p.numpy().ravel() > 0)) for name, p in net.state_dict().items()}
     kind = getattr(importlib.import_module(optim["optimizer_impl"]), optim["optimizer"])
-    made = kind(net.parameters(), lr=1e-6, betas=[0.9, 0.999], weight_decay=0.01, **{**options, "mask": mask})
+    optimizer = kind(net.parameters(), lr=1e-6, betas=[0.9, 0.999], weight_decay=0.01, **{**options, "mask": mask})
     net(torch.ones(1, 8)).sum().backward()
-    made.step()
-    assert made.grad_norm > 0
+    optimizer.step()
+    assert optimizer.grad_norm > 0
 
 
 def test_every_line_runs(demo: tuple[Path, str], s3_server: S3Server, postgres: Postgres) -> None:
@@ -78,6 +100,6 @@ def test_every_line_runs(demo: tuple[Path, str], s3_server: S3Server, postgres: 
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("identical") == README.count("\nidentical\n")
     assert "exit 65" in done.stdout
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     for promise in ("create-only writes are safe", "every tensor checked", "back with: maskreg restore", "schema 0003"):
-        assert promise in said
+        assert promise in output
