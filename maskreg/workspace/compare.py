@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Wor
 
 if TYPE_CHECKING:
     from maskreg.analysis.comparison import Comparison, PairOverlap
+    from maskreg.analysis.consensus import Consensus
+    from maskreg.analysis.stripes import Stripes
     from maskreg.catalog import Measurement
     from maskreg.checkpoint import Checkpoint
 
@@ -37,6 +40,16 @@ class MaskComparison:
     def pairs(self) -> tuple[PairOverlap, ...]:
         """The overlap of every pair, in the order of the masks."""
         return self.comparison.pairs
+
+    @property
+    def consensus(self) -> Consensus | None:
+        """How many coordinates are in how many masks; None for two masks."""
+        return self.comparison.consensus
+
+    @property
+    def stripes(self) -> tuple[Mapping[str, Stripes], ...]:
+        """For each mask, the rows and columns of its matrices that move together, by name; empty unless requested."""
+        return self.comparison.stripes
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints: exact numbers, undefined ones null."""

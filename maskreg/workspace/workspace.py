@@ -262,6 +262,8 @@ def opened(workspace: Workspace | None) -> Iterator[Workspace]:
         with Workspace() as new, opened(new):
             yield new
         return
+    if not isinstance(workspace, Workspace):
+        raise _unusable(workspace, "a Workspace")
     before = len(workspace.looked_up)
     try:
         yield workspace

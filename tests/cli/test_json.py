@@ -1,0 +1,116 @@
+"""``--json`` and Python say the same: every key is an attribute of the result, with the same value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import maskreg
+
+from .conftest import Run
+
+REF, OTHER = "toy-opd:v1", "other:v1"
+
+Case = tuple[list[str], Callable[[], Any]]
+
+
+def cases(folder: Path) -> dict[str, Case]:
+    """For each command, its arguments and the same in Python; both may be run one after another."""
+    out, source = str(folder / "toy.maskreg"), str(folder / "source")
+    return {
+        "extract": (
+            ["extract", source, str(folder / "target"), "--name", REF],
+            lambda: maskreg.extract(source, folder / "target", REF),
+        ),
+        "apply": (
+            ["apply", REF, "--source", source, "-o", str(folder / "out"), "--force"],
+            lambda: maskreg.apply(REF, source, folder / "out", force=True),
+        ),
+        "baseline": (
+            ["baseline", REF, "--kind", "random-global", "--name", "drawn"],
+            lambda: maskreg.baseline(REF, "random-global", "drawn"),
+        ),
+        "combine": (
+            ["combine", REF, OTHER, "--how", "and", "--name", "both"],
+            lambda: maskreg.combine([REF, OTHER], "both", how="and"),
+        ),
+        "compare": (
+            ["compare", REF, OTHER, "--source", source],
+            lambda: maskreg.compare(REF, OTHER, source=source),
+        ),
+        "analyze": (
+            ["analyze", REF, "--source", source, "--name", "figures"],
+            lambda: maskreg.analyze(REF, source, name="figures"),
+        ),
+        "report": (
+            ["report", REF, "--source", source, "-o", str(folder / "page.html"), "--force"],
+            lambda: maskreg.report(REF, folder / "page.html", source=source, force=True),
+        ),
+        "push": (["push", OTHER], lambda: maskreg.push(OTHER)),
+        "list": (["list", "toy"], lambda: maskreg.list("toy")),
+        "show": (["show", REF], lambda: maskreg.show(REF)),
+        "tag": (["tag", REF, "v2"], lambda: maskreg.tag(REF, "v2")),
+        "annotate": (["annotate", REF, "--license", "mit"], lambda: maskreg.annotate(REF, license="mit")),
+        "verify": (["verify", REF], lambda: maskreg.verify(REF)),
+        "gc": (["gc", "--dry-run"], lambda: maskreg.gc(dry_run=True)),
+        "export": (["export", REF, "-o", out, "--force"], lambda: maskreg.export(REF, out, force=True)),
+        "import": (["import", out, "--name", "taken"], lambda: maskreg.import_(out, "taken")),
+        "doctor": (["doctor"], maskreg.doctor),
+        "db upgrade": (["db", "upgrade"], maskreg.db.upgrade),
+        "db current": (["db", "current"], maskreg.db.current),
+        "db check": (["db", "check"], maskreg.db.check),
+        "db rebuild": (["db", "rebuild"], maskreg.db.rebuild),
+        "config show": (["config", "show"], maskreg.config.show),
+        "config set": (["config", "set", "jobs", "3"], lambda: maskreg.config.set("jobs", 3)),
+        "remote list": (["remote", "list"], maskreg.remotes.list),
+        "remote check": (["remote", "check"], maskreg.remotes.check),
+    }
+
+
+@pytest.fixture
+def registry(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> Path:
+    """Two artifacts, a remote that has one of them, and an exported file."""
+    source, target = pair
+    run("extract", target, source, "--name", "back")
+    run("baseline", REF, "--kind", "random-global", "--seed", "5", "--name", OTHER)
+    maskreg.remotes.add("team", tmp_path / "team")
+    maskreg.push(OTHER)
+    maskreg.export(REF, tmp_path / "toy.maskreg")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", cases(Path()))
+def test_every_key_is_an_attribute_with_that_value(run: Run, registry: Path, command: str) -> None:
+    arguments, function = cases(registry)[command]
+    run(*arguments)
+    document = run(*arguments, "--json").json
+    result = function()
+    rows = list(zip(document, result, strict=True)) if isinstance(document, list) else [(document, result)]
+    assert rows
+    for row, value in rows:
+        assert row == value.to_json()
+        assert all(hasattr(value, key) for key in row), row.keys()
+
+
+def test_names_that_are_taken_away_and_brought_back(run: Run, registry: Path) -> None:
+    for command, function in (("rm", maskreg.remove), ("restore", maskreg.restore)):
+        options = ["-y"] if command == "rm" else []
+        document = run(command, REF, *options, "--json").json
+        result = function(OTHER)
+        assert document.keys() == result.to_json().keys() == {"ref", "digest", "n"}
+        assert all(hasattr(result, key) for key in document)
+
+
+def test_history_is_what_show_adds(run: Run, registry: Path) -> None:
+    document = run("show", REF, "--history", "--json").json
+    assert document["history"] == [entry.to_json() for entry in maskreg.history(REF)]
+
+
+def test_a_remote_that_is_added(run: Run, registry: Path) -> None:
+    document = run("remote", "add", "first", registry / "first", "--json").json
+    added = maskreg.remotes.add("second", registry / "second")
+    assert document.keys() == added.to_json().keys()
+    assert all(hasattr(added, key) for key in document)

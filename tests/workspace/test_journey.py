@@ -1,0 +1,37 @@
+"""From one person's checkpoints to another's, with nothing but ``import maskreg``."""
+
+from __future__ import annotations
+
+import maskreg
+from tests.workspace.conftest import Lab, contents
+
+
+def test_from_extraction_to_a_bit_exact_copy_elsewhere(lab: Lab, ada: maskreg.Workspace) -> None:
+    stored = maskreg.extract(lab.source, lab.target, workspace=ada)
+    assert stored.ref is None
+    maskreg.tag(stored, "team/toy:v1", workspace=ada)
+    maskreg.annotate("team/toy:v1", family="toy", meta={"seed": "7"}, workspace=ada)
+    pushed = maskreg.push("team/toy:v1", workspace=ada)
+    assert (pushed.digest, pushed.remote, pushed.reused_bytes) == (stored.digest, "team", 0)
+
+    with lab.workspace("ben") as ben:
+        maskreg.remotes.add("team", lab.folder / "team", workspace=ben)
+        (entry,) = maskreg.search("toy", remote="team", workspace=ben)
+        artifact = maskreg.pull(entry.ref, workspace=ben)
+        assert artifact.digest == stored.digest
+        applied = maskreg.apply(artifact, lab.source, lab.folder / "copy", workspace=ben)
+        assert contents(applied.out) == contents(lab.target)
+        assert maskreg.verify(artifact, workspace=ben).ok
+        assert maskreg.show("team/toy:v1", workspace=ben).card == maskreg.Card(family="toy", meta={"seed": "7"})
+
+
+def test_through_a_file(lab: Lab, ada: maskreg.Workspace) -> None:
+    stored = maskreg.extract(lab.source, lab.target, "toy", reversible=True, workspace=ada)
+    exported = maskreg.export(stored, lab.folder / "toy.maskreg", workspace=ada)
+    assert exported.path is not None
+    assert exported.path.stat().st_size == exported.size
+    with lab.workspace("ben") as ben:
+        imported = maskreg.import_(exported.path, "mine:v2", workspace=ben)
+        assert (imported.digest, str(imported.ref)) == (stored.digest, "mine:v2")
+        back = maskreg.apply("mine:v2", lab.target, lab.folder / "back", revert=True, workspace=ben)
+        assert contents(back.out) == contents(lab.source)

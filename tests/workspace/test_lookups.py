@@ -1,0 +1,55 @@
+"""Search and show: what a registry holds, by numbers and in full."""
+
+from __future__ import annotations
+
+import pytest
+
+import maskreg
+from maskreg.workspace.show import manifest_bytes
+from maskreg.workspace.storing import Stored
+from tests.workspace.conftest import Lab
+
+
+def test_by_text_and_by_numbers(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    maskreg.extract(lab.source, lab.source, "still", family="toy", workspace=ada)
+    names = [str(entry.ref) for entry in maskreg.search(workspace=ada)]
+    assert names == ["still", "toy:v1"]
+    inf = float("inf")
+    for density, expected in (((0.1, inf), ["toy:v1"]), ((0, 0.1), ["still"]), ((-inf, inf), names)):
+        assert [str(entry.ref) for entry in maskreg.search(density=density, workspace=ada)] == expected
+    (entry,) = maskreg.search("toy", method="opd", limit=3, workspace=ada)
+    assert (entry.digest, entry.density, entry.size) == (toy.digest, toy.density, toy.size)
+    ascending = maskreg.search(sort="density", descending=False, workspace=ada)
+    assert [str(entry.ref) for entry in ascending] == ["still", "toy:v1"]
+    assert maskreg.search("nothing like it", workspace=ada) == ()
+    with pytest.raises(maskreg.UsageError, match="cannot sort by 'beauty'"):
+        maskreg.search(sort="beauty", workspace=ada)
+
+
+def test_what_a_remote_has_is_described_as_well(ada: maskreg.Workspace, toy: Stored) -> None:
+    with pytest.raises(maskreg.NotFoundError):
+        maskreg.show("toy:v1", remote="team", workspace=ada)
+    maskreg.push(toy, tag="shared", workspace=ada)
+    local = maskreg.show("toy:v1", workspace=ada)
+    remote = maskreg.show("toy:shared", remote="team", workspace=ada)
+    assert (remote.digest, remote.manifest, remote.present) == (local.digest, local.manifest, ("delta", "mask"))
+    assert (remote.rlvr_overlap, remote.seed_overlap) == (None, None)
+    assert [entry.digest for entry in maskreg.history("toy:shared", remote="team", workspace=ada)] == [toy.digest]
+
+
+def test_recorded_overlaps_are_shown(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    maskreg.baseline("toy:v1", "random-global", "drawn:rlvr-reference", workspace=ada)
+    compared = maskreg.compare("toy:v1", "drawn:rlvr-reference", source=lab.source, record=True, workspace=ada)
+    overlap = maskreg.show("toy:v1", workspace=ada).rlvr_overlap
+    assert overlap is not None
+    assert (overlap.lift, overlap.against) == (compared.pairs[0].whole.overlap.lift, compared.masks[1].digest)
+
+
+def test_the_manifest_s_bytes_are_what_the_digest_says(ada: maskreg.Workspace, toy: Stored) -> None:
+    assert maskreg.Digest.of(manifest_bytes("toy:v1", workspace=ada)) == toy.digest
+
+
+def test_an_unknown_name_suggests_one(ada: maskreg.Workspace, toy: Stored) -> None:
+    with pytest.raises(maskreg.NotFoundError) as caught:
+        maskreg.show("toy:v2", workspace=ada)
+    assert caught.value.hint == "did you mean toy:v1?"

@@ -1,0 +1,72 @@
+"""Tag, annotate, remove, restore and history: the names of an artifact."""
+
+from __future__ import annotations
+
+import pytest
+
+import maskreg
+from maskreg.errors import BadRefError
+from maskreg.workspace.storing import Stored
+from tests.workspace.conftest import Lab
+
+
+def test_names_are_added_beside_the_present_ones(ada: maskreg.Workspace, toy: Stored) -> None:
+    names = maskreg.tag("toy:v1", "best", "team/toy:paper", maskreg.Ref("default", "copy"), workspace=ada)
+    assert [str(name.ref) for name in names] == ["toy:best", "team/toy:paper", "copy"]
+    assert {name.digest for name in names} == {toy.digest}
+    assert {str(entry.ref) for entry in maskreg.list(workspace=ada)} == {"toy:v1", "toy:best", "team/toy:paper", "copy"}
+    assert ada.find("copy").card == toy.card
+
+
+def test_a_digest_gets_a_whole_name(ada: maskreg.Workspace, toy: Stored) -> None:
+    (name,) = maskreg.tag(toy.digest, "fresh:v1", workspace=ada)
+    assert (name.n, ada.find("fresh:v1").card) == (1, maskreg.Card())
+    with pytest.raises(maskreg.UsageError, match="cannot get the tag 'v2' alone"):
+        maskreg.tag(toy.digest, "v2", workspace=ada)
+
+
+def test_names_are_checked_before_the_first_is_set(ada: maskreg.Workspace, toy: Stored) -> None:
+    with pytest.raises(maskreg.UsageError, match="no digest yet"):
+        maskreg.tag("toy:v1", "good", f"team/x@{toy.digest}", workspace=ada)
+    with pytest.raises(BadRefError):
+        maskreg.tag("toy:v1", "good", "BAD/NAME", workspace=ada)
+    with pytest.raises(maskreg.UsageError, match="no new name"):
+        maskreg.tag("toy:v1", workspace=ada)
+    assert [str(entry.ref) for entry in maskreg.list(workspace=ada)] == ["toy:v1"]
+
+
+def test_a_card_changes_and_the_artifact_does_not(ada: maskreg.Workspace, toy: Stored) -> None:
+    changed = maskreg.annotate("toy:v1", license="mit", meta={"seed": "1", "lr": "1e-6"}, workspace=ada)
+    assert (changed.digest, changed.n) == (toy.digest, 2)
+    assert changed.card == maskreg.Card("toy", "opd", "mit", "", {"seed": "1", "lr": "1e-6"})
+    again = maskreg.annotate(toy, method="", meta={"lr": ""}, workspace=ada)
+    assert again.card == maskreg.Card("toy", "", "mit", "", {"seed": "1"})
+    with pytest.raises(maskreg.UsageError, match="nothing to change"):
+        maskreg.annotate("toy:v1", workspace=ada)
+    with pytest.raises(maskreg.UsageError, match="control character"):
+        maskreg.annotate("toy:v1", family="a\x1b[2J", workspace=ada)
+
+
+def test_what_was_removed_comes_back(ada: maskreg.Workspace, toy: Stored) -> None:
+    removed = maskreg.remove("toy:v1", workspace=ada)
+    assert (str(removed.ref), removed.digest, removed.n) == ("toy:v1", toy.digest, 2)
+    with pytest.raises(maskreg.NotFoundError, match="was removed"):
+        maskreg.load("toy:v1", workspace=ada)
+    restored = maskreg.restore("toy:v1", workspace=ada)
+    assert (restored.digest, restored.n) == (toy.digest, 3)
+    assert ada.find("toy:v1").card == toy.card
+    with pytest.raises(maskreg.UsageError, match="was not removed"):
+        maskreg.restore("toy:v1", workspace=ada)
+    entries = maskreg.history("toy:v1", workspace=ada)
+    assert [(entry.n, entry.digest, entry.deleted) for entry in entries] == [
+        (1, toy.digest, False),
+        (2, None, True),
+        (3, toy.digest, False),
+    ]
+
+
+def test_a_result_that_is_outdated_removes_nothing(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    later = maskreg.extract(lab.target, lab.source, "toy:v1", workspace=ada)
+    with pytest.raises(maskreg.NotFoundError, match="does not point to"):
+        maskreg.remove(toy, workspace=ada)
+    assert ada.find("toy:v1").digest == later.digest
