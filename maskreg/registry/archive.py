@@ -1,8 +1,8 @@
 """One artifact as one file: a POSIX tar, the same bytes for the same artifact and card.
 
 Members, in this order: ``manifest.json``, ``ref.json`` (name, digest and card, with a digest of its own, because
-no manifest covers it), then every object of the parts that are there, in key order. Times, owners and modes are
-fixed. The reader takes nothing else: it reads the file once from front to back, so that it may come through a
+no manifest covers it), then every object of the parts that are present, in key order. Times, owners and modes are
+fixed. The reader accepts nothing else. It reads the file once from front to back, so that it may come through a
 pipe, and compares every byte with the manifest before anything becomes visible.
 """
 
@@ -50,7 +50,7 @@ _END = bytes(2 * _BLOCK)
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: the reference, the artifact, its parts, and the size of the file in bytes."""
+    """The outcome of an export: the reference, the artifact, its parts, and the size of the file in bytes."""
 
     ref: Ref
     digest: Digest
@@ -60,7 +60,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class Imported:
-    """What was read: where the tag stands now, the parts in the file, and how many objects were not here yet."""
+    """The outcome of an import: the tag's latest entry, the parts in the file, and the objects that were new."""
 
     entry: RefEntry
     parts: frozenset[str]
@@ -74,18 +74,18 @@ def export_file(registry: Registry, ref: Ref, out: BinaryIO, *, progress: Progre
     Args:
         registry: where it is.
         ref: what to write; its tag's name and card go with it.
-        out: written from front to back, never sought; may be a pipe.
-        progress: hears of the bytes that are written.
+        out: written from front to back, without seeking; may be a pipe.
+        progress: progress callback, in written bytes.
 
     Raises:
         NotFoundError: there is no such artifact.
-        CorruptError: it is damaged; the file is then incomplete, which ``import_file`` notices.
+        CorruptError: it is damaged; the file is then incomplete, which ``import_file`` detects.
     """
     resolved = registry.resolve(ref)
     data, manifest = read_manifest(registry.store, resolved.digest)
     parts = whole_parts(registry.store, resolved.digest, manifest, listing(registry.store, resolved.digest))
     if not parts:
-        raise PartAbsentError(f"no part of {ref} is here", hint=f"maskreg pull {ref}")
+        raise PartAbsentError(f"no part of {ref} is in {registry.name}", hint=f"maskreg pull {ref}")
     entries = objects_of(manifest, parts)
     name = ref.with_tag(ref.tag)
     record = {"schema": SCHEMA, "ref": str(name), "digest": resolved.digest, "card": resolved.card.to_json()}
@@ -110,20 +110,20 @@ def import_file(
 
     Args:
         registry: where it goes; a registry in a directory.
-        stream: read from front to back; may be a pipe. It has to end where the artifact does.
+        stream: read from front to back; may be a pipe. It has to end with the artifact.
         ref: the name to give; the one in the file when left out.
-        progress: hears of the bytes that are read.
+        progress: progress callback, in read bytes.
         limits: upper bounds, checked before memory is reserved.
 
     Raises:
-        FormatError: the file is not one that ``export_file`` writes: another order, a member too many or twice,
-            a link, a path that leaves the artifact, something after its end.
+        FormatError: ``export_file`` does not write such a file: another order, an extra or repeated member,
+            a link, a path that leaves the artifact, trailing data.
         CorruptError: bytes differ from the manifest, or the file is cut short. Nothing became visible.
         LimitError: a member is larger than allowed.
-        ConflictError: the tag points to another artifact here.
+        ConflictError: the local tag points to another artifact.
     """
     if registry.root is None:
-        raise UsageError("files are imported into a registry in a directory")
+        raise UsageError("files can only be imported into a registry in a directory")
     members = _members(stream, limits)
     _, data = _expect(members, MANIFEST)
     digest = Digest.of(data)
@@ -141,7 +141,7 @@ def import_file(
         fresh = _damaged_or_absent(registry, digest, needed)
 
         def set_tag() -> RefEntry:
-            # What people here say about an artifact that they have already is left as it is.
+            # The card of an artifact that is already known under this name stays.
             if head and head.digest == digest:
                 return head
             return registry.append(name, digest, card=card, after=head.n if head else 0, action="import")
@@ -160,7 +160,7 @@ def import_file(
 def _may_set(name: Ref, head: RefEntry | None, digest: Digest) -> None:
     if head and head.digest is not None and head.digest != digest:
         raise ConflictError(
-            f"{name} is {head.digest.short} here, and the file holds {digest.short}",
+            f"{name} is {head.digest.short} locally, and the file holds {digest.short}",
             hint=f"choose another name, such as {name.with_tag('imported')}",
         )
 
@@ -175,33 +175,33 @@ def _land(
         if entry is None:
             raise FormatError(f"{key}: the manifest lists no such object")
         if seen and key <= seen[-1]:
-            raise FormatError(f"{key}: the objects are not in order, or one is there twice")
+            raise FormatError(f"{key}: the objects are out of order, or one is repeated")
         if not matches(data, entry):
             raise CorruptError(key, "its bytes do not match the manifest's digest")
         if part_of(key) not in {part_of(before) for before in seen}:
-            # Which parts are in a file shows when they come, and then each of them is in it as a whole.
+            # The first object of a part announces the whole part.
             check_space(root, sum(o.size for o in manifest.objects if part_of(o.key) == part_of(key)))
         seen.append(key)
         landing.put(entry, data)
         progress.advance(entry.size)
     parts = frozenset(part_of(key) for key in seen) - {""}
     if not parts:
-        raise CorruptError(MANIFEST, "no part of the artifact is in the file: it is cut short")
-    here = set(seen)
+        raise CorruptError(MANIFEST, "the file holds no part of the artifact: it is cut short")
+    present = set(seen)
     for entry in objects_of(manifest, parts):
-        if entry.key not in here:
+        if entry.key not in present:
             raise CorruptError(entry.key, "missing in the file")
     return parts
 
 
 def _damaged_or_absent(registry: Registry, digest: Digest, needed: list[Object]) -> list[Object]:
-    found = []
+    entries = []
     for entry in needed:
         try:
             read_object(registry.store, digest, entry)
         except CorruptError:
-            found.append(entry)
-    return found
+            entries.append(entry)
+    return entries
 
 
 def _parse_ref(data: bytes, digest: Digest, limits: Limits) -> tuple[Ref, Card]:
@@ -213,7 +213,7 @@ def _parse_ref(data: bytes, digest: Digest, limits: Limits) -> tuple[Ref, Card]:
     if sealed(record, _SEAL) != data:
         raise CorruptError(REF, "its bytes do not match its digest")
     if record.get("digest") != digest:
-        raise CorruptError(REF, f"it names another artifact than the manifest, which is {digest.short}")
+        raise CorruptError(REF, f"it names another artifact than the manifest's, {digest.short}")
     try:
         name = Ref.parse(str(record.get("ref")))
     except BadRefError as error:
@@ -221,7 +221,7 @@ def _parse_ref(data: bytes, digest: Digest, limits: Limits) -> tuple[Ref, Card]:
     return name.with_tag(name.tag), Card.from_json(record.get("card"))
 
 
-# The tar itself: the subset that export writes, and nothing else
+# The subset of tar that export writes
 
 
 def _write(out: BinaryIO, name: str, data: bytes) -> int:
@@ -239,12 +239,12 @@ def _expect(members: Iterator[tuple[str, bytes]], name: str) -> tuple[str, bytes
     if member is None:
         raise CorruptError(name, "missing in the file")
     if member[0] != name:
-        raise FormatError(f"{name} was expected, and {member[0]!r} came; this is not an exported artifact")
+        raise FormatError(f"{member[0]!r} where {name} was expected; this is not an exported artifact")
     return member
 
 
 def _members(stream: BinaryIO, limits: Limits) -> Iterator[tuple[str, bytes]]:
-    # tarfile's own reader follows links, reads headers of any size, and forgives what is cut short.
+    # tarfile's own reader follows links, reads headers of any size, and tolerates truncation.
     long_name = ""
     while True:
         block = _read(stream, _BLOCK)
@@ -258,11 +258,11 @@ def _members(stream: BinaryIO, limits: Limits) -> Iterator[tuple[str, bytes]]:
             long_name = _pax_path(_body(stream, info.name, info.size, _MAX_PAX_BYTES))
             continue
         if info.type != tarfile.REGTYPE:
-            raise FormatError(f"{info.name!r}: not a plain file; this is not an exported artifact")
+            raise FormatError(f"{info.name!r}: not a regular file; this is not an exported artifact")
         name, long_name = long_name or info.name, ""
         yield name, _body(stream, name, info.size, _max_bytes(name, limits))
     if long_name or _read(stream, _BLOCK) != bytes(_BLOCK) or stream.read(1):
-        raise FormatError("the file does not end where the artifact does")
+        raise FormatError("the file does not end with the artifact")
 
 
 def _max_bytes(name: str, limits: Limits) -> int:
@@ -274,12 +274,12 @@ def _body(stream: BinaryIO, name: str, size: int, max_bytes: int) -> bytes:
         raise LimitError(f"{name!r}: {size} bytes; the limit is {max_bytes}")
     data = _read(stream, size)
     if any(_read(stream, -size % _BLOCK)):
-        raise FormatError(f"{name!r}: something is written between the members")
+        raise FormatError(f"{name!r}: there is data between the members")
     return data
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:
-    # A pipe may give less than was asked for; only its end gives nothing.
+    # A pipe may return less than was requested; only its end returns nothing.
     pieces = []
     while size:
         piece = stream.read(size)

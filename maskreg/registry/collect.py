@@ -1,4 +1,18 @@
-"""Garbage collection: artifacts that no name points to, and what interrupted work left behind."""
+"""Garbage collection: deletes artifacts without a name, and files that interrupted work left behind.
+
+The protocol with push is described in :mod:`maskreg.registry.settling`. Collecting goes in batches::
+
+    candidates   artifacts without a live ref, all objects older than the grace period
+    per batch    write a marker for each; list refs once more
+      per artifact   named now, or its listing changed?    spare it
+                     otherwise                             delete the manifest, then the objects, then the marker
+
+The manifest goes first: without it the rest is an interrupted push to every reader. The marker stays until everything
+is gone, also when the process dies, so that a push of the same artifact waits or sees the holes.
+
+An unreadable ref entry may name any artifact that its tag ever named, or one that nothing else mentions. So while
+entries are damaged, only artifacts are deleted that some other, readable tag used to name.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +49,7 @@ _DELETE_AT_ONCE = 1000
 _INCOMING = INCOMING.rstrip("/")
 _DEBRIS = ("staging", TEMPORARY, _INCOMING, "analysis")
 _FOREIGN_LIFE = timedelta(days=1)
-# Nobody can see from here whether a process on another machine still works: its files are its sign of life.
+# Whether a process on another machine is alive shows only in how recent its files are.
 
 
 @dataclass(frozen=True)
@@ -49,14 +63,14 @@ class Collected:
 
 @dataclass(frozen=True)
 class GcReport:
-    """What a collection did, or would do.
+    """What a collection deleted, or would delete.
 
     Attributes:
         collected: artifacts that no name pointed to.
-        spared: artifacts that were pushed, pulled or named while the collection looked at them.
-        debris_files, debris_bytes: left behind by interrupted work in a local registry.
+        spared: candidates that were pushed, pulled or named during the collection.
+        debris_files, debris_bytes: files of interrupted work in a local registry.
         dry_run: nothing was deleted.
-        damaged: latest entries of tags that cannot be read; whatever they may name was left alone.
+        damaged: latest entries of tags that cannot be read; artifacts that they may name were spared.
     """
 
     collected: tuple[Collected, ...]
@@ -69,47 +83,47 @@ class GcReport:
     @property
     def objects(self) -> int:
         """Stored objects of the collected artifacts."""
-        return sum(gone.objects for gone in self.collected)
+        return sum(item.objects for item in self.collected)
 
     @property
     def bytes(self) -> int:
         """Bytes of the collected artifacts and of the debris."""
-        return sum(gone.bytes for gone in self.collected) + self.debris_bytes
+        return sum(item.bytes for item in self.collected) + self.debris_bytes
 
 
 def collect(
     registry: Registry, grace: timedelta = GRACE, *, dry_run: bool = False, progress: Progress = SILENT
 ) -> GcReport:
-    """Delete what no live ref points to and what is older than the grace period, by the store's clock.
+    """Delete artifacts that no live ref points to and that are older than the grace period, by the store's clock.
 
-    What a catalog knows is not asked: the store is the truth. See ``settling`` for the protocol.
+    The catalog is not consulted: the store is the truth.
 
     Args:
         registry: where to delete.
-        grace: leave alone what was written, or lost its name, less than this ago.
+        grace: spare artifacts that were written, or lost their name, less than this ago.
         dry_run: only report.
         progress: progress callback, in deleted bytes.
 
     Raises:
-        CorruptError: a tag of which no entry can be read, so that nothing is known of what it names.
+        CorruptError: no entry of a tag can be read, so it may name any artifact.
     """
     registry.check_format()
     store = registry.store
-    # Without a grace period no age counts: clocks differ, and those of buckets tick in whole seconds.
+    # Without a grace period ages are not compared: clocks differ, and those of buckets tick in whole seconds.
     deadline = store.clock() - grace if grace else datetime.max.replace(tzinfo=UTC)
     damaged: list[CorruptError] = []
     candidates = _candidates(registry, _spared_by_name(registry, deadline, damaged), deadline)
     collected: list[Collected] = []
     spared: list[Digest] = []
     if dry_run:
-        collected = [_count(digest, here) for digest, here in candidates]
+        collected = [_count(digest, objects) for digest, objects in candidates]
     else:
         progress.start("collect", 0)
         store.delete([i.key for i in store.list(MARKERS) if i.modified < store.clock() - MARKER_LIFE])
         for batch in _batches(candidates):
-            done = _collect_batch(registry, dict(batch), deadline, damaged, progress)
-            collected += done
-            spared += [digest for digest, _ in batch if digest not in {gone.digest for gone in done}]
+            deleted = _collect_batch(registry, dict(batch), deadline, damaged, progress)
+            collected += deleted
+            spared += [digest for digest, _ in batch if digest not in {item.digest for item in deleted}]
     files, size = _sweep(registry.root, grace, dry_run) if registry.root else (0, 0)
     return GcReport(tuple(collected), tuple(spared), files, size, dry_run, tuple(damaged))
 
@@ -121,33 +135,31 @@ def _candidates(
         try:
             digest = Digest(f"sha256:{name}")
         except ValueError:
-            continue  # nothing of ours
+            continue  # not an artifact
         if is_spared(digest):
             continue
         prefix = artifact_prefix(digest)
-        here = {info.key.removeprefix(prefix): info for info in infos}
-        if _is_old(here, deadline):
-            yield digest, here
+        objects = {info.key.removeprefix(prefix): info for info in infos}
+        if _is_old(objects, deadline):
+            yield digest, objects
 
 
 def _spared_by_name(registry: Registry, deadline: datetime, damaged: list[CorruptError]) -> Callable[[Digest], bool]:
     kept = _named(registry, deadline, damaged)
     if not damaged:
         return kept.__contains__
-    # An entry that cannot be read may name whatever its tag ever named, and whatever nobody else is known to have
-    # named; what goes is only what another tag gave up.
     unread = {ref_of(error.key): error for error in damaged}
-    given_up: set[Digest] = set()
+    abandoned: set[Digest] = set()
     for ref in registry.refs.tags():
         log = registry.refs.history(ref, [])
         if not log and ref in unread:
             raise unread[ref]
-        (kept if ref in unread else given_up).update(entry.digest for entry in log if entry.digest)
-    return lambda digest: digest in kept or digest not in given_up
+        (kept if ref in unread else abandoned).update(entry.digest for entry in log if entry.digest)
+    return lambda digest: digest in kept or digest not in abandoned
 
 
 def _named(registry: Registry, deadline: datetime, damaged: list[CorruptError]) -> set[Digest]:
-    # The grace period also runs from the moment a name was taken away: until then it can be restored.
+    # The grace period also runs from the removal of a name, so that it can be restored.
     kept: set[Digest] = set()
     for head in registry.refs.heads(damaged):
         if head.digest is not None:
@@ -158,8 +170,8 @@ def _named(registry: Registry, deadline: datetime, damaged: list[CorruptError]) 
     return kept
 
 
-def _is_old(here: dict[str, ObjectInfo], deadline: datetime) -> bool:
-    return all(info.modified <= deadline for info in here.values())
+def _is_old(objects: dict[str, ObjectInfo], deadline: datetime) -> bool:
+    return all(info.modified <= deadline for info in objects.values())
 
 
 def _collect_batch(
@@ -173,7 +185,7 @@ def _collect_batch(
     nonce = uuid.uuid4().hex
     marked = {digest: marker_prefix(digest) + nonce for digest in candidates}
     note = canonical({"by": registry.by, "run": nonce})
-    # Half its life: a marker that is about to expire protects nobody from what is still being deleted.
+    # Half its life: deleting must end long before pushes may take the marker for a dead one.
     stop_at = time.time() + MARKER_LIFE.total_seconds() / 2
     collected: list[Collected] = []
     try:
@@ -181,17 +193,17 @@ def _collect_batch(
             store.put(marker, note)
         damaged: list[CorruptError] = []
         live = registry.refs.digests(damaged)
-        if fresh := [error for error in damaged if error.key not in {other.key for other in known}]:
+        if fresh := [error for error in damaged if error.key not in {earlier.key for earlier in known}]:
             raise fresh[0]
         for digest, before in candidates.items():
-            here = listing(store, digest)
-            if digest in live or here != before or not _is_old(here, deadline):
+            objects = listing(store, digest)
+            if digest in live or objects != before or not _is_old(objects, deadline):
                 continue
-            # From here on the marker stays until everything is gone, whatever happens to this process.
+            # From here on the marker stays until everything is gone, even if this process dies.
             marker = marked.pop(digest)
-            if _delete(store, digest, here, stop_at):
+            if _delete(store, digest, objects, stop_at):
                 store.delete([marker])
-                collected.append(_count(digest, here))
+                collected.append(_count(digest, objects))
                 registry.index.forget(digest, objects=collected[-1].objects, size=collected[-1].bytes, by=registry.by)
                 progress.advance(collected[-1].bytes)
     finally:
@@ -199,10 +211,9 @@ def _collect_batch(
     return collected
 
 
-def _delete(store: Store, digest: Digest, here: Iterable[str], stop_at: float) -> bool:
-    # The manifest first: without it, what is left is an interrupted push to everybody.
+def _delete(store: Store, digest: Digest, objects: Iterable[str], stop_at: float) -> bool:
     prefix = artifact_prefix(digest)
-    keys = iter([prefix + key for key in here if key != MANIFEST])
+    keys = iter([prefix + key for key in objects if key != MANIFEST])
     chunk = [prefix + MANIFEST]
     while chunk:
         if time.time() > stop_at:
@@ -212,14 +223,14 @@ def _delete(store: Store, digest: Digest, here: Iterable[str], stop_at: float) -
     return True
 
 
-def _count(digest: Digest, here: dict[str, ObjectInfo]) -> Collected:
-    return Collected(digest, len(here), sum(info.size for info in here.values()))
+def _count(digest: Digest, objects: dict[str, ObjectInfo]) -> Collected:
+    return Collected(digest, len(objects), sum(info.size for info in objects.values()))
 
 
 def _batches(
     candidates: Iterator[tuple[Digest, dict[str, ObjectInfo]]],
 ) -> Iterator[list[tuple[Digest, dict[str, ObjectInfo]]]]:
-    # The listing behind the candidates must not go on while they are deleted from under it.
+    # The listing behind the candidates must not be read further while objects are deleted under it.
     while batch := list(islice(candidates, _BATCH)):
         yield batch
 
@@ -227,69 +238,72 @@ def _batches(
 def _sweep(root: Path, grace: timedelta, dry_run: bool) -> tuple[int, int]:
     now = time.time()
     files = size = 0
-    for place in _pieces(root):
-        found = _files(place)
-        pid = _pid_here(place)
+    for path in _leftovers(root):
+        contents = _files(path)
+        pid = _local_pid(path)
         oldest = now - (grace if pid is not None else max(grace, _FOREIGN_LIFE)).total_seconds()
         if pid is not None and is_alive(pid):
             continue
-        if any(status.st_mtime > oldest for status in found) or _age(place) > oldest or _completes_a_part(root, place):
+        if any(s.st_mtime > oldest for s in contents) or _modified(path) > oldest or _completes_a_part(root, path):
             continue
-        files += len(found)
-        size += sum(status.st_size for status in found)
-        if dry_run:
-            continue
-        if place.is_dir() and not place.is_symlink():
-            shutil.rmtree(place, ignore_errors=True)
-            if place.parent.parent.name == _INCOMING:
-                with suppress(OSError):
-                    place.parent.rmdir()
-        else:
-            with suppress(OSError):
-                place.unlink()
+        files += len(contents)
+        size += sum(status.st_size for status in contents)
+        if not dry_run:
+            _remove(path)
     return files, size
 
 
-def _pieces(root: Path) -> Iterator[Path]:
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        if path.parent.parent.name == _INCOMING:
+            with suppress(OSError):
+                path.parent.rmdir()
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _leftovers(root: Path) -> Iterator[Path]:
     for name in _DEBRIS:
         folder = root / name
         if folder.is_dir() and not folder.is_symlink():
             for path in sorted(folder.iterdir()):
-                # Incoming objects lie one level deeper, by who brings them.
+                # incoming/<hex>/<visit>: one level deeper than the others.
                 deeper = name == _INCOMING and path.is_dir() and not path.is_symlink()
                 yield from sorted(path.iterdir()) if deeper else [path]
 
 
-def _completes_a_part(root: Path, place: Path) -> bool:
-    # Who moved these died in the middle: while they wait, readers take the part for absent, and not for damaged.
-    if place.parent.parent != root / _INCOMING:
+def _completes_a_part(root: Path, path: Path) -> bool:
+    # The pull that moved these died half way. As long as they wait, readers take the part for absent, not for damaged.
+    if path.parent.parent != root / _INCOMING:
         return False
-    final = root / ARTIFACTS / place.parent.name
-    if not (final / MANIFEST).is_file():
+    artifact = root / ARTIFACTS / path.parent.name
+    if not (artifact / MANIFEST).is_file():
         return False
-    here = {path.relative_to(final).as_posix() for path in final.rglob("*") if path.is_file()}
-    waiting = {path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file()}
-    begun = {part_of(key) for key in here - {MANIFEST}} - {""}
-    return any(part_of(key) in begun for key in waiting - here)
+    present = {file.relative_to(artifact).as_posix() for file in artifact.rglob("*") if file.is_file()}
+    waiting = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()}
+    begun = {part_of(key) for key in present - {MANIFEST}} - {""}
+    return any(part_of(key) in begun for key in waiting - present)
 
 
-def _files(place: Path) -> list[os.stat_result]:
-    paths = [place] if not place.is_dir() else [p for p in place.rglob("*") if not p.is_dir() or p.is_symlink()]
-    found = []
-    for path in paths:
+def _files(path: Path) -> list[os.stat_result]:
+    files = [path] if not path.is_dir() else [p for p in path.rglob("*") if not p.is_dir() or p.is_symlink()]
+    statuses = []
+    for file in files:
         with suppress(OSError):
-            found.append(path.lstat())
-    return found
+            statuses.append(file.lstat())
+    return statuses
 
 
-def _age(place: Path) -> float:
+def _modified(path: Path) -> float:
     with suppress(OSError):
-        return place.lstat().st_mtime
+        return path.lstat().st_mtime
     return 0.0
 
 
-def _pid_here(place: Path) -> int | None:
-    # Named HOST-PID-NONCE by whoever writes it; None when that is another machine, or nobody says.
-    head, _, _ = place.name.rpartition("-")
+def _local_pid(path: Path) -> int | None:
+    # The name is HOST-PID-NONCE; None for another machine's, and for a name without a process.
+    head, _, _ = path.name.rpartition("-")
     host, _, pid = head.rpartition("-")
     return int(pid) if host == socket.gethostname() and pid.isascii() and pid.isdigit() else None

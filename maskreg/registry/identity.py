@@ -1,4 +1,4 @@
-"""Which registry this is, by ``maskreg.json`` at the root of its store, and who writes to it."""
+"""The identity of a registry, ``maskreg.json`` at the root of its store, and that of whoever writes to it."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ def read_identity(store: Store) -> str:
 
 
 def ensure_identity(store: Store, create: Callable[[str, bytes], object]) -> str:
-    """The registry's uuid, given to it now when it has none.
+    """The registry's uuid, created now when it has none.
 
     Args:
         store: where the registry is.
-        create: writes an object only if there is none.
+        create: writes an object unless it exists.
 
     Raises:
         ConfigError: the registry has a format that this version does not know.
         FormatError: the document is damaged.
     """
-    if found := read_identity(store):
-        return found
+    if identity := read_identity(store):
+        return identity
     fresh = str(uuid.uuid4())
     create(IDENTITY, canonical({"schema": f"{_SCHEMA}/{VERSION}", "uuid": fresh}))
-    # Whoever was first, and whatever became of the answer: what is stored counts.
+    # Another writer may have been first, and the answer may be lost: what is stored counts.
     return read_identity(store)
 
 
 def who() -> str:
-    """``user@host``, as the ref log records who wrote."""
+    """``user@host``, as the ref log records its writers."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's number without a name
+    except (KeyError, OSError):  # a user id without a name, as in a container
         user = "unknown"
     return f"{user}@{socket.gethostname()}"

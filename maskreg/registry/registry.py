@@ -231,7 +231,7 @@ class Registry:
             digest: the artifact; each part that is present has to be complete.
             card: what people say about it.
             after: number of the tag's entry when the work began; read now when left out.
-            origin: uuid of the registry that it was pulled from; empty when it was made here.
+            origin: uuid of the registry that it was pulled from; empty when it was made locally.
 
         Raises:
             NotFoundError: the artifact is not in this registry.

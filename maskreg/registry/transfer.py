@@ -1,4 +1,4 @@
-"""Artifacts between registries: object by object, each hashed on the way, the name last."""
+"""Push and pull: object by object, each hashed on the way, the name last."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from maskreg.store import FileStore, Store
 from maskreg.store.reflog import RefEntry
 
 DEFAULT_PARTS = ("mask", "delta", "analysis")
-"""What ``pull`` brings: all that ``apply`` needs, and figures."""
+"""What ``pull`` fetches by default: what ``apply`` needs, and analyses."""
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push did.
+    """The outcome of a push.
 
     Attributes:
-        entry: where the remote's tag stands now.
-        parts: the parts that were local and are on the remote now.
-        sent_objects, sent_bytes: what had to travel.
-        reused_bytes: what was there already.
+        entry: the latest entry of the remote's tag.
+        parts: the parts that were pushed.
+        sent_objects, sent_bytes: transferred.
+        reused_bytes: already on the remote.
     """
 
     entry: RefEntry
@@ -48,15 +48,15 @@ class Pushed:
 
 @dataclass(frozen=True)
 class Pulled:
-    """What a pull did.
+    """The outcome of a pull.
 
     Attributes:
-        resolved: what the reference means, on the remote when it was asked.
+        resolved: what the reference means, on the remote if that was asked.
         artifact: the artifact, in the local registry.
         path: its directory.
-        fetched_objects, fetched_bytes: what had to travel.
-        reused_bytes: what was here already, and was hashed again.
-        note: what people should know; empty when there is nothing.
+        fetched_objects, fetched_bytes: transferred.
+        reused_bytes: already local, and hashed again.
+        note: a message for the user; may be empty.
     """
 
     resolved: Resolved
@@ -77,38 +77,38 @@ def push(
     progress: Progress = SILENT,
     jobs: int = DEFAULT_JOBS,
 ) -> Pushed:
-    """Publish an artifact: objects that are missing there, the manifest, then the name.
+    """Publish an artifact: the objects that the remote lacks, the manifest, then the name.
 
     Args:
-        local: where it is; only parts that are wholly here are sent.
+        local: where it is; only parts that are completely present are pushed.
         remote: where it goes.
         ref: what to publish.
-        tag: the tag to set there; that of ``ref`` when left out.
-        progress: hears of the bytes that travel.
-        jobs: objects that travel at the same time; as many are in memory.
+        tag: the remote's tag; that of ``ref`` when left out.
+        progress: progress callback, in transferred bytes.
+        jobs: objects transferred at the same time; as many are in memory.
 
     Raises:
-        NotFoundError: there is no such artifact here.
-        CorruptError: it is damaged here; nothing damaged was sent.
+        NotFoundError: there is no such local artifact.
+        CorruptError: the local artifact is damaged; nothing damaged was sent.
         ConflictError: the remote's tag moved since the command began.
-        TryAgainError: a garbage collection of the remote gets in the way.
+        TryAgainError: a garbage collection of the remote interferes.
         UnavailableError, NotAllowedError: the remote does not answer, or refuses.
     """
     resolved = local.resolve(ref)
-    there = ref.with_tag(ref.tag if tag is None else tag)
-    after = remote.head_number(there)
+    remote_ref = ref.with_tag(ref.tag if tag is None else tag)
+    after = remote.head_number(remote_ref)
     digest = resolved.digest
     data, manifest = read_manifest(local.store, digest)
     parts = whole_parts(local.store, digest, manifest, listing(local.store, digest))
     if not parts:
-        raise PartAbsentError(f"no part of {ref} is here", hint=f"maskreg pull {ref}")
+        raise PartAbsentError(f"no part of {ref} is in {local.name}", hint=f"maskreg pull {ref}")
     needed = objects_of(manifest, parts)
     remote.ensure_uuid()
     sent = _Sent(local.store, remote.store, digest, progress)
     entry = settle(
         Delivery(remote.store, digest, data, needed),
         lambda: sent.bring(needed, jobs),
-        lambda: remote.append(there, digest, card=resolved.card, after=after, action="push"),
+        lambda: remote.append(remote_ref, digest, card=resolved.card, after=after, action="push"),
         patience_s=remote.patience_s,
     )
     return Pushed(entry, parts, sent.count, sent.bytes, max(0, sum(o.size for o in needed) - sent.bytes))
@@ -123,40 +123,40 @@ def pull(
     progress: Progress = SILENT,
     jobs: int = DEFAULT_JOBS,
 ) -> Pulled:
-    """Bring an artifact into the local registry, or find it there.
+    """Copy an artifact into the local registry, unless it is there already.
 
-    What an interrupted pull brought is used by the next one, and nothing of a part is to be seen before all of it
-    is here. A local tag moves when it was absent, or when the same remote set it last.
+    An interrupted pull is resumed by the next one, and a part becomes visible only when all of it has arrived. A local
+    tag moves when it was absent, or when the same remote set it last.
 
     Args:
         local: where it goes; a registry in a directory.
-        remote: where it comes from; None to use what is here.
-        ref: what to bring.
-        parts: which parts; by default mask, delta and analysis, or of them what the artifact has.
-        progress: hears of the bytes that are read.
-        jobs: objects that travel at the same time; as many are in memory.
+        remote: where it comes from; None to use what is local.
+        ref: what to pull.
+        parts: which parts; by default those of mask, delta and analysis that the artifact has.
+        progress: progress callback, in read bytes.
+        jobs: objects transferred at the same time; as many are in memory.
 
     Raises:
         NotFoundError: there is no such artifact.
-        PartAbsentError: it lacks a part, or the remote does.
+        PartAbsentError: the artifact has no such part, or the remote does not hold it.
         CorruptError: the remote's objects are damaged; nothing of them became visible.
-        ConflictError: the local tag points elsewhere, and not because of this remote.
+        ConflictError: the local tag points elsewhere, and this remote did not set it.
         NoSpaceError: the disk would fill up.
-        UnavailableError: the remote does not answer, and the artifact is not here.
+        UnavailableError: the remote does not answer, and the artifact is not local.
     """
     if remote is None:
-        return _use_local(local, ref, parts, "no remote was asked: this is what is here")
+        return _use_local(local, ref, parts, "no remote was asked; this is the local artifact")
     try:
         resolved = remote.resolve(ref)
     except UnavailableError as error:
         try:
-            return _use_local(local, ref, parts, f"{remote.name} does not answer: this is what is here")
+            return _use_local(local, ref, parts, f"{remote.name} does not answer; this is the local artifact")
         except NotFoundError as missing:
             raise UnavailableError(f"{error.message}; {missing.message}", hint=error.hint) from error
-    return _bring(local, remote, resolved, parts, progress, jobs)
+    return _fetch(local, remote, resolved, parts, progress, jobs)
 
 
-def _bring(
+def _fetch(
     local: Registry,
     remote: Registry,
     resolved: Resolved,
@@ -166,13 +166,12 @@ def _bring(
 ) -> Pulled:
     digest = resolved.digest
     root, store = _directory(local)
-    here = resolved.ref.with_tag(resolved.ref.tag)
-    head = local.head(here)
+    local_ref = resolved.ref.with_tag(resolved.ref.tag)
+    head = local.head(local_ref)
     origin = remote.uuid
     note = _may_move(remote, resolved, head, origin)
     data, manifest = read_manifest(remote.store, digest)
-    wanted = _asked(resolved.ref, manifest, parts)
-    needed = objects_of(manifest, wanted)
+    needed = objects_of(manifest, _chosen_parts(resolved.ref, manifest, parts))
     _check_supply(local, remote, resolved, needed)
     fetched = _Fetched(remote.store, store, digest, progress)
 
@@ -180,7 +179,7 @@ def _bring(
         if note or (head and head.digest == digest and not _set_by(head, origin)):
             return head
         after = head.n if head else 0
-        return local.append(here, digest, card=resolved.card, after=after, origin=origin, action="pull")
+        return local.append(local_ref, digest, card=resolved.card, after=after, origin=origin, action="pull")
 
     local.ensure_uuid()
     delivery = Delivery(store, digest, data, needed)
@@ -197,31 +196,31 @@ def _bring(
 
 
 def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origin: str) -> str:
-    # Empty when the local tag may be set, otherwise why a pinned pull leaves it where it is.
+    # Empty when the local tag may be set, otherwise why a pinned pull does not move it.
     if head is None or head.deleted or head.digest is None or head.digest == resolved.digest:
         return ""
     if resolved.ref.digest is not None:
         tag = replace(resolved.ref, digest=None)
-        return f"{tag} stays at {head.digest.short}; nothing here but its digest names {resolved.digest.short}"
+        return f"{tag} stays at {head.digest.short}; {resolved.digest.short} has no local name, only its digest"
     if _set_by(head, origin):
         return ""
     raise ConflictError(
-        f"{resolved.ref} is {head.digest.short} here and {resolved.digest.short} on {remote.name}, "
-        "and it was not this remote that set it here",
+        f"{resolved.ref} is {head.digest.short} locally and {resolved.digest.short} on {remote.name}, "
+        "and the local tag was not set by this remote",
         hint=f"keep yours under another tag: maskreg tag {resolved.ref} {resolved.ref.with_tag('mine')} && "
         f"maskreg rm {resolved.ref}; or pull by digest: {resolved.ref}@{resolved.digest}",
     )
 
 
 def _set_by(head: RefEntry, origin: str) -> bool:
-    # A registry without an identity has set nothing here: an empty origin says "made here".
+    # An empty origin marks a local artifact, so a remote without an identity has set nothing.
     return bool(origin) and head.origin == origin
 
 
 def _use_local(local: Registry, ref: Ref, parts: Collection[str] | None, note: str) -> Pulled:
     resolved = local.resolve(ref)
     artifact = local.artifact(resolved.digest)
-    for part in _asked(ref, artifact.manifest, parts):
+    for part in _chosen_parts(ref, artifact.manifest, parts):
         artifact.require(part)
     root, _ = _directory(local)
     return Pulled(
@@ -233,7 +232,7 @@ def _use_local(local: Registry, ref: Ref, parts: Collection[str] | None, note: s
     )
 
 
-def _asked(ref: Ref, manifest: Manifest, parts: Collection[str] | None) -> frozenset[str]:
+def _chosen_parts(ref: Ref, manifest: Manifest, parts: Collection[str] | None) -> frozenset[str]:
     if parts is None or tuple(parts) == DEFAULT_PARTS:
         return frozenset(manifest.parts) & frozenset(DEFAULT_PARTS)
     for part in parts:
@@ -243,64 +242,63 @@ def _asked(ref: Ref, manifest: Manifest, parts: Collection[str] | None) -> froze
 
 
 def _check_supply(local: Registry, remote: Registry, resolved: Resolved, needed: list[Object]) -> None:
-    # A remote may hold fewer parts than the artifact has; what is here already need not be there.
+    # A remote may hold fewer parts than the artifact has; it need not hold what is local already.
     ref, digest = resolved.ref, resolved.digest
-    lost = absent(absent(needed, listing(remote.store, digest)), listing(local.store, digest))
-    if lost:
+    missing = absent(absent(needed, listing(remote.store, digest)), listing(local.store, digest))
+    if missing:
         raise PartAbsentError(
-            f"{remote.name} does not have all of {ref}: {lost[0].key} is missing there",
-            hint=f"maskreg pull {ref} --only mask, or ask whoever made it to push it again",
+            f"{remote.name} does not hold all of {ref}: {missing[0].key} is missing",
+            hint=f"maskreg pull {ref} --only mask, or ask its owner to push it again",
         )
 
 
 def _directory(local: Registry) -> tuple[Path, LocalStore]:
     if local.root is None:
-        raise UsageError("artifacts are pulled into a registry in a directory")
+        raise UsageError("artifacts can only be pulled into a registry in a directory")
     return local.root, local.store  # type: ignore[return-value]
 
 
 @dataclass
-class _Traveling:
-    # What traveled so far, over all rounds; counted by many threads.
+class _Transfer:
+    # What was transferred so far, over all rounds of settling; counted by many threads.
     source: Store
-    place: Store
+    target: Store
     digest: Digest
     progress: Progress
     count: int = 0
     bytes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def traveled(self, entry: Object) -> None:
+    def count_one(self, entry: Object) -> None:
         with self.lock:
             self.count += 1
             self.bytes += entry.size
 
 
-class _Sent(_Traveling):
+class _Sent(_Transfer):
     def bring(self, needed: list[Object], jobs: int) -> None:
-        missing = absent(needed, listing(self.place, self.digest))
-        if isinstance(self.place, FileStore):
-            check_space(self.place.root, sum(entry.size for entry in missing))
+        missing = absent(needed, listing(self.target, self.digest))
+        if isinstance(self.target, FileStore):
+            check_space(self.target.root, sum(entry.size for entry in missing))
         self.progress.start("push", sum(entry.size for entry in missing))
         each(missing, self._send, jobs)
 
     def _send(self, entry: Object) -> None:
         data = read_object(self.source, self.digest, entry)
-        self.place.put(artifact_prefix(self.digest) + entry.key, data)
-        self.traveled(entry)
+        self.target.put(artifact_prefix(self.digest) + entry.key, data)
+        self.count_one(entry)
         self.progress.advance(entry.size)
 
 
-class _Fetched(_Traveling):
-    place: LocalStore
+class _Fetched(_Transfer):
+    target: LocalStore
 
     def bring(self, needed: list[Object], jobs: int) -> None:
-        here = listing(self.place, self.digest)
-        missing = {entry.key for entry in absent(needed, here)}
-        landing = Landing(self.place, self.digest)
+        missing = {entry.key for entry in absent(needed, listing(self.target, self.digest))}
+        landing = Landing(self.target, self.digest)
         waiting = landing.waiting()
-        to_come = [o for o in needed if o.key in missing and waiting.get(o.key) != o.size]
-        check_space(self.place.root, sum(entry.size for entry in to_come))
+        to_fetch = [o for o in needed if o.key in missing and waiting.get(o.key) != o.size]
+        check_space(self.target.root, sum(entry.size for entry in to_fetch))
         landed: list[Object] = []
         self.progress.start("pull", sum(entry.size for entry in needed))
 
@@ -308,7 +306,7 @@ class _Fetched(_Traveling):
             if entry.key in missing or not self._is_sound(entry):
                 if not landing.has(entry):
                     landing.put(entry, read_object(self.source, self.digest, entry))
-                    self.traveled(entry)
+                    self.count_one(entry)
                 landed.append(entry)
             self.progress.advance(entry.size)
 
@@ -318,7 +316,7 @@ class _Fetched(_Traveling):
 
     def _is_sound(self, entry: Object) -> bool:
         try:
-            data = self.place.get(artifact_prefix(self.digest) + entry.key, max_bytes=entry.size)
+            data = self.target.get(artifact_prefix(self.digest) + entry.key, max_bytes=entry.size)
         except NotFoundError:
             return False
         return matches(data, entry)

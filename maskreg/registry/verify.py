@@ -1,4 +1,4 @@
-"""Looking at every byte of a registry: each damaged object is reported, and the rest still looked at."""
+"""Hashing every stored byte: each damaged object is reported, and the rest is still verified."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.index import digests_in
 from maskreg.registry.registry import Registry
+from maskreg.store.base import Store
 
 
 @dataclass(frozen=True)
 class Damage:
-    """Something that is wrong with what a registry holds.
+    """One damaged object.
 
     Attributes:
         digest: the artifact; None for an entry of the ref log.
         names: live references that point to it.
         key: the object, as the store names it.
-        what: what is wrong, for people.
+        what: the fault, for a message.
     """
 
     digest: Digest | None
@@ -38,12 +39,12 @@ class Damage:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was looked at, and what is wrong with it.
+    """What was verified, and what is damaged.
 
     Attributes:
-        artifacts: how many were looked at.
+        artifacts: how many were verified.
         objects, bytes: how much was hashed.
-        damaged: everything that is wrong, by artifact and key.
+        damaged: by artifact and key.
     """
 
     artifacts: int
@@ -53,7 +54,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether nothing is damaged."""
         return not self.damaged
 
 
@@ -82,23 +83,23 @@ def verify(
         if entry.digest is not None:
             names[entry.digest].append(str(entry.ref))
     chosen = sorted({*names, *digests_in(registry.store)} if digests is None else set(digests))
-    look = _Look(registry, progress, jobs)
+    verifier = _Verifier(registry.store, progress, jobs)
     for digest in chosen:
-        look.at(digest)
-    found = [_damage(digest, names[digest], error) for digest, error in look.damaged]
-    found.sort(key=lambda damage: damage.key)
+        verifier.verify(digest)
+    damaged = [_damage(digest, names[digest], error) for digest, error in verifier.damaged]
+    damaged.sort(key=lambda damage: damage.key)
     if digests is None:
-        found += [_damage(None, (), error) for error in unreadable]
-    return VerifyReport(len(chosen), look.objects, look.bytes, tuple(found))
+        damaged += [_damage(None, (), error) for error in unreadable]
+    return VerifyReport(len(chosen), verifier.objects, verifier.bytes, tuple(damaged))
 
 
 def _damage(digest: Digest | None, names: Iterable[str], error: CorruptError) -> Damage:
     return Damage(digest, tuple(sorted(names)), error.key, error.message.removeprefix(f"{error.key}: "))
 
 
-class _Look:
-    def __init__(self, registry: Registry, progress: Progress, jobs: int) -> None:
-        self.store = registry.store
+class _Verifier:
+    def __init__(self, store: Store, progress: Progress, jobs: int) -> None:
+        self.store = store
         self.progress = progress
         self.jobs = jobs
         self.damaged: list[tuple[Digest, CorruptError]] = []
@@ -106,21 +107,20 @@ class _Look:
         self.bytes = 0
         self._lock = threading.Lock()
 
-    def at(self, digest: Digest) -> None:
-        place = artifact_prefix(digest) + MANIFEST
+    def verify(self, digest: Digest) -> None:
         try:
             _, manifest = read_manifest(self.store, digest)
         except CorruptError as error:
             self.damaged.append((digest, error))
             return
         except (DataError, NotFoundError) as error:
-            self.damaged.append((digest, CorruptError(place, error.message)))
+            self.damaged.append((digest, CorruptError(artifact_prefix(digest) + MANIFEST, error.message)))
             return
-        here = listing(self.store, digest)
-        for key in strays(manifest, here):
+        present = listing(self.store, digest)
+        for key in strays(manifest, present):
             self.damaged.append((digest, CorruptError(artifact_prefix(digest) + key, "not an object of this artifact")))
-        # A part of which nothing is here was not pulled; one of which something is here has to be whole.
-        chosen = objects_of(manifest, begun_parts(self.store, digest, manifest, here))
+        # A part without any object was not pulled; one with some objects has to be complete.
+        chosen = objects_of(manifest, begun_parts(self.store, digest, manifest, present))
         self.progress.start("verify", sum(entry.size for entry in chosen))
         each(chosen, lambda entry: self._hash(digest, entry), self.jobs)
 

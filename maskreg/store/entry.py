@@ -35,7 +35,7 @@ class RefEntry:
         by: who wrote the entry.
         at: when, by the writer's clock (aware, UTC).
         write_id: random, so that a writer recognizes its own entry after a lost answer.
-        origin: uuid of the registry that it was pulled from; empty when made here.
+        origin: uuid of the registry that it was pulled from; empty when made locally.
     """
 
     project: str

@@ -113,7 +113,7 @@ class RefLog:
             digest: where the tag moves to; None deletes it.
             card: what people say about the artifact.
             by: who does it.
-            origin: uuid of the registry that it was pulled from; empty when made here.
+            origin: uuid of the registry that it was pulled from; empty when made locally.
 
         Returns:
             The entry with number ``after + 1``: this one, or an equivalent one by another writer.

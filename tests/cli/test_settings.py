@@ -111,7 +111,7 @@ def test_an_offline_machine_asks_nobody(
     monkeypatch.setenv("MASKREG_OFFLINE", "1")
     run("push", "toy-opd:v1", status=69)
     run("list", "--remote", "lab", status=69)
-    assert "this is what is here" in run("pull", "toy-opd:v1").err
+    assert "this is the local artifact" in run("pull", "toy-opd:v1").err
 
 
 def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:

@@ -79,7 +79,7 @@ def test_a_part_that_the_remote_lacks(empty: Registry, remote: Registry, pushed:
     masks = Registry(MemoryStore(), name="masks")
     assert push(empty, masks, REF).parts == {"mask"}
     with new_local(tmp_path / "third") as third:
-        with pytest.raises(PartAbsentError, match="masks does not have all of") as caught:
+        with pytest.raises(PartAbsentError, match="masks does not hold all of") as caught:
             pull(third, masks, REF)
         assert "--only mask" in caught.value.hint
         assert pull(third, masks, REF, parts=("mask",)).artifact.present() == {"mask"}
@@ -219,7 +219,7 @@ def test_without_the_remote_what_is_here_is_used(
     pulled = pull(empty, down, REF, parts=("mask",))
     assert (pulled.resolved.digest, pulled.path) == (pushed, first.path)
     assert pulled.reused_bytes == first.fetched_bytes
-    assert "this is what is here" in pulled.note
+    assert "this is the local artifact" in pulled.note
 
 
 def test_a_full_disk_is_noticed_before_anything_travels(
