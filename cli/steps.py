@@ -1,4 +1,4 @@
-"""The steps of a training run on stderr: a bar where somebody watches, lines elsewhere."""
+"""Progress of a training run on stderr: a bar at a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _LINES = 20
-"""About so many lines for a whole run."""
+"""Lines for a whole run, about."""
 
 
 class Steps:
-    """Tells people of every step, or of some; a ``maskreg.train.runs.engine.Listener``."""
+    """Shows every step, or some of them; a ``maskreg.train.runs.engine.StepListener``."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._steps = 0
         self._began = 0.0
-        self._drawn: RichProgress | None = None
+        self._bar: RichProgress | None = None
         self._task: TaskID | None = None
 
     def begin(self, done: int, steps: int) -> None:
-        """Training begins, or goes on."""
+        """Training begins, or resumes."""
         self._steps, self._began = steps, time.monotonic()
         if done:
-            self._output.note(f"going on after step {done} of {steps}")
+            self._output.note(f"resuming after step {done} of {steps}")
         if done < steps and not self._output.quiet and sys.stderr.isatty():
             self._draw(done)
 
@@ -41,10 +41,10 @@ class Steps:
         number = metrics["step"]
         if number == 1 and self._steps > 1:
             self._output.note(f"loss before the first step: {metrics['loss']:.4f}")
-        if self._drawn is not None and self._task is not None:
-            self._drawn.update(self._task, completed=number, description=_words(metrics))
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=number, description=_description(metrics))
         elif number == self._steps or number % max(1, self._steps // _LINES) == 0 or "moved" in metrics:
-            self._output.note(f"step {number:>{len(str(self._steps))}}/{self._steps}  {_words(metrics)}")
+            self._output.note(f"step {number:>{len(str(self._steps))}}/{self._steps}  {_description(metrics)}")
         if number == self._steps:
             self._stop()
 
@@ -53,14 +53,14 @@ class Steps:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
-        self._drawn = Progress(*columns, console=Console(file=sys.stderr), transient=True)
-        self._task = self._drawn.add_task("train", total=self._steps, completed=done)
-        self._drawn.start()
+        self._bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
+        self._task = self._bar.add_task("train", total=self._steps, completed=done)
+        self._bar.start()
 
     def _stop(self) -> None:
-        if self._drawn is not None:
-            self._drawn.stop()
-        self._drawn = self._task = None
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = self._task = None
 
     def __enter__(self) -> Steps:
         return self
@@ -71,10 +71,10 @@ class Steps:
         self._stop()
 
 
-def _words(metrics: Mapping[str, Any]) -> str:
+def _description(metrics: Mapping[str, Any]) -> str:
     norm, seconds = metrics["grad_norm"], max(metrics["seconds"], 1e-9)
-    said = [f"loss {metrics['loss']:.4f}", f"lr {metrics['lr']:.2e}"]
-    said += [] if norm is None else [f"grad {norm:.3g}"]
-    said += [f"{metrics['tokens'] / seconds:,.0f} tokens/s"] if metrics["tokens"] else [f"{seconds:.2f} s"]
-    said += [f"moved {metrics['moved']:.4f}"] if "moved" in metrics else []
-    return "  ".join(said)
+    parts = [f"loss {metrics['loss']:.4f}", f"lr {metrics['lr']:.2e}"]
+    parts += [] if norm is None else [f"grad {norm:.3g}"]
+    parts += [f"{metrics['tokens'] / seconds:,.0f} tokens/s"] if metrics["tokens"] else [f"{seconds:.2f} s"]
+    parts += [f"moved {metrics['moved']:.4f}"] if "moved" in metrics else []
+    return "  ".join(parts)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.remove import remove
     from maskreg.workspace.report import report
     from maskreg.workspace.restore import restore
+    from maskreg.workspace.retrain import retrain
     from maskreg.workspace.search import search
     from maskreg.workspace.search import search as list
     from maskreg.workspace.show import show
@@ -103,6 +104,7 @@ __all__ = [
     "remove",
     "report",
     "restore",
+    "retrain",
     "search",
     "show",
     "tag",
@@ -157,6 +159,7 @@ _HOMES = {
     "remove": "maskreg.workspace.remove",
     "report": "maskreg.workspace.report",
     "restore": "maskreg.workspace.restore",
+    "retrain": "maskreg.workspace.retrain",
     "search": "maskreg.workspace.search",
     "show": "maskreg.workspace.show",
     "tag": "maskreg.workspace.tag",

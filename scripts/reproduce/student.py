@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from maskreg.train.recipes.losses import forward_kl, log_probabilities, reverse_kl
-from maskreg.train.recipes.rollout import Rollout, given, logits_of, sample
+from maskreg.train.recipes.rollout import Randomness, Rollout, Sampling, given, logits_of, sample
 from scripts.reproduce.setting import Problem, problems
 
 PAD = 0
@@ -121,7 +121,7 @@ def measure(model: Any, teacher: Any, lesson: Lesson, *, tokens: int, seed: int 
         "accuracy": right.all(1).float().mean().item(),
     }
     if seed is not None:
-        rollout = sample(model, lesson.prompts, tokens=tokens, ends=[lesson.end], pad=PAD, seed=seed)
+        rollout = sample(model, lesson.prompts, Sampling(tokens, [lesson.end], PAD), Randomness(seed))
         result["kl_samples"] = reverse_kl_of(model, teacher, rollout).item()
     return result
 

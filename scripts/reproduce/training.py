@@ -15,7 +15,7 @@ import torch
 from maskreg.mask.packed import Mask
 from maskreg.train import MaskedAdamW, MaskedSGD
 from maskreg.train.optim.plain import Plain
-from maskreg.train.recipes.rollout import sample
+from maskreg.train.recipes.rollout import Randomness, Sampling, sample
 from scripts.reproduce.masks import MaskSpec, open_mask
 from scripts.reproduce.setting import SAMPLES_SEED, Setting, batches
 from scripts.reproduce.student import PAD, Student, lessons, load, measure, reverse_kl_of
@@ -81,7 +81,7 @@ def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
     for step, chosen in enumerate(batches(len(training.prompts), setting.batch, steps, job.seed)):
         prompts = [training.prompts[number] for number in chosen]
         rollout = sample(
-            student.compute, prompts, tokens=setting.tokens, ends=[training.end], pad=PAD, seed=job.seed, step=step
+            student.compute, prompts, Sampling(setting.tokens, [training.end], PAD), Randomness(job.seed, step)
         )
         loss = reverse_kl_of(student.compute, teacher, rollout)
         loss.backward()  # type: ignore[no-untyped-call]

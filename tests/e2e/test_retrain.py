@@ -56,7 +56,7 @@ def test_a_run_that_was_killed_and_interrupted_gives_the_same_bits(person: Perso
     assert not (run / "model").exists()
     ended, told = stop_at(person.start(*command, "-o", run), run, 40, signal.SIGINT)
     assert ended == 130
-    assert "going on after step 14 of 80" in told
+    assert "resuming after step 14 of 80" in told
     assert "Traceback" not in told
     assert len(list((run / "checkpoints").glob("[0-9]*"))) == 2
     person.run(*command, "-o", run)

@@ -11,14 +11,14 @@ from maskreg.train.recipes.opd import Opd
 from maskreg.train.recipes.sft import Sft
 
 RECIPES: Mapping[str, Recipe] = {"opd": Opd(), "sft": Sft()}
-"""Every recipe that comes with the product, by name."""
+"""The built-in recipes, by name."""
 
 
 def get_recipe(name: str) -> Recipe:
-    """The recipe of that name, or the one that ``module:function`` makes.
+    """A built-in recipe by name, or a user's own as ``module:function``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such recipe.
     """
     if ":" in name:
         return Custom(name)

@@ -1,4 +1,4 @@
-"""What a recipe is: what a step trains on, and the loss."""
+"""The contract of recipes: what a step trains on, and the loss."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, Protocol
 import torch
 
 from maskreg.train.recipes.records import Record
-from maskreg.train.recipes.setup import Setup
+from maskreg.train.recipes.setup import RunSetup
 
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What a recipe may use beside the model and the data.
+    """What a recipe gets beside the model and the data.
 
     Attributes:
         setup: of the run.
-        tokenizer: the source's.
-        device: where the model is.
-        teacher: another model in evaluation mode, for recipes that need one.
-        step: from 0.
-        rows: of each record, its place among all records of the step.
-        seed: for whatever chance decides now; other steps, processes and micro-batches have others.
-        any_of: whether something holds in any process; all have to ask equally often, as they have to call the model.
+        tokenizer: of the source.
+        device: of the model.
+        teacher: another model in evaluation mode; None without one.
+        step: number of the step, from 0.
+        rows: index of each record among all records of the step.
+        seed: for random choices; unique to step, process and micro-batch.
+        any_of: whether a condition holds in any process; a collective call.
     """
 
-    setup: Setup
+    setup: RunSetup
     tokenizer: Any
     device: torch.device
     teacher: torch.nn.Module | None
@@ -39,12 +39,12 @@ class Context:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What goes through the model at once.
+    """A prepared micro-batch.
 
     Attributes:
-        weight: how many terms its loss sums, such as tokens that are predicted.
-        tokens: that the model reads, for the report.
-        content: whatever the recipe's loss wants.
+        weight: number of terms that its loss sums, such as predicted tokens.
+        tokens: number of tokens that the model reads, for metrics.
+        content: input of the recipe's loss.
     """
 
     weight: float
@@ -53,33 +53,33 @@ class Batch:
 
 
 class Recipe(Protocol):
-    """One way to train. Recipes have no state: what they need comes with each call."""
+    """A way to train. Recipes are stateless: all they need comes with each call."""
 
     needs_teacher: bool
-    """Whether there must be a teacher."""
+    """Whether a teacher is required."""
 
     losses: Sequence[str]
-    """Words that ``--loss`` takes, the default first; none when there is nothing to choose."""
+    """Values of ``--loss``, the default first; empty if there is no choice."""
 
-    def check(self, record: Record, setup: Setup, tokenizer: Any) -> bool:
-        """Refuse a record that could not be trained on, before training begins.
+    def check(self, record: Record, setup: RunSetup, tokenizer: Any) -> bool:
+        """Reject a record that cannot be trained on, before training begins.
 
         Returns:
-            Whether all of it will be; else it is cut at ``max_length``.
+            Whether all of it is trained on, not truncated at ``max_length``.
 
         Raises:
-            DataError: what is wrong with it, and in which line.
+            DataError: names the line and what is wrong with it.
         """
 
     def prepare(self, model: torch.nn.Module, records: Sequence[Record], context: Context) -> Batch:
-        """Make a batch of some records, before any gradient of the step is there; here students sample."""
+        """Make a batch of records before the first gradient of the step; on-policy recipes sample here."""
 
     def loss(self, model: torch.nn.Module, batch: Batch, context: Context, total: float) -> torch.Tensor:
         """What a batch contributes to the loss of its step: the sum of its terms over ``total``; fp32, 0-D.
 
         Args:
-            model: gradients flow into it.
-            batch: made by :meth:`prepare`.
-            context: that of :meth:`prepare`.
-            total: weights of all batches of the step together, so that contributions add up to a mean.
+            model: receives gradients.
+            batch: returned by :meth:`prepare`.
+            context: the same as for :meth:`prepare`.
+            total: weight of all batches of the step, so that contributions add up to a mean.
         """

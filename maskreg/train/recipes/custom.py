@@ -1,4 +1,4 @@
-"""``module:function``: a loss of your own."""
+"""``module:function``: a user's own loss."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,31 +18,31 @@ from maskreg.digest import Digest
 from maskreg.errors import DataError, MaskregError, UsageError
 from maskreg.train.recipes.base import Batch, Context
 from maskreg.train.recipes.records import Record
-from maskreg.train.recipes.setup import Setup
+from maskreg.train.recipes.setup import RunSetup
 
 
 class Custom:
-    """Calls ``function(model, records, context)`` for every micro-batch; it gives the mean loss over the records.
+    """Calls ``function(model, records, context)`` for every micro-batch, which returns the mean loss of the records.
 
-    ``records`` are the JSON objects of the data as they are, ``context`` is a
-    :class:`maskreg.train.recipes.base.Context`: tokenizer, device, teacher if there is one, step, and a seed for
-    whatever chance decides. What comes back is a 0-D tensor with gradients.
+    ``records`` are the JSON objects of the data, ``context`` is a :class:`maskreg.train.recipes.base.Context`:
+    tokenizer, device, teacher if there is one, step, and a seed for random choices. The loss is a 0-D tensor with
+    gradients.
     """
 
     needs_teacher = False
     losses: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:
-        """Find the function, also beside where the command runs.
+        """Import the function, from the current folder too.
 
         Raises:
-            UsageError: there is no such module, or no such function in it.
+            UsageError: there is no such module, or it has no such function.
         """
         self._name = name
         self._function = _function(name)
 
-    def check(self, record: Record, setup: Setup, tokenizer: Any) -> bool:
-        """Everything that is a JSON object is taken."""
+    def check(self, record: Record, setup: RunSetup, tokenizer: Any) -> bool:
+        """Accept every JSON object."""
         return True
 
     def prepare(self, model: torch.nn.Module, records: Sequence[Record], context: Context) -> Batch:
@@ -53,20 +54,20 @@ class Custom:
 
         Raises:
             UsageError: the function failed.
-            DataError: it gave something else than one number with gradients.
+            DataError: it returned something else than a 0-D tensor with gradients.
         """
-        with _yours(self._name):
+        with _UserCode(self._name):
             loss = self._function(model, batch.content, context)
         if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.requires_grad:
             raise DataError(
-                f"{self._name} gave no loss but {_shown(loss)}",
+                f"{self._name} returned {_shown(loss)} instead of a loss",
                 hint="return a 0-D tensor with gradients, such as a mean",
             )
         return loss.float() * (batch.weight / total)
 
 
 def code_of(name: str) -> str:
-    """sha256 of the file that a ``module:function`` is in; of nothing when it is in none.
+    """sha256 of the file that defines a ``module:function``; of no bytes if it is not a file.
 
     Raises:
         UsageError: there is no such module.
@@ -74,31 +75,31 @@ def code_of(name: str) -> str:
     module = _module(name)
     try:
         with _working_folder():
-            found = importlib.util.find_spec(module)
+            spec = importlib.util.find_spec(module)
     except (ImportError, ValueError) as error:
         raise _no_module(module, str(error)) from error
-    if found is None:
-        raise _no_module(module, "it is not installed, and not in this folder")
-    code = Path(found.origin).read_bytes() if found.origin and Path(found.origin).is_file() else b""
+    if spec is None:
+        raise _no_module(module, "it is neither installed nor in this folder")
+    code = Path(spec.origin).read_bytes() if spec.origin and Path(spec.origin).is_file() else b""
     return str(Digest.of(code))
 
 
 def _function(name: str) -> Callable[[torch.nn.Module, list[dict[str, Any]], Context], Any]:
     module, function = _module(name), name.partition(":")[2]
     try:
-        with _working_folder(), _yours(module):
-            found = getattr(importlib.import_module(module), function, None)
+        with _working_folder(), _UserCode(module):
+            loaded = getattr(importlib.import_module(module), function, None)
     except ImportError as error:
         raise _no_module(module, str(error)) from error
-    if not callable(found):
+    if not callable(loaded):
         raise UsageError(f"{module} has no function {function!r}", hint="--recipe my.module:function")
-    return found  # type: ignore[no-any-return] # what it gives is checked when it is called
+    return loaded  # type: ignore[no-any-return] # its result is checked at every call
 
 
 def _module(name: str) -> str:
     module = name.partition(":")[0]
     if not all(part.isidentifier() for part in module.split(".")):
-        raise _no_module(module, "that is no module's name")
+        raise _no_module(module, "that is not a module name")
     return module
 
 
@@ -114,8 +115,9 @@ def _no_module(module: str, why: str) -> UsageError:
     )
 
 
-class _yours:  # noqa: N801 # used like a function
-    # Whatever the code of others raises is theirs to see, and none of our bugs.
+class _UserCode:
+    """Reports exceptions of the user's code with file and line, instead of as a bug of maskreg."""
+
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -128,17 +130,19 @@ class _yours:  # noqa: N801 # used like a function
         if not isinstance(error, Exception) or isinstance(error, (MaskregError, ImportError)):
             return
         frames = traceback.extract_tb(trace)
-        last = next((one for one in reversed(frames) if "site-packages" not in one.filename), frames[-1])
+        last = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
         raise UsageError(
             f"{self._name} failed: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})",
             hint="add --debug to see the traceback",
         ) from error
 
 
-class _working_folder:  # noqa: N801 # used like a function
-    def __enter__(self) -> None:
-        self._here = str(Path.cwd())
-        sys.path.insert(0, self._here)
-
-    def __exit__(self, *_: object) -> None:
-        sys.path.remove(self._here)
+@contextmanager
+def _working_folder() -> Iterator[None]:
+    """Make modules of the current folder importable."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)

@@ -1,4 +1,4 @@
-"""``opd``: on-policy distillation: the student samples, and the teacher says what it thinks of every token."""
+"""``opd``, on-policy distillation: the student samples, and the teacher scores every token."""
 
 from __future__ import annotations
 
@@ -11,43 +11,37 @@ from maskreg.errors import UsageError
 from maskreg.train.recipes.base import Batch, Context
 from maskreg.train.recipes.losses import reverse_kl, sampled_reverse_kl
 from maskreg.train.recipes.records import Record
-from maskreg.train.recipes.rollout import Rollout, logits_of, sample
-from maskreg.train.recipes.setup import Setup
+from maskreg.train.recipes.rollout import Randomness, Rollout, Sampling, logits_of, sample
+from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.recipes.texts import ends_of, pad_of, prompt_of, too_long
 
 
 class Opd:
-    """KL(student || teacher) on completions that the student has sampled in the same step, a mean over their tokens.
+    """KL(student || teacher) on completions that the student samples in the same step, a mean over their tokens.
 
-    A record is ``{"prompt"}``, or ``{"messages"}`` up to where the model speaks; whatever else it has is not looked at.
-    The loss is over the whole vocabulary (``full``), or a policy gradient from the tokens that were sampled alone
-    (``sampled``).
+    A record is ``{"prompt"}``, or ``{"messages"}`` up to the assistant's turn; other fields are ignored. The loss is
+    over the whole vocabulary (``full``), or a policy gradient on the sampled tokens (``sampled``).
     """
 
     needs_teacher = True
     losses: Sequence[str] = ("full", "sampled")
 
-    def check(self, record: Record, setup: Setup, tokenizer: Any) -> bool:
+    def check(self, record: Record, setup: RunSetup, tokenizer: Any) -> bool:
         """See :class:`maskreg.train.recipes.base.Recipe`."""
         prompt = prompt_of(record, tokenizer)
-        if len(prompt) > setup.max_length - setup.max_new_tokens:
-            most = setup.max_length - setup.max_new_tokens
-            raise too_long(record, len(prompt), most, "--max-length, less --max-new-tokens to sample")
+        limit = setup.max_length - setup.max_new_tokens
+        if len(prompt) > limit:
+            raise too_long(record, len(prompt), limit, "--max-length minus --max-new-tokens")
         return True
 
     def prepare(self, model: torch.nn.Module, records: Sequence[Record], context: Context) -> Batch:
         """See :class:`maskreg.train.recipes.base.Recipe`."""
-        setup = context.setup
+        setup, tokenizer = context.setup, context.tokenizer
         rows = sample(
             model,
-            [prompt_of(one, context.tokenizer) for one in records],
-            tokens=setup.max_new_tokens,
-            ends=ends_of(model, context.tokenizer),
-            pad=pad_of(context.tokenizer),
-            seed=setup.seed,
-            step=context.step,
-            draws=context.rows,
-            temperature=setup.temperature,
+            [prompt_of(record, tokenizer) for record in records],
+            Sampling(setup.max_new_tokens, ends_of(model, tokenizer), pad_of(tokenizer), setup.temperature),
+            Randomness(setup.seed, context.step, context.rows),
             any_of=context.any_of,
         )
         return Batch(float(rows.counted.sum()), int(rows.present.sum()), rows)

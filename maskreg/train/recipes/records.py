@@ -1,4 +1,4 @@
-"""Training data: JSON objects, one a line, read where they lie; which of them a step takes follows from its number."""
+"""Training data: one JSON object per line, read on demand; which ones a step takes follows from its number."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from maskreg.document import parse_object
 from maskreg.errors import DataError, FormatError, LimitError, NotFoundError, UsageError
 
 MAX_LINE_BYTES = 16 << 20
-"""The longest record that is read."""
+"""Of a record."""
 
 _FIELDS = 'opd trains on {"prompt"} or {"messages"}; sft on {"prompt", "completion"}, {"messages"} or {"text"}'
-_A_FILE = "--data names a file with one JSON object a line"
+_A_FILE = "--data takes a file with one JSON object per line"
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -29,35 +29,37 @@ class Record:
 
     Attributes:
         place: file and line number, for messages.
-        fields: what the line holds.
+        fields: the JSON object.
     """
 
     place: str
     fields: dict[str, Any]
 
     def text(self, name: str) -> str:
-        """A field that is text.
+        """A text field.
 
         Raises:
-            FormatError: there is none, or it is something else.
+            FormatError: there is none, or it is not text.
         """
         value = self.fields.get(name)
         if not isinstance(value, str):
-            odd = (
-                "is null" if name in self.fields else f"is missing, and there is {', '.join(self.fields) or 'nothing'}"
-            )
-            what = odd if value is None else f"is {type(value).__name__}, not text"
-            raise FormatError(f"{self.place}: {name!r} {what}", hint=_FIELDS)
+            if value is not None:
+                fault = f"is {type(value).__name__}, not text"
+            elif name in self.fields:
+                fault = "is null"
+            else:
+                fault = f"is missing; the record has {', '.join(self.fields) or 'no fields'}"
+            raise FormatError(f"{self.place}: {name!r} {fault}", hint=_FIELDS)
         return value
 
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """The records of a file, of which only their places are held: 16 bytes each.
+    """The records of a file, of which only offsets are in memory: 16 bytes each.
 
     Attributes:
         path: the file.
-        lines: int64 ``[n, 2]``: first byte and number of each line that holds a record.
+        lines: int64 ``[n, 2]``: offset and number of each line with a record.
         digest: sha256 of the file.
     """
 
@@ -67,15 +69,15 @@ class Records:
 
     @classmethod
     def of(cls, path: Path) -> Records:
-        """Find the records of a file; lines of nothing but spaces are left out, and so is a byte order mark.
+        """Index the records of a file; blank lines and a byte order mark are skipped.
 
         Raises:
             NotFoundError: there is no such file, or it is a directory.
-            UsageError: it is a pipe, or a device.
-            DataError: it has no records.
+            UsageError: it is a pipe or a device.
+            DataError: there are no records.
             LimitError: a line is too long.
         """
-        places: list[tuple[int, int]] = []
+        lines: list[tuple[int, int]] = []
         digest, start = hashlib.sha256(), 0
         if not path.exists():
             raise NotFoundError(f"{path}: no such file", hint=_A_FILE)
@@ -83,19 +85,19 @@ class Records:
             raise NotFoundError(f"{path}: a directory", hint=_A_FILE)
         if not path.is_file():
             raise UsageError(
-                f"{path}: neither pipes nor devices can be read, as each step picks its records anew",
-                hint="write the records to a file first, and give that to --data",
+                f"{path}: pipes and devices cannot be read, because every step seeks its records",
+                hint="write the records to a file first",
             )
         with path.open("rb") as file:
             for number, line in enumerate(_lines(file, path), start=1):
                 digest.update(line)
                 marked = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
                 if line[marked:].strip():
-                    places.append((start + marked, number))
+                    lines.append((start + marked, number))
                 start += len(line)
-        if not places:
-            raise DataError(f"{path}: no records", hint='write one JSON object a line, such as {"prompt": "..."}')
-        return cls(path, np.array(places, np.int64), f"sha256:{digest.hexdigest()}")
+        if not lines:
+            raise DataError(f"{path}: no records", hint='write one JSON object per line, such as {"prompt": "..."}')
+        return cls(path, np.array(lines, np.int64), f"sha256:{digest.hexdigest()}")
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -118,34 +120,37 @@ class Records:
             return Record(place, parse_object(line, place, max_bytes=MAX_LINE_BYTES))
         except FormatError as error:
             raise FormatError(
-                error.message, hint=f"one JSON object a line, in UTF-8: sed -n {number}p {self.path}"
+                error.message, hint=f"one JSON object per line, in UTF-8: sed -n {number}p {self.path}"
             ) from error
 
 
 def drawn(records: int, seed: int, *, step: int, batch: int) -> list[int]:
-    """Which records a step trains on: each epoch goes through all of them once, in an order of its own.
+    """Which records a step trains on: each epoch is a random permutation of all records.
+
+    The order follows from seed and epoch, so a run resumes anywhere without saved state. With 5 records and batches of
+    3, step 1 takes positions 3 and 4 of epoch 0 and position 0 of epoch 1.
 
     Args:
-        records: how many there are.
-        seed: other seeds give other orders.
-        step: from 0.
-        batch: records of a step.
+        records: number of records.
+        seed: of the run.
+        step: number of the step, from 0.
+        batch: records per step.
 
     Returns:
-        Indices, ``batch`` of them.
+        ``batch`` indices.
     """
-    places = (divmod(place, records) for place in range(step * batch, (step + 1) * batch))
-    return [int(_order(records, seed, epoch)[at]) for epoch, at in places]
+    positions = (divmod(number, records) for number in range(step * batch, (step + 1) * batch))
+    return [int(_order(records, seed, epoch)[position]) for epoch, position in positions]
 
 
 @lru_cache(maxsize=2)
 def _order(records: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    # Kept from step to step; a step that ends one epoch begins the next.
+    # Cached between steps; two, because a step may end one epoch and begin the next.
     return np.random.default_rng([seed, epoch]).permutation(records)
 
 
 def _lines(file: Any, path: Path) -> Iterator[bytes]:
     while line := file.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
-            raise LimitError(f"{path}: a line of more than {MAX_LINE_BYTES:,} bytes", hint=_A_FILE)
+            raise LimitError(f"{path}: a line is longer than {MAX_LINE_BYTES:,} bytes", hint=_A_FILE)
         yield line

@@ -1,7 +1,17 @@
-"""Completions that a model samples itself, from random numbers that depend on the prompt alone and not on its batch.
+"""Completions that a model samples, from random numbers that do not depend on the batch.
 
-Two models that sample for the same seed, step and prompts are given the same random numbers, so that what they do
-differently comes from their weights: comparisons of training runs are paired.
+Each completion has its own stream of random numbers, keyed by seed, step, prompt and draw; token ``t`` is where the
+cumulative probability passes number ``t`` (inverse transform sampling)::
+
+    u = uniform(seed, step, prompt, draw, tokens)
+    for t in range(tokens):
+        p = softmax(logits(prompt + completion) / temperature)
+        append the first token whose cumulative p exceeds u[t]; stop at an end token
+
+    p = 0.1 0.6 0.3, cumulative 0.1 0.7 1.0        u = 0.05 -> token 0, u = 0.64 -> token 1, u = 0.71 -> token 2
+
+So two models given the same seed, step and prompts use the same random numbers, whatever the size and order of their
+batches: if they differ in a token, their weights do, and comparisons of training runs are paired.
 """
 
 from __future__ import annotations
@@ -21,7 +31,7 @@ from maskreg.errors import UsageError
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """Prompts with their completions; prompts end, and completions start, at the same column.
+    """Prompts with completions, which start at the same column in all rows.
 
     Attributes:
         tokens: int64 ``[rows, width]``; prompts are padded on the left, completions on the right.
@@ -40,7 +50,7 @@ class Rollout:
 
     @property
     def counted(self) -> torch.Tensor:
-        """Which tokens of completions are some, end tokens included: bool ``[rows, width - start]``."""
+        """Which entries of :attr:`completions` are tokens, not padding: bool ``[rows, width - start]``."""
         return self.present[:, self.start :]
 
     def lists(self) -> list[list[int]]:
@@ -50,33 +60,33 @@ class Rollout:
 
 
 def given(prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], *, pad: int) -> Rollout:
-    """Completions that are there already, such as answers.
+    """A rollout of given completions, such as answers.
 
     Args:
         prompts: token ids.
-        completions: of each prompt.
-        pad: stands where nothing is.
+        completions: one per prompt.
+        pad: fills rows up.
 
     Raises:
-        UsageError: there are none, not one for each prompt, or one of a pair is empty.
+        UsageError: there is no prompt, one without completion, or an empty one of either.
     """
     if len(prompts) != len(completions) or not prompts or not all(prompts) or not all(completions):
-        raise UsageError("each of one or more prompts needs a completion, and neither may be empty")
+        raise UsageError("every prompt needs a completion, and neither may be empty")
     start, longest = max(map(len, prompts)), max(map(len, completions))
     tokens = torch.full((len(prompts), start + longest), pad, dtype=torch.int64)
     present = torch.zeros(tokens.shape, dtype=torch.bool)
     for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-        here = slice(start - len(prompt), start + len(completion))
-        tokens[row, here] = torch.tensor([*prompt, *completion])
-        present[row, here] = True
+        columns = slice(start - len(prompt), start + len(completion))
+        tokens[row, columns] = torch.tensor([*prompt, *completion])
+        present[row, columns] = True
     return Rollout(tokens, present, start)
 
 
 def logits_of(model: Any, rollout: Rollout) -> torch.Tensor:
-    """What a model says of each token of completions: logits ``[rows, width - start, vocabulary]``.
+    """Logits that predict each token of completions: ``[rows, width - start, vocabulary]``.
 
     Args:
-        model: a causal language model of transformers; gradients flow unless switched off.
+        model: a causal language model of transformers; gradients flow unless disabled.
         rollout: on the model's device.
     """
     kept = rollout.tokens.shape[1] - rollout.start + 1
@@ -91,78 +101,106 @@ def logits_of(model: Any, rollout: Rollout) -> torch.Tensor:
     return logits
 
 
+@dataclass(frozen=True)
+class Sampling:
+    """How completions are sampled.
+
+    Attributes:
+        tokens: the most tokens to sample.
+        ends: tokens that end a completion, and belong to it.
+        pad: fills rows up.
+        temperature: logits are divided by it; at 0 the likeliest token is taken.
+        rows: the most rows that are sampled at once.
+    """
+
+    tokens: int
+    ends: Sequence[int]
+    pad: int
+    temperature: float = 1.0
+    rows: int = 256
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """What, beside the prompt, the random numbers of completions depend on.
+
+    Attributes:
+        seed: of the run.
+        step: of the run.
+        draws: of each row, which completion of its prompt it is; by default its number among equal prompts of the call.
+    """
+
+    seed: int
+    step: int = 0
+    draws: Sequence[int] | None = None
+
+    def uniform(self, prompts: Sequence[Sequence[int]], count: int) -> npt.NDArray[np.float64]:
+        """The random numbers of each completion; float64 ``[rows, count]``."""
+        draws = self.draws
+        if draws is None:
+            seen: Counter[tuple[int, ...]] = Counter()
+            draws = []
+            for prompt in prompts:
+                draws.append(seen[tuple(prompt)])
+                seen[tuple(prompt)] += 1
+        rows = [uniform(self.seed, self.step, p, draw, count) for p, draw in zip(prompts, draws, strict=True)]
+        return np.stack(rows)
+
+
 def sample(
     model: Any,
     prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    randomness: Randomness,
     *,
-    tokens: int,
-    ends: Sequence[int],
-    pad: int,
-    seed: int,
-    step: int = 0,
-    draws: Sequence[int] | None = None,
-    temperature: float = 1.0,
-    rows: int = 256,
     any_of: Callable[[bool], bool] = bool,
 ) -> Rollout:
     """Complete prompts by tokens that the model samples, up to an end token.
 
-    Prompts of similar length are worked on together, with their keys and values kept; the model is put into evaluation
-    mode meanwhile. A row's random numbers are those of seed, step, its prompt and its draw. What a batch changes is
-    rounding in the model, which rarely decides a token.
+    Prompts of similar length are completed together, with cached keys and values, and the model in evaluation mode. Of
+    the other rows, a completion depends only on rounding in the model, which rarely decides a token.
 
     Args:
-        model: a causal language model of transformers, or anything that is called like one.
+        model: a causal language model of transformers, or a module that is called like one.
         prompts: token ids of each.
-        tokens: how many to sample at most.
-        ends: tokens that end a completion, and belong to it.
-        pad: stands where nothing is.
-        seed: of the run.
-        step: of the run.
-        draws: which completion of its prompt each row is; by default its number among the same prompts here.
-        temperature: logits are divided by it; at 0 the likeliest token is taken.
-        rows: how many are worked on at once, at most.
-        any_of: whether something holds in any process. Where a model is sharded, all have to call it equally often, so
-            that those whose rows have ended go on beside the others; they then have as many rows each.
+        sampling: how.
+        randomness: random numbers.
+        any_of: whether a condition holds in any process. If the model is sharded, all processes have to call it
+            equally often, so those whose rows have ended keep going with the others; each must have as many rows.
 
     Returns:
         On the model's device, rows in the order of ``prompts``.
 
     Raises:
-        UsageError: no prompt, an empty one, or nothing to sample.
+        UsageError: there is no prompt, an empty one, or nothing to sample.
     """
-    if not prompts or not all(prompts) or tokens < 1 or temperature < 0:
-        raise UsageError("sampling needs prompts, each of a token or more, tokens to sample and a temperature from 0")
-    if draws is None:
-        seen: Counter[tuple[int, ...]] = Counter()
-        draws = []
-        for prompt in prompts:
-            draws.append(seen[tuple(prompt)])
-            seen[tuple(prompt)] += 1
-    chances = np.stack([uniform(seed, step, p, draw, tokens) for p, draw in zip(prompts, draws, strict=True)])
+    if not prompts or not all(prompts) or sampling.tokens < 1 or sampling.temperature < 0:
+        raise UsageError(
+            "sampling needs prompts of at least one token, tokens to sample and a temperature of at least 0"
+        )
+    chances = randomness.uniform(prompts, sampling.tokens)
     device = next(model.parameters()).device
     order = sorted(range(len(prompts)), key=lambda row: len(prompts[row]))
     completions: list[list[int]] = [[] for _ in prompts]
     training = model.training
     model.eval()
     try:
-        for first in range(0, len(order), rows):
-            part = order[first : first + rows]
-            begun = given([prompts[row] for row in part], [[pad]] * len(part), pad=pad)
-            drawn = torch.from_numpy(chances[part]).to(device)
-            found = _continue(model, begun, drawn, frozenset(ends), temperature, any_of)
-            for row, completion in zip(part, found, strict=True):
+        for first in range(0, len(order), sampling.rows):
+            part = order[first : first + sampling.rows]
+            start = given([prompts[row] for row in part], [[sampling.pad]] * len(part), pad=sampling.pad)
+            sampled = _continue(model, start, torch.from_numpy(chances[part]).to(device), sampling, any_of)
+            for row, completion in zip(part, sampled, strict=True):
                 completions[row] = completion
     finally:
         model.train(training)
-    whole = given(prompts, completions, pad=pad)
-    return Rollout(whole.tokens.to(device), whole.present.to(device), whole.start)
+    rollout = given(prompts, completions, pad=sampling.pad)
+    return Rollout(rollout.tokens.to(device), rollout.present.to(device), rollout.start)
 
 
 def uniform(seed: int, step: int, prompt: Sequence[int], draw: int, count: int) -> npt.NDArray[np.float64]:
-    """The random numbers of one completion, from 0 and below 1; float64 ``[count]``.
+    """The random numbers of one completion, in [0, 1); float64 ``[count]``.
 
-    Philox 4x64 (Salmon et al. 2011), keyed by the SHA-256 of all that they depend on.
+    Philox 4x64 (Salmon et al. 2011), keyed by the SHA-256 of everything that they depend on; 53 bits of each.
     """
     text = f"{seed} {step} {draw} {' '.join(map(str, prompt))}"
     key = np.frombuffer(hashlib.sha256(text.encode()).digest()[:16], dtype="<u8")
@@ -172,22 +210,23 @@ def uniform(seed: int, step: int, prompt: Sequence[int], draw: int, count: int) 
 
 @torch.no_grad()
 def _continue(
-    model: Any,
-    begun: Rollout,
-    chances: torch.Tensor,
-    ends: frozenset[int],
-    temperature: float,
-    any_of: Callable[[bool], bool],
+    model: Any, start: Rollout, chances: torch.Tensor, sampling: Sampling, any_of: Callable[[bool], bool]
 ) -> list[list[int]]:
-    """Completions of some rows, as lists."""
+    """Completions of some rows, without padding.
+
+    The first forward pass reads the prompts, padded on the left so that all end in the same column; each later one
+    reads a single column. Rows that have ended are sampled further, because a batch has one width, and what they yield
+    is dropped.
+    """
     device = chances.device
-    present = begun.present[:, : begun.start].to(device)
-    step, positions, cache = begun.tokens[:, : begun.start].to(device), _positions(present), None
-    said: list[list[int]] = [[] for _ in range(len(present))]
-    going = set(range(len(present)))
-    for column in range(chances.shape[1]):
+    present = start.present[:, : start.start].to(device)
+    column, positions, cache = start.tokens[:, : start.start].to(device), _positions(present), None
+    completions: list[list[int]] = [[] for _ in range(len(present))]
+    unfinished = set(range(len(present)))
+    ends = frozenset(sampling.ends)
+    for number in range(chances.shape[1]):
         out = model(
-            input_ids=step,
+            input_ids=column,
             attention_mask=present.long(),
             position_ids=positions,
             past_key_values=cache,
@@ -195,26 +234,27 @@ def _continue(
             logits_to_keep=1,
         )
         cache = out.past_key_values
-        chosen = _choose(out.logits[:, -1], chances[:, column], temperature)
+        chosen = _choose(out.logits[:, -1], chances[:, number], sampling.temperature)
         for row, token in enumerate(chosen.tolist()):
-            if row in going:
-                said[row].append(token)
+            if row in unfinished:
+                completions[row].append(token)
                 if token in ends:
-                    going.discard(row)
-        if not any_of(bool(going)):
+                    unfinished.discard(row)
+        if not any_of(bool(unfinished)):
             break
-        step, positions = chosen[:, None], positions[:, -1:] + 1
+        column, positions = chosen[:, None], positions[:, -1:] + 1
         present = torch.cat([present, present.new_ones(len(present), 1)], dim=1)
-    return said
+    return completions
 
 
 def _choose(logits: torch.Tensor, chances: torch.Tensor, temperature: float) -> torch.Tensor:
-    """The token of each row at which the cumulative probability passes its random number."""
+    """The first token of each row whose cumulative probability exceeds the row's random number; int64 ``[rows]``."""
     if temperature == 0:
         return logits.argmax(-1)
     cumulative = (logits.double() / temperature).softmax(-1).cumsum(-1)
-    wanted = chances[:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, wanted, right=True).squeeze(1).clamp_(max=logits.shape[-1] - 1)
+    # The last cumulative probability may round to less than 1.
+    thresholds = chances[:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, thresholds, right=True).squeeze(1).clamp_(max=logits.shape[-1] - 1)
 
 
 def _positions(present: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What a run is: everything that decides its result, as one value that can be written, compared and shown."""
+"""What decides the result of a run, as one value that can be written, compared and shown."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Gradients = Literal["dense", "packed", "in-backward"]
 
 
 @dataclass(frozen=True)
-class Setup:
-    """Everything that decides what a run gives. Two runs with equal setups are one run.
+class RunSetup:
+    """Everything that decides the result of a run. Two runs with equal setups are the same run.
 
     Attributes:
         recipe: name of a recipe, or ``module:function``.
-        recipe_code: sha256 of the file that a ``module:function`` is in.
+        recipe_code: sha256 of the file that defines a ``module:function``.
         source: identity of the checkpoint that training starts from.
-        teacher: identity of the teacher; empty when there is none.
+        teacher: identity of the teacher; empty without one.
         data: sha256 of the data file.
-        mask: digest of the artifact whose mask is trained; empty when all coordinates are.
-        parent: digest of the artifact that was named; the mask's own, or what a control was made of.
-        control: what is trained in place of the parent's mask: a baseline's recipe, or ``{"kind": "full"}``.
+        mask: digest of the artifact whose mask is trained; empty if all coordinates are.
+        parent: digest of the artifact that was given; the mask's own, or the one that a control was made from.
+        control: what is trained in place of the parent's mask: parameters of a baseline, or ``{"kind": "full"}``.
         optimizer: ``adamw`` or ``sgd``.
         lr: learning rate.
         betas: decay of AdamW's moments.
@@ -32,17 +32,17 @@ class Setup:
         momentum: of SGD.
         schedule: of the learning rate, see :data:`maskreg.train.runs.schedule.SHAPES`.
         warmup: steps over which the learning rate rises.
-        clip: largest norm of the masked gradient; 0 does not clip.
-        gradients: how gradients wait for the step, see :class:`maskreg.train.optim.MaskedOptimizer`.
-        dtype: of the weights while they are trained: ``stored``, or ``float32``.
-        seed: of the order of the data, and of whatever else chance decides.
-        steps: of the optimizer.
-        batch: records of a step, on all processes together.
-        micro_batch: records that go through the model at once, in each process.
-        max_length: tokens of a prompt and what follows it.
-        max_new_tokens: that are sampled after a prompt.
+        clip: largest norm of the masked gradient; 0 disables clipping.
+        gradients: how gradients are stored, see :class:`maskreg.train.optim.gradients.GradientStore`.
+        dtype: of the weights during training: ``stored``, or ``float32``.
+        seed: of the order of the data and of sampling.
+        steps: optimizer steps.
+        batch: records per step, over all processes.
+        micro_batch: records per forward pass, in each process.
+        max_length: tokens of a prompt and its completion.
+        max_new_tokens: tokens sampled per prompt, at most.
         temperature: of sampling.
-        loss: of recipes that have several.
+        loss: for recipes that have several.
     """
 
     recipe: str
@@ -78,42 +78,21 @@ class Setup:
         return {**asdict(self), "betas": list(self.betas)}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Setup:
+    def from_json(cls, value: dict[str, Any]) -> RunSetup:
         """Read a setup back.
 
         Raises:
             FormatError: it is of another version.
         """
-        known = {one.name for one in fields(cls)}
+        known = {entry.name for entry in fields(cls)}
         if set(value) != known:
-            odd = ", ".join(sorted(known ^ set(value)))
-            raise FormatError(f"the run was set up by another version of maskreg: {odd}", hint="choose another -o")
+            unexpected = ", ".join(sorted(known ^ set(value)))
+            raise FormatError(
+                f"the run was set up by another version of maskreg: {unexpected}", hint="choose another -o"
+            )
         return cls(**{**value, "betas": tuple(value["betas"])})
 
-    def difference(self, other: Setup) -> list[str]:
-        """What differs, one line each: the field, this value, and the other."""
-        mine, theirs = self.to_json(), other.to_json()
-        return [f"{name}: {mine[name]!r} there, {theirs[name]!r} now" for name in mine if mine[name] != theirs[name]]
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where a run finds what its setup names, and what of it changes nothing in the result.
-
-    Attributes:
-        source: folder of the checkpoint that training starts from.
-        teacher: folder of the teacher; empty when there is none.
-        data: the data file.
-        home: folder of the registry that has the mask.
-        device: ``cpu`` or ``cuda``.
-        parallel: how several processes share the work: ``fsdp`` or ``ddp``.
-        save_every: steps between checkpoints.
-    """
-
-    source: str
-    data: str
-    home: str
-    teacher: str = ""
-    device: str = "cpu"
-    parallel: Literal["fsdp", "ddp"] = "fsdp"
-    save_every: int = 50
+    def differences(self, other: RunSetup) -> list[str]:
+        """Fields that differ, one line each: name, this value, the other value."""
+        left, right = self.to_json(), other.to_json()
+        return [f"{name}: {left[name]!r} there, {right[name]!r} now" for name in left if left[name] != right[name]]

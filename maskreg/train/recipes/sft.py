@@ -1,4 +1,4 @@
-"""``sft``: predict the completions of prompts, the answers of dialogues, or texts."""
+"""``sft``, supervised fine-tuning: predict completions of prompts, answers of dialogues, or texts."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from maskreg.train.recipes.base import Batch, Context
 from maskreg.train.recipes.losses import cross_entropy
 from maskreg.train.recipes.records import Record
 from maskreg.train.recipes.rollout import Rollout, given, logits_of
-from maskreg.train.recipes.setup import Setup
+from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.recipes.texts import example_of, pad_of, too_long
 
 
 class Sft:
-    """Cross-entropy of what follows a prompt, a mean over its tokens.
+    """Cross-entropy of completions, a mean over their tokens.
 
-    A record is ``{"prompt", "completion"}``, ``{"messages"}`` with the answer last, or ``{"text"}``. What exceeds
-    ``max_length`` is cut off; a prompt that leaves no room is refused.
+    A record is ``{"prompt", "completion"}``, ``{"messages"}`` with the answer last, or ``{"text"}``. Completions are
+    truncated to ``max_length``; a prompt that leaves no room for one is rejected.
     """
 
     needs_teacher = False
     losses: Sequence[str] = ()
 
-    def check(self, record: Record, setup: Setup, tokenizer: Any) -> bool:
+    def check(self, record: Record, setup: RunSetup, tokenizer: Any) -> bool:
         """See :class:`maskreg.train.recipes.base.Recipe`."""
         prompt, completion = example_of(record, tokenizer)
         if len(prompt) >= setup.max_length:
-            raise too_long(record, len(prompt), setup.max_length - 1, "--max-length, less one to train on")
+            raise too_long(record, len(prompt), setup.max_length - 1, "--max-length minus one to train on")
         return len(prompt) + len(completion) <= setup.max_length
 
     def prepare(self, model: torch.nn.Module, records: Sequence[Record], context: Context) -> Batch:
         """See :class:`maskreg.train.recipes.base.Recipe`."""
-        examples = [example_of(one, context.tokenizer) for one in records]
-        room = [context.setup.max_length - len(one.prompt) for one in examples]
+        examples = [example_of(record, context.tokenizer) for record in records]
+        room = [context.setup.max_length - len(example.prompt) for example in examples]
         rows = given(
-            [one.prompt for one in examples],
-            [one.completion[:most] for one, most in zip(examples, room, strict=True)],
+            [example.prompt for example in examples],
+            [example.completion[:limit] for example, limit in zip(examples, room, strict=True)],
             pad=pad_of(context.tokenizer),
         )
         rows = Rollout(rows.tokens.to(context.device), rows.present.to(context.device), rows.start)

@@ -1,4 +1,4 @@
-"""From records to tokens."""
+"""Tokenizing records."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from maskreg.train.recipes.records import Record
 
 
 class Example(NamedTuple):
-    """Tokens that are given, and those that are trained on."""
+    """Tokens of a prompt, and those of the completion that is trained on."""
 
     prompt: list[int]
     completion: list[int]
 
 
 def prompt_of(record: Record, tokenizer: Any) -> list[int]:
-    """Tokens of ``prompt``, or of ``messages`` up to where the model speaks.
+    """Tokens of ``prompt``, or of ``messages`` up to the assistant's last turn.
 
     Raises:
-        FormatError: the record has neither, or an empty one, or the tokenizer no chat template.
+        FormatError: the record has neither or an empty one, or the tokenizer has no chat template.
     """
     if "messages" not in record.fields:
         prompt = _tokens(tokenizer, record.text("prompt"))
     else:
         messages = _messages(record, tokenizer)
         answered = messages[-1].get("role") == "assistant"
-        prompt = _chat(tokenizer, messages[:-1] if answered else messages, record, ask=True)
+        prompt = _chat(tokenizer, messages[:-1] if answered else messages, record, open_turn=True)
     if not prompt:
         raise FormatError(f"{record.place}: an empty prompt", hint="leave the record out")
     return prompt
 
 
 def example_of(record: Record, tokenizer: Any) -> Example:
-    """Tokens of ``prompt`` and ``completion``, of ``messages`` whose last is the model's, or of ``text``.
+    """Tokens of ``prompt`` and ``completion``, of ``messages`` that end with the assistant's, or of ``text``.
 
-    The last of the first two kinds is what is trained on; of a text, all but its first token.
+    The completion or the last message is trained on; of a text, everything after its first token.
 
     Raises:
-        FormatError: the record has none of these, or the tokenizer no chat template.
+        FormatError: the record has none of these, or the tokenizer has no chat template.
     """
     if "messages" in record.fields:
         messages = _messages(record, tokenizer)
         if messages[-1].get("role") != "assistant":
-            raise FormatError(f"{record.place}: the last of the messages is not the assistant's")
-        given = _chat(tokenizer, messages[:-1], record, ask=True)
-        ids = _chat(tokenizer, messages, record, ask=False)
-        if ids[: len(given)] != given:
-            raise FormatError(f"{record.place}: the chat template writes the prompt otherwise once it is answered")
-        return _example(given, ids[len(given) :], record)
+            raise FormatError(f"{record.place}: the last message is not the assistant's")
+        prompt = _chat(tokenizer, messages[:-1], record, open_turn=True)
+        ids = _chat(tokenizer, messages, record, open_turn=False)
+        if ids[: len(prompt)] != prompt:
+            raise FormatError(f"{record.place}: the chat template changes the prompt when an answer follows")
+        return _example(prompt, ids[len(prompt) :], record)
     if "text" in record.fields:
         text = [*_tokens(tokenizer, record.text("text")), *_end(tokenizer)]
         return _example(text[:1], text[1:], record)
-    given = _tokens(tokenizer, record.text("prompt"))
+    prompt = _tokens(tokenizer, record.text("prompt"))
     answer = tokenizer(record.text("completion"), add_special_tokens=False).input_ids
-    return _example(given, [*answer, *_end(tokenizer)], record)
+    return _example(prompt, [*answer, *_end(tokenizer)], record)
 
 
 def pad_of(tokenizer: Any) -> int:
-    """What fills rows up: the padding token, else that of the end; attention leaves it out anyway."""
+    """The padding token, else the end token; attention masks it anyway."""
     for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         if token is not None:
             return int(token)
@@ -66,16 +66,16 @@ def pad_of(tokenizer: Any) -> int:
 
 
 def ends_of(model: Any, tokenizer: Any) -> list[int]:
-    """Tokens that end a completion."""
-    generation = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    named = generation if isinstance(generation, list) else [generation]
-    return sorted({int(token) for token in (*named, tokenizer.eos_token_id) if token is not None})
+    """Tokens that end a completion, by the model's configuration and the tokenizer."""
+    configured = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    tokens = configured if isinstance(configured, list) else [configured]
+    return sorted({int(token) for token in (*tokens, tokenizer.eos_token_id) if token is not None})
 
 
-def too_long(record: Record, tokens: int, limit: int, what: str) -> DataError:
+def too_long(record: Record, tokens: int, limit: int, formula: str) -> DataError:
     """The error for a record with too many tokens."""
     return DataError(
-        f"{record.place}: the prompt has {tokens:,} tokens, and {limit:,} is the most: {what}",
+        f"{record.place}: the prompt has {tokens:,} tokens, more than {limit:,} ({formula})",
         hint=f"leave it out, or raise --max-length by {tokens - limit:,}",
     )
 
@@ -89,7 +89,9 @@ def _example(prompt: list[int], completion: list[int], record: Record) -> Exampl
 
 
 def _tokens(tokenizer: Any, text: str) -> list[int]:
-    ids: list[int] = tokenizer(text, verbose=False).input_ids  # what is too long is dealt with here
+    ids: list[int] = tokenizer(
+        text, verbose=False
+    ).input_ids  # transformers would warn about lengths that are checked here
     return ids
 
 
@@ -99,23 +101,23 @@ def _end(tokenizer: Any) -> list[int]:
 
 def _messages(record: Record, tokenizer: Any) -> list[dict[str, Any]]:
     messages = record.fields["messages"]
-    if not isinstance(messages, list) or not messages or not all(isinstance(one, dict) for one in messages):
-        raise FormatError(f'{record.place}: \'messages\' is no list of {{"role": ..., "content": ...}}')
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
+        raise FormatError(f'{record.place}: \'messages\' is not a list of {{"role": ..., "content": ...}}')
     if not tokenizer.chat_template:
         raise FormatError(
-            f"{record.place}: the source's tokenizer has no chat template to write messages with",
-            hint="give records a prompt instead, or add chat_template.jinja to the source",
+            f"{record.place}: the source's tokenizer has no chat template for messages",
+            hint="use prompts instead of messages, or add chat_template.jinja to the source",
         )
     return messages
 
 
-def _chat(tokenizer: Any, messages: list[dict[str, Any]], record: Record, *, ask: bool) -> list[int]:
+def _chat(tokenizer: Any, messages: list[dict[str, Any]], record: Record, *, open_turn: bool) -> list[int]:
     from jinja2.exceptions import TemplateError
 
     try:
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=ask, tokenize=False)
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=open_turn, tokenize=False)
     except TemplateError as error:
-        raise FormatError(f"{record.place}: the chat template does not take these messages ({error})") from error
-    # The template writes special tokens itself.
+        raise FormatError(f"{record.place}: the chat template rejects these messages ({error})") from error
+    # The template contains the special tokens.
     ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
     return ids

@@ -1,4 +1,4 @@
-"""Whether two models read and write the same tokens, without which a KL divergence between them means nothing."""
+"""Whether two models share a vocabulary, without which a KL divergence between them is meaningless."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from maskreg.errors import PairMismatchError
 
 
 def check_vocabularies(student: Any, teacher: Any, student_tokenizer: Any, teacher_tokenizer: Any) -> None:
-    """Refuse a teacher whose token ids mean something else than the student's.
+    """Reject a teacher whose token ids mean other tokens than the student's.
 
-    Sizes are those of the models' outputs, which are often larger than their tokenizers.
+    Sizes are those of the models' outputs, which are often padded beyond their tokenizers.
 
     Args:
-        student: the model's configuration, of transformers; or the model.
+        student: the model, or its configuration, of transformers.
         teacher: likewise.
         student_tokenizer: of transformers.
         teacher_tokenizer: likewise.
 
     Raises:
-        PairMismatchError: sizes of the vocabularies, or tokens in them, differ.
+        PairMismatchError: vocabularies differ in size or in tokens.
     """
-    ours, theirs = _size(student), _size(teacher)
-    hint = "a teacher of the student's family; distillation across tokenizers is something else"
-    if ours != theirs:
-        raise PairMismatchError(f"the student's vocabulary has {ours:,} entries, the teacher's {theirs:,}", hint=hint)
-    mine, others = student_tokenizer.get_vocab(), teacher_tokenizer.get_vocab()
-    if mine != others:
-        different = sorted(mine.items() ^ others.items(), key=lambda entry: (entry[1], entry[0]))
+    student_size, teacher_size = _size(student), _size(teacher)
+    hint = "choose a teacher of the student's family; distillation across tokenizers is not supported"
+    if student_size != teacher_size:
+        raise PairMismatchError(
+            f"the student's vocabulary has {student_size:,} entries, the teacher's {teacher_size:,}", hint=hint
+        )
+    left, right = student_tokenizer.get_vocab(), teacher_tokenizer.get_vocab()
+    if left != right:
+        different = sorted(left.items() ^ right.items(), key=lambda entry: (entry[1], entry[0]))
         token, index = different[0]
-        who = "student" if mine.get(token) == index else "teacher"
+        who = "student" if left.get(token) == index else "teacher"
         raise PairMismatchError(
             f"{len(different):,} entries differ between the tokenizers: token {index} is {token!r} for the {who} only",
             hint=hint,

@@ -1,1 +1,1 @@
-"""What `maskreg retrain` does: one run in one folder, from its options to a verdict on what it changed."""
+"""Training runs: one run in one folder, from a request to the verification of what it changed."""

@@ -1,9 +1,9 @@
-"""The folder of a run: what it is, how far it has come, and what it gave; whole at every moment, kill -9 included.
+"""The folder of a run: its setup, progress and result, consistent at every moment, kill -9 included.
 
-``run.json``       the setup: another one is another run, which may take the place of one that has saved nothing
-``places.json``    where the files are that it names; may change
-``metrics.jsonl``  one line a step
-``checkpoints/``   the last two states that a run can go on from
+``run.json``       the setup; a run with another setup may only take the place of one that has saved nothing
+``paths.json``     where the files are that the setup identifies; may change
+``metrics.jsonl``  one line per step
+``checkpoints/``   the last two states that a run can resume from
 ``model/``         the result, in the source's layout
 ``summary.json``   written last: the run is complete
 """
@@ -21,25 +21,29 @@ from pathlib import Path
 from typing import Any
 
 from maskreg import errors
-from maskreg.disk import creating, sync_folder
+from maskreg.disk import creating, replacing, sync_folder
 from maskreg.document import parse_object
 from maskreg.errors import CannotCreateError, MaskregError, OutputExistsError, TryAgainError
-from maskreg.train.recipes.setup import Places, Setup
+from maskreg.train.recipes.setup import RunSetup
+from maskreg.train.runs.parallel import World
+from maskreg.train.runs.paths import RunPaths
 
-KEPT = 2
-"""Checkpoints that stay: the last might be the one that a machine died in."""
+KEPT_CHECKPOINTS = 2
+"""More than one, because a machine may die while it writes the last."""
 
+_SETUP = "run.json"
+_PATHS = "paths.json"
 _FAILURE = "failure.json"
 _MAX_BYTES = 1 << 20
 
 
-class Folder:
+class RunFolder:
     """The folder of one run.
 
     Attributes:
         path: of the folder, absolute.
         model: where the result appears.
-        log: what processes say that torchrun starts.
+        log: output of the processes that torchrun starts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,61 +53,61 @@ class Folder:
         self._metrics = self.path / "metrics.jsonl"
         self._checkpoints = self.path / "checkpoints"
 
-    def begun(self) -> bool:
-        """Whether a run has begun here; nothing else may be here.
+    # -- setup
+
+    def has_run(self) -> bool:
+        """Whether a run has begun here; otherwise one can.
 
         Raises:
-            OutputExistsError: something else is.
-            CannotCreateError: nothing can be.
+            OutputExistsError: the folder holds something else.
+            CannotCreateError: the folder cannot be created.
         """
-        if (self.path / "run.json").is_file():
+        if (self.path / _SETUP).is_file():
             return True
-        if os.path.lexists(self.path) and not (
-            self.path.is_dir() and {path.name for path in self.path.iterdir()} <= {"lock", ".run.json.draft"}
-        ):
+        if os.path.lexists(self.path) and not (self.path.is_dir() and all(map(_is_begun, self.path.iterdir()))):
             raise OutputExistsError(f"{self.path} exists already and holds no run", hint="choose another -o")
         above = next(folder for folder in self.path.parents if os.path.lexists(folder))
         if not above.is_dir() or not os.access(above, os.W_OK):
-            why = "may not be written to" if above.is_dir() else "is no directory"
-            raise CannotCreateError(f"{self.path} cannot be made: {above} {why}", hint="choose another -o")
+            reason = "is not writable" if above.is_dir() else "is not a directory"
+            raise CannotCreateError(f"{self.path} cannot be created: {above} {reason}", hint="choose another -o")
         return False
 
-    def check(self, setup: Setup) -> None:
-        """See that the run that has begun here, if one has, is this one, or has nothing to lose.
+    def check(self, setup: RunSetup) -> None:
+        """Make sure that the run in this folder, if there is one, has this setup or nothing to lose.
 
         Raises:
-            OutputExistsError: something else is here, such as another run, and what differs.
+            OutputExistsError: the folder holds something else, or another run; says how it differs.
             DataError: ``run.json`` is damaged, or of another version.
         """
-        if not self.begun() or not (self.model.exists() or self.latest()):
+        if not self.has_run() or not (self.model.exists() or self.latest_checkpoint()):
             return
-        if there := self.setup().difference(setup):
+        if differences := self.setup().differences(setup):
             raise OutputExistsError(
-                f"{self.path} holds another run: " + "; ".join(there),
-                hint="choose another -o; or give the options of that run to go on with it",
+                f"{self.path} holds another run: " + "; ".join(differences),
+                hint="choose another -o; or give the options of that run to resume it",
             )
 
-    def begin(self, setup: Setup, places: Places) -> None:
-        """Make the folder, and write down what the run is and where things are.
+    def begin(self, setup: RunSetup, paths: RunPaths) -> None:
+        """Create the folder, and write the setup and the paths.
 
         Raises:
             OutputExistsError: see :meth:`check`.
         """
         self.check(setup)
         with creating(self.path):
-            self._write("run.json", {"schema": "maskreg.run/1", "setup": setup.to_json()})
+            self._write(_SETUP, {"schema": "maskreg.run/1", "setup": setup.to_json()})
             self._checkpoints.mkdir(exist_ok=True)
-            self._write("places.json", asdict(places))
+            self._write(_PATHS, asdict(paths))
 
     @contextmanager
     def locked(self) -> Iterator[int]:
-        """Keep other processes out of the folder; they are let in when all that hold the file have ended.
+        """Lock the folder. The lock ends when every process that has the file open has ended or closed it.
 
-        Returns:
-            The open file, for processes that are started to hold it too.
+        Yields:
+            The open file, to be inherited by processes that are started meanwhile.
 
         Raises:
-            TryAgainError: another process works here.
+            TryAgainError: another process has the lock.
         """
         with creating(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -119,22 +123,22 @@ class Folder:
         finally:
             os.close(handle)
 
-    def setup(self) -> Setup:
-        """What the run is.
+    def setup(self) -> RunSetup:
+        """The setup of the run.
 
         Raises:
             DataError: ``run.json`` is damaged, or of another version.
         """
-        return Setup.from_json(self._read("run.json")["setup"])
+        return RunSetup.from_json(self._read(_SETUP)["setup"])
 
-    def places(self) -> Places:
-        """Where things are."""
-        return Places(**self._read("places.json"))
+    def paths(self) -> RunPaths:
+        """Where its files are."""
+        return RunPaths(**self._read(_PATHS))
 
-    # -- how far it has come
+    # -- metrics
 
-    def step(self, metrics: Mapping[str, Any]) -> None:
-        """Add the line of a step.
+    def append_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Append the line of a step.
 
         Raises:
             CannotCreateError: it cannot be written.
@@ -143,123 +147,132 @@ class Folder:
             file.write(json.dumps(dict(metrics)) + "\n")
 
     def metrics(self, after: int = 0) -> list[dict[str, Any]]:
-        """The lines of the steps after that one; one that a killed process has half written is none."""
+        """The lines of all steps after this one; a line that a killed process left incomplete is ignored."""
         if not self._metrics.exists():
             return []
-        found: list[dict[str, Any]] = []
-        # From the end, so that whoever follows a long run does not parse all of it again and again.
+        lines: list[dict[str, Any]] = []
+        # From the end, so that following a long run does not parse all of it again and again.
         for line in reversed(self._metrics.read_text().split("\n")[:-1]):
             row = json.loads(line)
             if row["step"] <= after:
                 break
-            found.append(row)
-        return found[::-1]
+            lines.append(row)
+        return lines[::-1]
 
-    def go_back(self, step: int) -> None:
-        """Forget lines after a step, which are written again.
+    def truncate_metrics(self, step: int) -> None:
+        """Remove the lines of all steps after this one, which will be taken again.
 
         Raises:
-            CannotCreateError: nothing can be written.
+            CannotCreateError: the file cannot be written.
         """
         kept = [line for line in self.metrics() if line["step"] <= step]
-        draft = self._metrics.with_suffix(".draft")
-        with creating(self._metrics):
-            draft.write_text("".join(json.dumps(line) + "\n" for line in kept))
-            draft.replace(self._metrics)
+        with creating(self._metrics), replacing(self._metrics) as file:
+            file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
 
-    def save(self, step: int, write: Callable[[Path], None], *, first: bool, meet: Callable[[], None]) -> None:
-        """Write a checkpoint under another name, let it appear, and remove those that are too old.
+    # -- checkpoints
+
+    def save_checkpoint(self, step: int, write: Callable[[Path], None], world: World) -> None:
+        """Write a checkpoint, whole or not at all, and remove the oldest; a collective call.
+
+        Only the first process renames and removes; barriers keep the others from writing into a folder that does not
+        exist yet, and from going on with a checkpoint that is not there::
+
+            first process                       others
+            create draft folder
+            ------------------ barrier ------------------
+            write(draft)                        write(draft)
+            ------------------ barrier ------------------
+            fsync, rename draft, remove old
+            ------------------ barrier ------------------
 
         Args:
-            step: that it is the state after.
-            write: writes it into a folder; in every process.
-            first: whether this process does what only one may do.
-            meet: waits for the other processes.
+            step: the last step in the state.
+            write: writes the state into a folder; called in every process.
+            world: the processes.
 
         Raises:
-            NoSpaceError: the disk is full; what was written of it is removed, the checkpoints before are there.
+            NoSpaceError: the disk is full; the draft is removed, earlier checkpoints stay.
             CannotCreateError: it cannot be written.
         """
-        place = self._checkpoints / f"{step:08}"
-        draft = place.with_suffix(".draft")
-        with creating(place), self._drafting(draft, first):
-            meet()
+        path = self._checkpoints / f"{step:08}"
+        draft = path.with_suffix(".draft")
+        with creating(path), self._drafting(draft, world):
+            world.barrier()
             write(draft)
-            meet()
-            if first:
-                self._let_appear(draft, place)
-        meet()
+            world.barrier()
+            if world.is_first:
+                self._publish(draft, path)
+        world.barrier()
+
+    def latest_checkpoint(self) -> tuple[int, Path] | None:
+        """Step and folder of the last checkpoint; None without one."""
+        saved = self._saved()
+        return saved[-1] if saved else None
 
     @contextmanager
-    def _drafting(self, draft: Path, first: bool) -> Iterator[None]:
-        if first:
+    def _drafting(self, draft: Path, world: World) -> Iterator[None]:
+        if world.is_first:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
         try:
             yield
         finally:
-            # Half a checkpoint may have filled the disk, and word of that needs room.
-            if first:
+            # Also on failure: half a checkpoint may have filled the disk, and reporting that takes space.
+            if world.is_first:
                 shutil.rmtree(draft, ignore_errors=True)
 
-    def _let_appear(self, draft: Path, place: Path) -> None:
+    def _publish(self, draft: Path, path: Path) -> None:
         for file in draft.iterdir():
             with file.open("rb") as opened:
                 os.fsync(opened.fileno())
         sync_folder(draft)
-        shutil.rmtree(place, ignore_errors=True)
-        draft.replace(place)
+        shutil.rmtree(path, ignore_errors=True)
+        draft.replace(path)
         sync_folder(self._checkpoints)
-        for _, old in self._saved()[:-KEPT]:
+        for _, old in self._saved()[:-KEPT_CHECKPOINTS]:
             shutil.rmtree(old)
-
-    def latest(self) -> tuple[int, Path] | None:
-        """The last checkpoint: after which step, and where; None when there is none."""
-        saved = self._saved()
-        return saved[-1] if saved else None
 
     def _saved(self) -> list[tuple[int, Path]]:
         if not self._checkpoints.is_dir():
             return []
         return sorted((int(path.name), path) for path in self._checkpoints.iterdir() if path.name.isdigit())
 
-    # -- what it gave
+    # -- result
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary, which says that the run is complete."""
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary, which marks the run as complete."""
         self._write("summary.json", summary)
 
     def summary(self) -> dict[str, Any] | None:
         """The summary; None while the run is not complete."""
         return self._read("summary.json") if (self.path / "summary.json").exists() else None
 
-    def fail(self, error: MaskregError) -> None:
-        """Leave word for the process that started this one, unless another has."""
+    def record_failure(self, error: MaskregError) -> None:
+        """Leave an error for the process that started this one, unless another process has."""
         if not (self.path / _FAILURE).exists():
-            # Of the ancestry, what is made of a message and a hint alone.
-            plain = next(kind for kind in type(error).__mro__ if "__init__" not in vars(kind) or kind is MaskregError)
-            told = {"kind": plain.__name__, "code": error.code, "message": error.message, "hint": error.hint}
-            self._write(_FAILURE, told)
+            # The nearest base class that is constructed from a message and a hint.
+            kind = next(kind for kind in type(error).__mro__ if "__init__" not in vars(kind) or kind is MaskregError)
+            record = {"kind": kind.__name__, "code": error.code, "message": error.message, "hint": error.hint}
+            self._write(_FAILURE, record)
 
-    def failure(self) -> MaskregError | None:
-        """The error that a process left word of, which is taken away; None without."""
+    def take_failure(self) -> MaskregError | None:
+        """The error that a process left, which is removed; None without one."""
         if not (self.path / _FAILURE).exists():
             return None
-        told = self._read(_FAILURE)
+        record = self._read(_FAILURE)
         (self.path / _FAILURE).unlink()
-        error: MaskregError = getattr(errors, told["kind"])(told["message"], hint=told["hint"])
-        error.code = told["code"]
+        error: MaskregError = getattr(errors, record["kind"])(record["message"], hint=record["hint"])
+        error.code = record["code"]
         return error
 
     def _write(self, name: str, value: Mapping[str, Any]) -> None:
-        draft = self.path / f".{name}.draft"
-        with creating(self.path):
-            with draft.open("w") as file:
-                file.write(json.dumps(dict(value), indent=2) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path / name)
-            sync_folder(self.path)
+        with creating(self.path), replacing(self.path / name) as file:
+            file.write((json.dumps(dict(value), indent=2) + "\n").encode())
 
     def _read(self, name: str) -> dict[str, Any]:
         return parse_object((self.path / name).read_bytes(), str(self.path / name), max_bytes=_MAX_BYTES)
+
+
+def _is_begun(path: Path) -> bool:
+    """Whether a file may be left by a run that died before its setup was written."""
+    return path.name == "lock" or (path.name.startswith(f".{_SETUP}.") and path.name.endswith(".draft"))

@@ -1,4 +1,4 @@
-"""Which checkpoint one is: the same root that artifacts record."""
+"""Identity of a checkpoint: the root that artifacts record."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def root_of(checkpoint: Checkpoint, *, progress: Progress = SILENT, jobs: int | 
     """Identity of a checkpoint: sha256 over the name, dtype, shape and fingerprint of every tensor.
 
     Args:
-        checkpoint: read once, from one end to the other.
-        progress: told about its bytes.
-        jobs: threads; by default what the machine has.
+        checkpoint: read once, in order.
+        progress: progress callback, in bytes.
+        jobs: threads; by default one per core.
 
     Returns:
-        ``sha256:`` and 64 hex digits, what :class:`maskreg.artifact.manifest.Side` calls root.
+        ``sha256:`` and 64 hex digits, the ``root`` of :class:`maskreg.artifact.manifest.Side`.
     """
     import numpy as np
 

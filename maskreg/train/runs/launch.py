@@ -1,4 +1,4 @@
-"""Starting a run: here in one process, or by torchrun in many, whose steps and failures are then told here."""
+"""Starting a run, in this process or by torchrun in several, whose steps and failures are reported here."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ import sys
 from collections.abc import Sequence
 
 from maskreg.errors import ConfigError
-from maskreg.train.runs.engine import Listener, train
-from maskreg.train.runs.folder import Folder
+from maskreg.train.runs.engine import StepListener, train
+from maskreg.train.runs.folder import RunFolder
 
 POLL_SECONDS = 0.2
 
-_MEETING = ("--standalone", "--rdzv", "--master", "--nnodes", "--node")
-"""How options begin that say where processes meet."""
+_RENDEZVOUS = ("--standalone", "--rdzv", "--master", "--nnodes", "--node")
+"""Prefixes of options that say where processes meet."""
 
 
-def launch(folder: Folder, options: Sequence[str], listener: Listener, *, lock: int) -> None:
-    """Train what a folder says until its result is there.
+def launch(folder: RunFolder, options: Sequence[str], listener: StepListener, *, lock: int) -> None:
+    """Train the run of a folder to its end.
 
     Args:
         folder: of a run that has begun.
-        options: of torchrun; without any, this process trains.
-        listener: hears of every step.
-        lock: file that the processes keep open as long as any of them runs.
+        options: for torchrun; without any, this process trains.
+        listener: called for every step.
+        lock: open file that the processes inherit, so that the folder stays locked while any of them runs.
 
     Raises:
-        MaskregError: what went wrong, in whichever process.
-        ConfigError: torchrun failed before any process could say why.
+        MaskregError: the failure of any process.
+        ConfigError: torchrun failed before a process could report why.
     """
     if not options:
-        train(folder, folder.setup(), folder.places(), listener)
+        train(folder, folder.setup(), folder.paths(), listener)
         return
     spelled = [option.replace("_", "-") for option in options]
-    alone = [] if any(option.startswith(_MEETING) for option in spelled) else ["--standalone"]
-    command = [sys.executable, "-m", "torch.distributed.run", *alone, *options]
+    standalone = [] if any(option.startswith(_RENDEZVOUS) for option in spelled) else ["--standalone"]
+    command = [sys.executable, "-m", "torch.distributed.run", *standalone, *options]
     command += ["-m", "maskreg.train.runs.worker", str(folder.path)]
-    folder.failure()  # what an earlier attempt left word of is not told again
+    folder.take_failure()  # of an earlier attempt
     with folder.log.open("wb") as log:
-        # In a session of its own, so that Ctrl-C comes here alone and is passed on in good order.
+        # In its own session, so that Ctrl-C reaches this process alone, which then ends torchrun in order.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[lock], start_new_session=True
         )
@@ -48,16 +48,17 @@ def launch(folder: Folder, options: Sequence[str], listener: Listener, *, lock: 
         finally:
             _end(process)
     if process.returncode:
-        raise folder.failure() or ConfigError(
-            f"torchrun ended with {process.returncode}: {_last_words(folder)}", hint=f"less {folder.log}"
+        raise folder.take_failure() or ConfigError(
+            f"torchrun ended with {process.returncode}: {_last_error(folder)}", hint=f"less {folder.log}"
         )
 
 
-def _follow(folder: Folder, process: subprocess.Popen[bytes], listener: Listener) -> None:
-    latest = folder.latest()
-    told = latest[0] if latest else 0
-    folder.go_back(told)
-    listener.begin(told, folder.setup().steps)
+def _follow(folder: RunFolder, process: subprocess.Popen[bytes], listener: StepListener) -> None:
+    """Report the lines of ``metrics.jsonl`` as they appear, until torchrun ends."""
+    latest = folder.latest_checkpoint()
+    reported = latest[0] if latest else 0
+    folder.truncate_metrics(reported)
+    listener.begin(reported, folder.setup().steps)
     running = True
     while running:
         try:
@@ -65,9 +66,9 @@ def _follow(folder: Folder, process: subprocess.Popen[bytes], listener: Listener
             running = False
         except subprocess.TimeoutExpired:
             pass
-        for line in folder.metrics(after=told):
+        for line in folder.metrics(after=reported):
             listener.step(line)
-            told = line["step"]
+            reported = line["step"]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -80,9 +81,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _last_words(folder: Folder) -> str:
+def _last_error(folder: RunFolder) -> str:
     text = folder.log.read_text(errors="replace")
     lines = [line.strip() for line in text.splitlines() if any(letter.isalnum() for letter in line)]
     # Torchrun ends with a table of its processes, which does not say why.
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): \S", line)]
-    return (errors or lines or ["it said nothing"])[-1]
+    return (errors or lines or ["it printed nothing"])[-1]

@@ -1,4 +1,4 @@
-"""Models, configurations and tokenizers as Hugging Face's library loads them."""
+"""Models, configurations and tokenizers, loaded by Hugging Face's transformers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from maskreg.tensors.dtypes import FLOAT
 
 
 def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
-    """The dtype that most of a checkpoint's numbers have.
+    """The dtype of most of a checkpoint's parameters.
 
     Raises:
-        DataError: it has no floating-point numbers that could be trained.
+        DataError: there is no floating-point tensor to train.
     """
     counts: dict[str, int] = {}
     for info in checkpoint.tensors.values():
@@ -34,11 +34,11 @@ def load_model(path: str | Path, dtype: torch.dtype) -> torch.nn.Module:
     """A causal language model on the CPU, in training mode.
 
     Raises:
-        ConfigError: the library is not installed.
+        ConfigError: transformers is not installed.
         NotFoundError: the folder has no configuration.
-        DataError: the library cannot load it.
+        DataError: transformers cannot load it.
     """
-    with _telling(path, "config.json") as library:
+    with _loading(path, "config.json") as library:
         return library.AutoModelForCausalLM.from_pretrained(path, dtype=dtype).train()  # type: ignore[no-any-return]
 
 
@@ -48,7 +48,7 @@ def load_config(path: str | Path) -> Any:
     Raises:
         MaskregError: as for :func:`load_model`.
     """
-    with _telling(path, "config.json") as library:
+    with _loading(path, "config.json") as library:
         return library.AutoConfig.from_pretrained(path)
 
 
@@ -58,23 +58,23 @@ def load_tokenizer(path: str | Path) -> Any:
     Raises:
         MaskregError: as for :func:`load_model`.
     """
-    with _telling(path, "tokenizer_config.json") as library:
+    with _loading(path, "tokenizer_config.json") as library:
         return library.AutoTokenizer.from_pretrained(path)
 
 
 @contextmanager
-def _telling(path: str | Path, needed: str) -> Iterator[Any]:
+def _loading(path: str | Path, needed: str) -> Iterator[Any]:
     try:
         import transformers
     except ImportError as error:
         raise ConfigError(
-            "training needs Hugging Face's transformers, which is not installed here",
+            "training needs Hugging Face's transformers, which is not installed",
             hint="pip install 'maskreg[train]'",
         ) from error
     if not (Path(path) / needed).is_file():
         raise NotFoundError(
-            f"{path}: no {needed}: training needs the whole folder of a checkpoint, with configuration and tokenizer",
-            hint=f"put {needed} beside the weights",
+            f"{path}: no {needed}: training needs the folder of a checkpoint, with configuration and tokenizer",
+            hint=f"add {needed} to the folder",
         )
     transformers.utils.logging.disable_progress_bar()
     try:
@@ -82,5 +82,5 @@ def _telling(path: str | Path, needed: str) -> Iterator[Any]:
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise DataError(
             f"{path}: transformers cannot load it ({error})",
-            hint="copy the checkpoint whole again, or: pip install --upgrade transformers",
+            hint="copy the whole checkpoint again, or: pip install --upgrade transformers",
         ) from error

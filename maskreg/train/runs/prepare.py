@@ -1,113 +1,67 @@
-"""Everything that can be known to be wrong before training begins, and the setup of a run when nothing is."""
+"""All checks that are possible before training, and the setup of a run that passes them."""
 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import ConfigError, UsageError
 from maskreg.flow.baseline.build import make_baseline
-from maskreg.mask.baseline import KINDS, BaselineSpec
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.train.optim.options import check_numbers
 from maskreg.train.recipes import RECIPES, Recipe, get_recipe
 from maskreg.train.recipes.custom import code_of
 from maskreg.train.recipes.records import Records
-from maskreg.train.recipes.setup import Places, Setup
+from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.recipes.vocabulary import check_vocabularies
 from maskreg.train.runs.identity import root_of
 from maskreg.train.runs.models import load_config, load_tokenizer
+from maskreg.train.runs.paths import RunPaths
+from maskreg.train.runs.request import FULL, RunRequest, control_options
 from maskreg.update.verified import VerifiedSource
-
-FULL = "full"
-"""The control that trains every coordinate."""
-
-CONTROLS = (FULL, *KINDS)
-"""What may be trained in place of a mask."""
 
 DEFAULT_LENGTH = 1024
 
-SGD_LR = 1e-2
-"""The learning rate of SGD where nobody says another (Dense Supervision, Sparse Updates, arXiv 2606.13657)."""
-
 
 @dataclass(frozen=True)
-class Asked:
-    """What somebody wants to run.
-
-    Attributes:
-        recipe: name of a recipe, or ``module:function``.
-        data: the data file.
-        teacher: path or hub id; empty without.
-        loss: of the recipe; empty for its default.
-        control: one of :data:`CONTROLS`; empty for the mask itself.
-        mask_seed: of the control's draw; None for 0, or where chance decides nothing.
-        mask_density: of a ``subset``.
-        options: fields of :class:`Setup` by name, such as ``lr``; what is None, or not there, follows from the rest.
-        max_length: tokens of prompt and completion; None for as many as the model takes, 1,024 at most.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        parallel: how processes share the model.
-        save_every: steps between checkpoints.
-        download: fetch what is not in the hub's cache.
-    """
-
-    recipe: str
-    data: Path
-    teacher: str = ""
-    loss: str = ""
-    control: str = ""
-    mask_seed: int | None = None
-    mask_density: float | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-    max_length: int | None = None
-    device: str = "auto"
-    parallel: Literal["fsdp", "ddp"] = "fsdp"
-    save_every: int = 50
-    download: bool = False
-
-    def control_spec(self) -> BaselineSpec | None:
-        """How the control's mask is made; None for the mask itself, and for all coordinates.
-
-        Raises:
-            UsageError: there is no such control, or it takes no such parameter.
-        """
-        given = {"seed": self.mask_seed, "density": self.mask_density}
-        if self.control and self.control not in CONTROLS:
-            raise UsageError(f"there is no control {self.control!r}", hint=f"--mask {', '.join(CONTROLS)}")
-        if not self.control or self.control == FULL:
-            if odd := [name for name, value in given.items() if value is not None]:
-                what = "all coordinates" if self.control else "the mask itself"
-                raise UsageError(
-                    f"--mask-{odd[0]} is for controls, and {what} would be trained", hint="add --mask KIND"
-                )
-            return None
-        return BaselineSpec.of(self.control, seed=self.mask_seed, density=self.mask_density)
-
-
-@dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """A run that may begin.
 
     Attributes:
-        setup: what it is.
-        places: where things are.
-        records: of the data.
-        notes: what people should know, one sentence each.
+        setup: what decides its result.
+        paths: where its files are.
+        records: number of records in the data.
+        notes: remarks for people, one sentence each.
     """
 
-    setup: Setup
-    places: Places
+    setup: RunSetup
+    paths: RunPaths
     records: int
     notes: tuple[str, ...]
 
 
+class _Teacher(NamedTuple):
+    """Folder and identity of a teacher; empty without one."""
+
+    path: str = ""
+    root: str = ""
+
+
+class _Data(NamedTuple):
+    """Records that can all be trained on, how many of them are truncated, and the tokenizer that says so."""
+
+    records: Records
+    truncated: int
+    tokenizer: Any
+
+
 def check_source(artifact: Artifact, source: Checkpoint) -> None:
-    """Refuse a source that the mask was not made from; names, shapes and both ends of each tensor are looked at.
+    """Reject a checkpoint that is not the mask's source, by names, shapes and both ends of each tensor.
 
     Raises:
         WrongCheckpointError: it is another checkpoint.
@@ -116,157 +70,158 @@ def check_source(artifact: Artifact, source: Checkpoint) -> None:
 
 
 def prepare(
-    asked: Asked,
+    request: RunRequest,
     artifact: Artifact | None,
     source: Checkpoint,
     home: Path,
     *,
     progress: Progress = SILENT,
-) -> Prepared:
+) -> PreparedRun:
     """Check everything that a run needs, and make the mask of a control.
 
     Args:
-        asked: what is wanted.
-        artifact: has the mask, or is what a control is made of; None to train all coordinates of any checkpoint.
+        request: what to train.
+        artifact: has the mask, or is what a control is made from; None to train all coordinates of any checkpoint.
         source: the checkpoint to train.
-        home: folder of the local registry, where the control's mask goes.
-        progress: told about bytes.
+        home: folder of the local registry, in which a control's mask is stored.
+        progress: progress callback, in bytes.
 
     Raises:
-        UsageError: options that contradict each other or make no sense.
-        NotFoundError: a file that was named is not there.
+        UsageError: options contradict each other or make no sense.
+        NotFoundError: a file that was given does not exist.
         DataError: the source is not the mask's, vocabularies differ, or a record cannot be trained on.
         ConfigError: transformers is not installed, or there is no such device.
     """
-    control = asked.control_spec()
-    recipe = get_recipe(asked.recipe)
-    if artifact is None and asked.control != FULL:
-        raise UsageError("say which mask to train", hint="maskreg retrain REF; or --mask full to train everything")
-    if recipe.needs_teacher and not asked.teacher:
-        raise UsageError(f"recipe {asked.recipe} needs a teacher", hint="add --teacher CKPT")
-    if asked.teacher and asked.recipe in RECIPES and not recipe.needs_teacher:
-        raise UsageError(f"recipe {asked.recipe} learns from no teacher", hint="leave --teacher out, or --recipe opd")
+    spec = request.control_spec()
+    recipe = _checked_recipe(request)
     if not source.path.is_dir():
         raise UsageError(
             f"{source.path} is a file: training needs the folder of a checkpoint, with configuration and tokenizer",
             hint=f"--source {source.path.parent}",
         )
-    device = _device(asked.device)
-    setup = _asked_setup(asked, recipe, source)
+    device = _device(request.device)
+    setup = _initial_setup(request, recipe, source)
     _check_setup(setup)
     if artifact is not None:
         artifact.require("mask")
         check_source(artifact, source)
-    records = Records.of(asked.data)
-    tokenizer = load_tokenizer(source.path)
-    progress.start("read data", asked.data.stat().st_size)
-    cut = sum(not recipe.check(record, setup, tokenizer) for record in records)
-    teacher, root = _teacher(asked, source, tokenizer, progress)
+    data = _checked_data(request, setup, recipe, source, progress)
+    teacher = _teacher(request, source, data.tokenizer, progress)
     notes: tuple[str, ...] = ()
-    if cut:
-        notes = (f"{cut:,} of {len(records):,} records are cut at {setup.max_length:,} tokens (--max-length)",)
-    mask = "" if artifact is None or asked.control == FULL else str(artifact.digest)
-    if control is not None and artifact is not None:
-        made = make_baseline(artifact, control, home, source if control.kind.source else None, progress=progress)
-        mask, notes = str(made.digest), (*notes, *made.notes)
+    if data.truncated:
+        share = f"{data.truncated:,} of {len(data.records):,} records"
+        notes = (f"{share} are cut at {setup.max_length:,} tokens (--max-length)",)
+    mask = "" if artifact is None or request.control == FULL else str(artifact.digest)
+    if spec is not None and artifact is not None:
+        with control_options():
+            baseline = make_baseline(artifact, spec, home, source if spec.kind.source else None, progress=progress)
+        mask, notes = str(baseline.digest), (*notes, *baseline.notes)
     setup = replace(
         setup,
         source=artifact.manifest.source.root if artifact is not None else root_of(source, progress=progress),
-        teacher=root,
-        data=records.digest,
+        teacher=teacher.root,
+        data=data.records.digest,
         mask=mask,
         parent="" if artifact is None else str(artifact.digest),
-        control=control.to_json() if control is not None else {"kind": FULL} if asked.control else {},
+        control=spec.to_json() if spec is not None else {"kind": FULL} if request.control else {},
     )
-    places = Places(
+    paths = RunPaths(
         source=str(source.path.absolute()),
-        teacher=teacher,
-        data=str(asked.data.absolute()),
+        teacher=teacher.path,
+        data=str(request.data.absolute()),
         home=str(home),
         device=device,
-        parallel=asked.parallel,
-        save_every=asked.save_every,
+        parallel=request.parallel,
+        save_every=request.save_every,
     )
-    return Prepared(setup, places, len(records), notes)
+    return PreparedRun(setup, paths, len(data.records), notes)
 
 
-def _asked_setup(asked: Asked, recipe: Recipe, source: Checkpoint) -> Setup:
-    """The setup before it is known what is in the files."""
-    return Setup(
-        recipe=asked.recipe,
-        recipe_code=code_of(asked.recipe) if ":" in asked.recipe else "",
+def _checked_recipe(request: RunRequest) -> Recipe:
+    recipe = get_recipe(request.recipe)
+    if recipe.needs_teacher and not request.teacher:
+        raise UsageError(f"recipe {request.recipe} needs a teacher", hint="add --teacher CKPT")
+    if request.teacher and request.recipe in RECIPES and not recipe.needs_teacher:
+        raise UsageError(f"recipe {request.recipe} takes no teacher", hint="leave --teacher out, or --recipe opd")
+    return recipe
+
+
+def _initial_setup(request: RunRequest, recipe: Recipe, source: Checkpoint) -> RunSetup:
+    """The setup without identities of files."""
+    return RunSetup(
+        recipe=request.recipe,
+        recipe_code=code_of(request.recipe) if ":" in request.recipe else "",
         source="",
         data="",
         mask="",
-        loss=_loss(recipe, asked),
-        max_length=_length(asked, source),
-        **_options(asked),
+        loss=_loss(recipe, request),
+        max_length=_max_length(request, source),
+        **request.setup_options(),
     )
 
 
-def _options(asked: Asked) -> dict[str, Any]:
-    options = {name: value for name, value in asked.options.items() if value is not None}
-    # Gradients of copies are averaged after the backward pass, as they are.
-    options.setdefault("gradients", "dense" if asked.parallel == "ddp" else "packed")
-    options.setdefault("clip", 0.0 if options["gradients"] == "in-backward" else Setup.clip)
-    options.setdefault("lr", SGD_LR if options.get("optimizer") == "sgd" else Setup.lr)
-    batch = options.get("batch", Setup.batch)
-    return {**options, "micro_batch": min(options.get("micro_batch", batch), batch)}
-
-
-def _loss(recipe: Recipe, asked: Asked) -> str:
-    if asked.loss and asked.loss not in recipe.losses:
+def _loss(recipe: Recipe, request: RunRequest) -> str:
+    if request.loss and request.loss not in recipe.losses:
         known = f"--loss {' or '.join(recipe.losses)}" if recipe.losses else "leave --loss out"
-        raise UsageError(f"recipe {asked.recipe} has no loss {asked.loss!r}", hint=known)
-    return asked.loss or next(iter(recipe.losses), "")
+        raise UsageError(f"recipe {request.recipe} has no loss {request.loss!r}", hint=known)
+    return request.loss or next(iter(recipe.losses), "")
 
 
-def _length(asked: Asked, source: Checkpoint) -> int:
-    most = getattr(load_config(source.path).get_text_config(), "max_position_embeddings", None)
-    if asked.max_length is None:
-        return min(DEFAULT_LENGTH, most or DEFAULT_LENGTH)
-    if most and asked.max_length > most:
+def _max_length(request: RunRequest, source: Checkpoint) -> int:
+    limit = getattr(load_config(source.path).get_text_config(), "max_position_embeddings", None)
+    if request.max_length is None:
+        return min(DEFAULT_LENGTH, limit or DEFAULT_LENGTH)
+    if limit and request.max_length > limit:
         raise UsageError(
-            f"the source takes {most:,} tokens at most, not {asked.max_length:,}", hint=f"--max-length {most}"
+            f"the source takes {limit:,} tokens at most, not {request.max_length:,}", hint=f"--max-length {limit}"
         )
-    return asked.max_length
+    return request.max_length
 
 
-def _check_setup(setup: Setup) -> None:
+def _check_setup(setup: RunSetup) -> None:
     check_numbers(vars(setup))
     if setup.seed >= 1 << 64:
-        raise UsageError(f"seed {setup.seed} is not a number of 64 bits", hint="--seed from 0 to 2^64 - 1")
+        raise UsageError(f"seed {setup.seed} does not fit 64 bits", hint="--seed from 0 to 2^64 - 1")
     if setup.optimizer == "adamw" and setup.momentum:
-        raise UsageError("adamw has no momentum", hint="--optimizer sgd; or --betas, of which the first is like it")
+        raise UsageError("adamw has no momentum", hint="--optimizer sgd; or --betas, whose first is similar")
     if setup.warmup > setup.steps:
         raise UsageError(f"warmup of {setup.warmup} steps in a run of {setup.steps}", hint="--warmup of fewer steps")
     if setup.recipe == "opd" and setup.max_new_tokens >= setup.max_length:
         raise UsageError(
-            f"{setup.max_new_tokens:,} tokens to sample leave no room for a prompt among {setup.max_length:,}",
+            f"{setup.max_new_tokens:,} tokens to sample leave no room for a prompt in {setup.max_length:,}",
             hint=f"--max-new-tokens {max(setup.max_length // 4, 1)}",
         )
     if setup.gradients == "in-backward" and setup.clip:
-        raise UsageError("steps within the backward pass cannot clip", hint="--clip 0, or --gradients packed")
+        raise UsageError("updates in the backward pass cannot clip", hint="--clip 0, or --gradients packed")
     if setup.gradients == "in-backward" and setup.micro_batch < setup.batch:
         raise UsageError(
-            "steps within the backward pass cannot accumulate", hint="--micro-batch-size as large as the batch"
+            "updates in the backward pass cannot accumulate", hint="--micro-batch-size as large as the batch"
         )
 
 
-def _teacher(asked: Asked, source: Checkpoint, tokenizer: Any, progress: Progress) -> tuple[str, str]:
-    """Where the teacher is, and its identity; empty without one."""
-    if not asked.teacher:
-        return "", ""
-    with closing(open_checkpoint(asked.teacher, download=asked.download)) as teacher:
+def _checked_data(
+    request: RunRequest, setup: RunSetup, recipe: Recipe, source: Checkpoint, progress: Progress
+) -> _Data:
+    records = Records.of(request.data)
+    tokenizer = load_tokenizer(source.path)
+    progress.start("read data", request.data.stat().st_size)
+    truncated = sum(not recipe.check(record, setup, tokenizer) for record in records)
+    return _Data(records, truncated, tokenizer)
+
+
+def _teacher(request: RunRequest, source: Checkpoint, tokenizer: Any, progress: Progress) -> _Teacher:
+    if not request.teacher:
+        return _Teacher()
+    with closing(open_checkpoint(request.teacher, download=request.download)) as teacher:
         configs = load_config(source.path), load_config(teacher.path)
         check_vocabularies(*configs, tokenizer, load_tokenizer(teacher.path))
-        return str(teacher.path.absolute()), root_of(teacher, progress=progress)
+        return _Teacher(str(teacher.path.absolute()), root_of(teacher, progress=progress))
 
 
-def _device(wanted: str) -> str:
+def _device(name: str) -> str:
     import torch
 
-    there = torch.cuda.is_available()
-    if wanted == "cuda" and not there:
-        raise ConfigError("no CUDA device can be used here", hint="add --device cpu")
-    return wanted if wanted != "auto" else "cuda" if there else "cpu"
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise ConfigError("no CUDA device is available", hint="add --device cpu")
+    return name if name != "auto" else "cuda" if available else "cpu"

@@ -1,4 +1,4 @@
-"""What training made of a checkpoint: its tensors gathered one by one in the form in which the source stores them."""
+"""A trained model as a checkpoint: its tensors one by one, in the form in which the source stores them."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from maskreg.rules import parse_rule
 from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.dtypes import FLOAT
 from maskreg.tensors.info import TensorInfo
-from maskreg.train.runs.parallel import World, whole
+from maskreg.train.runs.parallel import World, full_tensor
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 _COPY_NUMEL = 1 << 22
 
-_JOINS_HELD = 3
-"""Gate, up and down."""
+_GATHERED_JOINS = 3
+"""Joined parameters held at once: gate, up and down of a layer's experts."""
 
 
 def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None:
-    """Refuse to train weights in a narrower dtype than the one that they are stored in.
+    """Reject training in a narrower dtype than weights are stored in.
 
     Raises:
-        DataError: which, and what to do.
+        DataError: names the first such tensor.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for name, join in _joins(model, source).items():
-        stored, held = source.tensors[name].dtype, parameters[join.targets[0]].dtype
-        if held != DTYPES[stored] and (held != torch.float32 or stored == "F64"):
+        stored, trained = source.tensors[name].dtype, parameters[join.targets[0]].dtype
+        if trained != DTYPES[stored] and (trained != torch.float32 or stored == "F64"):
             if name in mask and not mask[name].nnz:
                 continue
-            narrow = str(held).removeprefix("torch.")
+            narrow = str(trained).removeprefix("torch.")
             raise DataError(
                 f"{name} is stored in {stored} and would be trained in {narrow}",
                 hint="--dtype float32" if stored != "F64" else "leave --dtype float32 out, or store all of it in F64",
@@ -52,17 +52,15 @@ def check_dtypes(model: torch.nn.Module, source: Checkpoint, mask: Mask) -> None
 def gathered(
     model: torch.nn.Module, source: Checkpoint, world: World
 ) -> Iterator[tuple[TensorInfo, npt.NDArray[Any] | None]]:
-    """Every tensor of the source as the model has it now, in the order in which the source stores them.
-
-    Every process takes part; only the first is given values.
+    """Every tensor of the source as the model has it now, in the order of the source; a collective call.
 
     Yields:
-        The tensor, and its bits as unsigned integers of the stored width, flat; None for one that is no parameter of
-        the model, and in other processes.
+        The tensor, and its bits as unsigned integers of the stored width, flat; None for a tensor that is not a
+        parameter of the model, and in all processes but the first.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     joins = _joins(model, source)
-    # A layer's experts are stored one by one and held together: those gathered last serve the next ones.
+    # Experts are stored one by one but joined in the model: one gathered parameter serves many tensors.
     recent: dict[Join, list[Link]] = {}
     for info in source.tensors.values():
         join = joins.get(info.name)
@@ -70,12 +68,12 @@ def gathered(
             yield info, None
             continue
         if join not in recent:
-            while len(recent) >= _JOINS_HELD:
+            while len(recent) >= _GATHERED_JOINS:
                 del recent[next(iter(recent))]
-            held = {name: whole(parameters[name].detach()) for name in join.targets}
+            full = {name: full_tensor(parameters[name].detach()) for name in join.targets}
             shapes = {name: source.tensors[name].shape for group in join.sources for name in group}
-            recent[join] = links(join, shapes, held)
-        yield info, _bits(info, recent[join]) if world.first else None
+            recent[join] = links(join, shapes, full)
+        yield info, _bits(info, recent[join]) if world.is_first else None
 
 
 def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, world: World) -> None:
@@ -84,7 +82,7 @@ def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, world: W
     Raises:
         CannotCreateError: it cannot be written.
     """
-    if not world.first:
+    if not world.is_first:
         for _ in gathered(model, source, world):
             pass
         return
@@ -98,7 +96,7 @@ def write_result(model: torch.nn.Module, source: Checkpoint, out: Path, world: W
 
 
 def moved_share(model: torch.nn.Module, source: Checkpoint, world: World) -> float:
-    """Share of the source's coordinates whose bf16 codes are others by now; right in the first process only."""
+    """Share of coordinates whose bf16 codes have changed; a collective call, valid in the first process."""
     rule = parse_rule("exact")
     moved = numel = 0
     for info, bits in gathered(model, source, world):
@@ -112,17 +110,17 @@ def moved_share(model: torch.nn.Module, source: Checkpoint, world: World) -> flo
     return moved / max(numel, 1)
 
 
-def _bits(info: TensorInfo, held: list[Link]) -> npt.NDArray[Any]:
+def _bits(info: TensorInfo, parts: list[Link]) -> npt.NDArray[Any]:
     values = torch.empty(info.shape, dtype=DTYPES[info.dtype])
-    for link in held:
+    for link in parts:
         if link.tensor == info.name:
-            part = link.of_tensor
-            values.as_strided(part.shape, part.stride(), part.storage_offset()).copy_(link.of_parameter)
+            view = link.of_tensor
+            values.as_strided(view.shape, view.stride(), view.storage_offset()).copy_(link.of_parameter)
     return values.reshape(-1).view(CODES[info.item_bytes]).numpy().view(f"u{info.item_bytes}")
 
 
 def _joins(model: torch.nn.Module, source: Checkpoint) -> dict[str, Join]:
-    """How each tensor of the source that is in a parameter of the model got there."""
+    """How each tensor of the source became part of the model, without those that are not in a parameter."""
     floats = [name for name, info in source.tensors.items() if info.dtype in FLOAT]
     parameters = dict(model.named_parameters(remove_duplicate=False))
     return {name: join for join in find(floats, parameters, model).joins for group in join.sources for name in group}

@@ -1,4 +1,4 @@
-"""A whole run: begin or go on, train, compare what changed with what was allowed to, and register the result."""
+"""A run from beginning to end: train, verify what changed, and store the result."""
 
 from __future__ import annotations
 
@@ -12,71 +12,72 @@ from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.extract.pairing import is_wide
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.dtypes import FLOAT
-from maskreg.train.recipes.setup import Places, Setup
-from maskreg.train.runs.engine import Listener, mask_to_train
-from maskreg.train.runs.folder import Folder
+from maskreg.train.recipes.setup import RunSetup
+from maskreg.train.runs.engine import StepListener, mask_to_train
+from maskreg.train.runs.folder import RunFolder
 from maskreg.train.runs.launch import launch
-from maskreg.train.runs.prepare import Prepared
-from maskreg.train.runs.verdict import judge
+from maskreg.train.runs.paths import RunPaths
+from maskreg.train.runs.prepare import PreparedRun
+from maskreg.train.runs.verdict import verify
 
-_NOT_OF_ADAMW = ("momentum",)
-_NOT_OF_SGD = ("betas", "eps")
-_OF_SAMPLING = ("max_new_tokens", "temperature")
+_SGD_ONLY = ("momentum",)
+_ADAMW_ONLY = ("betas", "eps")
+_OPD_ONLY = ("max_new_tokens", "temperature")
 
 
 def complete(
-    folder: Folder,
-    prepared: Prepared,
-    options: Sequence[str],
-    listener: Listener,
+    folder: RunFolder,
+    prepared: PreparedRun,
+    torchrun: Sequence[str],
+    listener: StepListener,
     *,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Train until the result is there and has been compared with the source; a run that is complete is left alone.
+    """Train a run to its end and verify the result; a complete run is left alone.
 
     Args:
         folder: of this run, or of none yet.
-        prepared: what the run is.
-        options: of torchrun; without any, this process trains.
-        listener: hears of every step.
-        progress: told about bytes that are compared.
+        prepared: the run.
+        torchrun: options for torchrun; without any, this process trains.
+        listener: called for every step.
+        progress: progress callback of the verification, in bytes.
 
     Returns:
-        The summary, which is also in the folder.
+        The summary, as it is in the folder.
 
     Raises:
         OutputExistsError: the folder holds something else.
-        TryAgainError: another process works in it.
+        TryAgainError: another process trains in it.
         PairMismatchError: coordinates outside the mask have changed.
         MaskregError: training failed.
     """
     folder.check(prepared.setup)
-    if (there := folder.summary()) is not None:
+    if (summary := folder.summary()) is not None:
         # The folder may have been moved since.
-        return {**there, "model": str(folder.model)}
+        return {**summary, "model": str(folder.model)}
     with folder.locked() as lock:
-        folder.begin(prepared.setup, prepared.places)
+        folder.begin(prepared.setup, prepared.paths)
         if not folder.model.exists():
-            launch(folder, options, listener, lock=lock)
+            launch(folder, torchrun, listener, lock=lock)
         summary = _summary(folder, prepared, progress)
-        folder.finish(summary)
+        folder.write_summary(summary)
     return summary
 
 
-def register(folder: Folder, setup: Setup, places: Places, *, progress: Progress = SILENT) -> ExtractResult:
-    """Store what the run changed as an artifact whose manifest says how it came about; it has no name yet.
+def store(folder: RunFolder, setup: RunSetup, paths: RunPaths, *, progress: Progress = SILENT) -> ExtractResult:
+    """Store what the run changed as an artifact with the run's lineage; it has no name yet.
 
-    Of a source that is stored in 32 bits or more, the mask alone is kept.
+    If the source is stored in 32 bits or more, the artifact has a mask only.
 
     Raises:
         MaskregError: as for :func:`maskreg.flow.extract.extraction.extract`.
     """
     parents = [Digest(setup.mask)] if setup.mask else []
-    with closing(open_checkpoint(places.source)) as source, closing(open_checkpoint(folder.model)) as result:
+    with closing(open_checkpoint(paths.source)) as source, closing(open_checkpoint(folder.model)) as result:
         return extract(
             source,
             result,
-            places.home,
+            paths.home,
             mask_only=is_wide(source),
             parents=parents,
             recipe=lineage(setup),
@@ -84,17 +85,17 @@ def register(folder: Folder, setup: Setup, places: Places, *, progress: Progress
         )
 
 
-def lineage(setup: Setup) -> dict[str, Any]:
-    """What the manifest of a result says of its run; what does not apply, or is empty, is left out."""
-    odd = {*(_NOT_OF_SGD if setup.optimizer == "sgd" else _NOT_OF_ADAMW), "source"}
-    odd |= set() if setup.recipe == "opd" else set(_OF_SAMPLING)
-    said = {name: value for name, value in setup.to_json().items() if name not in odd and value not in ("", {})}
-    return {"kind": "retrain", **said}
+def lineage(setup: RunSetup) -> dict[str, Any]:
+    """The lineage recipe of a result's manifest: the setup, without what is empty or does not apply."""
+    omitted = {*(_ADAMW_ONLY if setup.optimizer == "sgd" else _SGD_ONLY), "source"}
+    omitted |= set() if setup.recipe == "opd" else set(_OPD_ONLY)
+    kept = {name: value for name, value in setup.to_json().items() if name not in omitted and value not in ("", {})}
+    return {"kind": "retrain", **kept}
 
 
-def plan(setup: Setup, places: Places, source: Checkpoint) -> dict[str, Any]:
-    """What a run would take, without running it: coordinates, and bytes of the whole model."""
-    mask = mask_to_train(setup, places, source)
+def plan(setup: RunSetup, paths: RunPaths, source: Checkpoint) -> dict[str, Any]:
+    """What a run would train and need, without training: coordinates, and bytes over all processes."""
+    mask = mask_to_train(setup, paths, source)
     numel = trained = weights = state = 0
     for info in source.tensors.values():
         if info.dtype not in FLOAT or info.name not in mask:
@@ -103,7 +104,7 @@ def plan(setup: Setup, places: Places, source: Checkpoint) -> dict[str, Any]:
         width = 4 if setup.dtype == "float32" else info.item_bytes
         moments = 2 if setup.optimizer == "adamw" else 1 if setup.momentum else 0
         numel, trained, weights = numel + info.numel, trained + nnz, weights + width * info.numel
-        # fp32 entries, masters among them where weights are narrower; and 64 coordinates' bits with their rank.
+        # fp32 moments, a master where weights are narrower, and per 64 coordinates 8 bytes of bits and 4 of rank.
         state += 4 * nnz * (moments + (width < 4)) + 12 * -(-info.numel // 64)
     return {
         "parameters": numel,
@@ -118,10 +119,10 @@ def plan(setup: Setup, places: Places, source: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _summary(folder: Folder, prepared: Prepared, progress: Progress) -> dict[str, Any]:
-    setup, places = prepared.setup, prepared.places
-    with closing(open_checkpoint(places.source)) as source, closing(open_checkpoint(folder.model)) as result:
-        verdict = judge(source, result, mask_to_train(setup, places, source), progress=progress)
+def _summary(folder: RunFolder, prepared: PreparedRun, progress: Progress) -> dict[str, Any]:
+    setup, paths = prepared.setup, prepared.paths
+    with closing(open_checkpoint(paths.source)) as source, closing(open_checkpoint(folder.model)) as result:
+        verdict = verify(source, result, mask_to_train(setup, paths, source), progress=progress)
     metrics = folder.metrics()
     return {
         "model": str(folder.model),

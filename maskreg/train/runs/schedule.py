@@ -1,4 +1,4 @@
-"""How the learning rate moves over a run."""
+"""Learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ SHAPES: Mapping[str, Callable[[float], float]] = {
     "linear": lambda done: 1.0 - done,
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
 }
-"""Share of the full rate by the share of the steps after warmup that are done; by the word that options use."""
+"""By name: share of the full rate, as a function of the share of the steps after warmup that are done."""
 
 
 def rate(shape: str, lr: float, *, step: int, steps: int, warmup: int = 0) -> float:
     """Learning rate of one step.
 
-    Warmup rises in equal parts, so that its last step has the full rate; the step after it begins the shape, which
-    would reach its end one step after the last.
+    Warmup rises linearly to the full rate at its last step. The shape begins with the step after, and would reach its
+    end one step after the last.
 
     Args:
         shape: one of :data:`SHAPES`.
         lr: the full rate.
         step: from 0.
         steps: of the whole run.
-        warmup: steps of rising.
+        warmup: steps of linear rise.
     """
     if step < warmup:
         return lr * (step + 1) / warmup

@@ -1,4 +1,4 @@
-"""The state of a run in a file: weights and optimizer, whole, whatever the number of processes that had parts of it."""
+"""Weights and optimizer state of a run in one file, independent of the number of processes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, BinaryIO
 import torch
 
 from maskreg.train.optim import MaskedOptimizer
-from maskreg.train.runs.parallel import World, fill, whole
+from maskreg.train.runs.parallel import World, assign, full_tensor
 
 _STATE = "state.pt"
 
 
-def save_state(place: Path, model: torch.nn.Module, optimizer: MaskedOptimizer, world: World) -> None:
-    """Gather everything in the first process, tensor by tensor, and write it there; every process takes part.
+def save_state(folder: Path, model: torch.nn.Module, optimizer: MaskedOptimizer, world: World) -> None:
+    """Gather everything in the first process, tensor by tensor, and write it there; a collective call.
 
     Args:
-        place: the checkpoint's folder.
+        folder: of the checkpoint.
         model: its parameters may be sharded.
-        optimizer: of them.
+        optimizer: of these parameters.
         world: the processes.
 
     Raises:
@@ -27,31 +27,31 @@ def save_state(place: Path, model: torch.nn.Module, optimizer: MaskedOptimizer, 
     """
     packed = optimizer.state_dict()
     state = {
-        "model": {name: _kept(p.detach(), world) for name, p in model.named_parameters()},
+        "model": {name: _gathered(p.detach(), world) for name, p in model.named_parameters()},
         "optimizer": {
             **packed,
             "state": {
-                number: {key: _kept(value, world) for key, value in vectors.items()}
+                number: {key: _gathered(value, world) for key, value in vectors.items()}
                 for number, vectors in packed["state"].items()
             },
         },
     }
-    if world.first:
-        with (place / _STATE).open("wb") as file:
+    if world.is_first:
+        with (folder / _STATE).open("wb") as file:
             _write(state, file)
 
 
 @torch.no_grad()
-def load_state(place: Path, model: torch.nn.Module, optimizer: MaskedOptimizer) -> None:
-    """Put what :func:`save_state` has written into a model and an optimizer that has found its masks.
+def load_state(folder: Path, model: torch.nn.Module, optimizer: MaskedOptimizer) -> None:
+    """Load what :func:`save_state` wrote into a model and an optimizer that is bound to it.
 
     Raises:
-        DataError: it is of another mask.
+        DataError: the state is of another mask.
     """
-    # Mapped, so that each process reads what it needs.
-    state = torch.load(place / _STATE, map_location="cpu", weights_only=True, mmap=True)
+    # Mapped, so that each process reads only its part.
+    state = torch.load(folder / _STATE, map_location="cpu", weights_only=True, mmap=True)
     for name, parameter in model.named_parameters():
-        fill(parameter, state["model"][name])
+        assign(parameter, state["model"][name])
     optimizer.load_state_dict(state["optimizer"])
 
 
@@ -59,14 +59,14 @@ def _write(state: dict[str, Any], file: BinaryIO) -> None:
     try:
         torch.save(state, file)
     except RuntimeError as error:
-        # PyTorch tells of a file that takes no more, such as on a full disk, as of a fault of its own.
+        # PyTorch reports a failed write, as on a full disk, as an internal error.
         if isinstance(error.__context__, OSError):
             raise error.__context__ from None
         raise
 
 
-def _kept(value: Any, world: World) -> Any:
+def _gathered(value: Any, world: World) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
-    gathered = whole(value)
-    return gathered.cpu() if world.first else None
+    full = full_tensor(value)
+    return full.cpu() if world.is_first else None

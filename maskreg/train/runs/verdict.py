@@ -1,4 +1,4 @@
-"""What a run changed, compared with what it was allowed to change."""
+"""What a run changed, against the mask of what it was allowed to change."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.dtypes import FLOAT
 from maskreg.tensors.info import TensorInfo
 
-_NAMED_AT_MOST = 5
+_MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Coordinates of the floating-point tensors of a model.
+    """Counts over the floating-point tensors of a model.
 
     Attributes:
-        numel: all of them.
+        numel: all coordinates.
         trained: those in the mask.
-        visible: those whose bf16 code training changed, under the rule ``exact``.
+        visible: those whose bf16 code changed, under the rule ``exact``.
     """
 
     numel: int
@@ -40,16 +40,16 @@ class Verdict:
 
     @property
     def density(self) -> float:
-        """Share that was trained."""
+        """Share of coordinates in the mask."""
         return self.trained / max(self.numel, 1)
 
     @property
     def visible_density(self) -> float:
-        """Share that changed visibly."""
+        """Share of coordinates that changed visibly."""
         return self.visible / max(self.numel, 1)
 
 
-class _Run(NamedTuple):
+class _Block(NamedTuple):
     info: TensorInfo
     start: int
     stop: int
@@ -64,59 +64,58 @@ class _Counts(NamedTuple):
     size: int
 
 
-def judge(
+def verify(
     source: Checkpoint, result: Checkpoint, mask: Mask, *, progress: Progress = SILENT, jobs: int | None = None
 ) -> Verdict:
-    """Compare a result with its source, bit by bit outside the mask.
+    """Verify that stored bits outside the mask did not change, and count what did inside.
 
     Args:
         source: where training began.
         result: where it ended; has the source's tensors.
-        mask: what was trained; a tensor that it does not have was not.
-        progress: told about bytes of both sides.
-        jobs: threads; by default what the machine has.
+        mask: of what was trained; tensors that it does not have were not.
+        progress: progress callback, in bytes of both checkpoints.
+        jobs: threads; by default one per core.
 
     Raises:
-        PairMismatchError: stored bits outside the mask differ, and in which tensors.
+        PairMismatchError: stored bits outside the mask differ; names the tensors.
     """
     exact = parse_rule("exact")
 
-    def work(run: _Run) -> _Counts:
-        info = run.info
-        before, after = (side.read(info.name, run.start, run.stop) for side in (source, result))
-        outside = np.bitwise_count(pack(before != after) & ~run.bits).sum(dtype=np.int64)
+    def count(block: _Block) -> _Counts:
+        info = block.info
+        before, after = (side.read(info.name, block.start, block.stop) for side in (source, result))
+        outside = np.bitwise_count(pack(before != after) & ~block.bits).sum(dtype=np.int64)
         visible = 0
         if info.dtype in FLOAT:
             visible = int(np.count_nonzero(exact.moved(to_bf16(before, info.dtype), to_bf16(after, info.dtype))))
-        return _Counts(
-            info, int(np.bitwise_count(run.bits).sum(dtype=np.int64)), visible, int(outside), 2 * before.nbytes
-        )
+        trained = int(np.bitwise_count(block.bits).sum(dtype=np.int64))
+        return _Counts(info, trained, visible, int(outside), 2 * before.nbytes)
 
     progress.start("verify", sum(2 * info.nbytes for info in source.tensors.values()))
     trained = visible = 0
     outside: dict[str, int] = {}
-    with closing(ordered(work, _runs(source, mask), jobs=worker_count(jobs))) as results:
-        for info, ours, seen, wrong, size in results:
-            trained, visible = trained + ours, visible + seen
-            if wrong:
-                outside[info.name] = outside.get(info.name, 0) + wrong
-            progress.advance(size)
+    with closing(ordered(count, _blocks(source, mask), jobs=worker_count(jobs))) as results:
+        for counts in results:
+            trained, visible = trained + counts.trained, visible + counts.visible
+            if counts.outside:
+                outside[counts.info.name] = outside.get(counts.info.name, 0) + counts.outside
+            progress.advance(counts.size)
     if outside:
-        worst = sorted(outside, key=lambda name: -outside[name])[:_NAMED_AT_MOST]
+        worst = sorted(outside, key=lambda name: -outside[name])[:_MAX_NAMED]
         raise PairMismatchError(
             f"{sum(outside.values()):,} coordinates outside the mask have other bits than in the source, in "
             + ", ".join(f"{name} ({outside[name]:,})" for name in worst),
             tuple(outside),
-            hint="keep the run's folder and report it: no step may move them",
+            hint="keep the run's folder and report this: no step may change them",
         )
     numel = sum(info.numel for info in source.tensors.values() if info.dtype in FLOAT)
     return Verdict(numel, trained, visible)
 
 
-def _runs(source: Checkpoint, mask: Mask) -> Iterator[_Run]:
+def _blocks(source: Checkpoint, mask: Mask) -> Iterator[_Block]:
     for info in source.tensors.values():
         packed = mask[info.name].packed if info.dtype in FLOAT and info.name in mask else None
         for start, stop in blocks_of(info.numel):
             size = -(-(stop - start) // 64) * 8
             bits = np.zeros(size, np.uint8) if packed is None else packed[start // 8 : start // 8 + size]
-            yield _Run(info, start, stop, bits)
+            yield _Block(info, start, stop, bits)

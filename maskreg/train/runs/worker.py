@@ -9,11 +9,11 @@ from typing import Any
 
 from maskreg.errors import MaskregError
 from maskreg.train.runs.engine import train
-from maskreg.train.runs.folder import Folder
+from maskreg.train.runs.folder import RunFolder
 
 
-class Unheard:
-    """A listener for processes whose steps are read from ``metrics.jsonl``."""
+class SilentSteps:
+    """A listener that ignores steps, for processes whose steps are read from ``metrics.jsonl``."""
 
     def begin(self, done: int, steps: int) -> None:
         """Ignore."""
@@ -23,19 +23,19 @@ class Unheard:
 
 
 def main(path: str) -> int:
-    """Take this process's share of a run.
+    """Train this process's share of a run.
 
     Args:
-        path: the run's folder, in which the reason for a failure is left.
+        path: the run's folder, in which the reason of a failure is left.
 
     Returns:
         The exit code.
     """
-    folder = Folder(Path(path))
+    folder = RunFolder(Path(path))
     try:
-        train(folder, folder.setup(), folder.places(), Unheard())
+        train(folder, folder.setup(), folder.paths(), SilentSteps())
     except MaskregError as error:
-        folder.fail(error)
+        folder.record_failure(error)
         return 1
     except KeyboardInterrupt:
         return 130

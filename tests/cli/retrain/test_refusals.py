@@ -35,14 +35,14 @@ def test_a_folder_of_something_else_is_left_alone(train: Train, tmp_path: Path) 
     ("text", "words"),
     [
         ('{"prompt": "# 1+1=", "completion": "2"}\n{"prompt": \n', "data.jsonl:2: not a well-formed JSON document"),
-        ('{"prompt": "# 1+1=", "completion": "2"}\n\n[1]\n', "data.jsonl:3: a JSON object was expected"),
+        ('{"prompt": "# 1+1=", "completion": "2"}\n\n[1]\n', "data.jsonl:3: expected a JSON object"),
         ('{"prompt": "# 1+1="}\n', "data.jsonl:1: 'completion' is missing"),
         ('{"prompt": 3, "completion": "2"}\n', "data.jsonl:1: 'prompt' is int, not text"),
         ('{"prompt": "", "completion": "2"}\n', "data.jsonl:1: an empty prompt"),
         ('{"text": ""}\n', "nothing to train on"),
-        ('{"messages": []}\n', "'messages' is no list"),
+        ('{"messages": []}\n', "'messages' is not a list"),
         ('{"messages": [{"role": "user", "content": "1"}]}\n', "not the assistant's"),
-        (json.dumps({"prompt": "1" * 70, "completion": "2"}) + "\n", "the prompt has 70 tokens, and 63 is the most"),
+        (json.dumps({"prompt": "1" * 70, "completion": "2"}) + "\n", "the prompt has 70 tokens, more than 63"),
         ("\n\n", "no records"),
     ],
 )
@@ -64,19 +64,19 @@ def test_records_of_every_kind(train: Train, tmp_path: Path) -> None:
         (["--data", "absent.jsonl"], 66, "no such file"),
         (["--recipe", "dpo"], 2, "there is no recipe 'dpo'"),
         (["--recipe", "opd"], 2, "needs a teacher"),
-        (["--mask", "nonsense"], 2, "there is no control 'nonsense'"),
-        (["--mask", "subset"], 2, "give a density, such as 0.1"),
-        (["--mask", "complement", "--mask-seed", "1"], 2, "takes no seed"),
-        (["--mask-seed", "1"], 2, "is for controls"),
+        (["--control", "nonsense"], 2, "there is no control 'nonsense'"),
+        (["--control", "subset"], 2, "give --control-density, such as 0.1"),
+        (["--control", "complement", "--control-seed", "1"], 2, "takes no seed"),
+        (["--control-seed", "1"], 2, "is for controls"),
         (["--lr", "nan"], 2, "lr cannot be nan"),
         (["--betas", "2", "0.9"], 2, "betas cannot be (2.0, 0.9)"),
         (["--clip", "nan"], 2, "clip cannot be nan"),
         (["--temperature", "inf"], 2, "temperature cannot be inf"),
-        (["--seed", str(1 << 64)], 2, "not a number of 64 bits"),
+        (["--seed", str(1 << 64)], 2, "does not fit 64 bits"),
         (["--momentum", "0.9"], 2, "adamw has no momentum"),
-        (["--teacher", "."], 2, "learns from no teacher"),
-        (["--recipe", ":mine"], 2, "no module's name"),
-        (["--recipe", "../own:mine"], 2, "no module's name"),
+        (["--teacher", "."], 2, "takes no teacher"),
+        (["--recipe", ":mine"], 2, "not a module name"),
+        (["--recipe", "../own:mine"], 2, "not a module name"),
         (["--max-length", "65"], 2, "64 tokens at most"),
         (["--warmup", "9"], 2, "warmup of 9 steps"),
         (["--loss", "full"], 2, "has no loss 'full'"),
@@ -138,7 +138,7 @@ def test_a_loss_of_ones_own_that_fails_says_where(train: Train, tmp_path: Path) 
 
 def test_weights_that_became_no_numbers_are_not_saved(train: Train, tmp_path: Path) -> None:
     huge = ["--gradients", "in-backward", "--lr", "3e37", "--weight-decay", "11", "--steps", "1"]
-    assert "weights are no finite numbers after step 1" in train(*huge, status=65).err
+    assert "weights are not finite after step 1" in train(*huge, status=65).err
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
 
 
@@ -155,7 +155,7 @@ def test_a_configuration_of_another_model(train: Train, source: Path, tmp_path: 
 def test_one_file_is_no_checkpoint_to_train(run: Run, tmp_path: Path) -> None:
     whole = make_checkpoint(tmp_path / "one", {"w": ("BF16", np.zeros((2, 2), np.uint16))}) / "model.safetensors"
     data = sums(tmp_path / "data.jsonl")
-    options = ["--mask", "full", "--recipe", "sft", "--data", str(data), "-o", str(tmp_path / "run")]
+    options = ["--control", "full", "--recipe", "sft", "--data", str(data), "-o", str(tmp_path / "run")]
     told = run("retrain", "--source", whole, *options, status=2).err
     assert "is a file" in told
     assert f"--source {whole.parent}" in told

@@ -98,7 +98,7 @@ def test_a_loss_of_ones_own(train: Train, tmp_path: Path, run: Run) -> None:
     shown = run("show", "own", "--json").json
     assert shown["card"] == {"family": "tiny", "method": "custom"}
     assert shown["manifest"]["recipe"]["recipe_code"].startswith("sha256:")
-    assert "gave no loss" in train("--data", data, "-o", "other", recipe="own_losses:none", status=65).err
+    assert "instead of a loss" in train("--data", data, "-o", "other", recipe="own_losses:none", status=65).err
     assert (
         "gradient of step 1 has norm nan"
         in train("--data", data, "-o", "steep", recipe="own_losses:steep", status=65).err
@@ -132,8 +132,8 @@ SEEDED = {name for name, kind in KINDS.items() if kind.seeded}
     ["random-per-tensor", "exponent-matched", "low-magnitude", "rounding-null", "subset", "complement"],
 )
 def test_controls(train: Train, kind: str, source: Path, tmp_path: Path, run: Run) -> None:
-    options = ["--mask", kind, *(["--mask-seed", "7"] if kind in SEEDED else [])]
-    options += ["--mask-density", "0.1"] if kind == "subset" else []
+    options = ["--control", kind, *(["--control-seed", "7"] if kind in SEEDED else [])]
+    options += ["--control-density", "0.1"] if kind == "subset" else []
     summary = train(*options, "--json", "--name", "control").json
     setup = summary["setup"]
     assert setup["control"]["kind"] == kind
@@ -148,7 +148,7 @@ def test_controls(train: Train, kind: str, source: Path, tmp_path: Path, run: Ru
 
 @pytest.mark.parametrize("ref", ["toy", None])
 def test_everything_may_be_trained(train: Train, ref: str | None) -> None:
-    summary = train("--mask", "full", "--json", ref=ref).json
+    summary = train("--control", "full", "--json", ref=ref).json
     assert summary["density"] == 1
     assert summary["setup"]["mask"] == ""
     assert summary["visible_density"] > 0.5
@@ -157,7 +157,7 @@ def test_everything_may_be_trained(train: Train, ref: str | None) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_of_a_wide_source_the_mask_is_registered(train: Train, run: Run, tmp_path: Path, dtype: torch.dtype) -> None:
     wide = make_model(tmp_path / "wide", seed=1, dtype=dtype)
-    summary = train("--mask", "full", "--source", wide, "--name", "wide", "--json", ref=None).json
+    summary = train("--control", "full", "--source", wide, "--name", "wide", "--json", ref=None).json
     manifest = run("show", "wide", "--json").json["manifest"]
     assert manifest["kind"] == "mask"
     assert manifest["totals"]["nnz"] == summary["visible"] > 500

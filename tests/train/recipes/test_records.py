@@ -42,7 +42,7 @@ def test_what_is_no_data(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"data\.jsonl:2"):
         list(Records.of(file))
     file.write_bytes(b"x" * (MAX_LINE_BYTES + 1))
-    with pytest.raises(LimitError, match="a line of more than"):
+    with pytest.raises(LimitError, match="a line is longer than"):
         Records.of(file)
 
 
@@ -73,7 +73,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path) -> Non
 
 def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="neither pipes nor devices") as caught:
+    with pytest.raises(UsageError, match="pipes and devices cannot be read") as caught:
         Records.of(tmp_path / "pipe")
     assert caught.value.hint
 
@@ -83,6 +83,6 @@ def test_a_record_with_other_fields_says_which(tmp_path: Path) -> None:
     null, absent = Records.of(tmp_path / "data.jsonl")
     with pytest.raises(FormatError, match="'prompt' is null"):
         null.text("prompt")
-    with pytest.raises(FormatError, match="'prompt' is missing, and there is question") as caught:
+    with pytest.raises(FormatError, match="'prompt' is missing; the record has question") as caught:
         absent.text("prompt")
     assert "messages" in caught.value.hint

@@ -1,6 +1,7 @@
 """Sampling: the same random numbers for a prompt wherever it is, the model's own distribution, ends and padding."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,27 +12,28 @@ from hypothesis import strategies as st
 
 from maskreg.errors import UsageError
 from maskreg.train.recipes import rollout
-from maskreg.train.recipes.rollout import logits_of, sample, uniform
+from maskreg.train.recipes.rollout import Randomness, Sampling, logits_of, sample, uniform
 from tests.train.small import END, PAD, VOCABULARY, small_model
 
 PROMPTS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [5, 6, 7], [2, 3]]
-HOW: Any = {"tokens": 9, "ends": [END], "pad": PAD, "seed": 4}
+SAMPLING = Sampling(9, [END], PAD)
+RANDOMNESS = Randomness(4)
 
 
 def test_a_prompt_has_the_same_completion_in_every_batch() -> None:
     model = small_model()
-    whole = sample(model, PROMPTS, **HOW)
+    whole = sample(model, PROMPTS, SAMPLING, RANDOMNESS)
     for rows in (1, 2, 5):
-        assert sample(model, PROMPTS, rows=rows, **HOW).lists() == whole.lists()
-    assert sample(model, PROMPTS[2:3], **HOW).lists() == whole.lists()[2:3]
-    assert sample(model, PROMPTS[3:4], draws=[1], **HOW).lists() == whole.lists()[3:4]
+        assert sample(model, PROMPTS, replace(SAMPLING, rows=rows), RANDOMNESS).lists() == whole.lists()
+    assert sample(model, PROMPTS[2:3], SAMPLING, RANDOMNESS).lists() == whole.lists()[2:3]
+    assert sample(model, PROMPTS[3:4], SAMPLING, Randomness(4, draws=[1])).lists() == whole.lists()[3:4]
     assert whole.lists()[0] != whole.lists()[3], "the same prompt twice is drawn twice"
-    assert sample(model, PROMPTS, step=1, **HOW).lists() != whole.lists()
-    assert sample(model, PROMPTS, **{**HOW, "seed": 5}).lists() != whole.lists()
+    assert sample(model, PROMPTS, SAMPLING, Randomness(4, step=1)).lists() != whole.lists()
+    assert sample(model, PROMPTS, SAMPLING, Randomness(5)).lists() != whole.lists()
 
 
 def test_rows_are_padded_around_where_completions_start() -> None:
-    found = sample(small_model(), PROMPTS, **HOW)
+    found = sample(small_model(), PROMPTS, SAMPLING, RANDOMNESS)
     assert found.start == 5
     for row, prompt in enumerate(PROMPTS):
         assert found.tokens[row, : found.start].tolist() == [PAD] * (5 - len(prompt)) + prompt
@@ -45,7 +47,7 @@ def test_rows_are_padded_around_where_completions_start() -> None:
 
 def test_logits_are_those_of_each_row_alone() -> None:
     model = small_model()
-    found = sample(model, PROMPTS, **HOW)
+    found = sample(model, PROMPTS, SAMPLING, RANDOMNESS)
     logits = logits_of(model, found)
     assert logits.shape == (*found.completions.shape, VOCABULARY)
     for row, prompt in enumerate(PROMPTS):
@@ -56,7 +58,7 @@ def test_logits_are_those_of_each_row_alone() -> None:
 
 def test_greedy_tokens_are_the_likeliest() -> None:
     model = small_model(1)
-    found = sample(model, PROMPTS, temperature=0, **HOW)
+    found = sample(model, PROMPTS, replace(SAMPLING, temperature=0), RANDOMNESS)
     likeliest = logits_of(model, found).argmax(-1)
     assert torch.equal(likeliest[found.counted], found.completions[found.counted])
 
@@ -64,7 +66,7 @@ def test_greedy_tokens_are_the_likeliest() -> None:
 def test_samples_follow_the_model() -> None:
     model = small_model(2)
     count = 4000
-    found = sample(model, [[5, 6]] * count, rows=count, **{**HOW, "tokens": 1})
+    found = sample(model, [[5, 6]] * count, replace(SAMPLING, rows=count, tokens=1), RANDOMNESS)
     chances = model(input_ids=torch.tensor([[5, 6]])).logits[0, -1].softmax(-1)
     seen = Counter(row[0] for row in found.lists())
     for token in range(VOCABULARY):
@@ -76,7 +78,7 @@ def test_sampling_leaves_the_model_in_its_mode() -> None:
     model = small_model()
     for training in (True, False):
         model.train(training)
-        sample(model, [[3]], **HOW)
+        sample(model, [[3]], SAMPLING, RANDOMNESS)
         assert model.training is training
 
 
@@ -105,9 +107,11 @@ def test_random_numbers_never_change() -> None:
     assert uniform(1, 2, [3, 4], 0, 2).tolist() == [0.5342092789831406, 0.13365897924780712]
 
 
-@pytest.mark.parametrize("wrong", [{"prompts": []}, {"prompts": [[]]}, {"tokens": 0}, {"temperature": -1.0}])
-def test_nothing_to_sample_is_refused(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("prompts", "options"), [([], {}), ([[]], {}), (PROMPTS, {"tokens": 0}), (PROMPTS, {"temperature": -1.0})]
+)
+def test_nothing_to_sample_is_refused(prompts: list[list[int]], options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="sampling needs"):
-        sample(small_model(), **{"prompts": PROMPTS, **HOW, **wrong})
+        sample(small_model(), prompts, replace(SAMPLING, **options), RANDOMNESS)
     with pytest.raises(UsageError, match="needs a completion"):
         rollout.given([[1]], [[]], pad=PAD)

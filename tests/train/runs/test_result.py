@@ -19,7 +19,7 @@ from maskreg.train.runs.identity import root_of
 from maskreg.train.runs.models import load_model, stored_dtype
 from maskreg.train.runs.parallel import World
 from maskreg.train.runs.result import check_dtypes, gathered, moved_share, write_result
-from maskreg.train.runs.verdict import judge
+from maskreg.train.runs.verdict import verify
 from tests.checkpoints import bf16, f32, make_checkpoint, moved
 from tests.flow.making import extracted, opened, stored
 from tests.train.making import make_model
@@ -79,11 +79,11 @@ def test_one_coordinate_of_an_expert(tmp_path: Path, opener: Any) -> None:
     before, after = (side.read(name, 0, 128).reshape(8, 16) for side in (source, result))
     assert np.argwhere(before != after).tolist() == [[3, 5]]
     assert {n for n, one in stored(source.path).items() if one != stored(tmp_path / "out")[n]} == {name}
-    verdict = judge(source, result, Everything({n: info.shape for n, info in source.tensors.items()}))
+    verdict = verify(source, result, Everything({n: info.shape for n, info in source.tensors.items()}))
     assert (verdict.visible, verdict.density) == (1, 1.0)
     mask = {n: TensorMask(n, info.shape, pack(np.zeros(info.shape, np.bool_))) for n, info in source.tensors.items()}
     with pytest.raises(PairMismatchError, match=rf"1 coordinates .*{name} \(1\)") as told:
-        judge(source, result, mask)
+        verify(source, result, mask)
     assert told.value.tensors == (name,)
 
 
@@ -93,9 +93,9 @@ def test_a_change_that_no_rule_sees_is_seen_outside_the_mask(tmp_path: Path, ope
     other[7, 7] ^= 1
     source: Checkpoint = opener(make_checkpoint(tmp_path / "source", {"a": (dtype, bits)}))
     result: Checkpoint = opener(make_checkpoint(tmp_path / "result", {"a": (dtype, other)}))
-    assert judge(source, result, Everything({"a": (40, 70)})).visible == 0
+    assert verify(source, result, Everything({"a": (40, 70)})).visible == 0
     with pytest.raises(PairMismatchError):
-        judge(source, result, {})
+        verify(source, result, {})
 
 
 @pytest.mark.parametrize(

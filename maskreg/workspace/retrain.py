@@ -1,0 +1,196 @@
+"""Retrain: train the coordinates of a mask from its source, verify what changed, and store it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskreg.errors import NotFoundError, UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card, Ref
+from maskreg.workspace.pull import bring
+from maskreg.workspace.sources import with_source
+from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.train.runs.engine import StepListener
+    from maskreg.train.runs.prepare import PreparedRun
+    from maskreg.train.runs.request import RunRequest
+
+
+@dataclass(frozen=True)
+class RetrainResult:
+    """A complete run.
+
+    Attributes:
+        model: the trained checkpoint.
+        summary: losses, counts and the setup, as in the run's ``summary.json``.
+        stored: what changed, as a named artifact; None if no name was given.
+    """
+
+    model: Path
+    summary: dict[str, Any]
+    stored: Stored | None
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        if self.stored is None:
+            return self.summary
+        was = str(self.stored.was) if self.stored.was else None
+        return {**self.summary, "ref": str(self.stored.ref), "digest": str(self.stored.digest), "was": was}
+
+
+def retrain(
+    artifact: ArtifactLike | None = None,
+    *,
+    recipe: str,
+    data: str | Path,
+    out: str | Path,
+    source: CheckpointLike | None = None,
+    name: str | Ref | None = None,
+    torchrun: Sequence[str] = (),
+    listener: StepListener | None = None,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+    **options: Any,
+) -> RetrainResult:
+    """Train only the coordinates of a mask, starting from its source.
+
+    Coordinates outside the mask keep their bits, and have no optimizer state. A run that was interrupted resumes from
+    its last checkpoint if it is called with the same options. At the end the model is compared with its source bit by
+    bit.
+
+    Args:
+        artifact: has the mask; pulled if it is not in the local registry. None to train all coordinates, with
+            ``control="full"`` and a source.
+        recipe: ``opd``, ``sft``, or a loss of your own as ``module:function``.
+        data: file with one JSON object per line.
+        out: folder of the run; the model appears in ``out/model``.
+        source: the checkpoint to train; by default it is looked for where this machine has seen it, then in the hub
+            cache.
+        name: ``[project/]name[:tag]`` for what changed; without one, no artifact is made.
+        torchrun: options for torchrun; without any, this process trains.
+        listener: called for every step.
+        progress: progress callback, in bytes.
+        workspace: where artifacts and known checkpoints are; by default what the settings say.
+        options: by name: ``teacher``, ``loss``, ``control``, ``control_seed``, ``control_density``, ``max_length``,
+            ``device``, ``parallel``, ``save_every`` and ``download`` as in
+            :class:`maskreg.train.runs.request.RunRequest`; ``steps``, ``batch``, ``lr`` and others as in
+            :class:`maskreg.train.recipes.setup.RunSetup`.
+
+    Raises:
+        UsageError: options that contradict each other or make no sense.
+        NotFoundError: an artifact, a checkpoint or a file does not exist.
+        DataError: the source is not the mask's, or something cannot be trained on.
+        OutputExistsError: ``out`` holds something else, or another run.
+        PairMismatchError: coordinates outside the mask have changed.
+        ConflictError: the name was moved meanwhile; the artifact is kept.
+        ConfigError: transformers is not installed, or there is no such device.
+    """
+    from maskreg.train.runs.folder import RunFolder
+    from maskreg.train.runs.request import RunRequest
+    from maskreg.train.runs.run import complete
+    from maskreg.train.runs.worker import SilentSteps
+
+    folder = RunFolder(Path(out))
+    folder.has_run()  # before anything is searched or read
+    request = RunRequest.of(recipe, data, **options)
+    with opened(workspace) as space:
+        named = None if artifact is None else _with_mask(space, artifact)
+        naming = Naming(space, None if name is None else as_name(name))
+        prepared = _prepared(space, named, source, request, progress)
+        folder.check(prepared.setup)
+        if folder.summary() is not None:
+            space.note(f"{folder.path} is complete already")
+        summary = complete(folder, prepared, torchrun, listener or SilentSteps(), progress=progress)
+        stored = None
+        if naming.ref is not None:
+            from maskreg.train.runs.run import store
+
+            extracted = store(folder, prepared.setup, prepared.paths, progress=progress)
+            family = named.card.family if named else ""
+            card = Card(family, recipe if ":" not in recipe else "custom").checked()
+            stored = naming.store(extracted.digest, naming.card_for(extracted.digest, card))
+            remember(space, stored.artifact.manifest.target.root, folder.model)
+        return RetrainResult(folder.model, summary, stored)
+
+
+def plan(
+    artifact: ArtifactLike | None = None,
+    *,
+    recipe: str,
+    data: str | Path,
+    out: str | Path | None = None,
+    source: CheckpointLike | None = None,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Check a run as :func:`retrain` does, and say what it would train and need.
+
+    Arguments and errors are those of :func:`retrain`; ``out`` may be left open.
+
+    Returns:
+        Coordinates, bytes of weights, optimizer state and gradients, steps, records, the device and the setup.
+    """
+    from maskreg.train.runs.folder import RunFolder
+    from maskreg.train.runs.request import RunRequest
+    from maskreg.train.runs.run import plan as plan_run
+
+    if out is not None:
+        RunFolder(Path(out)).has_run()
+    request = RunRequest.of(recipe, data, **options)
+    with opened(workspace) as space:
+        named = None if artifact is None else _with_mask(space, artifact)
+        prepared = _prepared(space, named, source, request, progress)
+        with space.checkpoint(prepared.paths.source) as checkpoint:
+            planned = plan_run(prepared.setup, prepared.paths, checkpoint)
+        return {**planned, "records": prepared.records, "device": prepared.paths.device}
+
+
+def _with_mask(workspace: Workspace, artifact: ArtifactLike) -> Named:
+    """An artifact with its mask, from the local registry or else pulled into it."""
+    try:
+        named = workspace.find(artifact)
+        named.artifact.require("mask")
+        return named
+    except NotFoundError:
+        ref = workspace.known_name(artifact)
+        if ref is None or workspace.remote_to_ask() is None:
+            raise
+    return bring(workspace, ref, parts=("mask",))
+
+
+def _prepared(
+    workspace: Workspace,
+    named: Named | None,
+    source: CheckpointLike | None,
+    request: RunRequest,
+    progress: Progress,
+) -> PreparedRun:
+    from maskreg.train.runs.prepare import check_source, prepare
+    from maskreg.train.runs.request import FULL
+
+    artifact = named.artifact if named else None
+    if artifact is None and request.control != FULL:
+        raise UsageError(
+            "say which mask to train", hint="maskreg retrain REF; or --control full to train all coordinates"
+        )
+    if source is None:
+        if artifact is None:
+            raise UsageError("training without a mask needs a source", hint=workspace.retry_with("source", "PATH"))
+
+        def check(checkpoint: Checkpoint) -> None:
+            check_source(artifact, checkpoint)
+
+        _, source = with_source(workspace, artifact.manifest.source, check, download=request.download)
+    with workspace.checkpoint(source, download=request.download) as checkpoint:
+        prepared = prepare(request, artifact, checkpoint, workspace.root, progress=progress)
+        remember(workspace, prepared.setup.source, checkpoint.path)
+    for note in prepared.notes:
+        workspace.note(note)
+    return prepared
