@@ -116,4 +116,6 @@ def control_options() -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise UsageError(error.message, hint=re.sub(r"\b(?:an?|the) (density|seed)\b", r"--control-\1", error.hint)) from error
+        raise UsageError(
+            error.message, hint=re.sub(r"\b(?:an?|the) (density|seed)\b", r"--control-\1", error.hint)
+        ) from error

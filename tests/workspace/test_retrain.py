@@ -1,0 +1,45 @@
+"""Training from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import maskreg
+from maskreg.errors import UsageError
+from tests.train.making import make_model, make_target, sums
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> dict[str, Any]:
+    """A small source with a mask called toy, and the options of a short run."""
+    torch.set_num_threads(1)
+    source = make_model(tmp_path / "source", seed=1)
+    maskreg.extract(source, make_target(source, tmp_path / "target"), "toy", family="tiny")
+    data = sums(tmp_path / "data.jsonl")
+    return {"recipe": "sft", "data": data, "out": tmp_path / "run", "steps": 2, "batch": 4, "lr": 1e-3}
+
+
+def test_a_mask_is_trained_and_what_changed_is_named(setting: dict[str, Any]) -> None:
+    result = maskreg.retrain("toy", **setting, name="again:v1")
+    assert result.stored is not None
+    assert result.stored.card.to_json() == {"family": "tiny", "method": "sft"}
+    assert maskreg.load("again:v1").manifest.totals.nnz == result.summary["visible"] > 0
+    assert (result.model / "config.json").exists()
+    assert result.to_json()["digest"] == str(result.stored.digest)
+
+
+def test_an_option_that_does_not_exist_is_named(setting: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="unknown option 'learning_rate'") as caught:
+        maskreg.retrain("toy", **setting, learning_rate=1.0)
+    assert "control_seed" in caught.value.hint
+    assert not setting["out"].exists()
+
+
+def test_training_everything_needs_a_source(setting: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="needs a source") as caught:
+        maskreg.retrain(**setting, control="full")
+    assert caught.value.hint == "pass source=PATH"
