@@ -1,4 +1,4 @@
-"""The one table from error to exit code, and how an error is told to people and to programs."""
+"""The table from error to exit code, and how an error is shown to people and programs."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ EXITS: Mapping[type[BaseException], int] = {
     KeyboardInterrupt: INTERRUPTED,
     BrokenPipeError: BROKEN_PIPE,
 }
-"""Exit code by error family; looked up along the error's ancestry, so a leaf has its family's."""
+"""Exit code by error family; looked up along the error's base classes, so a leaf has its family's."""
 
 _SYSTEM: Mapping[int, tuple[int, str]] = {
     errno.ENOSPC: (73, "NO_SPACE"),
     errno.EDQUOT: (73, "NO_SPACE"),
     errno.EROFS: (73, "CANNOT_CREATE"),
-    # Whether it was to be read or written cannot be told here; commands that write say so themselves.
+    # The errno does not tell reading from writing; commands that write raise CannotCreateError themselves.
     errno.ENAMETOOLONG: (66, "NOT_FOUND"),
     errno.ELOOP: (66, "NOT_FOUND"),
     errno.ENOTDIR: (66, "NOT_FOUND"),
@@ -54,16 +54,16 @@ _SYSTEM: Mapping[int, tuple[int, str]] = {
     errno.EACCES: (77, "DENIED"),
     errno.EPERM: (77, "DENIED"),
 }
-"""Errors of the operating system that need no translation: exit code and identifier by errno."""
+"""Exit code and identifier of operating system errors, by errno."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A failed command, ready to be told.
+    """A failed command.
 
     Attributes:
         code: stable upper-case identifier for programs.
-        message: what went wrong, for people.
+        message: what went wrong.
         hint: one runnable next step; may be empty.
         exit: the process's exit code.
     """
@@ -79,11 +79,11 @@ class Failure:
 
 
 def failure(error: BaseException, ref: str = "") -> Failure:
-    """What ``error`` means to the person or program that ran the command.
+    """Message, hint and exit code of an error.
 
     Args:
-        error: what came out of it.
-        ref: the reference that the command was working on, if it was; goes where a hint says ``<name>``.
+        error: what the command raised.
+        ref: the reference that the command was working on, if any; replaces ``<name>`` in a hint.
     """
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else 1

@@ -1,26 +1,26 @@
 """Every error that maskreg raises on purpose, in one tree.
 
 MaskregError
-├── UsageError                  the question itself is wrong (also ValueError)
+├── UsageError                  the request itself is wrong (also ValueError)
 │   ├── BadRefError             a reference that does not follow the grammar
-│   └── BadRuleError            a rule for "moved" that is unknown or meaningless
+│   └── BadRuleError            an unknown or meaningless rule
 ├── DataError                   data from outside is wrong (also ValueError)
-│   ├── CorruptError            bytes differ from their digest, are missing, cut or surplus
-│   ├── FormatError             a file or document that breaks its format
-│   ├── LimitError              a document that is larger than a limit allows
-│   ├── PairMismatchError       two checkpoints that cannot be compared as asked
-│   ├── WrongCheckpointError    not the checkpoint that the artifact was made from
-│   └── PipeError               what came down a pipe is not one good record
-├── NotFoundError               asked for something that is not there (also FileNotFoundError)
-│   └── PartAbsentError         the artifact is here, but not the part that is needed
-├── UnavailableError            a remote that does not answer (also ConnectionError)
-├── CannotCreateError           an output that cannot be made (also OSError)
+│   ├── CorruptError            bytes differ from their digest, are missing, truncated or surplus
+│   ├── FormatError             a malformed file or document
+│   ├── LimitError              a document beyond a limit
+│   ├── PairMismatchError       two checkpoints that do not pair up
+│   ├── WrongCheckpointError    not the source checkpoint of the artifact
+│   └── PipeError               standard input is not exactly one valid record
+├── NotFoundError               something does not exist (also FileNotFoundError)
+│   └── PartAbsentError         the artifact exists, but not the part that is needed
+├── UnavailableError            a remote does not answer (also ConnectionError)
+├── CannotCreateError           an output cannot be created (also OSError)
 │   ├── OutputExistsError       it exists already (also FileExistsError)
-│   └── NoSpaceError            the disk would fill up
-├── TryAgainError               somebody else was faster, or holds a lock
+│   └── NoSpaceError            the disk is full, or would be
+├── TryAgainError               another process was faster, or holds a lock
 │   └── ConflictError           a tag moved between reading and writing
 ├── NotAllowedError             the store or database refused the credentials (also PermissionError)
-└── ConfigError                 settings that are missing, wrong or of another version
+└── ConfigError                 settings or a schema that are missing, wrong or of another version
 
 The exit code of each family is decided in one place, the command line's table.
 """
@@ -29,10 +29,10 @@ from __future__ import annotations
 
 
 class MaskregError(Exception):
-    """Base of every deliberate error: a message for people, and a next step.
+    """Base of every deliberate error: a message and a next step.
 
     Attributes:
-        hint: one runnable command or one thing to do next; empty when there is none.
+        hint: one command to run or thing to do next; may be empty.
         code: stable upper-case identifier for programs, such as ``DIGEST_MISMATCH``.
     """
 
@@ -48,7 +48,7 @@ class MaskregError(Exception):
 
 
 class UsageError(MaskregError, ValueError):
-    """The question itself is wrong: a contradictory or malformed option."""
+    """The request itself is wrong: a contradictory or malformed option."""
 
     code = "USAGE"
 
@@ -60,7 +60,7 @@ class BadRefError(UsageError):
 
 
 class BadRuleError(UsageError):
-    """A rule for "moved" that is unknown, or whose parameter is meaningless."""
+    """An unknown rule for "moved", or one with a meaningless parameter."""
 
     code = "RULE_INVALID"
 
@@ -72,7 +72,7 @@ class DataError(MaskregError, ValueError):
 
 
 class CorruptError(DataError):
-    """Stored bytes differ from their digest, are missing, cut short or surplus.
+    """Stored bytes differ from their digest, are missing, truncated or surplus.
 
     Attributes:
         key: the object that is damaged, as the store names it.
@@ -86,22 +86,22 @@ class CorruptError(DataError):
 
 
 class FormatError(DataError):
-    """A file or document that breaks its format."""
+    """A malformed file or document."""
 
     code = "FORMAT_INVALID"
 
 
 class LimitError(DataError):
-    """A document from outside that is larger than a limit allows."""
+    """A document from outside that is beyond a limit."""
 
     code = "SIZE_INVALID"
 
 
 class PairMismatchError(DataError):
-    """Two checkpoints that cannot be compared as asked.
+    """Two checkpoints that do not pair up.
 
     Attributes:
-        tensors: names of the tensors that stand in the way.
+        tensors: names of the tensors that do not match.
     """
 
     code = "PAIR_MISMATCH"
@@ -112,7 +112,7 @@ class PairMismatchError(DataError):
 
 
 class WrongCheckpointError(DataError):
-    """A checkpoint that is not the one the artifact was made from.
+    """A checkpoint that is not the artifact's source.
 
     Attributes:
         tensor: the first tensor that differs.
@@ -126,19 +126,19 @@ class WrongCheckpointError(DataError):
 
 
 class PipeError(DataError):
-    """What came down a pipe is not exactly one good record and an end record."""
+    """Standard input is not exactly one valid record and an end record."""
 
     code = "PIPE_INVALID"
 
 
 class NotFoundError(MaskregError, FileNotFoundError):
-    """Something that was asked for is not there."""
+    """Something that was requested does not exist."""
 
     code = "NOT_FOUND"
 
 
 class PartAbsentError(NotFoundError):
-    """The artifact is here, but a part of it that is needed is not."""
+    """The artifact exists, but a part of it that is needed does not."""
 
     code = "PART_ABSENT"
 
@@ -150,31 +150,31 @@ class UnavailableError(MaskregError, ConnectionError):
 
 
 class CannotCreateError(MaskregError, OSError):
-    """An output that cannot be made."""
+    """An output that cannot be created."""
 
     code = "CANNOT_CREATE"
 
 
 class OutputExistsError(CannotCreateError, FileExistsError):
-    """An output that exists already and is not to be replaced."""
+    """An output that exists already and must not be replaced."""
 
     code = "OUTPUT_EXISTS"
 
 
 class NoSpaceError(CannotCreateError):
-    """A disk that would fill up; checked before anything is written."""
+    """A disk that is full, or would be; checked before anything is written."""
 
     code = "NO_SPACE"
 
 
 class TryAgainError(MaskregError):
-    """Somebody else was faster or holds a lock; the same command may work in a moment."""
+    """Another process was faster or holds a lock; the same command may work in a moment."""
 
     code = "TRY_AGAIN"
 
 
 class ConflictError(TryAgainError):
-    """A tag that somebody else moved between reading and writing."""
+    """A tag that another writer moved between reading and writing."""
 
     code = "CONFLICT"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper bounds that are checked before memory is reserved or anything is decoded.
+    """Upper bounds, checked before memory is reserved or anything is decoded.
 
     Attributes:
         manifest_bytes: size of ``manifest.json``.

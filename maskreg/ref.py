@@ -1,4 +1,4 @@
-"""References, the way people name artifacts: ``[project/]name[:tag][@sha256:...]``."""
+"""References to artifacts, ``[project/]name[:tag][@sha256:...]``, and cards, what people say about them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _META_CHARS = 1024
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with everything escaped that moves a terminal's cursor, or turns its order of writing.
+    """The text with control characters and changes of the writing direction escaped.
 
     Args:
-        text: words from somewhere else.
-        keep: characters to leave as they are, such as a newline.
+        text: from outside.
+        keep: characters to leave unescaped, such as a newline.
     """
     return _CONTROL.sub(lambda match: match[0] if match[0] in keep else ascii(match[0])[1:-1], text)
 
@@ -71,7 +71,7 @@ class Ref:
 
     @property
     def path(self) -> str:
-        """``project/name/tag``, the place of the tag in a store."""
+        """``project/name/tag``, the tag's path in a store."""
         return f"{self.project}/{self.name}/{self.tag}"
 
     def with_tag(self, tag: str) -> Ref:
@@ -96,14 +96,14 @@ def _shown(text: str) -> str:
 
 @dataclass(frozen=True)
 class Card:
-    """What people say about an artifact; it lives with a ref, never in the digest.
+    """What people say about an artifact; stored with a ref, not covered by the artifact's digest.
 
     Attributes:
         family: model family, such as ``qwen3-8b``.
         method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
         license: SPDX identifier, such as ``apache-2.0``.
-        description: one paragraph for people.
-        meta: run metadata, free key and value.
+        description: one paragraph.
+        meta: run metadata, arbitrary keys and values.
     """
 
     family: str = ""
@@ -113,20 +113,20 @@ class Card:
     meta: dict[str, str] = field(default_factory=dict)
 
     def checked(self) -> Card:
-        """This card, when it may be written.
+        """This card, if it may be written.
 
         Raises:
-            UsageError: a text is too long, or holds characters that control a terminal, a newline included.
+            UsageError: a text is too long, or holds a control character or newline.
         """
         texts = [(k, getattr(self, k), _WORD_CHARS) for k in ("family", "method", "license")]
         texts.append(("description", self.description, _DESCRIPTION_CHARS))
         for key, value in self.meta.items():
             texts += [("a key of meta", key, _META_CHARS), (f"meta {_shown(key)}", value, _META_CHARS)]
-        for what, text, most in texts:
-            if len(text) > most:
-                raise UsageError(f"{what} has {len(text)} characters; {most} is the most")
-            if found := _CONTROL.search(text):
-                raise UsageError(f"{what} holds the control character {found[0]!a} at {found.start()}")
+        for name, text, limit in texts:
+            if len(text) > limit:
+                raise UsageError(f"{name} has {len(text)} characters; the limit is {limit}")
+            if match := _CONTROL.search(text):
+                raise UsageError(f"{name} holds the control character {match[0]!a} at {match.start()}")
         return self
 
     def to_json(self) -> dict[str, object]:
@@ -139,14 +139,14 @@ class Card:
         """Parse a card; unknown keys are ignored.
 
         Raises:
-            FormatError: a known field is not text, or ``meta`` not an object of texts.
+            FormatError: a known field is not text, or ``meta`` is not an object of texts.
         """
         if not isinstance(value, dict):
             raise FormatError("card: a JSON object was expected")
         texts = {k: value.get(k, "") for k in ("family", "method", "license", "description")}
         meta = value.get("meta", {})
         if not all(isinstance(v, str) for v in texts.values()) or not isinstance(meta, dict):
-            raise FormatError("card: family, method, license and description are texts, meta an object")
+            raise FormatError("card: family, method, license and description must be texts, meta an object")
         if not all(isinstance(v, str) for v in meta.values()):
-            raise FormatError("card: the values of meta are texts")
+            raise FormatError("card: the values of meta must be texts")
         return cls(**texts, meta=dict(meta))

@@ -1,4 +1,4 @@
-"""Alembic's environment: it migrates the connection that it is handed, inside that connection's transaction."""
+"""Alembic's environment: migrates a given connection inside that connection's transaction."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ context.configure(
     connection=connection,
     target_metadata=Base.metadata,
     version_table=context.config.attributes["version_table"],
-    # SQLite can hardly alter a table; a batch copies it instead.
+    # SQLite cannot alter most of a table; a batch copies it instead.
     render_as_batch=connection.dialect.name == "sqlite",
-    # SQLite's DDL is transactional here, because the transaction is begun by hand and not by the driver.
+    # SQLite's DDL is transactional, because the engine begins transactions and not the driver.
     transactional_ddl=True,
 )
 with context.begin_transaction():

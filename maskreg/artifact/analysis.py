@@ -1,4 +1,4 @@
-"""An analysis at rest: figures about another artifact, stored as an artifact that refers to it."""
+"""An analysis: figures about an artifact, stored as an artifact that refers to it."""
 
 from __future__ import annotations
 
@@ -19,35 +19,33 @@ ANALYSIS_SCHEMA = "maskreg.analysis/1"
 
 
 def write_analysis(root: Path, of: Artifact, document: Mapping[str, Any], recipe: Mapping[str, Any]) -> Digest:
-    """Store figures about an artifact in a registry's folder; it has no name there yet.
+    """Store figures about an artifact as a new artifact without a name.
 
-    The new artifact has the source, target, rule, totals and tensor table of the one it speaks of, and neither mask
-    nor values.
+    It has the source, target, rule, totals and tensor table of the analyzed artifact, and neither mask nor values.
 
     Args:
         root: folder of the registry's file store.
         of: the artifact that was analyzed.
         document: the figures; of JSON values.
-        recipe: everything that decided them, with ``kind``.
+        recipe: how they were computed, with ``kind``: lineage.
     """
     staging = Staging(root)
     try:
         staging.store.put(TENSORS, dump_tensors(of.tensors))
         staging.store.put(ANALYSIS, canonical({**document, "schema": ANALYSIS_SCHEMA}))
         objects = staging.objects
-        about = of.manifest
         return staging.publish(
             Manifest(
                 schema=SCHEMA,
                 kind="analysis",
                 encoder=ENCODER,
-                rule=about.rule,
+                rule=of.manifest.rule,
                 exact=False,
-                source=about.source,
-                target=about.target,
+                source=of.manifest.source,
+                target=of.manifest.target,
                 parents=(str(of.digest),),
                 recipe=dict(recipe),
-                totals=about.totals,
+                totals=of.manifest.totals,
                 parts={"analysis": part_entry("analysis", objects, "json")},
                 objects=objects,
             )
@@ -60,7 +58,7 @@ def read_analysis(artifact: Artifact, limits: Limits = LIMITS) -> dict[str, Any]
     """The figures that an artifact of kind ``analysis`` holds.
 
     Raises:
-        PartAbsentError: the artifact holds none, or they are not here.
+        PartAbsentError: the artifact holds none, or they were not pulled.
         DataError: they are damaged, too large or of an unknown schema.
     """
     artifact.require("analysis")

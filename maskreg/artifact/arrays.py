@@ -1,4 +1,13 @@
-"""Flat Zarr arrays that grow while they are written, and the checks before one is read."""
+"""Flat Zarr arrays that grow while they are written, and the checks before one is read.
+
+An array consists of shards of 16 MiB, one object each, and a shard of 16 chunks of 1 MiB followed by an index::
+
+    chunk 0 | chunk 1 | ... | index: (offset, size) of each chunk, uint64 | crc32c of the index
+
+An absent chunk has offset and size 2^64 - 1, and Zarr reads it as zeros. So every chunk is written, and ``check_shard``
+refuses a shard in which one is absent. It also refuses a chunk that lies outside the shard, or whose Zstandard header
+announces another size than a chunk has, before anything is decompressed.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +27,17 @@ from maskreg.limits import LIMITS, Limits
 
 CHUNK_BYTES = 1 << 20
 SHARD_BYTES = 16 << 20
-# Larger shards cost memory and speed; smaller ones more objects.
+# Measured: larger shards cost memory and speed; smaller ones cost more objects.
 
 _WORTH_COMPRESSING = 0.9
 _CODECS = {"bytes", "crc32c", "zstd"}
 
 
 class GrowingArray:
-    """Collects rows of one array and writes it shard by shard; memory is one shard.
+    """Collects rows of one array and writes them shard by shard, in the memory of one shard.
 
     Rows have a fixed shape (``()`` for a 1-D array); the array grows along the first axis. An array smaller
-    than one shard gets chunks that fit it, so that a small artifact is not padded to a mebibyte an array.
+    than one shard gets chunks that fit it, so that a small artifact is not padded to 1 MiB per array.
     """
 
     def __init__(
@@ -45,10 +54,10 @@ class GrowingArray:
         self._row_bytes = self._dtype.itemsize * math.prod(row)
         self._shard_rows = SHARD_BYTES // self._row_bytes
         self.length = 0
-        """Rows given so far."""
+        """Rows appended so far."""
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        """Add rows; they are written once a shard is full."""
+        """Append rows; they are written when a shard is full."""
         self.length += len(rows)
         while self._pending_rows + len(rows) >= self._shard_rows:
             take = self._shard_rows - self._pending_rows
@@ -61,7 +70,7 @@ class GrowingArray:
             self._pending_rows += len(rows)
 
     def finish(self) -> None:
-        """Write what is left; the array exists afterwards even when it is empty."""
+        """Write the last rows; creates the array even when it is empty."""
         last = np.concatenate(self._pending) if self._pending else np.empty((0, *self._row), self._dtype)
         if len(last) or self._array is None:
             self._write(last)
@@ -91,7 +100,7 @@ class GrowingArray:
             filters=None,
             compressors=compressors,
             fill_value=0,
-            # A chunk of zeros that is not stored could not be told from a lost one.
+            # Otherwise a chunk of zeros could not be told from a missing one.
             config={"write_empty_chunks": True},
         )
 
@@ -102,11 +111,11 @@ def _pays(rows: npt.NDArray[Any]) -> bool:
 
 
 class ArrayCheck:
-    """What the metadata of one stored array promises, checked before anything is decoded.
+    """The metadata of one stored array, checked before anything is decoded.
 
     Attributes:
         shape: the array's shape.
-        compressed: its inner chunks are Zstandard frames.
+        compressed: whether its chunks are Zstandard frames.
     """
 
     def __init__(self, data: bytes, name: str, dtype: str, row: tuple[int, ...], limits: Limits = LIMITS) -> None:
@@ -115,14 +124,14 @@ class ArrayCheck:
         Raises:
             FormatError: not an array of this dtype and row shape, or a codec that is not on the allow-list.
         """
-        self._what = f"data.zarr/{name}/zarr.json"
-        meta = parse_object(data, self._what, max_bytes=limits.zarr_json_bytes, max_depth=limits.json_depth)
+        self._key = f"data.zarr/{name}/zarr.json"
+        meta = parse_object(data, self._key, max_bytes=limits.zarr_json_bytes, max_depth=limits.json_depth)
         try:
             self._parse(meta, dtype, row, limits)
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, FormatError):
                 raise
-            raise FormatError(f"{self._what}: not the metadata of a Zarr v3 array ({error!r})") from error
+            raise FormatError(f"{self._key}: not the metadata of a Zarr v3 array ({error!r})") from error
 
     def _parse(self, meta: dict[str, Any], dtype: str, row: tuple[int, ...], limits: Limits) -> None:
         self._require(meta["zarr_format"] == 3 and meta["node_type"] == "array", "a Zarr v3 array")
@@ -139,12 +148,12 @@ class ArrayCheck:
         names = self._names(inner["codecs"])
         index = self._names(inner["index_codecs"])
         self._require(inner.get("index_location", "end") == "end", "with its index at the end")
-        self._require(names in (["bytes", "crc32c"], ["bytes", "zstd", "crc32c"]), "with codecs that are allowed")
+        self._require(names in (["bytes", "crc32c"], ["bytes", "zstd", "crc32c"]), "with allowed codecs")
         self._require(index == ["bytes", "crc32c"], "with a plain index")
         whole = (self.shape, shard, chunk)
-        self._require(all(isinstance(n, int) and n >= 0 for s in whole for n in s), "with whole numbers")
+        self._require(all(isinstance(n, int) and n >= 0 for s in whole for n in s), "of integer sizes")
         self._require(all(s[1:] == row and len(s) == 1 + len(row) for s in whole), f"of rows {row}")
-        self._require(chunk[0] > 0 and shard[0] > 0 and shard[0] % chunk[0] == 0, "of whole chunks")
+        self._require(chunk[0] > 0 and shard[0] > 0 and shard[0] % chunk[0] == 0, "with shards of whole chunks")
         self.compressed = "zstd" in names
         self.chunk_bytes = math.prod(chunk) * np.dtype(dtype).itemsize
         self.chunks_per_shard = shard[0] // chunk[0]
@@ -155,32 +164,32 @@ class ArrayCheck:
 
     def _names(self, codecs: Iterable[dict[str, Any]]) -> list[str]:
         names = [c["name"] for c in codecs]
-        self._require(set(names) <= _CODECS, f"with codecs out of {sorted(_CODECS)}")
+        self._require(set(names) <= _CODECS, f"with codecs of {sorted(_CODECS)}")
         return names
 
-    def _require(self, holds: bool, what: str) -> None:
+    def _require(self, holds: bool, expected: str) -> None:
         if not holds:
-            raise FormatError(f"{self._what}: not an array {what}")
+            raise FormatError(f"{self._key}: not an array {expected}")
 
     def check_shard(self, key: str, data: bytes) -> None:
-        """Refuse a shard with a chunk that is missing, would expand to more than a chunk, or lies outside the shard.
+        """Refuse a shard with a chunk that is absent, lies outside the shard, or would expand to another size.
 
         Args:
-            key: the shard's key; its number stands after ``c/``.
+            key: the shard's key, ``.../c/NUMBER...``.
             data: the shard.
 
         Raises:
-            CorruptError: there is one.
+            CorruptError: the shard has such a chunk.
         """
         index_bytes = 16 * self.chunks_per_shard
         if len(data) < index_bytes + 4:
-            raise CorruptError(key, f"{len(data)} bytes are no shard of {self.chunks_per_shard} chunks")
+            raise CorruptError(key, f"{len(data)} bytes, too short for a shard of {self.chunks_per_shard} chunks")
         index = np.frombuffer(data, "<u8", 2 * self.chunks_per_shard, len(data) - index_bytes - 4)
         first = int(key.partition("/c/")[2].split("/")[0]) * self.chunks_per_shard
         for number, (offset, size) in enumerate(index.reshape(-1, 2).tolist(), start=first):
             if offset == size == _NO_CHUNK:
                 if number < self._chunks:
-                    raise CorruptError(key, "a chunk is missing, and would read as zeros")
+                    raise CorruptError(key, "a chunk is absent, and would read as zeros")
                 continue
             if offset + size > len(data):
                 raise CorruptError(key, "a chunk lies outside its shard")

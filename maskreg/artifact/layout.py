@@ -1,4 +1,15 @@
-"""Where everything lies below an artifact's prefix, and which part it belongs to."""
+"""The keys of an artifact's objects, and which part each belongs to.
+
+::
+
+    artifacts/sha256/<hex>/       one prefix per artifact, the same on disk, in a bucket and in the incoming folder
+      manifest.json               belongs to no part: its digest is the artifact's
+      tensors.json                all parts
+      analysis.json               analysis
+      data.zarr/zarr.json         all parts
+      data.zarr/<array>/...       by array: mask; delta, delta_index, whole; reverse, ...; leaves belong to all parts
+      files/ reverse_files/       delta, reverse
+"""
 
 from __future__ import annotations
 
@@ -11,13 +22,13 @@ GROUP = "data.zarr"
 FILES = "files/"
 REVERSE_FILES = "reverse_files/"
 PARTS = ("mask", "delta", "reverse")
-"""Parts that are arrays; besides them there is ``analysis``, which is one document."""
+"""Parts that consist of arrays; the fourth, ``analysis``, is one document."""
 
 ARTIFACTS = "artifacts/sha256/"
 """Prefix of all artifacts in a store."""
 
 INCOMING = "incoming/"
-"""Prefix of what is not yet at its place in a local registry."""
+"""Prefix of objects that are not yet part of an artifact in a local registry."""
 
 _ARRAY_PART = {
     "mask": "mask",
@@ -37,12 +48,12 @@ def artifact_prefix(digest: Digest) -> str:
 
 
 def incoming_prefix(digest: Digest) -> str:
-    """Prefix of an artifact's objects that wait until all of their part are here."""
+    """Prefix of an artifact's objects that wait until their part is complete."""
     return f"{INCOMING}{digest.hex}/"
 
 
 def part_of(key: str) -> str:
-    """The part that an object belongs to: ``mask``, ``delta``, ``reverse``, ``analysis``; empty for what all need."""
+    """The part that an object belongs to: ``mask``, ``delta``, ``reverse``, ``analysis``; empty for all parts."""
     if key == ANALYSIS:
         return "analysis"
     if key.startswith(FILES):

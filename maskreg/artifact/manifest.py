@@ -1,4 +1,4 @@
-"""The manifest and the tensor table of an artifact: bytes from outside become checked objects here."""
+"""The manifest and the tensor table of an artifact: parsed and checked, and written in canonical form."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from maskreg.limits import LIMITS, Limits
 SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
 TENSORS_SCHEMA = "maskreg.tensors/1"
 ENCODER = "maskreg-3"
-"""Names everything that decides an artifact's bytes; changes whenever the same input would give others."""
+"""Identifies the encoder; changes whenever the same input would give other bytes."""
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -25,7 +25,7 @@ PartName = Literal["mask", "delta", "reverse", "analysis"]
 
 
 class _Model(BaseModel):
-    # Unknown keys are ignored, not refused: a newer minor version may add some, and the digest covers them.
+    # Unknown keys are ignored: a later minor version may add some, and the digest covers them.
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
@@ -94,7 +94,7 @@ class FfnRatios(_Model):
 
 
 class Totals(Group):
-    """What an artifact amounts to.
+    """Sums over all tensors.
 
     Attributes:
         numel: coordinates that were compared.
@@ -114,7 +114,7 @@ class Totals(Group):
 
 
 class Part(_Model):
-    """A piece that travels as a whole: how it is coded, how many objects and bytes it has."""
+    """A part of an artifact: its codec, and how many objects and bytes it has."""
 
     codec: str
     objects: Count
@@ -128,11 +128,11 @@ class Manifest(_Model):
         kind: ``mask``, ``delta`` (a mask and the values), ``baseline``, or ``analysis`` (figures about its parent).
         rule: the rule for "moved", as ``maskreg.rules.parse_rule`` reads it.
         exact: applying the delta gives the target's bytes (False under ``abs:TAU`` and for masks).
-        source: the checkpoint that it is applied to.
-        target: the checkpoint that it gives.
+        source: the checkpoint that the delta is applied to.
+        target: the checkpoint that applying it gives.
         parents: digests of artifacts that it was derived from.
-        recipe: how it was derived: a baseline's kind and seed, or an operation on masks, a
-            training run; None for a comparison of which no more is known.
+        recipe: how the artifact was made: lineage. A baseline's kind and seed, an operation on masks, or a
+            training run; None for a plain comparison of two checkpoints.
         parts: by part name.
         objects: every object but the manifest itself, in key order.
     """
@@ -164,14 +164,14 @@ class Tensor(_Model):
         role: ffn, attention, embedding, lm_head, norm, router or other.
         layer: ``3``, ``visual.3``, or empty.
         source_shape, source_dtype: absent when the tensor is new in the target.
-        target_shape, target_dtype: absent when the target lacks it; the dtype is that of the values held here.
+        target_shape, target_dtype: absent when the target lacks it; the dtype is that of the stored values.
         numel: coordinates with a mask; 0 for a tensor that is stored whole or cannot move.
         nnz: of them moved.
         differing: of them with other bits.
         energy: sum of squared differences, six digits.
         bit_offset: first bit in the ``mask`` array (a multiple of 64).
-        first_block, blocks: its run in ``delta_index`` and ``reverse_index``.
-        first_leaf, leaves: its run in ``leaves``; the longer of the two sides.
+        first_block, blocks: its span in ``delta_index`` and ``reverse_index``.
+        first_leaf, leaves: its span in ``leaves``; the longer of the two sides.
         whole_offset, whole_bytes: its raw target bytes in ``whole``.
         reverse_whole_offset, reverse_whole_bytes: its raw source bytes in ``reverse_whole``.
         source_fingerprint, target_fingerprint: empty where that side is absent.
@@ -212,7 +212,7 @@ def dump_manifest(manifest: Manifest) -> bytes:
 
 
 def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manifest:
-    """Check that ``data`` is the manifest ``digest`` names, then parse it.
+    """Check that ``data`` hashes to ``digest``, then parse it.
 
     Raises:
         CorruptError: the bytes hash to something else.
@@ -240,7 +240,7 @@ def dump_tensors(tensors: tuple[Tensor, ...]) -> bytes:
 
 def _validated(model: type[Any], value: object, what: str) -> Any:
     try:
-        # JSON has lists where the models have tuples; strictness is about numbers and texts.
+        # Through JSON again: strict models take lists for tuples from JSON only.
         return model.model_validate_json(canonical(value))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -249,11 +249,11 @@ def _validated(model: type[Any], value: object, what: str) -> Any:
 
 
 def check_objects(manifest: Manifest, limits: Limits = LIMITS) -> None:
-    """Check the object table alone: number, order, sizes, and keys that stay inside the artifact.
+    """Check the object table: number, order, sizes, and that keys stay inside the artifact.
 
     Raises:
         LimitError: too many objects, or one that is too large.
-        FormatError: keys out of order, repeated, or outside the places the format knows.
+        FormatError: keys that are out of order, repeated, or not of the format.
     """
     if len(manifest.objects) > limits.objects:
         raise LimitError(f"manifest.json: {len(manifest.objects)} objects; the limit is {limits.objects}")

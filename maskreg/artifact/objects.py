@@ -1,4 +1,11 @@
-"""Stored objects of one artifact, each fetched whole and hashed before anything sees a byte of it."""
+"""Objects of one artifact, each fetched whole and hashed before any byte of it is used.
+
+``get`` is called by many threads for ranges of the same shard. Each object is fetched once, without blocking others::
+
+    with lock:      in the cache? return it; otherwise take the lock of this key
+    with key lock:  in the cache now (the thread before fetched it)? return it
+                    fetch, hash, check, put into the cache
+"""
 
 from __future__ import annotations
 
@@ -15,7 +22,7 @@ from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.store.base import ObjectInfo, Store
 
 CACHE_BYTES = 48 << 20
-"""Verified objects kept in memory, so that neighboring ranges of a shard cost one fetch."""
+"""Verified objects kept in memory, so that ranges of the same shard cost one fetch."""
 
 Check = Callable[[str, bytes], None]
 
@@ -23,7 +30,7 @@ Check = Callable[[str, bytes], None]
 class VerifiedObjects:
     """A read-only store of one artifact's objects; keys are relative to the artifact.
 
-    What the manifest does not list is not there. Safe to use from many threads.
+    It holds exactly what the manifest lists. Safe to use from many threads.
     """
 
     def __init__(self, store: Store, digest: Digest, manifest: Manifest, check: Check) -> None:
@@ -46,7 +53,7 @@ class VerifiedObjects:
         self._key_locks: dict[str, threading.Lock] = {}
         self.url = store.url
         self.hashed: set[str] = set()
-        """Keys whose bytes were hashed since this object was made."""
+        """Keys whose bytes this instance has hashed."""
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """An object's bytes, verified.
@@ -58,8 +65,8 @@ class VerifiedObjects:
         expected = self._objects.get(key)
         if expected is None:
             if "/c/" in key:
-                # Zarr would read zeros where a chunk is missing.
-                raise CorruptError(self._prefix + key, "the manifest lacks this chunk")
+                # Zarr would read zeros for a missing chunk.
+                raise CorruptError(self._prefix + key, "the manifest does not list this chunk")
             raise NotFoundError(f"{key}: not an object of this artifact")
         if expected.size > max_bytes:
             raise LimitError(f"{key}: {expected.size} bytes; the limit is {max_bytes}")
@@ -78,7 +85,7 @@ class VerifiedObjects:
         return data
 
     def fetch(self, expected: Object) -> bytes:
-        """Read an object from the store and hash it, past the cache.
+        """Read an object from the store and hash it, without the cache.
 
         Raises:
             CorruptError: it is missing, or its bytes hash to something else.
@@ -97,7 +104,7 @@ class VerifiedObjects:
                 self._cached_bytes -= len(dropped)
 
     def head(self, key: str) -> ObjectInfo | None:
-        """What the manifest says of an object; its time is not known here."""
+        """Key and size from the manifest; the time is not known."""
         expected = self._objects.get(key)
         return ObjectInfo(key, expected.size, _NO_TIME) if expected else None
 
@@ -108,7 +115,7 @@ class VerifiedObjects:
                 yield ObjectInfo(key, expected.size, _NO_TIME)
 
     def close(self) -> None:
-        """Nothing: the wrapped store stays open."""
+        """Do nothing: the wrapped store stays open."""
 
     def clock(self) -> datetime:
         """The wrapped store's clock."""

@@ -1,4 +1,4 @@
-"""Reading an artifact: the manifest against its digest, everything else against the manifest."""
+"""Reading an artifact: the manifest is checked against its digest, all else against the manifest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COPY_BYTES = 8 << 20
 
 
 class Artifact:
-    """One artifact in a store. Opening reads the manifest and the tensor table; the payload is read when asked for.
+    """One artifact in a store. Opening reads the manifest and the tensor table; the payload is read on demand.
 
     Attributes:
         store: where it is.
@@ -79,28 +79,28 @@ class Artifact:
         _, manifest = read_manifest(store, digest, limits)
         return cls(store, digest, manifest, limits)
 
-    # What is here
+    # Presence
 
     def present(self) -> frozenset[str]:
-        """The parts that are wholly here; sizes are compared, bytes are not read.
+        """The parts that are completely present; compares sizes, reads no bytes.
 
         Raises:
-            CorruptError: an object is missing while others of its part are here, has another size, or is surplus.
+            CorruptError: a part is incomplete, or an object has another size or is not listed in the manifest.
         """
         return whole_parts(self.store, self.digest, self.manifest, listing(self.store, self.digest))
 
     def require(self, part: str) -> None:
-        """Make sure that a part is here.
+        """Make sure that a part is present.
 
         Raises:
             PartAbsentError: the artifact has no such part, or it was not pulled.
-            CorruptError: it is here in pieces.
+            CorruptError: it is incomplete.
         """
         if part not in self.manifest.parts:
-            raise PartAbsentError(f"artifact {self.digest.short} has no {part} part", hint=_HOW_MADE.get(part, ""))
+            raise PartAbsentError(f"artifact {self.digest.short} has no {part} part", hint=_HINTS.get(part, ""))
         if part not in self.present():
             raise PartAbsentError(
-                f"the {part} part of artifact {self.digest.short} is not here",
+                f"the {part} part of artifact {self.digest.short} was not pulled",
                 hint=f"maskreg pull <name> --only {part}",
             )
 
@@ -114,7 +114,7 @@ class Artifact:
 
         Raises:
             CorruptError: the first damaged, missing or surplus object.
-            PartAbsentError: a part that was asked for is not here.
+            PartAbsentError: one of ``parts`` is absent.
         """
         for part in parts or ():
             self.require(part)
@@ -128,17 +128,17 @@ class Artifact:
         Raises:
             CorruptError: the first damaged, missing or surplus object.
         """
-        here = objects_of(self.manifest, self.present())
-        self._hash([o for o in here if o.key not in self._objects.hashed], progress, jobs)
+        present = objects_of(self.manifest, self.present())
+        self._hash([o for o in present if o.key not in self._objects.hashed], progress, jobs)
 
-    # What it says
+    # Payload
 
     @cached_property
     def mask(self) -> Mask:
-        """The mask: tensor name (aliases included) to packed bits, read when asked for.
+        """The mask: tensor name (aliases included) to packed bits, read on access.
 
         Raises:
-            PartAbsentError: on first use, the mask part is not here.
+            PartAbsentError: the mask part is absent.
         """
         self.require("mask")
         return _LazyMask(self)
@@ -147,7 +147,7 @@ class Artifact:
         """Packed bits of coordinates ``[start, stop)`` of a tensor; ``start`` is a multiple of 64."""
         stop = row.numel if stop is None else stop
         if start % 64 or not 0 <= start <= stop <= row.numel:
-            raise ValueError(f"{row.name}: no run [{start}, {stop}) of {row.numel} coordinates")
+            raise ValueError(f"{row.name}: [{start}, {stop}) is not a span of {row.numel} coordinates")
         first = (row.bit_offset + start) // 8
         return self._rows("mask", first, first + packed_bytes(stop - start))
 
@@ -160,7 +160,7 @@ class Artifact:
         """The codec of ``delta`` or ``reverse``.
 
         Raises:
-            FormatError: one that this version does not know.
+            FormatError: this version does not know it.
         """
         return get_codec(self.manifest.parts[part].codec)  # type: ignore[index]
 
@@ -186,7 +186,7 @@ class Artifact:
         return {key.removeprefix(prefix): self._read(key, self._limits.small_file_bytes) for key in keys}
 
     def document(self, key: str, *, max_bytes: int) -> bytes:
-        """A whole object that is no array, verified.
+        """An object that is not an array, whole and verified.
 
         Raises:
             FormatError: the manifest lists no such object.
@@ -216,9 +216,10 @@ class Artifact:
                 self._read(f"{GROUP}/{name}/zarr.json", self._limits.zarr_json_bytes), name, dtype, row, self._limits
             )
             listed = {o.key for o in self.manifest.objects}
-            lost = next((i for i in range(check.shards) if self._chunk_key(name, i) not in listed), None)
-            if lost is not None:
-                raise CorruptError(self._chunk_key(name, lost), "the manifest lacks this chunk")
+            missing = next((i for i in range(check.shards) if self._chunk_key(name, i) not in listed), None)
+            # Zarr would read zeros for it.
+            if missing is not None:
+                raise CorruptError(self._chunk_key(name, missing), "the manifest does not list this chunk")
             self._checks[name] = check
             array = self._group[name]
             if not isinstance(array, zarr.Array):
@@ -232,7 +233,7 @@ class Artifact:
     def _rows(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
         array = self._array(name)
         if not 0 <= start <= stop <= array.shape[0]:
-            raise CorruptError(f"{GROUP}/{name}", f"no rows [{start}, {stop}) among {array.shape[0]}")
+            raise CorruptError(f"{GROUP}/{name}", f"[{start}, {stop}) is outside its {array.shape[0]} rows")
         try:
             return np.asarray(array[start:stop])
         except (RuntimeError, ValueError) as error:
@@ -287,9 +288,9 @@ def _compared(row: Tensor) -> bool:
     return row.numel > 0 or (row.source_shape == row.target_shape and 0 in (row.source_shape or ()))
 
 
-_HOW_MADE = {
-    "analysis": "maskreg analyze makes one",
-    "delta": "it is a mask alone: extract without --mask-only to keep the values",
-    "reverse": "only artifacts made by extract --reversible can be undone from the target; "
-    "keep the source checkpoint, or extract again with --reversible",
+_HINTS = {
+    "analysis": "maskreg analyze <name>",
+    "delta": "it holds only a mask: extract again without --mask-only",
+    "reverse": "only artifacts of extract --reversible can be reverted; keep the source checkpoint, "
+    "or extract again with --reversible",
 }

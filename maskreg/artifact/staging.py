@@ -1,4 +1,16 @@
-"""A folder in which an artifact is put together, and from which it moves to its place in one rename."""
+"""The folder in which an artifact is assembled, and its publication by one rename.
+
+::
+
+    staging/HOST-PID-NONCE/    objects are written and hashed; nobody reads them; no fsync yet
+    manifest.json              last: it lists all objects with their digests
+    fsync everything           on many threads, since a disk commits many at once
+    rename the folder          to artifacts/sha256/<hex>/; atomic, so the artifact appears as a whole
+
+When the artifact exists already (the same inputs give the same digest), the rename fails and the existing folder stays.
+Any of its objects that are missing or damaged are then replaced by the new ones, from the incoming folder, where
+readers look for objects that are about to be moved (see :mod:`maskreg.registry.landing`).
+"""
 
 from __future__ import annotations
 
@@ -17,18 +29,17 @@ from maskreg.disk import sync_folder
 from maskreg.store.file import FileStore
 
 _SYNC_THREADS = 16
-# They wait for the disk, which commits many at once.
 
 
 class StagingStore(FileStore):
-    """A folder that nobody else sees yet: remembers size and digest of every object, and is synced once, at the end."""
+    """A private folder that records size and digest of every object and is synced once, at the end."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.written: dict[str, Object] = {}
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object and remember it; durable after :meth:`sync`."""
+        """Write an object and record it; durable after :meth:`sync`."""
         path = self.path(key)
         with self.errors("write", key):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,40 +47,37 @@ class StagingStore(FileStore):
         self.written[key] = Object(key=key, size=len(data), sha256=str(Digest.of(data)))
 
     def sync(self) -> None:
-        """Make everything durable, files and folders."""
+        """Make all files and folders durable."""
         with self.errors("write", ""), ThreadPoolExecutor(_SYNC_THREADS) as pool:
             list(pool.map(_sync, [self.root, *self.root.rglob("*")]))
 
 
 class Staging:
-    """One artifact in the making.
+    """One artifact that is being assembled.
 
     Attributes:
-        store: takes its objects.
+        store: receives its objects.
     """
 
     def __init__(self, root: Path) -> None:
-        """Start one in the registry whose folder ``root`` is."""
+        """Start one in the registry in the folder ``root``."""
         nonce = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._root = root
         self._folder = root / "staging" / nonce
         self.store = StagingStore(self._folder)
 
     def discard(self) -> None:
-        """Remove what was not published."""
+        """Delete what was not published."""
         if self._folder.exists():
             shutil.rmtree(self._folder)
 
     @property
     def objects(self) -> tuple[Object, ...]:
-        """What was written, in key order."""
+        """The written objects, in key order."""
         return tuple(self.store.written[key] for key in sorted(self.store.written))
 
     def publish(self, manifest: Manifest) -> Digest:
-        """Write the manifest and move the artifact to its place.
-
-        An artifact that is there already is kept, and any of its objects that are missing or damaged are
-        replaced by the fresh ones.
+        """Write the manifest and move the artifact into the registry, or repair it when it exists already.
 
         Returns:
             The artifact's digest.
@@ -82,38 +90,37 @@ class Staging:
         return digest
 
     def _move(self, digest: Digest, objects: tuple[Object, ...]) -> None:
-        place = self._root / artifact_prefix(digest)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        artifact = self._root / artifact_prefix(digest)
+        artifact.parent.mkdir(parents=True, exist_ok=True)
         self.store.sync()
         try:
-            self._folder.rename(place)
+            self._folder.rename(artifact)
         except OSError:
-            if not place.is_dir():
+            if not artifact.is_dir():
                 raise
-            self._heal(digest, place, objects)
-        sync_folder(place.parent)
+            self._repair(digest, artifact, objects)
+        sync_folder(artifact.parent)
 
-    def _heal(self, digest: Digest, place: Path, objects: tuple[Object, ...]) -> None:
-        # From a place where readers look for what is about to be moved: a kill in between leaves no broken part.
+    def _repair(self, digest: Digest, artifact: Path, objects: tuple[Object, ...]) -> None:
         waiting = self._root / incoming_prefix(digest) / self._folder.name
         waiting.parent.mkdir(parents=True, exist_ok=True)
         self._folder.rename(waiting)
         try:
             for key in [*(o.key for o in objects), MANIFEST]:
-                fresh, there = waiting / key, place / key
-                if not there.is_file() or there.read_bytes() != fresh.read_bytes():
-                    there.parent.mkdir(parents=True, exist_ok=True)
-                    fresh.replace(there)
+                new, existing = waiting / key, artifact / key
+                if not existing.is_file() or existing.read_bytes() != new.read_bytes():
+                    existing.parent.mkdir(parents=True, exist_ok=True)
+                    new.replace(existing)
         finally:
             shutil.rmtree(waiting)
-            with contextlib.suppress(OSError):  # somebody else's objects wait there too
+            with contextlib.suppress(OSError):  # another pull's objects wait in it
                 waiting.parent.rmdir()
 
 
 def part_entry(part: PartName, objects: tuple[Object, ...], codec: str) -> Part:
-    """What a manifest says of a part: how it is coded, and how many objects and bytes it has."""
-    mine = [o.size for o in objects if part_of(o.key) == part]
-    return Part(codec=codec, objects=len(mine), size=sum(mine))
+    """A part's row in the manifest: its codec, and how many objects and bytes it has."""
+    sizes = [o.size for o in objects if part_of(o.key) == part]
+    return Part(codec=codec, objects=len(sizes), size=sum(sizes))
 
 
 def _sync(path: Path) -> None:

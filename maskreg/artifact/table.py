@@ -1,4 +1,4 @@
-"""The tensor table against itself and the manifest: offsets follow from counts, and nothing overlaps."""
+"""Checks of the tensor table: offsets follow from counts, nothing overlaps, and sums are the manifest's totals."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from maskreg.tensors.names import check_name
 
 
 def check_table(tensors: tuple[Tensor, ...], manifest: Manifest, limits: Limits = LIMITS) -> None:
-    """Check every row, so that later arithmetic on offsets cannot leave an array.
+    """Check every row, so that no offset computed from it lies outside an array.
 
     Raises:
-        FormatError: a row that does not follow from the rows before it, or totals that are not their sum.
+        FormatError: a row's offsets do not follow from the rows before it, or the totals are not the sums.
         LimitError: a name or a tensor beyond the limits.
     """
     bit = block = leaf = whole = reverse_whole = 0
@@ -25,9 +25,9 @@ def check_table(tensors: tuple[Tensor, ...], manifest: Manifest, limits: Limits 
         _check_names(row, limits)
         _check_counts(row, limits)
         expected = (bit, block, leaf, whole, reverse_whole)
-        found = (row.bit_offset, row.first_block, row.first_leaf, row.whole_offset, row.reverse_whole_offset)
-        if found != expected:
-            raise FormatError(f"tensors.json: {row.name}: offsets {found} instead of {expected}")
+        offsets = (row.bit_offset, row.first_block, row.first_leaf, row.whole_offset, row.reverse_whole_offset)
+        if offsets != expected:
+            raise FormatError(f"tensors.json: {row.name}: offsets {offsets} instead of {expected}")
         bit += 8 * packed_bytes(row.numel)
         block += row.blocks
         leaf += row.leaves
@@ -47,7 +47,7 @@ def _check_names(row: Tensor, limits: Limits) -> None:
 def _check_counts(row: Tensor, limits: Limits) -> None:
     sides = [math.prod(s) for s in (row.source_shape, row.target_shape) if s is not None]
     if not sides or max(sides) > limits.numel:
-        raise LimitError(f"tensors.json: {row.name}: no shape, or more than {limits.numel} elements")
+        raise LimitError(f"tensors.json: {row.name}: without a shape, or with more than {limits.numel} elements")
     holds = (
         row.numel in (0, *sides)
         and row.nnz <= row.numel

@@ -10,7 +10,7 @@ from maskreg.mask import Counts, summarize
 
 
 def six_digits(value: float) -> float:
-    """``value`` with six significant digits: sums of squares differ in the last bits from machine to machine."""
+    """Round to six significant digits: the last bits of sums of squares differ between machines."""
     return float(f"{value:.5e}")
 
 

@@ -1,4 +1,4 @@
-"""Zstandard frames, and the size that one announces, so that none expands to more than was expected."""
+"""Zstandard frames, and the size that one announces, so that none expands to more than expected."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def pack_frame(data: npt.NDArray[np.uint8], level: int) -> bytes:
-    """One frame that holds ``data`` and says its size."""
+    """One frame that holds ``data`` and announces its size."""
     frame: bytes = compress(data, level)
     return frame
 
 
 def content_bytes(frame: bytes | memoryview) -> int | None:
-    """Size that a frame's header announces (RFC 8878, section 3.1.1.1); None when it announces none or is no frame."""
+    """Size that a frame's header announces (RFC 8878, section 3.1.1.1); None if it announces none or is not a frame."""
     head = bytes(frame[:18])
     if len(head) < 6 or head[:4] != _MAGIC:
         return None
     descriptor = head[4]
     single_segment, flag = descriptor >> 5 & 1, descriptor >> 6
     width = (1 if single_segment else 0, 2, 4, 8)[flag]
-    at = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
-    if width == 0 or len(head) < at + width:
+    offset = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    if width == 0 or len(head) < offset + width:
         return None
-    return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+    return int.from_bytes(head[offset : offset + width], "little") + (256 if width == 2 else 0)

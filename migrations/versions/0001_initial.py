@@ -1,4 +1,4 @@
-"""The index (artifacts, refs), and what only SQL holds (measurements, events, seen sources)."""
+"""The index (artifacts, refs), and what only the catalog holds (measurements, events, seen sources)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# A migration stays as it was: it does not borrow types from the models, which change.
+# Types are defined anew: a migration must not change when the models do.
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 TIME = sa.DateTime(timezone=True)

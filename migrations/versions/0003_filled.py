@@ -1,4 +1,4 @@
-"""Which registry the index was filled from; an index without that mark is filled when it is opened."""
+"""The registry that the index was filled from; an index without this row is filled when it is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The license of a card under the name that it has everywhere else."""
+"""Rename the column ``licence`` to ``license``."""
 
 from __future__ import annotations
 

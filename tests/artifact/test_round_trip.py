@@ -104,7 +104,7 @@ def test_parts_are_there_or_absent(tmp_path: Path) -> None:
     artifact = open_at(tmp_path, digest)
     assert artifact.present() == {"mask", "reverse"}
     assert artifact.verify() == {"mask", "reverse"}
-    with pytest.raises(PartAbsentError, match="not here") as caught:
+    with pytest.raises(PartAbsentError, match="was not pulled") as caught:
         artifact.require("delta")
     assert caught.value.hint == "maskreg pull <name> --only delta"
     with pytest.raises(PartAbsentError, match="has no reverse part"):
