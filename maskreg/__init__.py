@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         UnavailableError,
         UsageError,
     )
-    from maskreg.flow.apply.in_memory import apply_
     from maskreg.mask import Mask, TensorMask
     from maskreg.mask.baseline import BaselineSpec
     from maskreg.ref import Card, Ref
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from maskreg.workspace import config, db, remotes
     from maskreg.workspace.analyze import analyze, trajectory
     from maskreg.workspace.annotate import annotate
-    from maskreg.workspace.apply import apply
+    from maskreg.workspace.apply import apply, apply_
     from maskreg.workspace.baseline import baseline
     from maskreg.workspace.combine import combine
     from maskreg.workspace.compare import compare
@@ -137,7 +136,7 @@ _HOMES = {
     "analyze": "maskreg.workspace.analyze",
     "annotate": "maskreg.workspace.annotate",
     "apply": "maskreg.workspace.apply",
-    "apply_": "maskreg.flow.apply.in_memory",
+    "apply_": "maskreg.workspace.apply",
     "baseline": "maskreg.workspace.baseline",
     "combine": "maskreg.workspace.combine",
     "compare": "maskreg.workspace.compare",

@@ -37,7 +37,7 @@ def test_every_argument_of_a_use_case_is_documented(name: str) -> None:
     assert all(text for _, text in documented.sections["Raises"])
 
 
-@pytest.mark.parametrize("name", [name for name in USE_CASES if name != "apply_"])
+@pytest.mark.parametrize("name", USE_CASES)
 def test_use_cases_take_a_workspace_last(name: str) -> None:
     *_, last = inspect.signature(getattr(maskreg, name)).parameters.values()
     assert (last.name, last.default, last.kind) == ("workspace", None, inspect.Parameter.KEYWORD_ONLY)

@@ -1,7 +1,8 @@
-"""Apply: patch the source checkpoint into the target, finding the source where this machine has seen it."""
+"""Apply: patch the source into the target, on disk or in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,18 +11,21 @@ from maskreg.disk import occupied
 from maskreg.errors import OutputExistsError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
+from maskreg.workspace.result import Result
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
 if TYPE_CHECKING:
+    import torch
+
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.flow.apply.on_disk import ApplyResult
 
 
 @dataclass(frozen=True)
-class Applied:
+class Applied(Result):
     """A checkpoint that an artifact was applied to make.
 
     Attributes:
@@ -43,19 +47,6 @@ class Applied:
     bytes: int
     skipped_files: tuple[str, ...]
     notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, object]:
-        """What ``--json`` prints."""
-        return {
-            "ref": str(self.ref) if self.ref else None,
-            "digest": str(self.digest),
-            "source": str(self.source),
-            "out": str(self.out),
-            "tensors": self.tensors,
-            "bytes": self.bytes,
-            "skipped_files": list(self.skipped_files),
-            "notes": list(self.notes),
-        }
 
 
 def apply(
@@ -120,6 +111,47 @@ def apply(
         written.skipped_files,
         written.notes,
     )
+
+
+def apply_(
+    model: torch.nn.Module | Mapping[str, torch.Tensor],
+    artifact: ArtifactLike,
+    *,
+    revert: bool = False,
+    jobs: int | None = None,
+    workspace: Workspace | None = None,
+) -> None:
+    """Patch a model in memory, in place: the source into the target, or back.
+
+    Every tensor is checked before the first one is written, so that when anything does not match the model is
+    untouched. Memory is bounded by one block per thread, four on a GPU. Tensors that share memory (tied weights) are
+    patched once; tensors that the artifact does not know stay.
+
+    Args:
+        model: a module or a state dict with every tensor of the artifact, on any device; prefixes of wrappers
+            (``module.``, ``_orig_mod.``) are resolved where that is unambiguous.
+        artifact: a reference, a digest or an open artifact, with a delta; with a reverse part to go back.
+        revert: turn the target into the source.
+        jobs: threads; by default one per CPU, at most 16.
+        workspace: where the artifact is; by default the local registry of the settings.
+
+    Raises:
+        UsageError: not a model; or the artifact adds, removes or reshapes tensors, or tensors overlap in memory, so it
+            cannot be applied in place.
+        NotFoundError: there is no such artifact.
+        WrongCheckpointError: a tensor is missing, of another dtype or shape, or not what the artifact applies to; or
+            something else wrote to it meanwhile, and the model is half patched.
+        PartAbsentError: the artifact has no values for this direction, or they are not in the local registry.
+        CorruptError: the artifact is damaged.
+    """
+    import torch
+
+    from maskreg.flow.apply.in_memory import apply_ as apply_to
+
+    if not isinstance(model, torch.nn.Module | Mapping):
+        raise UsageError(f"{type(model).__name__} was given; pass a model: a torch module or a state dict")
+    with opened(workspace) as space:
+        apply_to(model, space.find(artifact).artifact, revert=revert, jobs=jobs)
 
 
 def _output(workspace: Workspace, ref: Ref | None, out: str | Path | None, *, force: bool) -> Path:

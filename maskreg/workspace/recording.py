@@ -1,4 +1,4 @@
-"""Keeping what a comparison found, as measurements of the artifacts that were compared."""
+"""Recording a comparison as measurements of the artifacts that were compared."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SEED = "seed"
 
 @dataclass(frozen=True)
 class Recorded:
-    """What was measured of an artifact, the latest of each kind.
+    """The latest overlaps that were recorded of an artifact.
 
     Attributes:
-        rlvr: its overlap with the mask that ``rlvr-reference`` pointed at.
+        rlvr: its overlap with the mask that ``rlvr-reference`` pointed to.
         seeds: its overlap with a run of the same recipe and another seed, the ceiling of the former.
     """
 
@@ -88,20 +88,20 @@ def record(
     return tuple(measurements), tuple(notes)
 
 
-def reference_of(here: Registry, root: str) -> SearchResult | None:
-    """The mask that ``rlvr-reference`` points at for a source; the latest, where several names have that tag.
+def reference_of(registry: Registry, root: str) -> SearchResult | None:
+    """The mask that ``rlvr-reference`` points to for a source; the latest where several names have that tag.
 
     Args:
-        here: where to look.
+        registry: where to look.
         root: the source's identity.
     """
-    results = here.search(Query(tag=REFERENCE_TAG, source_root=root, sort="created", limit=1))
+    results = registry.search(Query(tag=REFERENCE_TAG, source_root=root, sort="created", limit=1))
     return results[0] if results else None
 
 
 def recorded(catalog: Catalog, digest: Digest) -> Recorded:
-    """What was measured of an artifact."""
-    latest = {found.metric: found for found in catalog.measurements(digest) if not found.by_group}
+    """The latest overlaps that were recorded of an artifact."""
+    latest = {entry.metric: entry for entry in catalog.measurements(digest) if not entry.by_group}
     return Recorded(latest.get(RLVR_OVERLAP), latest.get(SEED_OVERLAP))
 
 

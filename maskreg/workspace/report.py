@@ -11,6 +11,7 @@ from maskreg.disk import replacing
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.version import __version__
+from maskreg.workspace.result import Result
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Result):
     """A report that was written.
 
     Attributes:
@@ -42,18 +43,6 @@ class Report:
     answer: str
     sentence: str
     against: tuple[Mapping[str, Any], ...]
-
-    def to_json(self) -> dict[str, object]:
-        """What ``--json`` prints."""
-        return {
-            "ref": self.ref,
-            "digest": str(self.digest),
-            "path": str(self.path),
-            "plots": [str(path) for path in self.plots],
-            "answer": self.answer,
-            "sentence": self.sentence,
-            "against": list(self.against),
-        }
 
 
 def report(

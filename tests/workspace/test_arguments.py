@@ -38,6 +38,7 @@ def test_a_checkpoint_is_meant_in_many_ways(lab: Lab, ada: maskreg.Workspace, to
         (lambda ada: maskreg.tag("toy:v1", 5, workspace=ada), "pass a reference"),  # type: ignore[arg-type]
         (lambda ada: maskreg.extract(5, 6, workspace=ada), "pass a checkpoint: a path, a hub id"),  # type: ignore[arg-type]
         (lambda ada: maskreg.apply("toy:v1", 5, "out", workspace=ada), "pass a checkpoint"),  # type: ignore[arg-type]
+        (lambda ada: maskreg.apply_(5, "toy:v1", workspace=ada), "pass a model: a torch module"),  # type: ignore[arg-type]
         (lambda ada: maskreg.gc(7, workspace=ada), "pass a timedelta"),  # type: ignore[arg-type]
         (lambda ada: maskreg.show("toy:v1", workspace="here"), "pass a Workspace"),  # type: ignore[arg-type]
     ],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+from safetensors.torch import load_file
+
 import maskreg
 from tests.workspace.conftest import Lab, contents
 
@@ -35,3 +38,13 @@ def test_through_a_file(lab: Lab, ada: maskreg.Workspace) -> None:
         assert (imported.digest, str(imported.ref)) == (stored.digest, "mine:v2")
         back = maskreg.apply("mine:v2", lab.target, lab.folder / "back", revert=True, workspace=ben)
         assert contents(back.out) == contents(lab.source)
+
+
+def test_in_memory(lab: Lab, ada: maskreg.Workspace) -> None:
+    maskreg.extract(lab.source, lab.target, "toy", workspace=ada)
+    state = load_file(lab.source / "model.safetensors")
+    maskreg.apply_(state, "toy", workspace=ada)
+    target = load_file(lab.target / "model.safetensors")
+    assert {name: tensor.view(torch.int16).tolist() for name, tensor in state.items()} == {
+        name: tensor.view(torch.int16).tolist() for name, tensor in target.items()
+    }
