@@ -1,7 +1,7 @@
 """Identity and trust: sha256 digests of stored objects, xxh3-128 fingerprints of tensors.
 
-A *digest* (sha256) is what is trusted. A *fingerprint* (xxh3-128) is fast, can be checked leaf by leaf
-while a tensor streams past, and makes no security claim. A *leaf* is 2^18 elements of a tensor in C order.
+Only a *digest* (sha256) is trusted. A *fingerprint* (xxh3-128) is fast, can be checked leaf by leaf while a tensor
+streams past, and makes no security claim. A *leaf* is 2^18 elements of a tensor in C order.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Digest(str):
-    """A sha256 digest, ``sha256:`` and 64 lower-case hex digits: the only type that builds paths."""
+    """A sha256 digest, ``sha256:`` and 64 lower-case hex digits. Only this type is used to build paths."""
 
     __slots__ = ()
 
     def __new__(cls, text: str) -> Digest:
-        """Check the form of ``text``.
+        """Validate ``text``.
 
         Raises:
             ValueError: it is not ``sha256:`` and 64 lower-case hex digits.
@@ -59,7 +59,7 @@ class Digest(str):
 
 
 def leaf_hashes(data: npt.NDArray[np.generic]) -> LeafHashes:
-    """Hash each leaf of a C-contiguous array, or of a run of it that starts at a leaf.
+    """Hash each leaf of a C-contiguous array, or of a span of it that starts at a leaf.
 
     Args:
         data: any dtype, any shape; taken as ``numel`` elements in C order.
@@ -72,8 +72,8 @@ def leaf_hashes(data: npt.NDArray[np.generic]) -> LeafHashes:
 
     flat = np.ascontiguousarray(data).reshape(-1)
     raw = flat.view(np.uint8)
-    step = LEAF_NUMEL * flat.dtype.itemsize
-    leaves = [xxhash.xxh3_128_digest(raw[i : i + step].data) for i in range(0, raw.size, step)]
+    size = LEAF_NUMEL * flat.dtype.itemsize
+    leaves = [xxhash.xxh3_128_digest(raw[i : i + size].data) for i in range(0, raw.size, size)]
     return np.frombuffer(b"".join(leaves), np.uint8).reshape(-1, FINGERPRINT_BYTES)
 
 
@@ -85,7 +85,7 @@ def fingerprint(leaves: LeafHashes) -> str:
 
 
 def short_key(text: str) -> int:
-    """64 bits that stand for a text in random draws: the xxh3-64 of its UTF-8 bytes."""
+    """64 bits that stand for a text, such as a tensor's name, in random draws: the xxh3-64 of its UTF-8 bytes."""
     import xxhash
 
     return int(xxhash.xxh3_64_intdigest(text.encode()))

@@ -76,11 +76,13 @@ def put_rice(bits: Bits, at: int, values: Ints, plain: int) -> int:
     for small in values:
         value = int(small)
         folded = 2 * value if value >= 0 else -2 * value - 1
+        # quotient in ones, remainder in plain bits
         ones, rest = folded >> plain, folded & ((1 << plain) - 1)
         while ones > _MOST_ONES:
             word |= ((1 << _MOST_ONES) - 1) << filled
             byte, word, filled = _put_bytes(bits, byte, word, filled + _MOST_ONES)
             ones -= _MOST_ONES
+        # lowest first: the ones, a zero, the remainder
         word |= (rest << (ones + 1) | (1 << ones) - 1) << filled
         filled += ones + 1 + plain
         if filled >= _WORD:

@@ -123,6 +123,7 @@ def levels_of_tokens(counts: Counts) -> Levels:
                 moved += counts[exponent, token]
     if not moved:
         return table
+    # the median size
     typical, reached = 0, of_size[0]
     while 2 * reached < moved:
         typical += 1
@@ -254,6 +255,7 @@ def size_bounds(row_factors: Ints, column_factors: Ints) -> npt.NDArray[np.int16
         seen += width
     bounds, reached, size = np.empty(SIZES - 1, np.int16), counts[0], 0
     for bound in range(SIZES - 1):
+        # the next octile
         while reached * SIZES <= seen * (bound + 1):
             size += 1
             reached += counts[size]

@@ -152,6 +152,7 @@ def _eigen(matrix: Floats) -> Floats:
                 if matrix[p, q] * matrix[p, q] <= _NEGLIGIBLE * abs(matrix[p, p] * matrix[q, q]):
                     continue
                 rotated = True
+                # the smaller of the two angles that make entry (p, q) 0
                 theta = (matrix[q, q] - matrix[p, p]) / (2.0 * matrix[p, q])
                 t = 1.0 / (abs(theta) + math.sqrt(theta * theta + 1.0))
                 if theta < 0:

@@ -204,6 +204,7 @@ def _normalize(counts: Counts, freqs: npt.NDArray[np.uint16]) -> None:
     most = 0
     for token in range(counts.size):
         if kept[token]:
+            # count * 4096 / total, rounded to the nearest
             freq = max(1, (2 * SLOTS * kept[token] + total) // (2 * total))
             freqs[token] = np.uint16(freq)
             left -= freq

@@ -286,6 +286,24 @@ def _before_and_total(needs: tl.tensor, WARP: tl.constexpr, LANES: tl.constexpr)
 
 
 @_kernel
+def _word_at(words: tl.tensor, position: tl.tensor, count: tl.tensor, due: tl.tensor) -> tl.tensor:
+    """The words that are due; 0 for lanes that need none, and beyond the end."""
+    word = tl.load(words + position, mask=due & (position < count), other=0)
+    return (word.to(tl.int32) & 0xFFFF).to(tl.uint32)
+
+
+@_kernel
+def _bits_at(extras: tl.tensor, start: tl.tensor, count: tl.tensor, bits: tl.tensor) -> tl.tensor:
+    """As many extra bits as each lane needs; 0 for lanes that need none, and beyond the end."""
+    far = (bits > 0) & (start + bits <= count)
+    byte = extras + (start >> 3)
+    three = tl.load(byte, mask=far, other=0).to(tl.int32)
+    three |= tl.load(byte + 1, mask=far, other=0).to(tl.int32) << 8
+    three |= tl.load(byte + 2, mask=far, other=0).to(tl.int32) << 16
+    return (three >> (start & 7)) & ((1 << bits) - 1)
+
+
+@_kernel
 def _value(
     code: tl.tensor, flipped: tl.tensor, token: tl.tensor, extra: tl.tensor, bits: tl.tensor,
     MIDDLE: tl.constexpr, LITERAL: tl.constexpr,
@@ -356,18 +374,10 @@ def _decode(
         # One sum for both streams: 16 lanes need at most 16 words, in the low half, and 256 bits, in the high half.
         due = active & (taken < LOWEST_STATE)
         before, total = _before_and_total(due.to(tl.int32) | bits << 16, WARP, LANES)
-        word_at = word + (before & 0xFFFF)
-        refill = tl.load(own_words + word_at, mask=due & (word_at < word_count), other=0)
-        refilled = taken << 16 | (refill.to(tl.int32) & 0xFFFF).to(tl.uint32)
+        refilled = taken << 16 | _word_at(own_words, word + (before & 0xFFFF), word_count, due)
         state = tl.where(active, tl.where(due, refilled, taken), state)
 
-        bit_at = bit + (before >> 16)
-        far = (bits > 0) & (bit_at + bits <= bit_count)
-        byte = own_extras + (bit_at >> 3)
-        three = tl.load(byte, mask=far, other=0).to(tl.int32)
-        three |= tl.load(byte + 1, mask=far, other=0).to(tl.int32) << 8
-        three |= tl.load(byte + 2, mask=far, other=0).to(tl.int32) << 16
-        extra = (three >> (bit_at & 7)) & ((1 << bits) - 1)
+        extra = _bits_at(own_extras, bit + (before >> 16), bit_count, bits)
         value = _value(code, look >= 0x80, token, extra, bits, MIDDLE, LITERAL)
         tl.store(values + first + at, value.to(tl.int16), mask=active)
         word += total & 0xFFFF

@@ -57,7 +57,7 @@ _COUNTERS = 4
 """Counters per key. Neighbors often have the same key, and an increment waits for the store of the one before."""
 
 Tokens = npt.NDArray[np.uint8]
-Places = npt.NDArray[np.int64]
+Coordinates = npt.NDArray[np.int64]
 
 
 class Moves(NamedTuple):
@@ -87,7 +87,7 @@ _EXTRA_COUNTS = _extra_counts()
 
 
 @kernel
-def find_far(tokens: Tokens, marks: Tokens, far: Places) -> int:
+def find_far(tokens: Tokens, marks: Tokens, far: Coordinates) -> int:
     """List the coordinates whose tokens have extra bits, in order; returns how many there are.
 
     Testing every token with a branch costs more than all the rest, because few have extra bits and which is
@@ -122,7 +122,7 @@ def find_far(tokens: Tokens, marks: Tokens, far: Places) -> int:
 
 
 @kernel
-def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Places) -> None:
+def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: npt.NDArray[np.int64]) -> None:
     """Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source.
 
     Args:
@@ -158,7 +158,7 @@ def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Places) -> N
 
 
 @kernel
-def count_keys(keys: npt.NDArray[np.uint16], counts: Places) -> None:
+def count_keys(keys: npt.NDArray[np.uint16], counts: npt.NDArray[np.int64]) -> None:
     """Count keys.
 
     Args:
@@ -181,7 +181,7 @@ def _count(keys: npt.NDArray[np.uint16], parts: npt.NDArray[np.uint32]) -> None:
 
 
 @kernel
-def _sum_up(parts: npt.NDArray[np.uint32], counts: Places) -> None:
+def _sum_up(parts: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64]) -> None:
     for part in range(_COUNTERS):
         for cell in range(counts.shape[0]):
             for token in range(counts.shape[1]):
@@ -189,7 +189,7 @@ def _sum_up(parts: npt.NDArray[np.uint32], counts: Places) -> None:
 
 
 @kernel
-def put_extra_bits(moves: Moves, far: Places, bits: npt.NDArray[np.uint32], start: int) -> int:
+def put_extra_bits(moves: Moves, far: Coordinates, bits: npt.NDArray[np.uint32], start: int) -> int:
     """Write the extra bits of the tokens in ``far``, in order; returns the bit after the last.
 
     Bits gather in a 64-bit word, of which the lower half goes to memory after each token whether it is full or not:
@@ -204,8 +204,8 @@ def put_extra_bits(moves: Moves, far: Places, bits: npt.NDArray[np.uint32], star
     source, tokens, _, values = moves
     word, filled = np.uint64(start >> 5), np.uint64(start & 31)
     pending = np.uint64(bits[word]) & ((np.uint64(1) << filled) - np.uint64(1))
-    for place in far:
-        i = np.uint64(place)
+    for coordinate in far:
+        i = np.uint64(coordinate)
         count = np.int64(_EXTRA_COUNTS[tokens[i]])
         length = abs(np.int64(values[i] & 0x7FFF) - np.int64(source[i] & 0x7FFF))
         extra = np.int64(values[i]) if tokens[i] == LITERAL else length - 1 - (np.int64(1) << count)
@@ -233,7 +233,7 @@ def apply_near(moves: Moves) -> None:
 
 
 @kernel
-def apply_far(moves: Moves, far: Places, bits: Bits, start: int, end: int) -> int:
+def apply_far(moves: Moves, far: Coordinates, bits: Bits, start: int, end: int) -> int:
     """Fill the values of tokens with extra bits; returns the bit after the last one read, -1 when there are too few.
 
     Args:

@@ -99,17 +99,22 @@ class _Decoding(Writer):
         b = self._b
         slot_shift, freq_shift, table_bits = self._entry
         slot_mask = lanes_of((1 << table_bits) - 1)
+        # the entry of each lane, in its own table
         table = b.shl(b.zext(self._load(self._tables, BYTES, i), INTS), lanes_of(table_bits))
         x = b.load(state)
         entry = self._gather(self._entries, b.or_(table, b.and_(x, slot_mask)), 4)
+        # its lowest bits are the token
         self._store(b.trunc(b.and_(entry, lanes_of((1 << slot_shift) - 1)), BYTES), self._tokens, i)
+        # the new state: frequency times x >> 12, plus the slot within the token
         slot = b.and_(b.lshr(entry, lanes_of(slot_shift)), slot_mask)
         x = b.add(b.mul(b.lshr(entry, lanes_of(freq_shift)), b.lshr(x, lanes_of(table_bits))), slot)
+        # the next words, to the lanes that are due
         due = b.icmp_unsigned("<", x, lanes_of(1 << 16))
         due_set = self._mask(due)
         at = b.load(position)
         near = b.zext(self._load(self._words, WORDS, b.add(at, long(words))), INTS)
         order = self._load(self._orders, INTS, b.mul(due_set, long(WIDTH)))
+        # they append their word; the position moves on by their number
         x = b.select(due, b.or_(b.shl(x, lanes_of(16)), self._permute(near, order)), x)
         b.store(x, state)
         b.store(b.add(at, self._ones(due_set)), position)
@@ -152,12 +157,12 @@ class _LookingUp(Writer):
     for i in 0, 32, 64, ... count:
         result = 0
         for first in 0, 16, 32, ... 16 * groups:
-            place = keys[i : i + 32] ^ first            below 16 exactly where the key lies in this group
-            result |= shuffle(table[first : first + 16], saturated(place + 0x70))
+            index = keys[i : i + 32] ^ first            below 16 exactly where the key lies in this group
+            result |= shuffle(table[first : first + 16], saturated(index + 0x70))
         keys[i : i + 32] = result
 
-    A byte shuffle looks up 32 bytes at once, but only among 16, and gives 0 for a place whose highest bit is set. The
-    saturating sum sets that bit for every place of 16 or more; of the others it keeps the low 4 bits, which are used.
+    A byte shuffle looks up 32 bytes at once, but only among 16, and gives 0 for an index whose highest bit is set. The
+    saturating sum sets that bit for every index of 16 or more; of the others it keeps the low 4 bits, which are used.
     Keys 5 and 21, second group: 5 ^ 16 = 21 -> 0x85 -> 0, and 21 ^ 16 = 5 -> 0x75 -> table[16 + 5].
     """
 
@@ -175,8 +180,8 @@ class _LookingUp(Writer):
                 both = b.shuffle_vector(sixteen, sixteen, ir.Constant(ir.VectorType(I32, 32), [*range(16)] * 2))
                 start = b.insert_element(ir.Constant(_MANY, [0] * 32), b.trunc(first, I8), ir.Constant(I32, 0))
                 starts = b.shuffle_vector(start, start, ir.Constant(ir.VectorType(I32, 32), [0] * 32))
-                place = self._call("llvm.uadd.sat.v32i8", _MANY, b.xor(key, starts), ir.Constant(_MANY, [0x70] * 32))
-                b.store(b.or_(b.load(result), self._call("llvm.x86.avx2.pshuf.b", _MANY, both, place)), result)
+                index = self._call("llvm.uadd.sat.v32i8", _MANY, b.xor(key, starts), ir.Constant(_MANY, [0x70] * 32))
+                b.store(b.or_(b.load(result), self._call("llvm.x86.avx2.pshuf.b", _MANY, both, index)), result)
             self._store(b.load(result), keys, i)
 
 
@@ -248,22 +253,27 @@ class _Applying(Writer):
     def _apply(self, i: Any, position: Any) -> None:
         b = self._b
         middle, nearest, fewer, most = self._meaning
+        # size = |token - middle|
         step = b.sub(b.zext(self._load(self._tokens, BYTES, i), INTS), lanes_of(middle))
         sign = b.ashr(step, lanes_of(31))
         size = b.sub(b.xor(step, sign), sign)
+        # counts = bits of each lane: 0, size - fewer, or those of a literal
         is_far = b.icmp_signed(">", size, lanes_of(nearest))
         wanted = b.sub(size, lanes_of(fewer))
         is_literal = b.icmp_signed(">", wanted, lanes_of(most))
         counts = b.select(is_far, b.select(is_literal, lanes_of(most), wanted), lanes_of(0))
+        # bit = where the lane's begin; the next vector's begin after lane 7's
         start, after = b.load(position), self._prefix_sums(counts)
         b.store(b.add(start, self._permute(after, lanes_of(WIDTH - 1))), position)
         bit = b.add(start, b.sub(after, counts))
+        # those bits, and the size where there are some
         read = b.lshr(self._gather(self._bits, b.lshr(bit, lanes_of(3)), 1), b.and_(bit, lanes_of(7)))
         power = b.shl(lanes_of(1), counts)
         extra = b.and_(read, b.sub(power, lanes_of(1)))
         size = b.select(is_far, b.add(b.add(power, extra), lanes_of(1)), size)
         # 0 or -1, with which xor and subtraction negate.
         negative = b.xor(sign, b.sext(self._load(self._flips, BYTES, i), INTS))
+        # value = the source's sign, and its magnitude plus or minus size
         code = b.zext(self._load(self._source, WORDS, i), INTS)
         moved = b.add(code, b.sub(b.xor(size, negative), negative))
         value = b.or_(b.and_(code, lanes_of(0x8000)), b.and_(moved, lanes_of(0x7FFF)))

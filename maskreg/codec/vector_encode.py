@@ -92,6 +92,7 @@ class _Encoding(Writer):
 
     def _encode(self, i: Any, state: Any, position: Any, words: Any) -> None:
         b = self._b
+        # the slots of the tokens, and of literals in place of those without
         key = self._load(self._keys, WORDS, i)
         slot = cgutils.alloca_once(b, INTS)
         b.store(self._look_up(key), slot)
@@ -102,6 +103,7 @@ class _Encoding(Writer):
             b.store(self._look_up(literal), slot)
         freq, start = b.and_(b.load(slot), lanes_of(0xFFFF)), b.lshr(b.load(slot), lanes_of(16))
         x = b.load(state)
+        # words of the lanes that are due, before those that were put out last
         due = b.icmp_signed(">=", b.lshr(x, lanes_of(32 - self._table_bits)), freq)
         due_set = self._mask(due)
         order = self._load(self._packings, INTS, b.mul(due_set, long(WIDTH)))
@@ -109,7 +111,9 @@ class _Encoding(Writer):
         at = b.load(position)
         self._store(packed, self._words, b.add(words, b.sub(at, long(WIDTH))))
         b.store(b.sub(at, self._ones(due_set)), position)
+        # those lanes go on with their upper halves
         x = b.select(due, b.lshr(x, lanes_of(16)), x)
+        # the new state, by a division of floats
         about = b.fsub(b.fdiv(b.uitofp(x, FLOATS), b.sitofp(freq, FLOATS)), ir.Constant(FLOATS, [0.25] * WIDTH))
         quotient = b.fptosi(about, INTS)
         rest = b.sub(x, b.mul(quotient, freq))
