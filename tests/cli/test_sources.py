@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from maskreg_cli.sources import apply_to_first
 
-from maskreg.artifact.manifest import Side
-from maskreg.catalog import open_catalog
-from maskreg.checkpoint import Checkpoint
-from maskreg.digest import Digest
-from maskreg.errors import NotFoundError
-from maskreg.flow.apply.on_disk import ApplyResult
 from tests.cli.conftest import Run
 from tests.e2e.running import same_files
 
@@ -73,34 +62,3 @@ def test_without_the_hubs_library_what_was_tried_is_listed(
     assert f"tried: org/toy@{COMMIT} (" in told
     assert "needs the package huggingface_hub" in told
     assert "next: pip install 'maskreg[hub]'" in told
-
-
-@contextmanager
-def not_root() -> Iterator[None]:
-    """Root may read everything, so for a while it is somebody else."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-def test_a_seen_place_that_may_not_be_read_is_listed() -> None:
-    side = Side(root=str(Digest.of(b"root")), params=1, tensors=1, dtypes={"BF16": 1})
-    with TemporaryDirectory() as folder, open_catalog("sqlite://") as catalog:
-        locked = Path(folder) / "checkpoint"
-        locked.mkdir(mode=0)
-        Path(folder).chmod(0o755)
-        catalog.saw_source(side.root, str(locked))
-        catalog.saw_source(side.root, str(locked / "deeper"))
-
-        def run(checkpoint: Checkpoint) -> ApplyResult:
-            raise AssertionError(f"{checkpoint.path} could be opened")
-
-        with not_root(), pytest.raises(NotFoundError) as caught:
-            apply_to_first(side, catalog, run, download=False, again="maskreg apply toy")
-    assert f"tried: {locked / 'deeper'} (Permission denied); {locked} (" in caught.value.message
-    assert caught.value.hint == "maskreg apply toy --source PATH"

@@ -1,0 +1,60 @@
+"""Where a checkpoint is looked for when none is given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+import maskreg
+from maskreg.artifact.manifest import Side
+from maskreg.workspace.sources import with_source
+from maskreg.workspace.storing import Stored
+from tests.workspace.conftest import Lab
+
+
+def test_where_it_was_seen_last(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    assert maskreg.apply(toy, out=lab.folder / "out", workspace=ada).source == lab.source
+    lab.source.rename(lab.folder / "elsewhere")
+    with pytest.raises(maskreg.NotFoundError, match=f"tried: gone: {lab.source}$") as caught:
+        maskreg.apply(toy, out=lab.folder / "never", workspace=ada)
+    assert caught.value.hint == "pass source=PATH"
+    assert maskreg.apply(toy, lab.folder / "elsewhere", lab.folder / "again", workspace=ada).tensors == 3
+
+
+@contextmanager
+def not_root() -> Iterator[None]:
+    """Root may read everything, so for a while it is somebody else."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
+    side = Side(root=str(maskreg.Digest.of(b"root")), params=1, tensors=1, dtypes={"BF16": 1})
+    with TemporaryDirectory() as folder:
+        settings = maskreg.Settings(home=Path(folder) / "home", config_path=Path(folder) / "config.toml")
+        locked = Path(folder) / "checkpoint"
+        locked.mkdir(mode=0)
+        Path(folder).chmod(0o755)
+
+        def work(checkpoint: maskreg.Checkpoint) -> None:
+            raise AssertionError(f"{checkpoint.path} could be opened")
+
+        with maskreg.Workspace(settings, command="maskreg apply toy") as workspace:
+            assert workspace.local.catalog is not None
+            workspace.local.catalog.saw_source(side.root, str(locked))
+            workspace.local.catalog.saw_source(side.root, str(locked / "deeper"))
+            with not_root(), pytest.raises(maskreg.NotFoundError) as caught:
+                with_source(workspace, side, work)
+    assert f"tried: {locked / 'deeper'} (Permission denied); {locked} (" in caught.value.message
+    assert caught.value.hint == "maskreg apply toy --source PATH"
