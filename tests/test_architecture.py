@@ -98,7 +98,6 @@ MAX_PARAMETERS = 6
 
 LONG = {
     "maskreg_migrations.versions.0001_initial.upgrade": "released revisions are never edited",
-    "maskreg.codec.triton_decode._decode": "one Triton kernel: what it keeps in registers cannot be divided",
 }
 """Functions that may be longer, and why."""
 
