@@ -78,7 +78,7 @@ def _truncate(draw: random.Random, block: bytearray) -> None:
 
 
 def _move(draw: random.Random, block: bytearray) -> None:
-    """Take some bytes away, and put them elsewhere or nowhere."""
+    """Remove some bytes, and insert them elsewhere or nowhere."""
     at, size = draw.randrange(len(block)), draw.choice([1, 2, 8, 100])
     part = block[at : at + size]
     del block[at : at + size]
@@ -88,11 +88,11 @@ def _move(draw: random.Random, block: bytearray) -> None:
 
 
 def _splice(draw: random.Random, block: bytearray) -> None:
-    _, other = draw.choice(_BLOCKS)
+    _, donor = draw.choice(_BLOCKS)
     at = draw.randrange(len(block))
     size = draw.randint(1, 200)
-    begin = draw.choice([at, draw.randrange(len(other))])
-    block[at : at + size] = other[begin : begin + size]
+    begin = draw.choice([at, draw.randrange(len(donor))])
+    block[at : at + size] = donor[begin : begin + size]
 
 
 def _set_field(draw: random.Random, block: bytearray) -> None:
@@ -111,23 +111,23 @@ def _change_model(draw: random.Random, block: bytearray) -> None:
 
 
 def _change_directory(draw: random.Random, block: bytearray) -> None:
-    """Let words be extra bits, one sub-block's be another's, and so on; often so that the sum is still right."""
+    """Move sizes between words and extra bits, or between sub-blocks; often so that the total stays right."""
     at = 24 + struct.unpack_from("<I", block, 20)[0] if len(block) > 24 else len(block)
     entries = block[5] if len(block) > 5 else 0
     if not entries or at + 8 * entries > len(block):
         return
     counts = list(struct.unpack_from(f"<{2 * entries}I", block, at))
-    one, other = draw.randrange(2 * entries), draw.randrange(2 * entries)
+    left, right = draw.randrange(2 * entries), draw.randrange(2 * entries)
     words = draw.choice([1, 2, 100, draw.getrandbits(31)])
-    counts[one] += words if one % 2 == 0 else 16 * words
-    counts[other] -= words if other % 2 == 0 else 16 * words
+    counts[left] += words if left % 2 == 0 else 16 * words
+    counts[right] -= words if right % 2 == 0 else 16 * words
     if draw.random() < 0.2:
-        counts[one] = draw.choice(_EXTREMES)
+        counts[left] = draw.choice(_EXTREMES)
     struct.pack_into(f"<{2 * entries}I", block, at, *(count & 0xFFFFFFFF for count in counts))
 
 
 def _change_body(draw: random.Random, block: bytearray) -> None:
-    """Change what comes last, which no check looks at before it is decoded: states, words, extra bits."""
+    """Change states, words or extra bits, which are checked only by decoding them."""
     for _ in range(draw.randint(1, 8)):
         block[-draw.randint(1, min(len(block), 200))] = draw.randrange(256)
 
@@ -142,7 +142,7 @@ _BLOCKS = [(sample.source, sample.block) for sample, _ in vectors().values()]
 
 @dataclass
 class Outcome:
-    """What became of the blocks.
+    """Counts of what became of the blocks.
 
     Attributes:
         decoded, refused: how many.
@@ -213,7 +213,7 @@ def _decode(step1: Step1, source: Codes, block: bytes, *, in_parts: bool) -> Cod
 
 
 def main() -> None:
-    """Run, and print what became of the blocks."""
+    """Run, and print the outcome as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Small blocks of every mode: those that the product's encoder makes, and those that only others would make."""
+"""Small blocks of every mode: from the product's encoder, and from the tests' own writer, which chooses otherwise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def codes(values: npt.NDArray[np.float64]) -> Codes:
 
 
 def moved(n: int, share: float, seed: int, farthest: int = 3, literals: float = 0.0) -> tuple[Codes, Codes]:
-    """Weights of which a share took a few steps, and another share became anything."""
+    """Weights of which a share moved by a few ULP steps, and another share became anything."""
     draw = np.random.default_rng(seed)
     source = codes(draw.normal(0, 0.02, n))
     steps = draw.integers(-farthest, farthest + 1, n).astype(np.uint16)
@@ -103,9 +103,9 @@ def written() -> dict[str, tuple[Codes, Codes, Model, int]]:
 
 @cache
 def samples() -> dict[str, Sample]:
-    """All of them."""
+    """All samples, by name."""
     step1 = Step1()
-    found = {name: Sample(s, t, step1.encode(s, t, grid)) for name, (s, t, grid) in encoded().items()}
+    blocks = {name: Sample(s, t, step1.encode(s, t, grid)) for name, (s, t, grid) in encoded().items()}
     for name, (s, t, model, count) in written().items():
-        found[name] = Sample(s, t, write(s.tolist(), t.tolist(), model, count=count))
-    return found
+        blocks[name] = Sample(s, t, write(s.tolist(), t.tolist(), model, count=count))
+    return blocks

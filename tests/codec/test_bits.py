@@ -35,9 +35,9 @@ def test_rice_codes_come_back(values: list[int], plain: int, start: int) -> None
     bits = np.zeros(ROOM, np.uint8)
     end = put_rice(bits, start, line, plain)
     assert end == start + rice_bits(line, plain)
-    found = np.zeros_like(line)
-    assert get_rice(bits, start, found, plain, 31) == end
-    assert found.tolist() == values
+    decoded = np.zeros_like(line)
+    assert get_rice(bits, start, decoded, plain, 31) == end
+    assert decoded.tolist() == values
 
 
 @pytest.mark.parametrize("plain", range(8))
@@ -63,8 +63,8 @@ def test_gamma_codes_come_back(values: list[int], start: int) -> None:
         end = put_gamma(bits, end, value)
     at = start
     for value in values:
-        found, at = get_gamma(bits, at, 4_096)
-        assert found == value
+        decoded, at = get_gamma(bits, at, 4_096)
+        assert decoded == value
     assert at == end
 
 

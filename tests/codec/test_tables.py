@@ -130,11 +130,11 @@ def test_tables_come_back(seed: int) -> None:
     tables, _ = build_tables(counted(128, seed, 1e5), 8)
     bits = np.zeros(64 * 1024, np.uint8)
     end = pack_tables(bits, 5, tables)
-    found = unpack_tables(bits, 5, 128, len(tables.freqs))
-    assert found is not None
-    assert found[1] == end
-    assert np.array_equal(found[0].of_cell, tables.of_cell)
-    assert np.array_equal(found[0].freqs, tables.freqs)
+    unpacked = unpack_tables(bits, 5, 128, len(tables.freqs))
+    assert unpacked is not None
+    assert unpacked[1] == end
+    assert np.array_equal(unpacked[0].of_cell, tables.of_cell)
+    assert np.array_equal(unpacked[0].freqs, tables.freqs)
 
 
 def _packed(of_cell: list[int], rows: list[dict[int, int]]) -> npt.NDArray[np.uint8]:
@@ -158,11 +158,11 @@ def _packed(of_cell: list[int], rows: list[dict[int, int]]) -> npt.NDArray[np.ui
         pytest.param([31], [{MIDDLE: 4_096}], id="the last table there can be"),
     ],
 )
-def test_what_is_no_table_is_refused(of_cell: list[int], rows: list[dict[int, int]]) -> None:
+def test_invalid_tables_are_refused(of_cell: list[int], rows: list[dict[int, int]]) -> None:
     assert unpack_tables(_packed(of_cell, rows), 0, len(of_cell), len(rows)) is None
     assert unpack_tables(_packed([0], [{MIDDLE: 4_096}]), 0, 1, 1) is not None
 
 
-def test_nothing_is_no_table() -> None:
+def test_empty_input_is_refused() -> None:
     assert unpack_tables(np.zeros(0, np.uint8), 0, 16, 1) is None
     assert unpack_tables(np.full(100, 255, np.uint8), 0, 16, 1) is None

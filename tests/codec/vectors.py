@@ -35,12 +35,12 @@ def _unpack(text: str) -> Codes:
 @cache
 def vectors() -> dict[str, tuple[Sample, Grid | None]]:
     """Committed blocks, by name; the grid that the product's encoder was given, or None for blocks of others."""
-    found = {}
+    blocks = {}
     for name, row in json.loads(VECTORS.read_text()).items():
         source = _unpack(row["source"])
         sample = Sample(source, source ^ _unpack(row["change"]), base64.b64decode(row["block"]))
-        found[name] = sample, Grid(*row["grid"]) if row["grid"] else None
-    return found
+        blocks[name] = sample, Grid(*row["grid"]) if row["grid"] else None
+    return blocks
 
 
 def save_vectors() -> None:
@@ -59,7 +59,7 @@ def save_vectors() -> None:
 
 
 def wrong() -> list[str]:
-    """Names of the blocks that this machine would write or read otherwise."""
+    """Names of the blocks that this machine encodes or decodes differently."""
     step1 = Step1()
     return [
         name

@@ -27,10 +27,10 @@ def draw(
     """What is drawn of each tensor, and how often windows had to be widened."""
     runs = [(t, i, c[i : i + run]) for t, c in tensors for i in range(0, c.size, run)]
     for widened in range(64):
-        found = quota.draw(seed, widened, deviations)
-        tally = Tally(quota, found)
+        windows = quota.draw(seed, widened, deviations)
+        tally = Tally(quota, windows)
         with ThreadPoolExecutor(jobs) as pool:
-            for seen in pool.map(partial(_look, found), runs):
+            for seen in pool.map(partial(_look, windows), runs):
                 tally.add(seen)
         completed = tally.settle()
         if completed is not None:
@@ -38,14 +38,14 @@ def draw(
     assert completed is not None
     bits: dict[int, list[npt.NDArray[np.bool_]]] = {t: [np.empty(0, np.bool_)] for t, _ in tensors}
     for t, i, classes in runs:
-        packed = found.packed(t, i, classes.size, completed.get(t, np.empty(0, np.int64)), classes)
+        packed = windows.packed(t, i, classes.size, completed.get(t, np.empty(0, np.int64)), classes)
         bits[t].append(unpack(packed, classes.size))
     return {t: np.concatenate(parts) for t, parts in bits.items()}, widened
 
 
-def _look(found: Draw, run: tuple[int, int, npt.NDArray[np.uint16]]) -> Seen:
+def _look(windows: Draw, run: tuple[int, int, npt.NDArray[np.uint16]]) -> Seen:
     tensor, first, classes = run
-    return found.look(tensor, first, classes.size, classes)
+    return windows.look(tensor, first, classes.size, classes)
 
 
 def counted(tensors: Tensors, classes: int) -> npt.NDArray[np.int64]:
@@ -131,12 +131,12 @@ def test_threads_runs_and_the_order_of_tensors_do_not_matter() -> None:
 
 def test_without_classes_all_are_of_the_first() -> None:
     quota = Quota.of_all(np.array([9000]), np.ones(1), 4000)
-    found = quota.draw(8)
-    plain, same = (found.look(2, 0, 9000, c) for c in (None, np.zeros(9000, np.uint16)))
+    windows = quota.draw(8)
+    plain, same = (windows.look(2, 0, 9000, c) for c in (None, np.zeros(9000, np.uint16)))
     assert np.array_equal(plain.places, same.places)
     assert plain.below.tolist() == same.below.tolist()
     none = np.empty(0, np.int64)
-    assert np.array_equal(found.packed(2, 0, 9000, none), found.packed(2, 0, 9000, none, np.zeros(9000, np.uint16)))
+    assert np.array_equal(windows.packed(2, 0, 9000, none), windows.packed(2, 0, 9000, none, np.zeros(9000, np.uint16)))
 
 
 def test_a_run_with_more_in_windows_than_expected_is_looked_at_again() -> None:
@@ -146,11 +146,11 @@ def test_a_run_with_more_in_windows_than_expected_is_looked_at_again() -> None:
 
 
 def test_a_run_must_start_at_a_tile() -> None:
-    found = Quota.of_all(np.array([9000]), np.ones(1), 4000).draw(0)
+    windows = Quota.of_all(np.array([9000]), np.ones(1), 4000).draw(0)
     with pytest.raises(ValueError, match="4096"):
-        found.look(1, 64, 10)
+        windows.look(1, 64, 10)
     with pytest.raises(ValueError, match="4096"):
-        found.packed(1, 64, 10, np.empty(0, np.int64))
+        windows.packed(1, 64, 10, np.empty(0, np.int64))
 
 
 def test_more_than_there_are_cannot_be_drawn() -> None:
