@@ -1,4 +1,4 @@
-"""Which tensors of a running model lie on the same memory."""
+"""Which tensors of a running model share memory."""
 
 from __future__ import annotations
 
@@ -10,86 +10,88 @@ import torch
 from maskreg.errors import UsageError
 
 
-class Held(NamedTuple):
-    """A tensor by name, and whether it will be written to."""
+class NamedTensor(NamedTuple):
+    """A tensor with its name, and whether it will be written."""
 
     name: str
     tensor: torch.Tensor
     written: bool
 
 
-def refuse_overlap(tensors: Iterable[Held]) -> None:
-    """Make sure that writing to one tensor leaves the others as they are, and itself as it was written.
+def refuse_aliasing(tensors: Iterable[NamedTensor]) -> None:
+    """Reject tensors of which writing one would change another, or another element of the same.
 
-    Tensors whose elements only interleave, such as columns of one matrix, pass. Telling those from tensors that
-    overlap takes a byte of memory for each byte from the first to the last of them.
+    Address ranges that intersect are not enough: columns of one matrix interleave and are fine. So tensors are first
+    grouped into clusters of intersecting ranges, and within a cluster each marks its bytes in a map of the cluster;
+    one that is to be written must find none of its bytes marked. Columns ``a`` and ``b`` of a ``[3, 2]`` matrix mark
+    ``a.a.a.`` and ``.b.b.b``; a view of its first row would find ``a`` marked.
 
     Args:
-        tensors: no two of them at the same place.
+        tensors: no two of the same elements. A cluster takes a byte of memory per byte of its range.
 
     Raises:
-        UsageError: one that will be written to overlaps another, or repeats an element of its own.
+        UsageError: a tensor that will be written overlaps another, or repeats an element of its own.
     """
-    by_device: dict[torch.device, list[Held]] = {}
-    for held in tensors:
-        if held.tensor.numel():
-            by_device.setdefault(held.tensor.device, []).append(held)
-    for here in by_device.values():
-        for held in here:
-            start, stop = _span(held.tensor)
-            if held.written and stop - start < held.tensor.nbytes:
-                raise _refusal(f"tensor {held.name} repeats elements of its memory (an expanded one does)")
-        for cluster in _clusters(sorted(here, key=lambda held: _span(held.tensor))):
+    by_device: dict[torch.device, list[NamedTensor]] = {}
+    for item in tensors:
+        if item.tensor.numel():
+            by_device.setdefault(item.tensor.device, []).append(item)
+    for group in by_device.values():
+        for item in group:
+            start, stop = _span(item.tensor)
+            if item.written and stop - start < item.tensor.nbytes:
+                raise _refusal(f"tensor {item.name} repeats elements of its memory (an expanded one does)")
+        for cluster in _clusters(sorted(group, key=lambda item: _span(item.tensor))):
             if len(cluster) > 1:
                 _refuse_common(cluster)
 
 
-def _clusters(by_address: Iterable[Held]) -> Iterator[list[Held]]:
-    # Only a tensor that begins before all earlier ones have ended can overlap one of them.
-    cluster: list[Held] = []
+def _clusters(by_address: Iterable[NamedTensor]) -> Iterator[list[NamedTensor]]:
+    # In order of addresses, a tensor can only overlap those before it if it begins before the last of them ends.
+    cluster: list[NamedTensor] = []
     reached = 0
-    for held in by_address:
-        start, stop = _span(held.tensor)
+    for item in by_address:
+        start, stop = _span(item.tensor)
         if start >= reached and cluster:
             yield cluster
             cluster = []
-        cluster.append(held)
+        cluster.append(item)
         reached = max(reached, stop)
     yield cluster
 
 
-def _refuse_common(cluster: list[Held]) -> None:
-    if not any(held.written for held in cluster):
+def _refuse_common(cluster: list[NamedTensor]) -> None:
+    if not any(item.written for item in cluster):
         return
-    first = min(_span(held.tensor)[0] for held in cluster)
-    taken = torch.zeros(max(_span(held.tensor)[1] for held in cluster) - first, dtype=torch.bool)
-    # Those that are written to come last, so that each is held against all others.
-    ordered = sorted(cluster, key=lambda held: held.written)
-    for number, held in enumerate(ordered):
-        mine = _bytes_of(held.tensor, taken, first)
-        if held.written and mine.any():
-            other = next(o.name for o in ordered[:number] if _meet(o.tensor, held.tensor, taken.zero_(), first))
-            raise _refusal(f"tensors {other} and {held.name} overlap in memory")
-        mine.fill_(True)
+    first = min(_span(item.tensor)[0] for item in cluster)
+    marked = torch.zeros(max(_span(item.tensor)[1] for item in cluster) - first, dtype=torch.bool)
+    # Written ones come last, so that each is compared with all others.
+    ordered = sorted(cluster, key=lambda item: item.written)
+    for number, item in enumerate(ordered):
+        own = _bytes_of(item.tensor, marked, first)
+        if item.written and own.any():
+            other = next(o.name for o in ordered[:number] if _overlap(o.tensor, item.tensor, marked.zero_(), first))
+            raise _refusal(f"tensors {other} and {item.name} overlap in memory")
+        own.fill_(True)
 
 
-def _meet(one: torch.Tensor, other: torch.Tensor, blank: torch.Tensor, first: int) -> bool:
-    _bytes_of(one, blank, first).fill_(True)
-    return bool(_bytes_of(other, blank, first).any())
+def _overlap(left: torch.Tensor, right: torch.Tensor, blank: torch.Tensor, first: int) -> bool:
+    _bytes_of(left, blank, first).fill_(True)
+    return bool(_bytes_of(right, blank, first).any())
 
 
 def _bytes_of(tensor: torch.Tensor, memory: torch.Tensor, first: int) -> torch.Tensor:
-    """The elements of ``memory``, one for each byte from address ``first`` on, that a tensor lies on."""
-    item = tensor.element_size()
-    steps = [(size, step * item) for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step]
-    sizes, strides = zip(*steps, (item, 1), strict=True)
+    """The bytes of a tensor in a map with one element per byte from address ``first``."""
+    width = tensor.element_size()
+    dims = [(size, stride * width) for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride]
+    sizes, strides = zip(*dims, (width, 1), strict=True)
     return memory.as_strided(sizes, strides, tensor.data_ptr() - first)
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
-def _refusal(what: str) -> UsageError:
-    return UsageError(f"{what}: that cannot be patched in place", hint="maskreg apply writes a new checkpoint")
+def _refusal(problem: str) -> UsageError:
+    return UsageError(f"{problem}, so it cannot be patched in place", hint="maskreg apply writes a new checkpoint")

@@ -1,7 +1,7 @@
-"""What transformers says of how a checkpoint becomes the model at hand.
+"""How transformers converts a checkpoint into a model.
 
-Since version 5 it renames tensors and joins experts while it loads, and describes that in
-``transformers.conversion_mapping``; before, what it renames is in the model's class.
+Since version 5 it renames tensors and joins experts when it loads, as described by ``transformers.conversion_mapping``;
+before, only renames exist, and the model's class lists them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Target(NamedTuple):
     """Where one tensor of a checkpoint goes.
 
     Attributes:
-        names: in the model, without what wrappers put into names.
-        group: its place among the patterns whose tensors are joined.
-        operations: how.
+        names: in the model, without what wrappers add.
+        group: index of its pattern among those whose tensors are joined.
+        operations: that join them.
     """
 
     names: tuple[str, ...]
@@ -34,14 +34,14 @@ class Target(NamedTuple):
 
 
 class Described:
-    """The description of one model; knows nothing when the model is not of transformers.
+    """The conversion of one model; empty if the model is not of transformers.
 
     Attributes:
-        path: of the model in the modules that wrap it, with the point that ends it.
+        path: of the model within the modules that wrap it, with a final dot.
     """
 
     def __init__(self, model: torch.nn.Module | None) -> None:
-        """Find the model among the modules and ask transformers about it."""
+        """Find the model of transformers among the modules."""
         self.path, self._model = _pretrained(model)
         self._renamings: list[Any] = []
         self._converters: list[Any] = []
@@ -51,16 +51,16 @@ class Described:
             (self._converters if hasattr(transform, "operations") else self._renamings).append(transform)
 
     def ignores(self, name: str) -> bool:
-        """Whether the model leaves out a tensor of its checkpoints on purpose."""
+        """Whether the model ignores a tensor of its checkpoints on purpose."""
         patterns = getattr(self._model, "_keys_to_ignore_on_load_unexpected", None) or ()
         return any(re.search(pattern, name) for pattern in patterns)
 
-    def target(self, name: str, here: Mapping[str, object]) -> Target | None:
-        """Where a tensor goes, or None where that is not described.
+    def target(self, name: str, known: Mapping[str, object]) -> Target | None:
+        """Where a tensor goes; None if that is not described.
 
         Args:
             name: in the checkpoint.
-            here: names in the model.
+            known: names in the model.
         """
         if self._model is None:
             return None
@@ -70,46 +70,44 @@ class Described:
         for transform in self._converters:
             renamed, pattern = transform.rename_source_key(converted)
             if pattern is not None:
-                return self._converted(transform, renamed, pattern, here)
-        found = self._with_or_without_base(converted, here)
-        return None if found is None else Target((found,))
+                return self._converted(transform, renamed, pattern, known)
+        target = self._with_or_without_base(converted, known)
+        return None if target is None else Target((target,))
 
-    def _converted(self, transform: Any, renamed: str, pattern: str, here: Mapping[str, object]) -> Target | None:
+    def _converted(self, transform: Any, renamed: str, pattern: str, known: Mapping[str, object]) -> Target | None:
         first = transform.target_patterns[0]
         names = [
-            self._with_or_without_base(renamed.replace(first, each, 1), here) for each in transform.target_patterns
+            self._with_or_without_base(renamed.replace(first, each, 1), known) for each in transform.target_patterns
         ]
-        found = tuple(name for name in names if name is not None)
-        if len(found) < len(names):
+        targets = tuple(name for name in names if name is not None)
+        if len(targets) < len(names):
             return None
         operations = tuple(_operation(operation) for operation in transform.operations)
-        return Target(found, transform.source_patterns.index(pattern), operations)
+        return Target(targets, transform.source_patterns.index(pattern), operations)
 
-    def _with_or_without_base(self, name: str, here: Mapping[str, object]) -> str | None:
+    def _with_or_without_base(self, name: str, known: Mapping[str, object]) -> str | None:
         base = f"{getattr(self._model, 'base_model_prefix', '')}."
-        for one in (name, name.removeprefix(base), f"{base}{name}"):
-            if one in here:
-                return one
-        return None
+        candidates = (name, name.removeprefix(base), f"{base}{name}")
+        return next((candidate for candidate in candidates if candidate in known), None)
 
 
 def _pretrained(model: torch.nn.Module | None) -> tuple[str, torch.nn.Module | None]:
-    """The one model of transformers among the modules, and its path; none where there are several side by side."""
-    if model is None or "transformers" not in sys.modules:  # without it there is no model of it
+    """The only outermost model of transformers among the modules, and its path; none if there are several."""
+    if model is None or "transformers" not in sys.modules:
         return "", None
     from transformers import PreTrainedModel
 
-    found: dict[str, torch.nn.Module] = {}
+    models: dict[str, torch.nn.Module] = {}
     for path, module in model.named_modules():
-        if isinstance(module, PreTrainedModel) and not any(f"{path}.".startswith(outer) for outer in found):
-            found[f"{path}." if path else ""] = module
+        if isinstance(module, PreTrainedModel) and not any(f"{path}.".startswith(outer) for outer in models):
+            models[f"{path}." if path else ""] = module
             if not path:
                 break
-    return next(iter(found.items())) if len(found) == 1 else ("", None)
+    return next(iter(models.items())) if len(models) == 1 else ("", None)
 
 
 def _transforms(model: torch.nn.Module | None) -> list[Any]:
-    """Copies, for asking them changes them."""
+    """Renames and joins, copied, because using them changes them."""
     if model is None:
         return []
     try:
@@ -119,14 +117,14 @@ def _transforms(model: torch.nn.Module | None) -> list[Any]:
         return [_Renaming(re.compile(pattern), target) for pattern, target in patterns.items()]
     known: list[Any] = get_model_conversion_mapping(model)
     texts = {repr(transform) for transform in known}
-    # What the user who loaded the model asked for comes first.
+    # The user's own conversions take precedence.
     own = [deepcopy(each) for each in getattr(model, "_weight_conversions", None) or () if repr(each) not in texts]
     return own + known
 
 
 @dataclass
 class _Renaming:
-    """A pattern of transformers before version 5."""
+    """A rename of transformers before version 5."""
 
     pattern: re.Pattern[str]
     target: str

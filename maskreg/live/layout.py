@@ -1,7 +1,13 @@
-"""How tensors of a checkpoint lie in those of a running model: stacked, joined, transposed, or cut into parts.
+"""How tensors of a checkpoint are laid out in those of a running model: stacked, joined, transposed, or cut.
 
-Everything is done by views, so that a part of a model's tensor is patched where it lies, and on tensors without data
-where only places are asked for.
+Coordinates are matched by views: operations are applied forward to empty tensors of the checkpoint's shapes, to check
+the result's shape, and undone on the model's tensor, as views that share its memory. Gate and up projections of two
+experts, ``[Stack(0), Concatenate(1)]``::
+
+    forward    gate_0, gate_1 [4, 8] -> [2, 4, 8];  up_0, up_1 likewise;  both -> gate_up [2, 8, 8]
+    backward   gate_up [2, 8, 8] -> split(dim 1) -> [2, 4, 8] each -> unbind(dim 0) -> a view [4, 8] per expert
+
+So a part of a model's tensor can be patched in place, or, on tensors without data, located.
 """
 
 from __future__ import annotations
@@ -17,37 +23,37 @@ from maskreg.errors import WrongCheckpointError
 
 @dataclass(frozen=True)
 class Stack:
-    """The tensors of each group become one, along a new dimension."""
+    """Stacks the tensors of each group along a new dimension."""
 
     dim: int
 
 
 @dataclass(frozen=True)
 class Concatenate:
-    """All tensors become one, along a dimension that they have."""
+    """Concatenates all tensors along an existing dimension."""
 
     dim: int
 
 
 @dataclass(frozen=True)
 class Transpose:
-    """Two dimensions change places; with ``where_needed``, unless the shape is right as it is."""
+    """Swaps two dimensions; with ``where_needed``, only if the shape does not fit otherwise."""
 
-    one: int
-    other: int
+    dim0: int
+    dim1: int
     where_needed: bool = False
 
 
 @dataclass(frozen=True)
 class Cut:
-    """One tensor becomes several, along a dimension."""
+    """Cuts one tensor into several along a dimension."""
 
     dim: int
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """Something that moves coordinates in a way not described here."""
+    """An operation that is not supported."""
 
     name: str
 
@@ -61,9 +67,9 @@ class Join:
 
     Attributes:
         sources: names in the checkpoint, by group, in order.
-        targets: names in the model; several where one tensor is cut.
+        targets: names in the model; several if one tensor is cut.
         operations: from the checkpoint to the model.
-        guessed: from names alone, so that a layout which the shapes leave open is refused.
+        guessed: whether names alone suggest the operations, so that ambiguous shapes are rejected.
     """
 
     sources: tuple[tuple[str, ...], ...]
@@ -78,7 +84,7 @@ class Join:
 
 
 class Link(NamedTuple):
-    """Coordinates of a checkpoint's tensor, and the same ones in a model's; two views of one shape."""
+    """Coordinates of a checkpoint's tensor, and the same in a model's, as two views of one shape."""
 
     tensor: str
     of_tensor: torch.Tensor
@@ -90,36 +96,36 @@ _Groups = list[list[torch.Tensor]]
 
 
 def links(join: Join, shapes: Mapping[str, tuple[int, ...]], model: Mapping[str, torch.Tensor]) -> list[Link]:
-    """What each source's coordinates are in the model.
+    """The coordinates of each source in the model.
 
     Args:
         join: which tensors of the checkpoint make up which of the model.
         shapes: of the sources.
-        model: the targets, with data or without.
+        model: the targets, with or without data.
 
     Raises:
-        WrongCheckpointError: the shapes do not fit, sources are missing, or an operation is not known.
+        WrongCheckpointError: shapes do not fit, sources are missing, or an operation is not supported.
     """
     for operation in join.operations:
         if isinstance(operation, Unknown):
             raise WrongCheckpointError(
                 join.first,
-                f"{operation.name} turns it into {join.targets[0]} when it is loaded, which cannot be followed here",
-                hint="patch or train a model whose parameters are laid out as in the checkpoint",
+                f"{operation.name} converts it into {join.targets[0]} when it is loaded, which is not supported",
+                hint="use a model whose parameters are laid out as in the checkpoint",
             )
     sources = [[torch.empty(shapes[name], device="meta") for name in group] for group in join.sources]
     targets = [model[name] for name in join.targets]
-    befores: list[_Groups] = []
+    inputs: list[_Groups] = []
     state = sources
     for operation in join.operations:
-        befores.append(state)
+        inputs.append(state)
         state = _forward(operation, state, join, targets)
     _check([tensor for group in state for tensor in group], targets, join)
     if join.guessed and any(target.dim() == 3 and target.shape[1] == target.shape[2] for target in targets):
         raise WrongCheckpointError(
             join.first,
             f"{join.targets[0]} may be laid out in two ways, and its shape fits both",
-            hint="give the model itself, made by transformers, which knows",
+            hint="pass the model itself, as made by transformers, which describes its layout",
         )
     names = [name for group in join.sources for name in group]
     if any(isinstance(operation, Cut) for operation in join.operations):
@@ -128,26 +134,27 @@ def links(join: Join, shapes: Mapping[str, tuple[int, ...]], model: Mapping[str,
             Link(names[0], part, *to) for part, to in zip(parts, zip(join.targets, targets, strict=True), strict=True)
         ]
     back: _Groups = [targets]
-    for operation, before in zip(reversed(join.operations), reversed(befores), strict=True):
+    for operation, before in zip(reversed(join.operations), reversed(inputs), strict=True):
         back = _backward(operation, back, before)
     views = [view for group in back for view in group]
     wholes = [whole for group in sources for whole in group]
     return [Link(name, whole, join.targets[0], view) for name, whole, view in zip(names, wholes, views, strict=True)]
 
 
-def _check(made: list[torch.Tensor], targets: list[torch.Tensor], join: Join) -> None:
-    shapes, wanted = ([list(tensor.shape) for tensor in side] for side in (made, targets))
-    if shapes == wanted:
+def _check(joined: list[torch.Tensor], targets: list[torch.Tensor], join: Join) -> None:
+    shapes, expected = ([list(tensor.shape) for tensor in side] for side in (joined, targets))
+    if shapes == expected:
         return
     if not join.operations and join.targets[0] == join.first:
-        what = f"shape {wanted[0]} in this model, {shapes[0]} in the artifact"
+        fault = f"shape {expected[0]} in this model, {shapes[0]} in the artifact"
     else:
         others = sum(map(len, join.sources)) - 1
         also = f" and {others} other{'s' * (others > 1)}" if others else ""
         makes = " and ".join(map(str, shapes))
-        what = f"it{also} would make {makes}, but {' and '.join(join.targets)} here is {' and '.join(map(str, wanted))}"
+        result = f"{' and '.join(join.targets)} in this model is {' and '.join(map(str, expected))}"
+        fault = f"it{also} would make {makes}, but {result}"
     raise WrongCheckpointError(
-        join.first, what, hint="take the mask or artifact of this model, whole, and do not resize the model"
+        join.first, fault, hint="use the mask or artifact of this model, complete, and do not resize the model"
     )
 
 
@@ -165,13 +172,13 @@ def _forward(operation: Operation, state: _Groups, join: Join, targets: list[tor
             every = [tensor for group in state for tensor in group]
             if len({(*tensor.shape[:dim], *tensor.shape[dim + 1 :]) for tensor in every}) > 1:
                 raise WrongCheckpointError(
-                    join.first, f"what should make up {join.targets[0]} with it is of other shapes, or not all there"
+                    join.first, f"the other parts of {join.targets[0]} have other shapes, or are missing"
                 )
             return [[torch.cat(every, dim)]]
-        case Transpose(one, other, where_needed):
+        case Transpose(dim0, dim1, where_needed):
             if where_needed and state[0][0].shape == targets[0].shape:
                 return state
-            return [[tensor.transpose(one, other) for tensor in group] for group in state]
+            return [[tensor.transpose(dim0, dim1) for tensor in group] for group in state]
         case Cut(dim):
             sizes = [target.shape[dim] for target in targets]
             if sum(sizes) != state[0][0].shape[dim]:
@@ -189,7 +196,7 @@ def _backward(operation: Operation, state: _Groups, before: _Groups) -> _Groups:
             sizes = [tensor.shape[dim] for group in before for tensor in group]
             parts = iter(torch.split(state[0][0], sizes, dim))
             return [[next(parts) for _ in group] for group in before]
-        case Transpose(one, other) if state[0][0].shape != before[0][0].shape or not operation.where_needed:
-            return [[tensor.transpose(one, other) for tensor in group] for group in state]
+        case Transpose(dim0, dim1) if state[0][0].shape != before[0][0].shape or not operation.where_needed:
+            return [[tensor.transpose(dim0, dim1) for tensor in group] for group in state]
         case _:
             return state

@@ -1,4 +1,4 @@
-"""Tensors as memory: where they are, their bits, and what checkpoints call their dtypes."""
+"""Tensors as memory: their storage, their bits, and dtypes by the names that checkpoints use."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ DTYPES: Mapping[str, torch.dtype] = {
     "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "I32": torch.int32,
     "I64": torch.int64, "C64": torch.complex64,
 }  # fmt: skip
-"""By the words that checkpoints have for them."""
+"""By their names in checkpoints."""
 
 CODES: Mapping[int, torch.dtype] = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""The integers that the bits of elements are read as, by the bytes of an element."""
+"""Integers of the same width, to read the bits of elements; by the bytes of an element."""
 
 
-def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Equal for two tensors that are the same elements of the same memory, in the same order."""
+def storage_key(tensor: torch.Tensor) -> tuple[object, ...]:
+    """A key that is equal for two tensors of the same elements of the same memory, in the same order."""
     if tensor.is_meta or hasattr(tensor, "to_local") or not tensor.numel():
         return (id(tensor),)
     return (tensor.device, tensor.data_ptr(), tensor.element_size(), tuple(tensor.shape), tensor.stride())

@@ -1,7 +1,7 @@
-"""Which tensors of a running model those of a checkpoint are, by their names.
+"""Matching the tensors of a checkpoint with those of a running model by name.
 
-A name is looked for as transformers says that it is loaded, then as it is, then without what wrappers put in front,
-then by what is known of models that keep their experts in one tensor or a language model beside a visual one.
+Tried in turn: the name that transformers' conversion yields, the name itself, the name without wrappers' prefixes, and
+known patterns of models with stacked experts or with a language model beside a vision model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from maskreg.errors import WrongCheckpointError
 from maskreg.live.conversion import Described, Target
 from maskreg.live.layout import Concatenate, Join, Operation, Stack
-from maskreg.live.memory import place_of
+from maskreg.live.memory import storage_key
 from maskreg.live.wrappers import bare
 
 _RENAMED = [
@@ -24,7 +24,7 @@ _RENAMED = [
     (re.compile(r"\Alanguage_model\.lm_head\."), "lm_head."),
     (re.compile(r"\A(?=(?:visual|vision_tower|multi_modal_projector)\.)"), "model."),
 ]
-"""Names of models for text and images, as checkpoints have them and as models have them since transformers 4.52."""
+"""Names of models for text and images, in checkpoints and in models since transformers 4.52."""
 
 _EXPERT = re.compile(
     r"(?P<layer>(?:.*\.)?)(?:block_sparse_moe|(?P<block>\w+))\.experts\.\d+\.(?P<which>gate_proj|w1|up_proj|w3|down_proj|w2)"
@@ -36,17 +36,17 @@ _STACKED = {
     "up_proj": ("gate_up_proj", 1), "w3": ("gate_up_proj", 1),
     "down_proj": ("down_proj", 0), "w2": ("down_proj", 0),
 }  # fmt: skip
-"""Which tensor has one of an expert's, and which of its parts that is."""
+"""The stacked tensor of an expert's tensor, and the group within it."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the names of a checkpoint are in a model.
+class Matches:
+    """The tensors of a checkpoint in a model.
 
     Attributes:
-        joins: every name that was found, alone or with those it is joined with.
-        missing: names that the model has nothing for.
-        ignored: names that the model leaves out of what it loads.
+        joins: every matched name, alone or with those it is joined with.
+        missing: names without a match.
+        ignored: names that the model ignores when it is loaded.
     """
 
     joins: list[Join] = field(default_factory=list)
@@ -54,76 +54,76 @@ class Found:
     ignored: list[str] = field(default_factory=list)
 
 
-def find(names: Iterable[str], tensors: Mapping[str, torch.Tensor], model: torch.nn.Module | None = None) -> Found:
+def find(names: Iterable[str], tensors: Mapping[str, torch.Tensor], model: torch.nn.Module | None = None) -> Matches:
     """Find a checkpoint's tensors in a model.
 
     Args:
         names: in the checkpoint.
-        tensors: the model's, by the names that it gives them; those that are tied by each.
-        model: the model, to ask transformers about it.
+        tensors: the model's, by all of their names.
+        model: the model, for transformers' conversion.
 
     Raises:
-        WrongCheckpointError: a name means several tensors here.
+        WrongCheckpointError: a name matches several tensors.
     """
     described = Described(model)
-    here = _by_bare_name(tensors, described.path)
-    found = Found()
+    known = _by_bare_name(tensors, described.path)
+    matches = Matches()
     joined: dict[tuple[tuple[str, ...], tuple[Operation, ...], bool], dict[int, list[str]]] = {}
     for name in sorted(names, key=_natural):
-        target, guessed = _target(name, here, described, tensors)
+        target, guessed = _target(name, known, described, tensors)
         if target is None:
-            (found.ignored if described.ignores(name) else found.missing).append(name)
+            (matches.ignored if described.ignores(name) else matches.missing).append(name)
         elif not target.operations:
-            found.joins.append(Join(((name,),), (_only(name, target.names[0], here, tensors),)))
+            matches.joins.append(Join(((name,),), (_only(name, target.names[0], known, tensors),)))
         else:
-            runtime = tuple(_only(name, each, here, tensors) for each in target.names)
+            runtime = tuple(_only(name, each, known, tensors) for each in target.names)
             joined.setdefault((runtime, target.operations, guessed), {}).setdefault(target.group, []).append(name)
     for (runtime, operations, guessed), groups in joined.items():
         sources = tuple(tuple(groups[number]) for number in sorted(groups))
-        found.joins.append(Join(sources, runtime, operations, guessed))
-    return found
+        matches.joins.append(Join(sources, runtime, operations, guessed))
+    return matches
 
 
 def _target(
-    name: str, here: Mapping[str, list[str]], described: Described, tensors: Mapping[str, torch.Tensor]
+    name: str, known: Mapping[str, list[str]], described: Described, tensors: Mapping[str, torch.Tensor]
 ) -> tuple[Target | None, bool]:
-    """Where a tensor goes, and whether its name alone says so."""
-    target = described.target(name, here) or described.target(bare(name), here)
+    """Where a tensor goes, and whether that is guessed from its name."""
+    target = described.target(name, known) or described.target(bare(name), known)
     if target is not None:
         return target, False
-    for known in (name, bare(name), *(pattern.sub(new, bare(name)) for pattern, new in _RENAMED)):
-        if known in here or known in tensors:
-            return Target((known,)), False
+    for candidate in (name, bare(name), *(pattern.sub(new, bare(name)) for pattern, new in _RENAMED)):
+        if candidate in known or candidate in tensors:
+            return Target((candidate,)), False
     expert = _EXPERT.fullmatch(bare(name))
     if expert is not None:
         stacked, group = _STACKED[expert["which"]]
-        place = f"{expert['layer']}{expert['block'] or 'mlp'}.experts.{stacked}"
-        for known in (place, *(pattern.sub(new, place) for pattern, new in _RENAMED)):
-            if known in here:
+        path = f"{expert['layer']}{expert['block'] or 'mlp'}.experts.{stacked}"
+        for candidate in (path, *(pattern.sub(new, path) for pattern, new in _RENAMED)):
+            if candidate in known:
                 joining = (Stack(0), Concatenate(1)) if stacked == "gate_up_proj" else (Stack(0),)
-                return Target((known,), group, joining), True
+                return Target((candidate,), group, joining), True
     return None, False
 
 
 def _by_bare_name(tensors: Mapping[str, torch.Tensor], path: str) -> dict[str, list[str]]:
-    here: dict[str, list[str]] = {}
+    known: dict[str, list[str]] = {}
     for name in tensors:
-        for one in {bare(name), bare(name.removeprefix(path))}:
-            here.setdefault(one, []).append(name)
-    return here
+        for key in {bare(name), bare(name.removeprefix(path))}:
+            known.setdefault(key, []).append(name)
+    return known
 
 
-def _only(name: str, target: str, here: Mapping[str, list[str]], tensors: Mapping[str, torch.Tensor]) -> str:
+def _only(name: str, target: str, known: Mapping[str, list[str]], tensors: Mapping[str, torch.Tensor]) -> str:
     if target in tensors:
         return target
-    names = here[target]
-    if len({place_of(tensors[one]) for one in names}) > 1:
+    names = known[target]
+    if len({storage_key(tensors[match]) for match in names}) > 1:
         raise WrongCheckpointError(
-            name, f"ambiguous here: {' or '.join(names[:3])}", hint="give one of the models in it"
+            name, f"ambiguous in this model: {' or '.join(names[:3])}", hint="pass one of its submodels"
         )
     return names[0]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sorts experts by number."""
+    """Sort key that orders experts by number."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in name.split(".")]

@@ -1,4 +1,17 @@
-"""The part of a parameter that is in this process: which coordinates, whose mask, and where they stand in the whole."""
+"""The part of a parameter that is in this process: its coordinates, its mask, and their positions in the whole mask.
+
+``fully_shard`` cuts a parameter along one dimension. In C order, the local part is then a number of equally long spans
+at equal distances: one span for dimension 0, one per index of the earlier dimensions for a later one. A ``[4, 6]``
+tensor over two processes::
+
+    Shard(0)      Shard(1)
+    0 0 0 0 0 0   0 0 0 1 1 1       Shard(0), process 1: 1 span, first 12, length 12
+    0 0 0 0 0 0   0 0 0 1 1 1       Shard(1), process 1: 4 spans, first 3, stride 6, length 3
+    1 1 1 1 1 1   0 0 0 1 1 1
+    1 1 1 1 1 1   0 0 0 1 1 1
+
+Spans may begin anywhere in a byte of packed bits, so the mask is cut by shifting bits, without unpacking it.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +36,14 @@ _ONES = np.bitwise_count(np.arange(256, dtype=np.uint8))
 
 @dataclass(frozen=True)
 class Part:
-    """Coordinates of a tensor in C order: ``count`` runs of ``length``, ``stride`` apart, the first at ``first``.
-
-    A shard along the first dimension is one run, wherever in a byte of packed bits it begins; one along a later
-    dimension is a run for each index of the dimensions before.
+    """Coordinates of a tensor in C order: ``count`` spans of ``length``, ``stride`` apart, the first at ``first``.
 
     Attributes:
         whole_numel: coordinates of the whole tensor.
-        first: where the first run begins.
-        stride: from the beginning of a run to that of the next.
-        length: coordinates of a run; 0 where a process has none.
-        count: runs.
+        first: where the first span begins.
+        stride: from the beginning of a span to that of the next.
+        length: coordinates of a span; 0 for a process that has none.
+        count: spans.
     """
 
     whole_numel: int
@@ -62,11 +72,11 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How a parameter lies over processes.
+    """How a parameter is distributed over processes.
 
     Attributes:
-        part: what of it is here.
-        mesh: the processes that have it; None where all of it is here.
+        part: its local part.
+        mesh: the processes that have it; None if all of it is local.
         dim: dimension of the mesh over which it is sharded; over the others it is replicated.
     """
 
@@ -76,12 +86,12 @@ class Layout:
 
     @property
     def group(self) -> ProcessGroup | None:
-        """The processes whose parts make up the whole, this one among them."""
+        """The processes, with this one, whose parts make up the whole."""
         return None if self.mesh is None else self.mesh.get_group(self.dim)
 
     @property
     def device(self) -> torch.device:
-        """Where those processes exchange tensors, which may not be where the parameter is."""
+        """Where those processes exchange tensors; an offloaded parameter may be elsewhere."""
         if self.mesh is None or self.mesh.device_type == "cpu":
             return torch.device("cpu")
         return torch.device(self.mesh.device_type, torch.get_device_module(self.mesh.device_type).current_device())
@@ -89,12 +99,12 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Where the masked coordinates of a part stand among those of the whole tensor.
+    """Positions of a part's masked coordinates among those of the whole tensor.
 
     Attributes:
         total: masked coordinates of the whole tensor.
-        before: int64 ``[count]``; how many of those come before each run.
-        inside: int64 ``[count]``; how many are in each run.
+        before: int64 ``[count]``; masked coordinates of the whole tensor before each span.
+        inside: int64 ``[count]``; masked coordinates in each span.
     """
 
     total: int
@@ -102,30 +112,33 @@ class Order:
     inside: npt.NDArray[np.int64]
 
     def positions(self) -> npt.NDArray[np.int64]:
-        """Of each masked coordinate here, in ascending order; int64 ``[nnz]``."""
+        """The position of each masked coordinate of the part, ascending; int64 ``[nnz]``.
+
+        Local entry ``k`` in span ``s`` is at ``before[s]`` plus its number within the span, ``k - entries before s``.
+        With before 2, 9 and inside 3, 2: positions 2 3 4 9 10.
+        """
         ends = self.inside.cumsum()
-        places: npt.NDArray[np.int64] = np.repeat(self.before - (ends - self.inside), self.inside)
-        places += np.arange(places.size)
-        return places
+        positions: npt.NDArray[np.int64] = np.repeat(self.before - (ends - self.inside), self.inside)
+        positions += np.arange(positions.size)
+        return positions
 
 
 def local_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a tensor in this process, sharing memory with it; itself where it is not sharded."""
+    """The local part of a tensor, sharing memory with it; the tensor itself if it is not sharded."""
     to_local = getattr(tensor, "to_local", None)
     local: torch.Tensor = tensor if to_local is None else to_local()
     return local
 
 
 def layout_of(name: str, tensor: torch.Tensor) -> Layout:
-    """Where a parameter is.
+    """The layout of a parameter.
 
     Args:
         name: for messages.
         tensor: plain, or a DTensor sharded over at most one dimension of its mesh.
 
     Raises:
-        UsageError: a layout whose parts are not found again in the mask: sums that are not yet taken, shards of
-            shards, and interleaved ones.
+        UsageError: the mask cannot be cut for this layout: partial sums, shards over two dimensions, or strided ones.
     """
     mesh: DeviceMesh | None = getattr(tensor, "device_mesh", None)
     if mesh is None:
@@ -140,11 +153,11 @@ def layout_of(name: str, tensor: torch.Tensor) -> Layout:
     ]
     if not split:
         return Layout(Part.whole(tensor.numel()))
-    odd = [placement for _, placement in split if type(placement) is not Shard]
-    if odd or len(split) > 1:
+    unsupported = [placement for _, placement in split if type(placement) is not Shard]
+    if unsupported or len(split) > 1:
         raise UsageError(
-            f"{name} lies as {', '.join(map(repr, placements))} over {mesh.ndim} dimensions of processes, and masks are"
-            " cut for Shard over one of them and Replicate over the others",
+            f"{name} is distributed as {', '.join(map(repr, placements))} over {mesh.ndim} mesh dimensions; masks can"
+            " be cut for Shard over one of them and Replicate over the others",
             hint="shard with fully_shard(model) alone, without tensor parallelism",
         )
     dim, placement = split[0]
@@ -155,44 +168,49 @@ def layout_of(name: str, tensor: torch.Tensor) -> Layout:
     part = Part.along(tuple(tensor.shape), along, start, min(start + chunk, size))
     if local_of(tensor.detach()).numel() != part.numel:
         raise UsageError(
-            f"{name} is cut into parts of other sizes than torch.chunk makes", hint="shard with fully_shard(model)"
+            f"{name} is cut into other sizes than those of torch.chunk", hint="shard with fully_shard(model)"
         )
     return Layout(part, mesh, dim)
 
 
 def cut(packed: npt.NDArray[np.uint8], part: Part) -> tuple[npt.NDArray[np.uint8], Order]:
-    """The mask of a part from that of the whole tensor.
-
-    Nothing is unpacked: beside what is returned, no memory is needed.
+    """The mask of a part of a tensor. Takes no memory beside the result.
 
     Args:
-        packed: uint8, as :func:`maskreg.mask.packed.pack` gives it.
+        packed: mask of the whole tensor, from :func:`maskreg.mask.packed.pack`.
         part: of the same tensor.
 
     Returns:
-        The bits of the part, packed likewise, and where its masked coordinates stand.
+        The packed mask of the part, and the positions of its masked coordinates.
     """
     if packed.size != packed_bytes(part.whole_numel):
         raise ValueError(f"{packed.size} bytes cannot be the mask of {part.whole_numel} coordinates")
     packed = np.ascontiguousarray(packed)
     bits = np.zeros(packed_bytes(part.numel), np.uint8)
     _copy(packed, part.first, part.stride, part.length, part.count, bits)
-    # Where each run begins, and after the last: where it ends.
     before = np.empty(part.count, np.int64)
     total = _count(packed, _ONES, part.first, part.stride, before)
-    here = np.empty(part.count, np.int64)
-    nnz = _count(bits, _ONES, 0, part.length, here)
-    return bits, Order(total, before, np.diff(here, append=nnz))
+    local_before = np.empty(part.count, np.int64)
+    nnz = _count(bits, _ONES, 0, part.length, local_before)
+    return bits, Order(total, before, np.diff(local_before, append=nnz))
 
 
 @kernel
 def _copy(
-    bits: npt.NDArray[np.uint8], first: int, stride: int, length: int, count: int, into: npt.NDArray[np.uint8]
+    bits: npt.NDArray[np.uint8], first: int, stride: int, length: int, count: int, out: npt.NDArray[np.uint8]
 ) -> None:
-    """Bits of every run, one run behind the other, into zeros."""
+    """Append the bits of all spans to each other, into zeros.
+
+    Each round fills the rest of one output byte: take ``n`` bits at ``at``, which may straddle two input bytes. Three
+    bits at 6, to output bit 4::
+
+        input    byte 0 = ab......  byte 1 = .......c       a is bit 7, b bit 6, c bit 8; low bits on the right
+        value    byte 0 >> 6 = ab, | byte 1 << 2 = cab
+        output   |= cab << 4
+    """
     to = 0
-    for run in range(count):
-        at = first + run * stride
+    for span in range(count):
+        at = first + span * stride
         end = at + length
         while at < end:
             byte, shift = at >> 3, at & 7
@@ -200,7 +218,7 @@ def _copy(
             value = bits[byte] >> shift
             if shift + n > 8:
                 value |= bits[byte + 1] << (8 - shift)
-            into[to >> 3] |= (value & ((1 << n) - 1)) << (to & 7)
+            out[to >> 3] |= (value & ((1 << n) - 1)) << (to & 7)
             at += n
             to += n
 
@@ -209,17 +227,17 @@ def _copy(
 def _count(
     bits: npt.NDArray[np.uint8], ones: npt.NDArray[np.uint8], first: int, stride: int, before: npt.NDArray[np.int64]
 ) -> int:
-    """How many bits are set, and how many of them before each of the places ``first + i * stride``."""
+    """Number of set bits; fills ``before`` with the number of those before ``first + i * stride``, in one pass."""
     seen = 0
     byte = 0
-    for run in range(before.size):
-        at = first + run * stride
+    for span in range(before.size):
+        at = first + span * stride
         while byte < at >> 3:
             seen += ones[bits[byte]]
             byte += 1
-        before[run] = seen
+        before[span] = seen
         if at & 7:
-            before[run] += ones[bits[byte] & ((1 << (at & 7)) - 1)]
+            before[span] += ones[bits[byte] & ((1 << (at & 7)) - 1)]
     while byte < bits.size:
         seen += ones[bits[byte]]
         byte += 1

@@ -1,4 +1,4 @@
-"""What wrappers put into the names of a model's parameters."""
+"""What wrappers add to the names of a model's parameters."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 
 _WITHIN = r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|base_layer)\."
 _WRAPPERS = re.compile(rf"\A(?:module\.|base_model\.model\.|{_WITHIN})+|(?<=\.){_WITHIN}")
-"""DataParallel, PEFT, torch.compile, FSDP, activation checkpointing, and PEFT around one layer."""
+"""Of DataParallel, PEFT, torch.compile, FSDP, activation checkpointing, and PEFT around a single layer."""
 
 
 def bare(name: str) -> str:
-    """A name without what wrappers put into it."""
+    """A name without what wrappers add."""
     return _WRAPPERS.sub("", name)

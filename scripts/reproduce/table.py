@@ -13,12 +13,12 @@ PUBLISHED = {"full": 35.52, "OPD mask": 35.10, "RLVR mask": 34.69, "random": 32.
 """Peak mean@16 of AIME24/25 in percent: DeepSeek-R1-Distill-Qwen-1.5B, one run each (DSSU)."""
 
 READING = """\
-How to read it. Coordinates outside the OPD mask are those that the full run, too, leaves without a visible change \
-when its forward pass reads bf16 weights; that the mask comes near the full run is therefore expected, and says \
-little. What carries information is `OPD mask` against `exponent-matched`, whose coordinates could flip as easily, \
-and `OPD mask, thinned` against `random`, which end with as many visibly changed coordinates. All arms of a seed see \
-the same prompts and the same random numbers; masks drawn by chance are drawn anew for each seed, and the OPD mask is \
-one. Intervals are of the mean over seeds (paired t), one comparison at a time."""
+How to read it. A full run, too, leaves the coordinates outside the OPD mask without a visible change when its \
+forward pass reads bf16 weights. That training on the mask comes close to full training is therefore expected, and \
+says little. Two comparisons are informative: `OPD mask` with `exponent-matched`, whose coordinates change visibly \
+as easily, and `OPD mask, thinned` with `random`, which end with as many visibly changed coordinates. All arms of a \
+seed use the same prompts and random numbers. Random masks are drawn anew for each seed; there is only one OPD mask. \
+Intervals are for the mean over seeds (paired t), without correction for multiple comparisons."""
 
 
 def markdown(results: Results, tuning: Tuning, setting: Setting) -> str:

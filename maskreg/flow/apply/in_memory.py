@@ -12,9 +12,9 @@ import torch
 from maskreg.artifact.reader import Artifact
 from maskreg.device import own_stream
 from maskreg.errors import UsageError, WrongCheckpointError
-from maskreg.live.aliasing import Held, refuse_overlap
+from maskreg.live.aliasing import NamedTensor, refuse_aliasing
 from maskreg.live.layout import links
-from maskreg.live.memory import CODES, DTYPES, place_of
+from maskreg.live.memory import CODES, DTYPES, storage_key
 from maskreg.live.naming import find
 from maskreg.parallel import ordered, worker_count
 from maskreg.tensors.dtypes import WIDE
@@ -78,7 +78,7 @@ def apply_(
     model = module_or_state_dict if isinstance(module_or_state_dict, torch.nn.Module) else None
     live = _unique(_matched(delta, _tensors_of(module_or_state_dict), model))
     changing = [item for item in live if item.delta.change is not Change.KEEP]
-    refuse_overlap(Held(item.delta.name, item.tensor, item.delta.change is not Change.KEEP) for item in live)
+    refuse_aliasing(NamedTensor(item.delta.name, item.tensor, item.delta.change is not Change.KEEP) for item in live)
     artifact.verify_rest(jobs=threads)
     for device in {item.tensor.device for item in live if item.tensor.is_cuda}:
         # The threads' own streams do not wait for kernels launched earlier.
@@ -219,7 +219,7 @@ def _unique(live: Iterable[_Live]) -> list[_Live]:
     """
     owners: dict[tuple[object, ...], _Live] = {}
     for item in live:
-        owner = owners.setdefault(place_of(item.tensor), item)
+        owner = owners.setdefault(storage_key(item.tensor), item)
         if _fingerprints(owner.delta) != _fingerprints(item.delta):
             raise WrongCheckpointError(
                 item.delta.name, f"shares memory with {owner.delta.name} in this model, but not in the artifact"

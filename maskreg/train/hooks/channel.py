@@ -1,8 +1,11 @@
-"""The early channel: the few input directions that a run's first updates take, and training that stays in them.
+"""The early channel: the few input directions that the first updates of a run take.
 
-Source: "On the Geometry of OPD" (arXiv 2606.07082), subspace locking: with ``V`` the leading right singular vectors of
-the update at about a fifth of a run, replacing each matrix's gradient ``g`` by ``g V V^T`` leaves on-policy
-distillation as good as it is, and harms supervised fine-tuning.
+Source: "On the Geometry of OPD" (arXiv 2606.07082), subspace locking. Let ``V`` be the leading right singular vectors
+of a matrix's update after about a fifth of a run. Replacing each gradient ``g`` by ``g V V^T`` does not degrade
+on-policy distillation, but does degrade supervised fine-tuning.
+
+A right singular vector is a direction of the matrix's input. With the update ``dW = [[3, 0], [4, 0]]``, only the first
+input matters: ``V = [[1], [0]]``, and ``g V V^T`` keeps the first column of any gradient and drops the second.
 """
 
 from __future__ import annotations
@@ -22,13 +25,13 @@ from maskreg.tensors.cast import to_float
 from maskreg.tensors.dtypes import FLOAT
 
 RANK = 16
-"""Directions, as published."""
+"""Directions per matrix, as published."""
 
 EXACT_UP_TO = 1024
-"""Shorter sides of matrices up to which all singular vectors are worked out; above, the leading ones are searched."""
+"""Largest shorter side of a matrix for a full SVD; above, only the leading singular vectors are approximated."""
 
 _NEGLIGIBLE = 1e-10
-"""Directions weaker than this beside the strongest are rounding."""
+"""Singular values below this share of the largest are rounding errors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +39,9 @@ class Channel:
     """Input directions of the matrices of a checkpoint.
 
     Attributes:
-        bases: by the checkpoint's names, orthonormal columns, fp32 ``[n, k]`` of a matrix ``[m, n]`` and
-            ``[slices, n, k]`` of a stack of matrices. ``k`` is the rank, or less where the update has fewer
-            directions; those of a stack with fewer are 0.
+        bases: by name in the checkpoint, orthonormal columns: fp32 ``[n, k]`` for a matrix ``[m, n]``, and
+            ``[slices, n, k]`` for a stack of matrices. ``k`` is the rank, or the shorter side of the matrix if that is
+            less; columns beyond the update's own rank are 0.
         shapes: of the tensors, by name.
     """
 
@@ -47,34 +50,34 @@ class Channel:
 
     @classmethod
     def of_updates(cls, updates: Iterable[tuple[str, torch.Tensor]], rank: int = RANK) -> Channel:
-        """The channel of updates, target minus source, by name; those of vectors have none.
+        """The channel of updates, target minus source, by name; vectors are skipped.
 
         Args:
-            updates: one after another, of which one is in memory at a time.
-            rank: directions of each matrix.
+            updates: an iterator, so that one is in memory at a time.
+            rank: directions per matrix.
 
         Raises:
-            UsageError: the rank is not positive, or an update has numbers that are not finite.
+            UsageError: the rank is not positive, or an update is not finite.
         """
         if rank < 1:
-            raise UsageError(f"a channel of rank {rank} leaves nothing", hint="a rank of at least 1")
+            raise UsageError(f"rank {rank} of a channel must be at least 1", hint="give a rank of at least 1")
         bases, shapes = {}, {}
         for name, update in updates:
             if update.dim() >= 2:
                 if not update.isfinite().all():
-                    raise UsageError(f"the update of {name} is not finite, so that it has no directions")
+                    raise UsageError(f"the update of {name} is not finite")
                 stacked = update.double().reshape(-1, *update.shape[-2:])
-                found = torch.stack([_leading(one, rank) for one in stacked])
-                bases[name] = (found if update.dim() > 2 else found[0]).float()
+                vectors = torch.stack([_leading(matrix, rank) for matrix in stacked])
+                bases[name] = (vectors if update.dim() > 2 else vectors[0]).float()
                 shapes[name] = tuple(update.shape)
         return cls(bases, shapes)
 
     @classmethod
     def between(cls, source: Checkpoint, early: Checkpoint, rank: int = RANK) -> Channel:
-        """The channel of what changed between two checkpoints of one run, by the names that both have.
+        """The channel of the change between two checkpoints of one run.
 
         Raises:
-            WrongCheckpointError: a tensor has another shape, or is not there any more.
+            WrongCheckpointError: a tensor is missing in the early checkpoint, or has another shape.
             UsageError: see :meth:`of_updates`.
         """
         return cls.of_updates(_differences(source, early), rank)
@@ -85,19 +88,19 @@ class Channel:
 
         Args:
             artifact: of an early checkpoint of a run.
-            source: the checkpoint that it is applied to.
-            rank: directions of each matrix.
+            source: of the artifact.
+            rank: directions per matrix.
 
         Raises:
             WrongCheckpointError: the source is another checkpoint.
-            PartAbsentError: the artifact has no values, or they are not here.
+            PartAbsentError: the artifact has no delta, or it is not in the local registry.
             UsageError: see :meth:`of_updates`.
         """
         return cls.of_updates(_decoded(artifact, source), rank)
 
 
 def into_channel(matrices: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
-    """The part of matrices that lies in a channel, ``x V V^T``, fp32 (fp64 of fp64).
+    """The projection of matrices onto a channel, ``x V V^T``; fp32, or fp64 of fp64.
 
     Args:
         matrices: ``[m, n]``, or stacked ``[..., m, n]``.
@@ -111,7 +114,7 @@ def into_channel(matrices: torch.Tensor, basis: torch.Tensor) -> torch.Tensor:
 
 
 def _leading(matrix: torch.Tensor, rank: int) -> torch.Tensor:
-    """Leading right singular vectors, ``[n, k]`` with ``k`` the rank or the shorter side; 0 beyond the matrix's own."""
+    """Leading right singular vectors, ``[n, k]`` with ``k`` the rank or shorter side; 0 beyond the matrix's rank."""
     factors = decompose(matrix, Method(exact_up_to=EXACT_UP_TO, q=rank, niter=8))
     kept = min(rank, *matrix.shape)
     values, v = factors.s[:kept], factors.v[:, :kept]
@@ -123,12 +126,12 @@ def _differences(source: Checkpoint, early: Checkpoint) -> Iterator[tuple[str, t
     for name, before in source.tensors.items():
         after = early.tensors.get(name)
         if after is None or after.shape != before.shape:
-            what = "missing in the early checkpoint" if after is None else f"of shape {list(after.shape)} there"
-            raise WrongCheckpointError(name, what, hint="two checkpoints of one run")
+            fault = "missing in the early checkpoint" if after is None else f"of shape {list(after.shape)} in it"
+            raise WrongCheckpointError(name, fault, hint="give two checkpoints of one run")
         if len(before.shape) < 2:
             continue
         if not {before.dtype, after.dtype} <= FLOAT:
-            raise WrongCheckpointError(name, f"{before.dtype} and {after.dtype}, which are not plain numbers")
+            raise WrongCheckpointError(name, f"{before.dtype} and {after.dtype}, which are not both floating-point")
         change = to_float(early.read(name, 0, after.numel), after.dtype)
         change -= to_float(source.read(name, 0, before.numel), before.dtype)
         yield name, torch.from_numpy(change.reshape(before.shape))

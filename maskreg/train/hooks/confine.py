@@ -1,4 +1,11 @@
-"""Keeping training in an early channel, in any loop, and telling how much of an update lies there."""
+"""Training confined to an early channel, in any loop, and the share of an update that lies in it.
+
+``project="gradient"`` replaces each gradient ``g`` by ``g V V^T``. For SGD that confines the update too, because it is
+a sum of gradients. Adam divides each coordinate by the root of its own second moment, which leaves the channel: with
+``V = (0.6, 0.8)``, rows of projected gradients are multiples of (0.6, 0.8), but Adam's first step is (lr, lr), of whose
+energy (0.6 + 0.8)^2 / 2 = 98 % lies in the channel. ``project="update"`` projects the weights themselves after each
+step, ``W = W0 + (W - W0) V V^T``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +25,7 @@ from maskreg.train.optim.masked import MaskedOptimizer
 
 @dataclass(frozen=True)
 class Share:
-    """How much of an update's energy lies in the channel.
+    """The share of an update's energy that lies in the channel.
 
     Attributes:
         inside: ``sum ||dW V||^2``.
@@ -30,13 +37,13 @@ class Share:
 
     @property
     def share(self) -> float:
-        """Inside over whole; 1 for an update of nothing."""
+        """``inside / whole``; 1 if nothing changed."""
         return self.inside / self.whole if self.whole > 0 else 1.0
 
 
 @dataclass(frozen=True)
 class _Matrix:
-    """One tensor of the checkpoint within a parameter: as a view of it, or of anything laid out like it."""
+    """One tensor of the checkpoint within a parameter, as a view of any tensor with the parameter's strides."""
 
     name: str
     basis: torch.Tensor
@@ -49,39 +56,37 @@ class _Matrix:
 
 
 class Confined:
-    """A model whose training is kept in a channel."""
+    """A model whose training is confined to a channel."""
 
-    def __init__(
-        self, model: torch.nn.Module, channel: Channel, optimizer: torch.optim.Optimizer | None, enforced: bool
-    ) -> None:
-        """See :func:`confine`, which makes it."""
+    def __init__(self, model: torch.nn.Module, channel: Channel, optimizer: torch.optim.Optimizer | None) -> None:
+        """Made by :func:`confine`; with an optimizer, updates are projected after its steps."""
         named = {n: p for n, p in model.named_parameters() if p.requires_grad}
         self._parts = _parts(model, named, channel)
         self._parameters = {name: named[name] for name in self._parts}
         self._start = {name: p.detach().clone() for name, p in self._parameters.items()}
         self._handles: list[Any] = []
         for name, parameter in self._parameters.items():
-            watch: Callable[..., Any] = parameter.register_post_accumulate_grad_hook
-            self._handles.append(watch(partial(self._confine_gradient, name)))
-        if enforced and optimizer is not None:
+            register: Callable[..., Any] = parameter.register_post_accumulate_grad_hook
+            self._handles.append(register(partial(self._confine_gradient, name)))
+        if optimizer is not None:
             self._handles.append(optimizer.register_step_post_hook(lambda *_: self._confine_update()))
 
     @torch.no_grad()
     def energy(self) -> dict[str, Share]:
-        """How much of the update since the start lies in the channel, by the checkpoint's names."""
-        found = {}
+        """The share of each update since :func:`confine` that lies in the channel, by name in the checkpoint."""
+        shares = {}
         for part, update in self._updates():
             inside = into_channel(update, part.basis)
-            found[part.name] = Share(float(inside.double().square().sum()), float(update.double().square().sum()))
-        return found
+            shares[part.name] = Share(float(inside.double().square().sum()), float(update.double().square().sum()))
+        return shares
 
     def total_energy(self) -> Share:
-        """The same of all matrices together."""
-        every = self.energy().values()
-        return Share(sum(one.inside for one in every), sum(one.whole for one in every))
+        """The share of all matrices together."""
+        shares = self.energy().values()
+        return Share(sum(share.inside for share in shares), sum(share.whole for share in shares))
 
     def release(self) -> None:
-        """Let go of the model: from now on it trains freely."""
+        """Remove all hooks: the model trains freely from now on."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -118,15 +123,15 @@ def confine(
     *,
     project: Literal["gradient", "update"] = "gradient",
 ) -> Confined:
-    """Keep the training of a model's matrices in a channel from now on, in any loop.
+    """Confine the training of a model's matrices to a channel from now on, in any loop.
 
-    Every gradient ``g`` of a matrix of the checkpoint becomes ``g V V^T`` as soon as it is there: experts that the
-    model stacks, and projections that it joins, each with its own ``V``. Vectors, and tensors that the channel does not
-    have, train freely. An optimizer that scales each coordinate on its own leaves the channel all the same: with Adam,
-    84 to 93 % of the update's energy stays in it, which :meth:`Confined.energy` tells. ``project="update"`` takes the
-    weights back into it after each step: ``W = W0 + (W - W0) V V^T``.
+    Every gradient ``g`` of a matrix of the checkpoint becomes ``g V V^T`` as soon as it is ready; stacked experts and
+    joined projections each have their own ``V``. Vectors, and tensors that the channel does not have, train freely. An
+    optimizer that scales coordinates individually still leaves the channel: with Adam, 84 to 93 % of the update's
+    energy stays in it, as :meth:`Confined.energy` measures. ``project="update"`` also projects the weights after each
+    step: ``W = W0 + (W - W0) V V^T``.
 
-    Memory does not shrink: a copy of the weights as they are now is kept.
+    Memory does not shrink: a copy of the current weights is kept.
 
     Example::
 
@@ -136,30 +141,32 @@ def confine(
         print(f"{confined.total_energy().share:.0%} of the update lies in the channel")
 
     Args:
-        model: as it is trained, at the source's weights.
+        model: as it is trained, with the source's weights.
         channel: by the names in the checkpoint.
-        optimizer: with ``project="update"``, the one whose steps are taken back; its parameters are fp32.
-        project: what is kept in the channel.
+        optimizer: for ``project="update"``, the one whose steps are projected; its parameters must be fp32.
+        project: what is projected onto the channel.
 
     Raises:
         UsageError: ``project="update"`` without an optimizer, with a masked one or with parameters that are not fp32;
-            or parameters are sharded.
+            or a parameter is sharded.
         WrongCheckpointError: the channel is of another model.
     """
     if project == "update":
         if optimizer is None:
-            raise UsageError('project="update" acts after steps of an optimizer', hint="confine(model, channel, it)")
+            raise UsageError(
+                'project="update" needs the optimizer', hint="confine(model, channel, optimizer, project=...)"
+            )
         if isinstance(optimizer, MaskedOptimizer):
             raise UsageError(
-                "an update cannot be kept both in a mask and in a channel: each takes it out of the other",
-                hint="torch.optim.AdamW on fp32 parameters",
+                "an update cannot be confined to both a mask and a channel: projecting onto one leaves the other",
+                hint="use torch.optim.AdamW on fp32 parameters",
             )
         if any(p.dtype != torch.float32 for group in optimizer.param_groups for p in group["params"]):
             raise UsageError(
-                'project="update" needs fp32 parameters: what is rounded to fewer bits leaves the channel again',
+                'project="update" needs fp32 parameters: rounding to fewer bits leaves the channel',
                 hint="load the model with dtype=torch.float32, and train under torch.autocast",
             )
-    return Confined(model, channel, optimizer, project == "update")
+    return Confined(model, channel, optimizer if project == "update" else None)
 
 
 def _parts(
@@ -167,20 +174,22 @@ def _parts(
 ) -> dict[str, list[_Matrix]]:
     """The matrices within each trained parameter."""
     tensors = dict(model.named_parameters(remove_duplicate=False))
-    found = find(channel.bases, tensors, model)
-    if found.missing:
-        raise WrongCheckpointError(found.missing[0], "missing in this model", hint="the channel of this model's source")
+    matches = find(channel.bases, tensors, model)
+    if matches.missing:
+        raise WrongCheckpointError(
+            matches.missing[0], "missing in this model", hint="use the channel of this model's source"
+        )
     first = {id(parameter): name for name, parameter in named.items()}
     parts: dict[str, list[_Matrix]] = {}
-    for join in found.joins:
+    for join in matches.joins:
         if any(hasattr(tensors[target], "to_local") for target in join.targets):
-            raise UsageError(f"{join.targets[0]} is sharded, and a channel needs whole matrices")
+            raise UsageError(f"{join.targets[0]} is sharded, but a channel needs whole matrices")
         if any(isinstance(operation, Cut) for operation in join.operations):
-            raise UsageError(f"{join.first} is several parameters here, and a channel needs whole matrices")
+            raise UsageError(f"{join.first} is cut into several parameters, but a channel needs whole matrices")
         blank = {target: torch.empty_like(tensors[target], device="meta") for target in join.targets}
         for link in links(join, channel.shapes, blank):
             name = first.get(id(tensors[link.parameter]))
-            # A second tensor that is all of a parameter is the first by the name it is tied to.
+            # Of tied tensors, which are each all of one parameter, only the first counts.
             if name is not None and (join.operations or name not in parts):
                 parts.setdefault(name, []).append(_matrix(link, channel, tensors[link.parameter].device))
     return parts

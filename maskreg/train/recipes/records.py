@@ -28,11 +28,11 @@ class Record:
     """One line.
 
     Attributes:
-        place: file and line number, for messages.
+        location: file and line number, for messages.
         fields: the JSON object.
     """
 
-    place: str
+    location: str
     fields: dict[str, Any]
 
     def text(self, name: str) -> str:
@@ -49,7 +49,7 @@ class Record:
                 fault = "is null"
             else:
                 fault = f"is missing; the record has {', '.join(self.fields) or 'no fields'}"
-            raise FormatError(f"{self.place}: {name!r} {fault}", hint=_FIELDS)
+            raise FormatError(f"{self.location}: {name!r} {fault}", hint=_FIELDS)
         return value
 
 
@@ -115,9 +115,9 @@ class Records:
                 yield self._parsed(file.readline(), number)
 
     def _parsed(self, line: bytes, number: int) -> Record:
-        place = f"{self.path}:{number}"
+        location = f"{self.path}:{number}"
         try:
-            return Record(place, parse_object(line, place, max_bytes=MAX_LINE_BYTES))
+            return Record(location, parse_object(line, location, max_bytes=MAX_LINE_BYTES))
         except FormatError as error:
             raise FormatError(
                 error.message, hint=f"one JSON object per line, in UTF-8: sed -n {number}p {self.path}"

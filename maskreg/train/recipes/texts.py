@@ -28,7 +28,7 @@ def prompt_of(record: Record, tokenizer: Any) -> list[int]:
         answered = messages[-1].get("role") == "assistant"
         prompt = _chat(tokenizer, messages[:-1] if answered else messages, record, open_turn=True)
     if not prompt:
-        raise FormatError(f"{record.place}: an empty prompt", hint="leave the record out")
+        raise FormatError(f"{record.location}: an empty prompt", hint="leave the record out")
     return prompt
 
 
@@ -43,11 +43,11 @@ def example_of(record: Record, tokenizer: Any) -> Example:
     if "messages" in record.fields:
         messages = _messages(record, tokenizer)
         if messages[-1].get("role") != "assistant":
-            raise FormatError(f"{record.place}: the last message is not the assistant's")
+            raise FormatError(f"{record.location}: the last message is not the assistant's")
         prompt = _chat(tokenizer, messages[:-1], record, open_turn=True)
         ids = _chat(tokenizer, messages, record, open_turn=False)
         if ids[: len(prompt)] != prompt:
-            raise FormatError(f"{record.place}: the chat template changes the prompt when an answer follows")
+            raise FormatError(f"{record.location}: the chat template changes the prompt when an answer follows")
         return _example(prompt, ids[len(prompt) :], record)
     if "text" in record.fields:
         text = [*_tokens(tokenizer, record.text("text")), *_end(tokenizer)]
@@ -75,7 +75,7 @@ def ends_of(model: Any, tokenizer: Any) -> list[int]:
 def too_long(record: Record, tokens: int, limit: int, formula: str) -> DataError:
     """The error for a record with too many tokens."""
     return DataError(
-        f"{record.place}: the prompt has {tokens:,} tokens, more than {limit:,} ({formula})",
+        f"{record.location}: the prompt has {tokens:,} tokens, more than {limit:,} ({formula})",
         hint=f"leave it out, or raise --max-length by {tokens - limit:,}",
     )
 
@@ -83,7 +83,7 @@ def too_long(record: Record, tokens: int, limit: int, formula: str) -> DataError
 def _example(prompt: list[int], completion: list[int], record: Record) -> Example:
     if not prompt or not completion:
         raise FormatError(
-            f"{record.place}: {'nothing to train on' if prompt else 'an empty prompt'}", hint="leave the record out"
+            f"{record.location}: {'nothing to train on' if prompt else 'an empty prompt'}", hint="leave the record out"
         )
     return Example(prompt, completion)
 
@@ -102,10 +102,10 @@ def _end(tokenizer: Any) -> list[int]:
 def _messages(record: Record, tokenizer: Any) -> list[dict[str, Any]]:
     messages = record.fields["messages"]
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
-        raise FormatError(f'{record.place}: \'messages\' is not a list of {{"role": ..., "content": ...}}')
+        raise FormatError(f'{record.location}: \'messages\' is not a list of {{"role": ..., "content": ...}}')
     if not tokenizer.chat_template:
         raise FormatError(
-            f"{record.place}: the source's tokenizer has no chat template for messages",
+            f"{record.location}: the source's tokenizer has no chat template for messages",
             hint="use prompts instead of messages, or add chat_template.jinja to the source",
         )
     return messages
@@ -117,7 +117,7 @@ def _chat(tokenizer: Any, messages: list[dict[str, Any]], record: Record, *, ope
     try:
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=open_turn, tokenize=False)
     except TemplateError as error:
-        raise FormatError(f"{record.place}: the chat template rejects these messages ({error})") from error
+        raise FormatError(f"{record.location}: the chat template rejects these messages ({error})") from error
     # The template contains the special tokens.
     ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
     return ids

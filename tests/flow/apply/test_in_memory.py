@@ -184,7 +184,7 @@ class TestModule:
         source, target = {"w": bf16((4, 4), 1)}, {"w": bf16((4, 4), 2)}
         artifact = extracted(tmp_path / "root", *opened(tmp_path, source, target))
         state = {"module.w": live(source)["w"], "_orig_mod.w": live(source)["w"]}
-        with pytest.raises(WrongCheckpointError, match=r"ambiguous here: module.w or _orig_mod.w"):
+        with pytest.raises(WrongCheckpointError, match=r"ambiguous in this model: module.w or _orig_mod.w"):
             apply_(state, artifact)
 
 

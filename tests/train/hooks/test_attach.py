@@ -204,7 +204,7 @@ class TestOtherParameters:
         mask = masked(net)
         del mask["scale"]
         optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
-        with pytest.raises(UsageError, match="says nothing of scale, which the optimizer trains"):
+        with pytest.raises(UsageError, match="does not cover scale, which the optimizer trains"):
             attach(net, optimizer, mask)
 
     def test_those_of_another_model(self, kind: str) -> None:

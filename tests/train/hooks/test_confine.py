@@ -130,9 +130,9 @@ def test_an_update_of_nothing_lies_in_the_channel() -> None:
 def test_what_a_channel_cannot_do_is_refused() -> None:
     model = qwen3()
     channel = updates_of(checkpoint_of(model))
-    with pytest.raises(UsageError, match="acts after steps"):
+    with pytest.raises(UsageError, match="needs the optimizer"):
         confine(model, channel, project="update")
-    with pytest.raises(UsageError, match="both in a mask and in a channel"):
+    with pytest.raises(UsageError, match="to both a mask and a channel"):
         confine(model, channel, MaskedAdamW(model.named_parameters()), project="update")
     with pytest.raises(WrongCheckpointError, match="missing in this model"):
         confine(model, updates_of({"model.other.weight": torch.zeros(4, 4)}))

@@ -19,7 +19,7 @@ def test_records_are_read_where_they_lie(tmp_path: Path) -> None:
     records = Records.of(file)
     assert [record.fields for record in records] == lines
     assert [records[i].fields for i in (2, 0, 1)] == [lines[2], lines[0], lines[1]]
-    assert [record.place for record in records] == [f"{file}:{number}" for number in (1, 4, 5)]
+    assert [record.location for record in records] == [f"{file}:{number}" for number in (1, 4, 5)]
     assert records.digest != Records.of(_copy(file, b"\n")).digest
 
 
