@@ -80,8 +80,8 @@ class CorruptError(DataError):
 
     code = "DIGEST_MISMATCH"
 
-    def __init__(self, key: str, what: str, *, hint: str = "") -> None:
-        super().__init__(f"{key}: {what}", hint=hint)
+    def __init__(self, key: str, fault: str, *, hint: str = "") -> None:
+        super().__init__(f"{key}: {fault}", hint=hint)
         self.key = key
 
 
@@ -120,8 +120,8 @@ class WrongCheckpointError(DataError):
 
     code = "SOURCE_MISMATCH"
 
-    def __init__(self, tensor: str, what: str, *, hint: str = "") -> None:
-        super().__init__(f"tensor {tensor}: {what}", hint=hint)
+    def __init__(self, tensor: str, fault: str, *, hint: str = "") -> None:
+        super().__init__(f"tensor {tensor}: {fault}", hint=hint)
         self.tensor = tensor
 
 

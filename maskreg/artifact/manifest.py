@@ -238,14 +238,14 @@ def dump_tensors(tensors: tuple[Tensor, ...]) -> bytes:
     return canonical({"schema": TENSORS_SCHEMA, "tensors": rows})
 
 
-def _validated(model: type[Any], value: object, what: str) -> Any:
+def _validated(model: type[Any], value: object, document: str) -> Any:
     try:
         # Through JSON again: strict models take lists for tuples from JSON only.
         return model.model_validate_json(canonical(value))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(p) for p in first["loc"])
-        raise FormatError(f"{what}: {where}: {first['msg']}") from error
+        raise FormatError(f"{document}: {where}: {first['msg']}") from error
 
 
 def check_objects(manifest: Manifest, limits: Limits = LIMITS) -> None:

@@ -1,4 +1,4 @@
-"""What an index over a registry has to answer, whatever it is kept in."""
+"""The contract of a catalog: an index over a registry, and records that only it keeps."""
 
 from __future__ import annotations
 

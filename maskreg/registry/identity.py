@@ -1,4 +1,4 @@
-"""The identity of a registry, ``maskreg.json`` at the root of its store, and that of whoever writes to it."""
+"""The identity of a registry, ``maskreg.json`` at the root of its store, and the identity of its writer."""
 
 from __future__ import annotations
 

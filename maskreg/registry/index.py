@@ -32,7 +32,7 @@ class Rebuilt:
 class Index:
     """The catalog of one store, or its absence.
 
-    The store holds the truth, so a catalog that cannot be opened or written is no error here: the reason is kept in
+    The store holds the truth, so a catalog that cannot be opened or written is not an error: the reason is kept in
     ``problem``, and searching reads the store instead. A catalog that was not filled from this store (a new one, or
     one whose filling broke off) is filled when it is opened.
 

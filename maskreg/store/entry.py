@@ -61,7 +61,7 @@ class RefEntry:
         return entry_key(self.ref, self.n)
 
     def is_equivalent(self, entry: RefEntry) -> bool:
-        """Whether both leave the tag in the same state, whoever wrote them and when."""
+        """Whether both leave the tag in the same state; writer and time do not count."""
         return (self.digest, self.deleted, self.card) == (entry.digest, entry.deleted, entry.card)
 
     def to_bytes(self) -> bytes:

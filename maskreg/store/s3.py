@@ -209,8 +209,8 @@ class S3Store:
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, S3Store) and self._arguments == other._arguments
+    def __eq__(self, value: object) -> bool:
+        return isinstance(value, S3Store) and self._arguments == value._arguments
 
     def __hash__(self) -> int:
         return hash(self._arguments)
