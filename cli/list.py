@@ -1,4 +1,4 @@
-"""``maskreg list``: what a registry holds, searched by text and numbers."""
+"""``maskreg list``: list and search the artifacts of a registry."""
 
 from __future__ import annotations
 
@@ -41,28 +41,28 @@ def _range_options(function: Any) -> Any:
 )
 @click.argument("words", nargs=-1, metavar="[TEXT]...")
 @click.option("--family", default="", help="Model family, such as qwen3-8b.")
-@click.option("--method", default="", help="opd, rlvr, sft or another word.")
-@click.option("--project", default="", help="Namespace.")
-@click.option("--license", default="", help="SPDX identifier.")
+@click.option("--method", default="", help="How the target was trained: opd, rlvr, sft or another word.")
+@click.option("--project", default="", help="Project that the names are in.")
+@click.option("--license", default="", help="SPDX identifier, such as apache-2.0.")
 @click.option(
     "--kind",
     default="",
     type=click.Choice(["", "mask", "delta", "baseline", "analysis"]),
     metavar="KIND",
-    help="mask, delta, baseline or analysis.",
+    help="Kind of artifact: mask, delta, baseline or analysis.",
 )
 @_range_options
 @click.option(
-    "--sort", default="created", show_default=True, metavar="KEY[:asc|desc]", help="Order, such as density:asc."
+    "--sort", default="created", show_default=True, metavar="KEY[:asc|desc]", help="Sort key, such as density:asc."
 )
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many.")
-@click.option("--remote", help="List a remote instead of the local registry.")
+@click.option("--limit", type=click.IntRange(min=0), help="Maximum number of results.")
+@click.option("--remote", help="List a remote, not the local registry.")
 @click.pass_obj
 def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | None, **filters: Any) -> None:
-    """List artifacts, by text and by numbers.
+    """List and search artifacts.
 
-    Every TEXT has to occur in name, project, family or description, or to begin the digest.
-    Ranges are written 0.4..0.6, 0.4.. or ..0.6, ends included.
+    Each TEXT must occur in the name, project, family or description, or begin the digest.
+    Ranges are written 0.4..0.6, 0.4.. or ..0.6, both ends included.
     """
     from maskreg.workspace.search import search
 
@@ -71,7 +71,7 @@ def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | 
     key, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):
         raise click.BadParameter(f"{order!r} is neither asc nor desc", param_hint="--sort")
-    names = search(
+    entries = search(
         " ".join(words),
         sort=key.replace("-", "_"),
         descending=order != "asc",
@@ -80,34 +80,34 @@ def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | 
         **filters,
     )
     if output.json:
-        output.document([item.to_json() for item in names])
+        output.document([entry.to_json() for entry in entries])
     elif output.quiet:
-        for item in names:
-            output.data(str(item.ref))
+        for entry in entries:
+            output.data(str(entry.ref))
     elif sys.stdout.isatty():
-        _table(names)
+        _table(entries)
     else:
-        for line in (_COLUMNS, *(_cells(item) for item in names)):
+        for line in (_COLUMNS, *(_cells(entry) for entry in entries)):
             output.data("\t".join(line))
 
 
-def _cells(item: Listed) -> tuple[str, ...]:
-    lift, overlap = ("-" if value is None else f"{value:.3f}" for value in (item.ffn_lift, item.rlvr_overlap))
+def _cells(entry: Listed) -> tuple[str, ...]:
+    lift, overlap = ("-" if value is None else f"{value:.3f}" for value in (entry.ffn_lift, entry.rlvr_overlap))
     cells = (
-        *(str(item.ref), item.digest.short, item.kind, item.family or "-", item.method or "-"),
-        *(f"{item.density:.4f}", lift, overlap, human_bytes(item.size), f"{item.at:%Y-%m-%d %H:%M}"),
+        *(str(entry.ref), entry.digest.short, entry.kind, entry.family or "-", entry.method or "-"),
+        *(f"{entry.density:.4f}", lift, overlap, human_bytes(entry.size), f"{entry.at:%Y-%m-%d %H:%M}"),
     )
     return tuple(map(printable, cells))
 
 
-def _table(names: Sequence[Listed]) -> None:
+def _table(entries: Sequence[Listed]) -> None:
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    rows = [dict(zip(_COLUMNS, _cells(item), strict=True)) for item in names]
+    rows = [dict(zip(_COLUMNS, _cells(entry), strict=True)) for entry in entries]
     widths = {column: max(cell_len(row[column]) for row in ({column: column}, *rows)) for column in _COLUMNS}
     shown = list(_COLUMNS)
     for column in _FIRST_TO_GO:
@@ -118,8 +118,8 @@ def _table(names: Sequence[Listed]) -> None:
         number = column in ("density", "ffn lift", "rlvr overlap", "size")
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
-        # Text, because a family's name is data and not markup.
+        # Text, so that brackets in a card are not taken for markup.
         table.add_row(*(Text(row[column]) for column in shown))
-    # A reference that is cut short is none: one that is wider than the terminal runs on in the next line.
+    # A truncated reference is useless: one that is wider than the terminal wraps.
     console.width = max(console.width, widths["ref"])
     console.print(table)

@@ -1,4 +1,4 @@
-"""``maskreg pull``: bring artifacts into the local registry, and announce them to a pipe."""
+"""``maskreg pull``: bring artifacts into the local registry, and describe them to a pipe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
 @click.option("--remote", help="Remote to ask [the default remote].")
-@click.option("--only", type=click.Choice(["mask", "delta", "reverse", "analysis"]), help="Bring one part only.")
+@click.option("--only", type=click.Choice(["mask", "delta", "reverse", "analysis"]), help="Bring only this part.")
 @click.pass_obj
 def command(output: Output, refs: tuple[Ref, ...], remote: str | None, only: str | None) -> None:
     """Bring artifacts into the local registry, or find them there.
@@ -59,7 +59,7 @@ def command(output: Output, refs: tuple[Ref, ...], remote: str | None, only: str
         raise
     except BaseException as error:
         if piped:
-            # The reader has to learn that there will be no more, and why.
+            # Otherwise the reader of the pipe could not tell a failure from the end.
             output.reported = True
             from .pipe import end
 
@@ -81,5 +81,5 @@ def _print(output: Output, pulled: Pulled, piped: bool) -> None:
         return
     fetched = f"{counted(pulled.fetched_objects, 'object')}, {human_bytes(pulled.fetched_bytes)} fetched"
     output.data(f"{pulled.ref}  {pulled.digest.short}  {manifest.kind}  {human_bytes(manifest.size)}")
-    output.data(f"  {fetched}, {human_bytes(pulled.reused_bytes)} here already")
+    output.data(f"  {fetched}, {human_bytes(pulled.reused_bytes)} in the local registry already")
     output.data(f"  {pulled.path}")

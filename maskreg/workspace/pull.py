@@ -1,4 +1,4 @@
-"""Pull and load: artifacts from a remote, or from the local registry, ready to use."""
+"""Pull and load: open artifacts of a remote or of the local registry."""
 
 from __future__ import annotations
 
@@ -64,11 +64,12 @@ def pull(
 ) -> Artifact:
     """Bring an artifact into the local registry, or find it there.
 
-    Without ``remote`` the default remote is asked; without remotes, or offline, the local registry has to do.
+    Without ``remote`` the default remote is asked. Without any remote, or offline, the artifact must be in the local
+    registry already.
 
     Args:
         ref: ``[project/]name[:tag][@sha256:...]``.
-        remote: name of a remote.
+        remote: name of the remote; the default remote when left out.
         parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``.
         progress: progress callback, in bytes read.
         workspace: where it goes; by default where the settings say.

@@ -122,6 +122,7 @@ class Workspace:
             read = Settings.load(flags={"config": str(self._given.config_path)})
             self._given = replace(self._given, remotes=read.remotes, default_remote=read.default_remote)
         self.__dict__.pop("settings", None)
+        self._remotes.clear()
 
     @cached_property
     def local(self) -> Registry:

@@ -92,7 +92,9 @@ def test_remotes_come_and_go(lab: Lab, ada: maskreg.Workspace) -> None:
     assert (checked.name, checked.create_only, checked.reason, checked.keeps_tags) == ("team", "safe", "", True)
     with pytest.raises(maskreg.ConfigError, match="already a remote called 'team'"):
         maskreg.remotes.add("team", lab.folder / "third", workspace=ada)
+    assert ada.remote().name == "team"
     maskreg.remotes.remove("team", workspace=ada)
     assert [r.name for r in maskreg.remotes.list(workspace=ada)] == ["second"]
     with pytest.raises(maskreg.ConfigError):
         ada.remote("team")
+    assert ada.remote().name == "second"
