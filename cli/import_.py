@@ -42,5 +42,7 @@ def command(output: Output, file: str, ref: Ref | None) -> None:
     if output.json:
         output.document(imported.to_json())
     else:
-        output.note(f"{counted(imported.objects, 'object')}, {human_bytes(imported.bytes)} imported; the rest was in the local registry already")
+        output.note(
+            f"{counted(imported.objects, 'object')}, {human_bytes(imported.bytes)} imported; the rest was in the local registry already"
+        )
         output.data(f"{imported.ref}@{imported.digest}")
