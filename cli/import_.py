@@ -43,6 +43,6 @@ def command(output: Output, file: str, ref: Ref | None) -> None:
         output.document(imported.to_json())
     else:
         output.note(
-            f"{counted(imported.objects, 'object')}, {human_bytes(imported.bytes)} imported; the rest was in the local registry already"
+            f"{counted(imported.objects, 'object')}, {human_bytes(imported.bytes)} imported, the rest was present"
         )
         output.data(f"{imported.ref}@{imported.digest}")
