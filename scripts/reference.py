@@ -217,6 +217,7 @@ def _signature(name: str, signature: inspect.Signature) -> str:
 
 def _parameter(parameter: inspect.Parameter) -> str:
     prefix = "*" if parameter.kind is inspect.Parameter.VAR_POSITIONAL else ""
+    prefix = "**" if parameter.kind is inspect.Parameter.VAR_KEYWORD else prefix
     text = f"{prefix}{parameter.name}: {parameter.annotation}"
     default = parameter.default
     if default is inspect.Parameter.empty:
