@@ -126,7 +126,7 @@ def _module(name: str, module: ModuleType, results: dict[str, type]) -> Iterator
         yield f"```text\n{_tree(module)}\n```\n"
         return
     for function_name, function in vars(module).items():
-        own = inspect.isfunction(function) and function.__module__ == module.__name__
+        own = inspect.isfunction(function) and function.__module__ == module.__name__ and _is_public(function_name)
         if own and "workspace" in inspect.signature(function).parameters:
             yield from _function(f"maskreg.{name}.{function_name}", function, results)
 

@@ -17,7 +17,7 @@ ORDER = [
     {"disk", "document", "glossary", "jit", "parallel", "progress", "words"},
     {"digest"},
     {"ref", "settings", "tensors"},
-    {"checkpoint", "rules"},
+    {"checkpoint", "result", "rules"},
     {"mask"},
     {"live"},
     {"analysis", "codec", "store", "train/optim"},

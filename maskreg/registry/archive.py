@@ -37,6 +37,7 @@ from maskreg.ref import Card, Ref
 from maskreg.registry.landing import Landing, check_space
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling import Delivery, settle
+from maskreg.result import Result
 from maskreg.store.entry import RefEntry, sealed
 
 SCHEMA = "maskreg.export/1"
@@ -49,20 +50,38 @@ _END = bytes(2 * _BLOCK)
 
 
 @dataclass(frozen=True)
-class Exported:
-    """The outcome of an export: the reference, the artifact, its parts, and the size of the file in bytes."""
+class Exported(Result):
+    """An artifact that was written to a file.
+
+    Attributes:
+        ref: its name, which is in the file too.
+        digest: the artifact.
+        parts: the parts that are in the file.
+        size: size of the file in bytes.
+        path: the file; None when it was a stream.
+    """
 
     ref: Ref
     digest: Digest
     parts: frozenset[str]
-    bytes: int
+    size: int
+    path: Path | None = None
 
 
 @dataclass(frozen=True)
-class Imported:
-    """The outcome of an import: the tag's latest entry, the parts in the file, and the objects that were new."""
+class Imported(Result):
+    """An artifact that was read from a file.
 
-    entry: RefEntry
+    Attributes:
+        ref: its name in the local registry.
+        digest: the artifact.
+        parts: the parts that were in the file.
+        objects: objects that were not in the local registry yet.
+        bytes: their size.
+    """
+
+    ref: Ref
+    digest: Digest
     parts: frozenset[str]
     objects: int
     bytes: int
@@ -146,7 +165,7 @@ def import_file(
                 return head
             return registry.append(name, digest, card=card, after=head.n if head else 0, action="import")
 
-        entry = settle(
+        settle(
             Delivery(registry.store, digest, data, needed),
             lambda: landing.admit(fresh),
             set_tag,
@@ -154,7 +173,7 @@ def import_file(
         )
     finally:
         landing.clear()
-    return Imported(entry, parts, len(fresh), sum(o.size for o in fresh))
+    return Imported(name, digest, parts, len(fresh), sum(o.size for o in fresh))
 
 
 def _may_set(name: Ref, head: RefEntry | None, digest: Digest) -> None:

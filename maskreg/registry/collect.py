@@ -37,6 +37,7 @@ from maskreg.errors import CorruptError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
+from maskreg.result import Result
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.entry import ref_of
 from maskreg.store.keys import TEMPORARY
@@ -62,15 +63,16 @@ class Collected:
 
 
 @dataclass(frozen=True)
-class GcReport:
-    """What a collection deleted, or would delete.
+class Garbage(Result):
+    """What a garbage collection deleted, or would delete.
 
     Attributes:
         collected: artifacts that no name pointed to.
-        spared: candidates that were pushed, pulled or named during the collection.
-        debris_files, debris_bytes: files of interrupted work in a local registry.
+        spared: artifacts that were pushed, pulled or named during the collection.
+        debris_files: files that interrupted work left in a local registry.
+        debris_bytes: their size.
         dry_run: nothing was deleted.
-        damaged: latest entries of tags that cannot be read; artifacts that they may name were spared.
+        damaged: tags whose latest entry cannot be read; the artifacts that they may name are kept.
     """
 
     collected: tuple[Collected, ...]
@@ -90,10 +92,14 @@ class GcReport:
         """Bytes of the collected artifacts and of the debris."""
         return sum(item.bytes for item in self.collected) + self.debris_bytes
 
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        return {**super().to_json(), "bytes": self.bytes}
+
 
 def collect(
     registry: Registry, grace: timedelta = GRACE, *, dry_run: bool = False, progress: Progress = SILENT
-) -> GcReport:
+) -> Garbage:
     """Delete artifacts that no live ref points to and that are older than the grace period, by the store's clock.
 
     The catalog is not consulted: the store is the truth.
@@ -125,7 +131,7 @@ def collect(
             collected += deleted
             spared += [digest for digest, _ in batch if digest not in {item.digest for item in deleted}]
     files, size = _sweep(registry.root, grace, dry_run) if registry.root else (0, 0)
-    return GcReport(tuple(collected), tuple(spared), files, size, dry_run, tuple(damaged))
+    return Garbage(tuple(collected), tuple(spared), files, size, dry_run, tuple(damaged))
 
 
 def _candidates(

@@ -13,6 +13,7 @@ from maskreg.artifact.presence import read_manifest
 from maskreg.catalog import Catalog, Event, Query, SearchResult, memory_catalog, open_catalog, set_aside
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError, UsageError
+from maskreg.result import Result
 from maskreg.store.base import Store
 from maskreg.store.reflog import RefEntry, RefLog
 
@@ -21,8 +22,14 @@ _BATCH = 256
 
 
 @dataclass(frozen=True)
-class Rebuilt:
-    """What a catalog was rebuilt from, and what could not be read."""
+class Rebuilt(Result):
+    """A catalog that was recreated from the store.
+
+    Attributes:
+        refs: tags in it.
+        artifacts: artifacts in it.
+        damaged: what could not be read, and was left out.
+    """
 
     refs: int
     artifacts: int

@@ -20,6 +20,7 @@ from maskreg.registry.landing import Landing, LocalStore, check_space
 from maskreg.registry.naming import Resolved
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling import Delivery, settle
+from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore, Store
 from maskreg.store.reflog import RefEntry
@@ -29,17 +30,24 @@ DEFAULT_PARTS = ("mask", "delta", "analysis")
 
 
 @dataclass(frozen=True)
-class Pushed:
-    """The outcome of a push.
+class Pushed(Result):
+    """An artifact that was published.
 
     Attributes:
-        entry: the latest entry of the remote's tag.
-        parts: the parts that were pushed.
-        sent_objects, sent_bytes: transferred.
-        reused_bytes: already on the remote.
+        ref: its name on the remote.
+        digest: the artifact.
+        remote: name of the remote.
+        url: where the remote is, without credentials.
+        parts: the parts that were local, and are on the remote now.
+        sent_objects: objects that were transferred.
+        sent_bytes: their size.
+        reused_bytes: size of the objects that the remote had already.
     """
 
-    entry: RefEntry
+    ref: Ref
+    digest: Digest
+    remote: str
+    url: str
     parts: frozenset[str]
     sent_objects: int
     sent_bytes: int
@@ -105,13 +113,14 @@ def push(
     needed = objects_of(manifest, parts)
     remote.ensure_uuid()
     sent = _Sent(local.store, remote.store, digest, progress)
-    entry = settle(
+    settle(
         Delivery(remote.store, digest, data, needed),
         lambda: sent.bring(needed, jobs),
         lambda: remote.append(remote_ref, digest, card=resolved.card, after=after, action="push"),
         patience_s=remote.patience_s,
     )
-    return Pushed(entry, parts, sent.count, sent.bytes, max(0, sum(o.size for o in needed) - sent.bytes))
+    reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
+    return Pushed(remote_ref, digest, remote.name, remote.url, parts, sent.count, sent.bytes, reused)
 
 
 def pull(

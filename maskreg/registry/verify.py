@@ -17,6 +17,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.index import digests_in
 from maskreg.registry.registry import Registry
+from maskreg.result import Result
 from maskreg.store.base import Store
 
 
@@ -38,13 +39,14 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class VerifyReport:
-    """What was verified, and what is damaged.
+class Verified(Result):
+    """What was hashed, and what is damaged.
 
     Attributes:
         artifacts: how many were verified.
-        objects, bytes: how much was hashed.
-        damaged: by artifact and key.
+        objects: how many objects were hashed.
+        bytes: their size.
+        damaged: everything that is damaged, by artifact and key.
     """
 
     artifacts: int
@@ -57,10 +59,14 @@ class VerifyReport:
         """Whether nothing is damaged."""
         return not self.damaged
 
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        return {**super().to_json(), "ok": self.ok}
+
 
 def verify(
     registry: Registry, artifact: Ref | Digest | None = None, *, progress: Progress = SILENT, jobs: int = 4
-) -> VerifyReport:
+) -> Verified:
     """Hash every object of one artifact, or of all that the registry has or that a name points to.
 
     Damage is reported, and does not stop the rest from being verified.
@@ -90,7 +96,7 @@ def verify(
     damaged.sort(key=lambda damage: damage.key)
     if digests is None:
         damaged += [_damage(None, (), error) for error in unreadable]
-    return VerifyReport(len(chosen), verifier.objects, verifier.bytes, tuple(damaged))
+    return Verified(len(chosen), verifier.objects, verifier.bytes, tuple(damaged))
 
 
 def _damage(digest: Digest | None, names: Iterable[str], error: CorruptError) -> Damage:

@@ -9,7 +9,7 @@ from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry.tags import annotate as set_card
-from maskreg.workspace.result import Result
+from maskreg.result import Result
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from maskreg.disk import occupied
 from maskreg.errors import OutputExistsError, UsageError
+from maskreg.flow.apply.on_disk import ApplyResult
+from maskreg.flow.apply.on_disk import apply as apply_on_disk
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.workspace.result import Result
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
@@ -21,32 +22,21 @@ if TYPE_CHECKING:
 
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
-    from maskreg.flow.apply.on_disk import ApplyResult
 
 
 @dataclass(frozen=True)
-class Applied(Result):
+class Applied(ApplyResult):
     """A checkpoint that an artifact was applied to make.
 
     Attributes:
         ref: name of the artifact; None when it was given as a digest or open.
         digest: the artifact.
         source: the checkpoint that was patched.
-        out: the new checkpoint.
-        tensors: how many it has.
-        bytes: size of its files.
-        skipped_files: weight files and folders beside the source that were not copied.
-        notes: remarks for people, one sentence each.
     """
 
     ref: Ref | None
     digest: Digest
     source: Path
-    out: Path
-    tensors: int
-    bytes: int
-    skipped_files: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
 def apply(
@@ -86,14 +76,12 @@ def apply(
         CannotCreateError: ``out`` exists, or cannot be written.
         ConfigError: there is no such device.
     """
-    from maskreg.flow.apply.on_disk import apply as apply_to
-
     with opened(workspace) as space:
         named = space.find(artifact)
         path = _output(space, named.ref, out, force=force)
 
         def work(checkpoint: Checkpoint) -> ApplyResult:
-            return apply_to(
+            return apply_on_disk(
                 named.artifact, checkpoint, path, revert=revert, device=device, force=force, progress=progress
             )
 
@@ -101,16 +89,7 @@ def apply(
         side = manifest.target if revert else manifest.source
         written, used = with_source(space, side, work, source=source, download=download)
         remember(space, side.root, used)
-    return Applied(
-        named.ref,
-        named.artifact.digest,
-        used,
-        written.out,
-        written.tensors,
-        written.bytes,
-        written.skipped_files,
-        written.notes,
-    )
+    return Applied(**vars(written), ref=named.ref, digest=named.digest, source=used)
 
 
 def apply_(
@@ -146,12 +125,12 @@ def apply_(
     """
     import torch
 
-    from maskreg.flow.apply.in_memory import apply_ as apply_to
+    from maskreg.flow.apply.in_memory import apply_ as apply_in_memory
 
     if not isinstance(model, torch.nn.Module | Mapping):
         raise UsageError(f"{type(model).__name__} was given; pass a model: a torch module or a state dict")
     with opened(workspace) as space:
-        apply_to(model, space.find(artifact).artifact, revert=revert, jobs=jobs)
+        apply_in_memory(model, space.find(artifact).artifact, revert=revert, jobs=jobs)
 
 
 def _output(workspace: Workspace, ref: Ref | None, out: str | Path | None, *, force: bool) -> Path:

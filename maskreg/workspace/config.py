@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maskreg.errors import NotFoundError
+from maskreg.result import Result
 from maskreg.settings import set_value
-from maskreg.workspace.result import Result
 from maskreg.workspace.workspace import Workspace, opened
 
 

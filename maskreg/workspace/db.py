@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from maskreg.errors import ConfigError, MaskregError
-from maskreg.registry import Registry
-from maskreg.workspace.result import Result
+from maskreg.registry import Rebuilt, Registry
+from maskreg.result import Result
 from maskreg.workspace.storing import catalog_step
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -46,21 +46,6 @@ class Usable(Revision):
     """
 
     usable: bool = True
-
-
-@dataclass(frozen=True)
-class Rebuilt(Result):
-    """A catalog that was recreated from the store.
-
-    Attributes:
-        refs: tags in it.
-        artifacts: artifacts in it.
-        damaged: what could not be read, and was left out.
-    """
-
-    refs: int
-    artifacts: int
-    damaged: tuple[MaskregError, ...]
 
 
 def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) -> Upgraded:
@@ -105,8 +90,7 @@ def rebuild(remote: str | None = None, *, workspace: Workspace | None = None) ->
         DataError: the catalog is damaged.
     """
     with _registry(remote, workspace) as registry:
-        rebuilt = registry.index.rebuild()
-    return Rebuilt(rebuilt.refs, rebuilt.artifacts, rebuilt.damaged)
+        return registry.index.rebuild()
 
 
 @contextmanager

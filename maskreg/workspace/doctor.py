@@ -10,11 +10,11 @@ from typing import Literal
 from maskreg.disk import free_bytes, nearest_existing
 from maskreg.errors import CorruptError, MaskregError
 from maskreg.registry import Registry
+from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.version import __version__
 from maskreg.words import counted, human_bytes
 from maskreg.workspace.remotes import probed
-from maskreg.workspace.result import Result
 from maskreg.workspace.storing import catalog_step
 from maskreg.workspace.workspace import Workspace, opened
 

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from maskreg.digest import Digest
 from maskreg.disk import replacing
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.ref import Ref
-from maskreg.registry import archive
-from maskreg.workspace.result import Result
+from maskreg.registry.archive import Exported, export_file
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
-
-
-@dataclass(frozen=True)
-class Exported(Result):
-    """An artifact that was written to a file.
-
-    Attributes:
-        ref: its name, which is in the file too.
-        digest: the artifact.
-        parts: the parts that are in the file.
-        path: the file; None when it was a stream.
-        size: size of the file in bytes.
-    """
-
-    ref: Ref
-    digest: Digest
-    parts: tuple[str, ...]
-    path: Path | None
-    size: int
 
 
 def export(
@@ -67,12 +45,8 @@ def export(
         ref = space.name_of(artifact)
         with naming(ref):
             if not isinstance(out, str | Path):
-                return _exported(archive.export_file(space.local, ref, out, progress=progress), None)
+                return export_file(space.local, ref, out, progress=progress)
             path = Path(out)
             with replacing(path, force=force) as file:
-                exported = archive.export_file(space.local, ref, file, progress=progress)
-            return _exported(exported, path)
-
-
-def _exported(exported: archive.Exported, path: Path | None) -> Exported:
-    return Exported(exported.ref, exported.digest, tuple(sorted(exported.parts)), path, exported.bytes)
+                exported = export_file(space.local, ref, file, progress=progress)
+            return replace(exported, path=path)

@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 
-from maskreg.digest import Digest
-from maskreg.errors import CorruptError, UsageError
+from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.collect import GRACE, Collected, collect
-from maskreg.workspace.result import Result
+from maskreg.registry.collect import GRACE, Garbage, collect
 from maskreg.workspace.workspace import Workspace, opened
-
-
-@dataclass(frozen=True)
-class Garbage(Result):
-    """What a garbage collection deleted, or would delete.
-
-    Attributes:
-        dry_run: nothing was deleted.
-        collected: artifacts that no name pointed to.
-        spared: artifacts that were pushed, pulled or named during the collection.
-        debris_files: files that interrupted work left in a local registry.
-        debris_bytes: their size.
-        bytes: size of the artifacts and of the debris.
-        damaged: tags that cannot be read; the artifacts that they may name are kept.
-    """
-
-    dry_run: bool
-    collected: tuple[Collected, ...]
-    spared: tuple[Digest, ...]
-    debris_files: int
-    debris_bytes: int
-    bytes: int
-    damaged: tuple[CorruptError, ...]
 
 
 def gc(
@@ -64,13 +38,4 @@ def gc(
     if not isinstance(grace, timedelta) or grace < timedelta():
         raise UsageError(f"{grace!r} is not a grace period; pass a timedelta of 0 or more")
     with opened(workspace) as space:
-        report = collect(space.registry(remote), grace, dry_run=dry_run, progress=progress)
-    return Garbage(
-        report.dry_run,
-        report.collected,
-        report.spared,
-        report.debris_files,
-        report.debris_bytes,
-        report.bytes,
-        report.damaged,
-    )
+        return collect(space.registry(remote), grace, dry_run=dry_run, progress=progress)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from maskreg.digest import Digest
 from maskreg.ref import Ref
-from maskreg.workspace.result import Result
+from maskreg.result import Result
 from maskreg.workspace.workspace import Workspace, as_ref, naming, opened
 
 

@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from maskreg.digest import Digest
 from maskreg.errors import ConfigError
 from maskreg.progress import SILENT, Progress
-from maskreg.ref import Ref
 from maskreg.registry import Registry
+from maskreg.registry.transfer import Pushed
 from maskreg.registry.transfer import push as transfer
-from maskreg.workspace.result import Result
 from maskreg.workspace.storing import catalog_step, note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
-
-
-@dataclass(frozen=True)
-class Pushed(Result):
-    """An artifact that was published.
-
-    Attributes:
-        ref: its name on the remote.
-        digest: the artifact.
-        remote: name of the remote.
-        url: where the remote is, without credentials.
-        parts: the parts that were local, and are on the remote now.
-        sent_objects: objects that were transferred.
-        sent_bytes: their size.
-        reused_bytes: size of the objects that the remote had already.
-    """
-
-    ref: Ref
-    digest: Digest
-    remote: str
-    url: str
-    parts: tuple[str, ...]
-    sent_objects: int
-    sent_bytes: int
-    reused_bytes: int
 
 
 def push(
@@ -76,18 +47,7 @@ def push(
         with naming(ref):
             pushed = transfer(space.local, destination, ref, tag=tag, progress=progress, jobs=space.settings.jobs)
         note_catalog(space, destination)
-        entry = pushed.entry
-        assert entry.digest is not None  # an entry that was just published
-        return Pushed(
-            entry.ref,
-            entry.digest,
-            destination.name,
-            destination.url,
-            tuple(sorted(pushed.parts)),
-            pushed.sent_objects,
-            pushed.sent_bytes,
-            pushed.reused_bytes,
-        )
+        return pushed
 
 
 def _check_catalog(remote: Registry) -> None:

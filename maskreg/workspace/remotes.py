@@ -8,9 +8,9 @@ from typing import Literal
 
 from maskreg.errors import ConfigError
 from maskreg.registry import Registry
+from maskreg.result import Result
 from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
 from maskreg.store.probe import Probe, probe
-from maskreg.workspace.result import Result
 from maskreg.workspace.workspace import Workspace, opened
 
 

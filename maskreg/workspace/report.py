@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from maskreg.disk import replacing
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
+from maskreg.result import Result
 from maskreg.version import __version__
-from maskreg.workspace.result import Result
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from maskreg.catalog.query import Query, Range, SearchResult
 from maskreg.ref import Ref
-from maskreg.workspace.result import plain
+from maskreg.result import plain
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, opened
 

@@ -8,8 +8,8 @@ from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.registry.tags import tag as set_tag
+from maskreg.result import Result
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.result import Result
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
 

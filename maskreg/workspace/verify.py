@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.verify import Damage
+from maskreg.registry.verify import Verified
 from maskreg.registry.verify import verify as hash_objects
-from maskreg.workspace.result import Result
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
-
-
-@dataclass(frozen=True)
-class Verified(Result):
-    """What was hashed, and what is damaged.
-
-    Attributes:
-        artifacts: how many were verified.
-        objects: how many objects were hashed.
-        bytes: their size.
-        damaged: everything that is wrong, by artifact and key.
-        ok: nothing is.
-    """
-
-    artifacts: int
-    objects: int
-    bytes: int
-    damaged: tuple[Damage, ...]
-    ok: bool
 
 
 def verify(
@@ -55,10 +33,8 @@ def verify(
     with opened(workspace) as space:
         registry = space.registry(remote)
         if artifact is None:
-            report = hash_objects(registry, progress=progress)
-        elif (ref := space.known_name(artifact)) is None:
-            report = hash_objects(registry, space.digest_of(artifact), progress=progress)
-        else:
-            with naming(ref):
-                report = hash_objects(registry, ref, progress=progress)
-    return Verified(report.artifacts, report.objects, report.bytes, report.damaged, report.ok)
+            return hash_objects(registry, progress=progress)
+        if (ref := space.known_name(artifact)) is None:
+            return hash_objects(registry, space.digest_of(artifact), progress=progress)
+        with naming(ref):
+            return hash_objects(registry, ref, progress=progress)

@@ -32,7 +32,7 @@ from tests.registry.conftest import CARD, REF, new_local
 
 def exported(registry: Registry, ref: Ref = REF) -> bytes:
     out = io.BytesIO()
-    assert export_file(registry, ref, out).bytes == len(out.getvalue())
+    assert export_file(registry, ref, out).size == len(out.getvalue())
     return out.getvalue()
 
 
@@ -48,8 +48,9 @@ def assert_untouched(registry: Registry) -> None:
 def test_there_and_back(local: Registry, digest: Digest, empty: Registry) -> None:
     imported = import_file(empty, io.BytesIO(exported(local)))
     assert imported.parts == {"mask", "delta", "reverse"}
-    assert (imported.entry.ref, imported.entry.digest, imported.entry.card) == (REF, digest, CARD)
-    assert imported.entry.by == "bob@there"
+    assert (imported.ref, imported.digest) == (REF, digest)
+    entry = empty.live(REF)
+    assert (entry.ref, entry.digest, entry.card, entry.by) == (REF, digest, CARD, "bob@there")
     assert verify(empty).ok
     assert exported(empty) == exported(local)
     assert empty.root is not None
@@ -70,8 +71,9 @@ def test_the_bytes_are_the_same_and_any_tar_reads_them(local: Registry, digest: 
 
 def test_a_pinned_reference_and_another_name(local: Registry, digest: Digest, empty: Registry) -> None:
     data = exported(local, replace(REF, digest=digest))
-    entry = import_file(empty, io.BytesIO(data), ref=Ref.parse("mine:v1")).entry
-    assert str(entry.ref) == "mine:v1"
+    imported = import_file(empty, io.BytesIO(data), ref=Ref.parse("mine:v1"))
+    assert str(imported.ref) == "mine:v1"
+    assert empty.live(imported.ref).digest == digest
     with pytest.raises(NotFoundError):
         empty.resolve(REF)
 

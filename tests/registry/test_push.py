@@ -23,7 +23,9 @@ def test_everything_travels_and_nothing_twice(local: Registry, remote: Registry,
     heard = Heard()
     pushed = push(local, remote, REF, progress=heard)
     assert pushed.parts == {"mask", "delta", "reverse"}
-    assert (pushed.entry.ref, pushed.entry.digest, pushed.entry.card) == (REF, digest, CARD)
+    assert (pushed.ref, pushed.digest, pushed.remote) == (REF, digest, remote.name)
+    entry = remote.live(REF)
+    assert (entry.ref, entry.digest, entry.card) == (REF, digest, CARD)
     assert pushed.sent_bytes == heard.promised == heard.done == local.artifact(digest).manifest.size
     assert objects(remote, digest) == objects(local, digest)
     again = push(local, remote, REF)
@@ -62,7 +64,8 @@ def test_another_tag(local: Registry, remote: Registry, digest: Digest) -> None:
 
 def test_a_pinned_reference_is_pushed_under_its_tag(local: Registry, remote: Registry, other: Digest) -> None:
     pushed = push(local, remote, Ref.parse(f"mine:v1@{other}"))
-    assert (pushed.entry.tag, pushed.entry.digest, pushed.entry.card) == ("v1", other, Card())
+    entry = remote.live(pushed.ref)
+    assert (pushed.digest, entry.tag, entry.digest, entry.card) == (other, "v1", other, Card())
 
 
 def test_a_damaged_object_is_not_sent(local: Registry, remote: Registry, digest: Digest) -> None:

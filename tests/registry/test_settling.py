@@ -13,7 +13,7 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, TryAgainError
 from maskreg.registry import Registry
-from maskreg.registry.collect import GcReport, collect
+from maskreg.registry.collect import Garbage, collect
 from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
 from maskreg.registry.tags import remove, restore
 from maskreg.registry.transfer import Pushed, push
@@ -42,7 +42,7 @@ def do_push(here: Registry, store: Store) -> Pushed:
     return push(here, over(store), REF, jobs=1)
 
 
-def do_gc(store: Store) -> GcReport:
+def do_gc(store: Store) -> Garbage:
     return collect(over(store), NOW)
 
 
@@ -88,7 +88,7 @@ def test_collection_at_every_step_of_a_push(here: Registry, start: int) -> None:
     spared_all = collected_some = False
     for k in range(total):
         store = make()
-        reports: list[GcReport] = []
+        reports: list[Garbage] = []
         steps = Steps(store, at=k, then=lambda s=store, r=reports: r.append(do_gc(s)))  # type: ignore[misc]
         with suppress(TryAgainError):
             do_push(here, steps)

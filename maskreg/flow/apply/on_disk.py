@@ -19,6 +19,7 @@ from maskreg.device import Device, open_device
 from maskreg.errors import WrongCheckpointError
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
+from maskreg.result import Result
 from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ApplyResult:
-    """The result of applying.
+class ApplyResult(Result):
+    """A checkpoint that applying has written.
 
     Attributes:
         out: the new checkpoint.

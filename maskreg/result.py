@@ -1,4 +1,4 @@
-"""Results of use cases: what Python reads as attributes, programs read as JSON under the same names."""
+"""Results: what Python reads as attributes, programs read as JSON under the same names."""
 
 from __future__ import annotations
 
