@@ -114,18 +114,14 @@ class _Cursors(NamedTuple):
 
 
 class _Scratch(NamedTuple):
-    """Room to work in.
+    """Room for the extra bits of a tile.
 
     Attributes:
-        flips: int8 ``[k, 4096]``.
-        predicted: int16 ``[4096]``.
         marks: uint8 ``[4096]``.
         far: int64 ``[4096]``.
         extras: uint8, the extra bits that a tile may have, from some bit of the first byte on, and 4 bytes.
     """
 
-    flips: npt.NDArray[np.int8]
-    predicted: npt.NDArray[np.int16]
     marks: npt.NDArray[np.uint8]
     far: Ints64
     extras: Bits
@@ -180,13 +176,6 @@ def _read_states(block: Bits, starts: Ints64, states: npt.NDArray[np.uint32]) ->
 
 
 @kernel
-def _begin_tile(source: Codes, position: int, shared: Shared, out: Cells, tables: npt.NDArray[np.uint8]) -> None:
-    """Fill flips and table numbers of a tile; ``out.cells`` are the first of ``tables``."""
-    classify(source, position, shared.contexts, out)
-    _look_up(tables, shared.table_of_cell, shared.table_of_cell.size // 16, source.size)
-
-
-@kernel
 def _end_tile(moves: Moves, crowded: bool, block: Bits, scratch: _Scratch, bits: tuple[int, int]) -> int:
     """Fill the values of a tile; returns the bit after its extra bits, -1 when there are too few.
 
@@ -233,17 +222,19 @@ def decode_sub_blocks(source: Codes, position: int, shared: Shared, sub_blocks: 
         values: uint16 ``[n]``, filled.
     """
     length, starts, sizes = sub_blocks
-    block, count = shared.block, starts.size
+    contexts, table_of_cell, entries, block = shared
+    count, groups = starts.size, table_of_cell.size // 16
     words = starts + STATE_BYTES
     ends = words + 2 * sizes[:, 0]
     cursors = _Cursors(words, ends, 8 * ends, 8 * ends + sizes[:, 1])
     crowded = sizes[:, 1] >= _CROWDED * length
     flips, predicted, marks = np.empty((count, TILE), np.int8), np.empty(TILE, np.int16), np.empty(TILE, np.uint8)
     extras = np.zeros(LITERAL_BITS // 8 * TILE + SPARE_BYTES, np.uint8)
-    scratch = _Scratch(flips, predicted, marks, np.empty(TILE, np.int64), extras)
+    scratch = _Scratch(marks, np.empty(TILE, np.int64), extras)
     near, tables = np.zeros((count, _ROOM), np.uint16), np.zeros((count, TILE), np.uint8)
     states, tokens = np.empty((count, LANES), np.uint32), np.empty((count, TILE), np.uint8)
-    lanes = _Lanes(near, tables, shared.entries, states, tokens, np.zeros(count, np.int64))
+    near_bytes = near.view(np.uint8)
+    lanes = _Lanes(near, tables, entries, states, tokens, np.zeros(count, np.int64))
     _read_states(block, starts, states)
     for start in range(0, min(length, source.size), TILE):
         together = TILE
@@ -252,10 +243,11 @@ def decode_sub_blocks(source: Codes, position: int, shared: Shared, sub_blocks: 
             n = max(0, min(TILE, length - start, source.size - begin))
             together = min(together, n // LANES * LANES)
             cells = Cells(tables[k, :n], flips[k, :n], predicted)
-            _begin_tile(source[begin : begin + n], position + begin, shared, cells, tables[k])
+            classify(source[begin : begin + n], position + begin, contexts, cells)
+            _look_up(tables[k], table_of_cell, groups, n)
             # Copied, words are aligned, and reading ahead stays inside.
             copied = min(2 * n, cursors.word_end[k] - cursors.word[k])
-            _copy(block[cursors.word[k] : cursors.word[k] + copied], near[k].view(np.uint8))
+            _copy(block[cursors.word[k] : cursors.word[k] + copied], near_bytes[k])
         if count == 2:
             _decode_two(lanes, PERMUTATIONS, together)
         else:
@@ -264,7 +256,7 @@ def decode_sub_blocks(source: Codes, position: int, shared: Shared, sub_blocks: 
             begin = k * length + start
             n = max(0, min(TILE, length - start, source.size - begin))
             # What the vectors left: the end of a tile, or what one sub-block has more of than the other.
-            decoding = Decoding(near[k], tables[k], shared.entries, states[k], tokens[k])
+            decoding = Decoding(near[k], tables[k], entries, states[k], tokens[k])
             cursors.word[k] += 2 * decode_tokens(decoding, together, n, lanes.positions[k])
             if cursors.word[k] > cursors.word_end[k]:
                 return k + 1
