@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry.registry import Registry
@@ -40,10 +41,11 @@ def annotate(
     """Edit the card of a tag. None leaves a field as it is; an empty value in ``meta`` removes its key.
 
     Raises:
-        NotFoundError: there is no such tag.
+        NotFoundError: there is no such tag, or it points to another digest than ``ref`` pins.
         ConflictError: the tag was moved meanwhile.
     """
     live = registry.live(ref)
+    _check_pin(ref, live.digest)
     texts = {"family": family, "method": method, "license": license, "description": description}
     merged = {k: v for k, v in {**live.card.meta, **(meta or {})}.items() if v}
     card = replace(live.card, **{k: v for k, v in texts.items() if v is not None}, meta=merged)
@@ -58,8 +60,7 @@ def remove(registry: Registry, ref: Ref) -> RefEntry:
         ConflictError: the tag was moved meanwhile.
     """
     live = registry.live(ref)
-    if ref.digest is not None and ref.digest != live.digest:
-        raise NotFoundError(f"{replace(ref, digest=None)} does not point to {ref.digest.short}")
+    _check_pin(ref, live.digest)
     return registry.append(ref, None, card=live.card, after=live.n, origin=live.origin, action="remove")
 
 
@@ -67,12 +68,21 @@ def restore(registry: Registry, ref: Ref) -> RefEntry:
     """Bring a removed tag back as it was.
 
     Raises:
-        NotFoundError: the tag never existed, or its artifact was collected.
+        NotFoundError: the tag never existed, pointed to another digest than ``ref`` pins, or its artifact was
+            collected.
         UsageError: the tag was not removed.
     """
     log = registry.history(ref)
     if not log[-1].deleted:
-        raise UsageError(f"{ref} was not removed")
+        raise UsageError(f"{replace(ref, digest=None)} was not removed")
     last = next(entry for entry in reversed(log) if not entry.deleted)
     assert last.digest is not None
+    _check_pin(ref, last.digest)
     return registry.publish(ref, last.digest, card=last.card, after=log[-1].n, origin=last.origin)
+
+
+def _check_pin(ref: Ref, digest: Digest | None) -> None:
+    """Refuse to change a tag that has moved since somebody looked at it."""
+    if ref.digest is not None and ref.digest != digest:
+        tag = replace(ref, digest=None)
+        raise NotFoundError(f"{tag} does not point to {ref.digest.short}", hint=f"maskreg show {tag} --history")

@@ -12,6 +12,7 @@ from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.words import counted
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import Naming, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
@@ -52,6 +53,7 @@ class Analysis:
         }
 
 
+@check_arguments
 def analyze(
     artifact: ArtifactLike,
     source: CheckpointLike | None = None,
@@ -119,6 +121,7 @@ def analyze(
     return Analysis(stored.ref, stored.artifact, stored.was, read_analysis(stored.artifact))
 
 
+@check_arguments
 def trajectory(
     source: CheckpointLike,
     checkpoints: Sequence[CheckpointLike],

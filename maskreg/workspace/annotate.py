@@ -10,6 +10,7 @@ from maskreg.errors import UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry.tags import annotate as set_card
 from maskreg.result import Result
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
@@ -31,6 +32,7 @@ class Annotated(Result):
     card: Card
 
 
+@check_arguments
 def annotate(
     artifact: ArtifactLike,
     *,
@@ -54,7 +56,7 @@ def annotate(
 
     Raises:
         UsageError: nothing to change; a text that is too long or holds control characters; an artifact without a name.
-        NotFoundError: there is no such tag.
+        NotFoundError: there is no such tag, or it points to another digest than the reference says.
         ConflictError: the tag was moved meanwhile.
     """
     if not meta and family is method is license is description is None:

@@ -13,6 +13,7 @@ from maskreg.flow.apply.on_disk import ApplyResult
 from maskreg.flow.apply.on_disk import apply as apply_on_disk
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
@@ -39,6 +40,7 @@ class Applied(ApplyResult):
     source: Path
 
 
+@check_arguments
 def apply(
     artifact: ArtifactLike,
     source: CheckpointLike | None = None,
@@ -92,6 +94,7 @@ def apply(
     return Applied(**vars(written), ref=named.ref, digest=named.digest, source=used)
 
 
+@check_arguments
 def apply_(
     model: torch.nn.Module | Mapping[str, torch.Tensor],
     artifact: ArtifactLike,

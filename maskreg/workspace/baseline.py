@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from maskreg.mask.baseline import BaselineSpec
 
 
+@check_arguments
 def baseline(
     artifact: ArtifactLike,
     kind: str | BaselineSpec,

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
 
 
+@check_arguments
 def combine(
     masks: Sequence[ArtifactLike],
     name: str | Ref | None = None,

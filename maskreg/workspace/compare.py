@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.recording import record as record_overlaps
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, naming, opened
@@ -67,6 +68,7 @@ class MaskComparison:
         return {"masks": rows, **self.comparison.to_json(), "recorded": records}
 
 
+@check_arguments
 def compare(
     *masks: ArtifactLike,
     source: CheckpointLike | None = None,

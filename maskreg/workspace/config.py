@@ -8,6 +8,7 @@ from pathlib import Path
 from maskreg.errors import NotFoundError
 from maskreg.result import Result
 from maskreg.settings import set_value
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
 
@@ -51,6 +52,7 @@ def show(*, workspace: Workspace | None = None) -> tuple[Setting, ...]:
         return tuple(Setting(*row) for row in space.settings.items())
 
 
+@check_arguments
 def get(key: str, *, workspace: Workspace | None = None) -> Setting:
     """One setting.
 
@@ -64,6 +66,7 @@ def get(key: str, *, workspace: Workspace | None = None) -> Setting:
     raise NotFoundError(f"{key!r} is not set", hint="maskreg config show")
 
 
+@check_arguments
 def set(key: str, value: str | int | Path, *, workspace: Workspace | None = None) -> Written:
     """Write a setting to the configuration file. Comments in the file are kept.
 
@@ -83,6 +86,7 @@ def set(key: str, value: str | int | Path, *, workspace: Workspace | None = None
     return Written(key, text or None, path)
 
 
+@check_arguments
 def unset(key: str, *, workspace: Workspace | None = None) -> Written:
     """Remove a setting from the configuration file.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from maskreg.errors import ConfigError, MaskregError
 from maskreg.registry import Rebuilt, Registry
 from maskreg.result import Result
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import catalog_step
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -48,6 +49,7 @@ class Usable(Revision):
     usable: bool = True
 
 
+@check_arguments
 def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) -> Upgraded:
     """Upgrade a catalog to the schema of this version; arguments and errors as for :func:`rebuild`."""
     from maskreg.catalog.sql import current, upgrade
@@ -59,6 +61,7 @@ def upgrade(remote: str | None = None, *, workspace: Workspace | None = None) ->
         return Upgraded(before, current(url))
 
 
+@check_arguments
 def current(remote: str | None = None, *, workspace: Workspace | None = None) -> Revision:
     """The schema revision of a catalog; arguments and errors as for :func:`rebuild`."""
     from maskreg.catalog.sql import current
@@ -67,6 +70,7 @@ def current(remote: str | None = None, *, workspace: Workspace | None = None) ->
         return Revision(current(registry.catalog_url))
 
 
+@check_arguments
 def check(remote: str | None = None, *, workspace: Workspace | None = None) -> Usable:
     """Open a catalog as every use case does; arguments and errors as for :func:`rebuild`."""
     from maskreg.catalog import open_catalog
@@ -77,6 +81,7 @@ def check(remote: str | None = None, *, workspace: Workspace | None = None) -> U
         return Usable(current(registry.catalog_url))
 
 
+@check_arguments
 def rebuild(remote: str | None = None, *, workspace: Workspace | None = None) -> Rebuilt:
     """Recreate a catalog from the store. Measurements and events are kept.
 

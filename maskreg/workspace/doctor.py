@@ -14,6 +14,7 @@ from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.version import __version__
 from maskreg.words import counted, human_bytes
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.remotes import probed
 from maskreg.workspace.storing import catalog_step
 from maskreg.workspace.workspace import Workspace, opened
@@ -39,6 +40,7 @@ class Finding(Result):
     hint: str = ""
 
 
+@check_arguments
 def doctor(directory: str | Path | None = None, *, workspace: Workspace | None = None) -> tuple[Finding, ...]:
     """Check the local registry, its catalog, the disk and every remote.
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
 
 
+@check_arguments
 def extract(
     source: CheckpointLike,
     target: CheckpointLike,

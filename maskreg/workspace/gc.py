@@ -7,9 +7,11 @@ from datetime import timedelta
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.collect import GRACE, Garbage, collect
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
 
+@check_arguments
 def gc(
     grace: timedelta = GRACE,
     *,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from maskreg.digest import Digest
-from maskreg.ref import Ref
 from maskreg.result import Result
-from maskreg.workspace.workspace import Workspace, as_ref, naming, opened
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
 
 @dataclass(frozen=True)
@@ -32,24 +32,27 @@ class HistoryEntry(Result):
     origin: str
 
 
+@check_arguments
 def history(
-    ref: str | Ref, *, remote: str | None = None, workspace: Workspace | None = None
+    artifact: ArtifactLike, *, remote: str | None = None, workspace: Workspace | None = None
 ) -> tuple[HistoryEntry, ...]:
     """List what a tag pointed to over time, the oldest first.
 
     Args:
-        ref: ``[project/]name[:tag]``.
+        artifact: a reference, or the result that named the artifact.
         remote: look on this remote instead of in the local registry.
         workspace: by default what the settings say.
 
     Raises:
-        BadRefError: ``ref`` does not follow the grammar.
+        BadRefError: a text that does not follow the grammar.
+        UsageError: an artifact without a name.
         NotFoundError: the tag never existed.
         CorruptError: the log is damaged.
         ConfigError: there is no such remote.
         UnavailableError: the remote does not answer, or offline is set.
     """
-    name = as_ref(ref)
-    with opened(workspace) as space, naming(name):
-        log = space.registry(remote).history(name)
+    with opened(workspace) as space:
+        ref = space.name_of(artifact)
+        with naming(ref):
+            log = space.registry(remote).history(ref)
     return tuple(HistoryEntry(entry.n, entry.digest, entry.deleted, entry.by, entry.at, entry.origin) for entry in log)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
-from maskreg.errors import NotFoundError
+from maskreg.errors import NotAllowedError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.archive import Imported, import_file
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, as_ref, opened
 
 
+@check_arguments
 def import_(
     file: str | Path | BinaryIO,
     name: str | Ref | None = None,
@@ -42,10 +44,18 @@ def import_(
         if not isinstance(file, str | Path):
             imported = import_file(space.local, file, ref=ref, progress=progress)
         else:
-            path = Path(file)
-            if not path.is_file():
-                raise NotFoundError(f"there is no file {file}")
-            with path.open("rb") as stream:
+            with _opened(Path(file)) as stream:
                 imported = import_file(space.local, stream, ref=ref, progress=progress)
         note_catalog(space, space.local)
         return imported
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is a directory; pass a file that export wrote") from error
+    except PermissionError as error:
+        raise NotAllowedError(f"{path}: not allowed to read it") from error
+    except OSError as error:
+        raise NotFoundError(f"{path}: there is no such file") from error

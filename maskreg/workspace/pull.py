@@ -11,7 +11,8 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.transfer import DEFAULT_PARTS
 from maskreg.registry.transfer import pull as transfer
-from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, as_ref, naming, opened
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, naming, opened
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
@@ -54,8 +55,9 @@ def load(ref: ArtifactLike, *, workspace: Workspace | None = None) -> Artifact:
         return space.find(ref).artifact
 
 
+@check_arguments
 def pull(
-    ref: str | Ref,
+    artifact: ArtifactLike,
     *,
     remote: str | None = None,
     parts: Collection[str] | None = DEFAULT_PARTS,
@@ -68,14 +70,15 @@ def pull(
     registry already.
 
     Args:
-        ref: ``[project/]name[:tag][@sha256:...]``.
+        artifact: ``[project/]name[:tag][@sha256:...]``, or the result that named the artifact.
         remote: name of the remote; the default remote when left out.
         parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``.
         progress: progress callback, in bytes read.
         workspace: where it goes; by default where the settings say.
 
     Raises:
-        BadRefError: ``ref`` does not follow the grammar.
+        BadRefError: a text that does not follow the grammar.
+        UsageError: an artifact without a name.
         NotFoundError: there is no such artifact, or no such part of it.
         ConfigError: there is no such remote, or several and no default.
         ConflictError: the local tag points elsewhere, and not because of this remote.
@@ -83,7 +86,7 @@ def pull(
         CorruptError: the remote's objects are damaged; nothing of them became visible.
     """
     with opened(workspace) as space:
-        return bring(space, as_ref(ref), remote=remote, parts=parts, progress=progress).artifact
+        return bring(space, space.name_of(artifact), remote=remote, parts=parts, progress=progress).artifact
 
 
 def bring(

@@ -7,10 +7,12 @@ from maskreg.progress import SILENT, Progress
 from maskreg.registry import Registry
 from maskreg.registry.transfer import Pushed
 from maskreg.registry.transfer import push as transfer
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import catalog_step, note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
 
+@check_arguments
 def push(
     artifact: ArtifactLike,
     *,

@@ -11,6 +11,7 @@ from maskreg.registry import Registry
 from maskreg.result import Result
 from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
 from maskreg.store.probe import Probe, probe
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
 
@@ -70,6 +71,7 @@ class ListedRemote(NamedRemote):
     default: bool
 
 
+@check_arguments
 def add(
     name: str,
     url: str | Path,
@@ -140,6 +142,7 @@ def list(*, workspace: Workspace | None = None) -> tuple[ListedRemote, ...]:
         return tuple(ListedRemote(r.name, r.url, r.catalog, r.options, r.name == default) for r in remotes)
 
 
+@check_arguments
 def remove(name: str, *, workspace: Workspace | None = None) -> None:
     """Remove a remote from the configuration file. Its data stays where it is.
 
@@ -151,6 +154,7 @@ def remove(name: str, *, workspace: Workspace | None = None) -> None:
         space.reload()
 
 
+@check_arguments
 def set_default(name: str, *, workspace: Workspace | None = None) -> None:
     """Make a remote the default one.
 
@@ -162,6 +166,7 @@ def set_default(name: str, *, workspace: Workspace | None = None) -> None:
         space.reload()
 
 
+@check_arguments
 def check(name: str | None = None, *, workspace: Workspace | None = None) -> CheckedRemote:
     """Try what a registry needs of a remote's store: put, get, list, delete and create-only writes.
 

@@ -12,6 +12,7 @@ from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.version import __version__
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source_if_any
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, opened
 
@@ -45,6 +46,7 @@ class Report(Result):
     against: tuple[Mapping[str, Any], ...]
 
 
+@check_arguments
 def report(
     artifact: ArtifactLike,
     out: str | Path,

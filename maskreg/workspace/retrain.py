@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.pull import bring
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember
@@ -44,6 +45,7 @@ class RetrainResult:
         return {**self.summary, "ref": str(self.stored.ref), "digest": str(self.stored.digest), "was": was}
 
 
+@check_arguments
 def retrain(
     artifact: ArtifactLike | None = None,
     *,

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from maskreg.catalog.query import Query, Range, SearchResult
 from maskreg.ref import Ref
 from maskreg.result import plain
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -25,6 +26,7 @@ class Listed(SearchResult):
         return {"ref": str(self.ref), **{key: plain(value) for key, value in asdict(self).items()}}
 
 
+@check_arguments
 def search(
     text: str = "",
     *,

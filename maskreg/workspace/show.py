@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.errors import MaskregError
 from maskreg.result import plain
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Description(Named):
         return {**super().to_json(), **overlaps, "present": list(self.present)}
 
 
+@check_arguments
 def show(artifact: ArtifactLike, *, remote: str | None = None, workspace: Workspace | None = None) -> Description:
     """Describe an artifact: figures, source and target, parts, lineage, card and recorded overlaps.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.verify import Verified
 from maskreg.registry.verify import verify as hash_objects
+from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
 
+@check_arguments
 def verify(
     artifact: ArtifactLike | None = None,
     *,

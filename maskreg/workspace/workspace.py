@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from maskreg.digest import Digest
 from maskreg.errors import BadRefError, MaskregError, UsageError
@@ -23,8 +23,17 @@ if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
     from maskreg.checkpoint import Checkpoint
 
-ArtifactLike: TypeAlias = "str | Ref | Digest | Artifact | Named"
-"""A reference, a digest, or an open artifact."""
+
+class Identified(Protocol):
+    """What says which artifact it is about: any result of a use case."""
+
+    @property
+    def digest(self) -> Digest | None:
+        """The artifact; None where there is none."""
+
+
+ArtifactLike: TypeAlias = "str | Ref | Digest | Artifact | Identified"
+"""A reference, a digest, an open artifact, or a result."""
 
 CheckpointLike: TypeAlias = "str | Path | Checkpoint"
 """A path, a hub id, or an open checkpoint."""
@@ -186,11 +195,12 @@ class Workspace:
         Raises:
             BadRefError: a text that is neither a reference nor a digest.
         """
-        if isinstance(artifact, Named):
-            return artifact.ref and replace(artifact.ref, digest=artifact.artifact.digest)
-        if isinstance(artifact, Ref) or (isinstance(artifact, str) and not artifact.startswith(_SHA256)):
-            return as_ref(artifact)
-        return None
+        if isinstance(artifact, Ref):
+            return artifact
+        if isinstance(artifact, str):
+            return None if artifact.startswith(_SHA256) else Ref.parse(artifact)
+        ref = getattr(artifact, "ref", None)
+        return replace(ref, digest=artifact.digest) if isinstance(ref, Ref) else None
 
     def name_of(self, artifact: ArtifactLike) -> Ref:
         """The reference of an artifact, for what needs a name.
@@ -316,6 +326,8 @@ def _digest_or_open(artifact: object) -> Digest | Artifact:
 
     if isinstance(artifact, Artifact | Digest):
         return artifact
+    if isinstance(digest := getattr(artifact, "digest", None), Digest):
+        return digest
     if isinstance(artifact, str):
         try:
             return Digest(artifact)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -21,6 +22,43 @@ def test_an_artifact_is_meant_in_many_ways(ada: maskreg.Workspace, toy: Stored) 
         assert maskreg.verify(artifact, workspace=ada).artifacts == 1
 
 
+def test_every_result_is_an_artifact_for_the_next_use_case(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    (tagged,) = maskreg.tag(toy, "best", workspace=ada)
+    results: list[Any] = [
+        tagged,
+        maskreg.annotate(tagged, family="other", workspace=ada),
+        maskreg.push(toy, workspace=ada),
+        maskreg.export(toy, lab.folder / "file", workspace=ada),
+        maskreg.import_(lab.folder / "file", "copy", workspace=ada),
+        maskreg.apply(toy, lab.source, lab.folder / "out", workspace=ada),
+        *maskreg.search("toy", workspace=ada),
+    ]
+    for result in results:
+        assert maskreg.show(result, workspace=ada).digest == toy.digest
+        assert maskreg.history(result, workspace=ada)[-1].digest == toy.digest
+    for result in (*results[:4], *maskreg.search(remote="team", workspace=ada)):
+        assert maskreg.pull(result, remote="team", workspace=ada).digest == toy.digest
+    (entry,) = maskreg.history(toy, workspace=ada)
+    assert maskreg.load(entry, workspace=ada).digest == toy.digest
+    removed = maskreg.remove(tagged, workspace=ada)
+    assert maskreg.restore(removed, workspace=ada).ref == tagged.ref
+
+
+def test_a_name_that_moved_meanwhile_is_left_alone(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    maskreg.extract(lab.target, lab.source, "toy:v1", family="moved", workspace=ada)
+    for use_case in (
+        lambda: maskreg.annotate(toy, family="mine", workspace=ada),
+        lambda: maskreg.remove(toy, workspace=ada),
+    ):
+        with pytest.raises(maskreg.NotFoundError, match="toy:v1 does not point to") as caught:
+            use_case()
+        assert caught.value.hint == "maskreg show toy:v1 --history"
+    assert maskreg.show("toy:v1", workspace=ada).card.family == "moved"
+    maskreg.remove("toy:v1", workspace=ada)
+    with pytest.raises(maskreg.NotFoundError, match="toy:v1 does not point to"):
+        maskreg.restore(toy, workspace=ada)
+
+
 def test_a_checkpoint_is_meant_in_many_ways(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     assert maskreg.extract(str(lab.source), lab.target, workspace=ada).digest == toy.digest
     with maskreg.open_checkpoint(lab.source) as source, maskreg.open_checkpoint(lab.target) as target:
@@ -33,7 +71,7 @@ def test_a_checkpoint_is_meant_in_many_ways(lab: Lab, ada: maskreg.Workspace, to
     [
         (lambda ada: maskreg.load(5, workspace=ada), "pass an artifact: a reference, a digest"),  # type: ignore[arg-type]
         (lambda ada: maskreg.show(None, workspace=ada), "pass an artifact"),  # type: ignore[arg-type]
-        (lambda ada: maskreg.pull(5, workspace=ada), "pass a reference: text such as"),  # type: ignore[arg-type]
+        (lambda ada: maskreg.pull(5, workspace=ada), "pass an artifact"),  # type: ignore[arg-type]
         (lambda ada: maskreg.push(5, workspace=ada), "pass an artifact"),  # type: ignore[arg-type]
         (lambda ada: maskreg.tag("toy:v1", 5, workspace=ada), "pass a reference"),  # type: ignore[arg-type]
         (lambda ada: maskreg.extract(5, 6, workspace=ada), "pass a checkpoint: a path, a hub id"),  # type: ignore[arg-type]
@@ -48,6 +86,54 @@ def test_anything_else_is_refused_with_what_is_accepted(
 ) -> None:
     with pytest.raises(maskreg.UsageError, match=accepted):
         use_case(ada)
+
+
+api: Any = maskreg
+"""For arguments that a type checker would refuse."""
+
+
+@pytest.mark.parametrize(
+    ("use_case", "message"),
+    [
+        (lambda ada, lab: api.extract(lab.source, lab.target, rule=None, workspace=ada), "rule: None .* pass text"),
+        (lambda ada, lab: api.extract(lab.source, lab.target, device=3, workspace=ada), "device: int .* pass text"),
+        (lambda ada, lab: api.extract(lab.source, lab.target, progress=None, workspace=ada), "start and advance"),
+        (lambda ada, lab: api.annotate("toy:v1", meta={"seed": 1}, workspace=ada), "a mapping of text to text"),
+        (lambda ada, lab: api.apply("toy:v1", out=5, workspace=ada), "out: int .* pass a path"),
+        (lambda ada, lab: api.apply("toy:v1", out="a\0b", workspace=ada), "out: .* NUL"),
+        (lambda ada, lab: api.apply("toy:v1", force="no", workspace=ada), "force: str .* pass True or False"),
+        (lambda ada, lab: api.apply_({}, "toy:v1", jobs="2", workspace=ada), "jobs: str .* pass a whole number"),
+        (lambda ada, lab: api.export("toy:v1", None, workspace=ada), "out: None .* a path or a binary stream"),
+        (lambda ada, lab: api.import_(StringIO(), workspace=ada), "file: StringIO .* a binary stream"),
+        (lambda ada, lab: api.search(5, workspace=ada), "text: int .* pass text"),
+        (lambda ada, lab: api.search(limit=True, workspace=ada), "limit: bool .* pass a whole number"),
+        (lambda ada, lab: api.search(density="0..1", workspace=ada), "density: str .* pass two numbers"),
+        (lambda ada, lab: api.search(density=(0, 1, 2), workspace=ada), "density: tuple .* pass two numbers"),
+        (lambda ada, lab: api.push("toy:v1", remote=5, workspace=ada), "remote: int .* pass text"),
+        (lambda ada, lab: api.pull("toy:v1", parts="mask", workspace=ada), "parts: str .* pass a list of texts"),
+        (lambda ada, lab: api.combine("toy:v1", how="or", workspace=ada), "masks: str .* pass a list of artifacts"),
+        (lambda ada, lab: api.baseline("toy:v1", "subset", density="1", workspace=ada), "density: str .* a number"),
+        (lambda ada, lab: api.analyze("toy:v1", lab.source, ranks=["1"], workspace=ada), "a list of whole numbers"),
+        (lambda ada, lab: api.doctor(5, workspace=ada), "directory: int .* pass a path"),
+        (lambda ada, lab: api.remotes.add("team", None, workspace=ada), "url: None .* pass a path"),
+        (lambda ada, lab: api.config.set("home", None, workspace=ada), "value: None .* text, a number or a path"),
+        (lambda ada, lab: api.db.check(5, workspace=ada), "remote: int .* pass text"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_refused_with_its_name(
+    ada: maskreg.Workspace, lab: Lab, toy: Stored, use_case: Callable[[maskreg.Workspace, Lab], object], message: str
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in lab.folder.rglob("*")}
+    with pytest.raises(maskreg.UsageError, match=message):
+        use_case(ada, lab)
+    assert {path: path.stat().st_mtime_ns for path in lab.folder.rglob("*")} == before  # nothing half-written
+
+
+def test_a_missing_or_unknown_argument_is_pythons_own_error() -> None:
+    with pytest.raises(TypeError, match=r"extract\(\) missing 1 required positional argument: 'target'"):
+        maskreg.extract("source")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sauce'"):
+        maskreg.apply("toy", sauce="here")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("text", ["", "Two Words", "sha256:12", "a/b/c"])
