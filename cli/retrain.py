@@ -38,7 +38,7 @@ class _WithTorchrun(Command):
     example="""
     maskreg retrain qwen3-8b-opd --recipe opd --teacher ./Qwen3-32B --data prompts.jsonl -o run
     maskreg retrain qwen3-8b-opd --source ./Qwen3 --recipe sft --data pairs.jsonl -o run -- --nproc-per-node 8
-    maskreg retrain qwen3-8b-opd --recipe sft --data pairs.jsonl -o random --control random-per-tensor --control-seed 1
+    maskreg retrain qwen3-8b-opd --recipe sft --data pairs.jsonl -o rand --control subset --control-density 0.1
     maskreg retrain --control full --source ./Qwen3-8B --recipe losses:mine --data pairs.jsonl -o full --name mine
     """,
 )

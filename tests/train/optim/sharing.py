@@ -210,8 +210,8 @@ def other_layouts_are_refused_by_name(folder: Path) -> None:
     over = mesh(world)
     split = distribute_tensor(full, over, [Shard(0)])
     for placement, words in (
-        (Partial(), r"w lies as Partial\(sum\) over 1"),
-        (_StridedShard(0, split_factor=2), r"w lies as _StridedShard\(dim=0, sf=2\)"),
+        (Partial(), r"w is distributed as Partial\(sum\) over 1"),
+        (_StridedShard(0, split_factor=2), r"w is distributed as _StridedShard\(dim=0, sf=2\)"),
     ):
         wrong = type(split).from_local(split.to_local(), over, [placement], run_check=False)
         with pytest.raises(UsageError, match=words):
