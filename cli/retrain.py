@@ -38,8 +38,8 @@ class _WithTorchrun(Command):
     example="""
     maskreg retrain qwen3-8b-opd --recipe opd --teacher ./Qwen3-32B --data prompts.jsonl -o run
     maskreg retrain qwen3-8b-opd --source ./Qwen3 --recipe sft --data pairs.jsonl -o run -- --nproc-per-node 8
-    maskreg retrain qwen3-8b-opd --recipe sft --data pairs.jsonl -o rand --control subset --control-density 0.1
-    maskreg retrain --control full --source ./Qwen3-8B --recipe losses:mine --data pairs.jsonl -o full --name mine
+    maskreg retrain qwen3-8b-opd --recipe sft --data pairs.jsonl -o run --control subset --control-density .1
+    maskreg retrain --control full --source ./Qwen3-8B --recipe losses:mine --data pairs.jsonl -o full
     """,
 )
 @click.argument("ref", type=REF, required=False)

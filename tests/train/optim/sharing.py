@@ -217,7 +217,7 @@ def other_layouts_are_refused_by_name(folder: Path) -> None:
         with pytest.raises(UsageError, match=words):
             layout_of("w", wrong)
     if world == 4:
-        with pytest.raises(UsageError, match=r"w lies as Shard\(dim=0\), Shard\(dim=1\) over 2"):
+        with pytest.raises(UsageError, match=r"w is distributed as Shard\(dim=0\), Shard\(dim=1\) over 2"):
             layout_of("w", distribute_tensor(full, mesh(2, 2), [Shard(0), Shard(1)]))
 
 
