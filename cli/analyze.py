@@ -9,7 +9,7 @@ import click
 from maskreg.errors import BadRefError
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, workspace
 from .explanation import explanation
 from .output import Output
 from .values import NAME
@@ -73,7 +73,6 @@ def command(
     from maskreg.workspace.analyze import analyze
 
     from .geometry import geometry
-    from .session import workspace
 
     ref = _ref(what[0])
     output.ref = str(ref)
@@ -91,7 +90,6 @@ def _follow(output: Output, paths: tuple[str, ...], **options: Any) -> None:
     from maskreg.workspace.analyze import trajectory
 
     from .geometry import trajectory as table
-    from .session import workspace
 
     source, *checkpoints = paths
     with output.progress() as progress:

@@ -6,7 +6,7 @@ import click
 
 from maskreg.ref import Ref, printable
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import PAIR, REF
 
@@ -40,8 +40,6 @@ def command(
     Family, method, license, description and run metadata. The artifact and its digest stay the same.
     """
     from maskreg.workspace.annotate import annotate
-
-    from .session import workspace
 
     annotated = annotate(
         ref,

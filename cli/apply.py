@@ -13,7 +13,7 @@ from maskreg.errors import NotFoundError, PipeError
 from maskreg.ref import Card, Ref
 from maskreg.words import counted, human_bytes
 
-from .command import Command, again
+from .command import Command, again, workspace
 from .output import Output
 from .values import OUT
 
@@ -55,8 +55,6 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, **options: Any) 
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
     from maskreg.workspace.apply import apply
-
-    from .session import workspace
 
     space = workspace(output)
     with output.progress() as progress:

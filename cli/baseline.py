@@ -8,7 +8,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import NAME, REF
 
@@ -57,7 +57,6 @@ def command(output: Output, /, ref: Ref, kind: str, **options: Any) -> None:
     """  # noqa: D301
     from maskreg.workspace.baseline import baseline
 
-    from .session import workspace
     from .summary import tell_stored
 
     with output.progress() as progress:

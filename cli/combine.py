@@ -8,7 +8,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import NAME, REF
 
@@ -41,7 +41,6 @@ def command(output: Output, /, refs: tuple[Ref, ...], how: str | None, at_least:
         raise click.UsageError("choose how to combine the masks: --how and|or|minus|xor, or --at-least K")
     from maskreg.workspace.combine import combine
 
-    from .session import workspace
     from .summary import tell_stored
 
     with output.progress() as progress:

@@ -1,4 +1,4 @@
-"""Base classes of commands: shared options, examples in the help, suggestions, and loading on demand."""
+"""What commands share: base classes with common options, examples and suggestions, and the workspace."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import importlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .exits import BROKEN_PIPE, INTERRUPTED
 from .output import Output
+
+if TYPE_CHECKING:
+    from maskreg.workspace.workspace import Workspace
 
 _ARGUMENTS = "maskreg.arguments"  # key of click's context: what was typed after the command
 
@@ -35,6 +38,14 @@ def again(*first: str, without: tuple[str, ...] = ()) -> str:
     ctx = click.get_current_context()
     arguments = [argument for argument in ctx.meta[_ARGUMENTS] if argument not in without]
     return shlex.join([*ctx.command_path.split(), *first, *arguments])
+
+
+def workspace(output: Output) -> Workspace:
+    """The workspace of the settings, closed when the command ends; its notes are printed."""
+    from maskreg.workspace.workspace import Workspace
+
+    opened = Workspace(command=again(), note=lambda text: output.note(f"note: {text}"))
+    return click.get_current_context().with_resource(opened)
 
 
 def _shared_options() -> list[click.Parameter]:

@@ -8,7 +8,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, workspace
 from .explanation import explanation
 from .output import Output
 from .values import REF
@@ -66,7 +66,6 @@ def command(
     from maskreg.workspace.storing import note_catalog
 
     from .comparison import text
-    from .session import workspace
 
     space = workspace(output)
     with output.progress() as progress:

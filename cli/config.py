@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .command import Group
+from .command import Group, workspace
 from .output import Output
 
 
@@ -23,8 +23,6 @@ def show(output: Output, origin: bool) -> None:
     """Print every setting."""
     from maskreg.workspace import config
 
-    from .session import workspace
-
     settings = config.show(workspace=workspace(output))
     if output.json:
         output.document([setting.to_json() for setting in settings])
@@ -39,8 +37,6 @@ def show(output: Output, origin: bool) -> None:
 def get(output: Output, key: str) -> None:
     """Print the value of KEY."""
     from maskreg.workspace import config
-
-    from .session import workspace
 
     setting = config.get(key, workspace=workspace(output))
     if output.json:
@@ -78,8 +74,6 @@ def path(output: Output) -> None:
     """Print the path of the configuration file, which need not exist."""
     from maskreg.workspace import config
 
-    from .session import workspace
-
     location = str(config.path(workspace=workspace(output)))
     if output.json:
         output.document({"path": location})
@@ -89,8 +83,6 @@ def path(output: Output) -> None:
 
 def _write(output: Output, key: str, value: str) -> None:
     from maskreg.workspace import config
-
-    from .session import workspace
 
     written = config.set(key, value, workspace=workspace(output))
     if output.json:

@@ -6,7 +6,7 @@ import click
 
 from maskreg.words import counted
 
-from .command import Group
+from .command import Group, workspace
 from .output import Output
 
 
@@ -26,8 +26,6 @@ def upgrade(output: Output, remote: str | None) -> None:
     """Upgrade the catalog to this version's schema."""
     from maskreg.workspace import db
 
-    from .session import workspace
-
     upgraded = db.upgrade(remote, workspace=workspace(output))
     if output.json:
         output.document(upgraded.to_json())
@@ -41,8 +39,6 @@ def upgrade(output: Output, remote: str | None) -> None:
 def current(output: Output, remote: str | None) -> None:
     """Print the catalog's schema revision."""
     from maskreg.workspace import db
-
-    from .session import workspace
 
     schema = db.current(remote, workspace=workspace(output))
     if output.json:
@@ -58,8 +54,6 @@ def check(output: Output, remote: str | None) -> None:
     """Open the catalog as other commands do; exit 78 when its schema is not this version's."""
     from maskreg.workspace import db
 
-    from .session import workspace
-
     schema = db.check(remote, workspace=workspace(output))
     if output.json:
         output.document(schema.to_json())
@@ -73,8 +67,6 @@ def check(output: Output, remote: str | None) -> None:
 def rebuild(output: Output, remote: str | None) -> None:
     """Recreate the index from the store; measurements and events are kept."""
     from maskreg.workspace import db
-
-    from .session import workspace
 
     rebuilt = db.rebuild(remote, workspace=workspace(output))
     if output.json:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 
 _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
@@ -27,8 +27,6 @@ def command(ctx: click.Context, directory: Path | None) -> None:
     Exits 1 when a check fails. With DIRECTORY, files that interrupted runs of `apply` left in it are removed.
     """
     from maskreg.workspace.doctor import findings
-
-    from .session import workspace
 
     output = ctx.ensure_object(Output)
     results = []

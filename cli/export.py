@@ -9,7 +9,7 @@ import click
 from maskreg.ref import Ref
 from maskreg.words import human_bytes
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import REF
 
@@ -35,8 +35,6 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
     if out == "-" and sys.stdout.isatty():
         raise click.UsageError("an archive is not printed to a terminal: use -o FILE, or a pipe")
     from maskreg.workspace.export import export
-
-    from .session import workspace
 
     file = sys.stdout.buffer if out == "-" else out
     with output.progress() as progress:

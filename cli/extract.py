@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import NAME, PAIR
 
@@ -47,7 +47,6 @@ def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, 
     from maskreg.rules import parse_rule
     from maskreg.workspace.extract import extract
 
-    from .session import workspace
     from .summary import tell_stored
 
     parse_rule(options["rule"])

@@ -8,7 +8,7 @@ import click
 
 from maskreg.words import counted, human_bytes
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import DURATION
 
@@ -37,8 +37,6 @@ def command(output: Output, grace: timedelta, dry_run: bool, remote: str | None)
     a tag meanwhile is kept.
     """
     from maskreg.workspace.gc import gc
-
-    from .session import workspace
 
     with output.progress() as progress:
         report = gc(grace, dry_run=dry_run, remote=remote, progress=progress, workspace=workspace(output))

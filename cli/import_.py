@@ -9,7 +9,7 @@ import click
 from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import REF
 
@@ -33,8 +33,6 @@ def command(output: Output, file: str, ref: Ref | None) -> None:
     if file == "-" and sys.stdin.isatty():
         raise click.UsageError("stdin is a terminal: give a FILE, or a pipe")
     from maskreg.workspace.import_ import import_
-
-    from .session import workspace
 
     stream = sys.stdin.buffer if file == "-" else file
     with output.progress() as progress:

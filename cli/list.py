@@ -12,7 +12,7 @@ from maskreg.analysis.glossary import FIGURES
 from maskreg.ref import printable
 from maskreg.words import human_bytes
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import RANGE
 
@@ -65,8 +65,6 @@ def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | 
     Ranges are written 0.4..0.6, 0.4.. or ..0.6, both ends included.
     """
     from maskreg.workspace.search import search
-
-    from .session import workspace
 
     key, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):

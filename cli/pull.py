@@ -10,7 +10,7 @@ import click
 from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
 
-from .command import Command
+from .command import Command, workspace
 from .exits import failure
 from .output import Output
 from .values import REF
@@ -42,8 +42,6 @@ def command(output: Output, refs: tuple[Ref, ...], remote: str | None, only: str
     try:
         from maskreg.registry.transfer import DEFAULT_PARTS
         from maskreg.workspace.pull import bring
-
-        from .session import workspace
 
         space = workspace(output)
         with output.progress() as progress:

@@ -7,7 +7,7 @@ import click
 from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import REF
 
@@ -29,8 +29,6 @@ def command(output: Output, ref: Ref, remote: str | None, tag: str | None) -> No
     Missing objects are transferred first, each one hashed; the tag is set last.
     """
     from maskreg.workspace.push import push
-
-    from .session import workspace
 
     with output.progress() as progress:
         pushed = push(ref, remote=remote, tag=tag, progress=progress, workspace=workspace(output))

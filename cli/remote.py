@@ -6,7 +6,7 @@ import click
 
 from maskreg.errors import ConfigError
 
-from .command import Group
+from .command import Group, workspace
 from .output import Output
 
 
@@ -50,8 +50,6 @@ def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, 
     """
     from maskreg.workspace import remotes
 
-    from .session import workspace
-
     added = remotes.add(name, url, catalog=catalog, default=as_default, workspace=workspace(output), **options)  # type: ignore[arg-type]
     if output.json:
         output.document(added.to_json())
@@ -64,8 +62,6 @@ def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, 
 def list_(output: Output) -> None:
     """List the remotes; the default one is marked."""
     from maskreg.workspace import remotes
-
-    from .session import workspace
 
     entries = remotes.list(workspace=workspace(output))
     if output.json:
@@ -83,8 +79,6 @@ def remove(output: Output, name: str) -> None:
     """Forget the remote NAME; its data stays where it is."""
     from maskreg.workspace import remotes
 
-    from .session import workspace
-
     remotes.remove(name, workspace=workspace(output))
     if output.json:
         output.document({"name": name, "removed": True})
@@ -98,8 +92,6 @@ def remove(output: Output, name: str) -> None:
 def default(output: Output, name: str) -> None:
     """Make NAME the default remote."""
     from maskreg.workspace import remotes
-
-    from .session import workspace
 
     remotes.set_default(name, workspace=workspace(output))
     if output.json:
@@ -117,8 +109,6 @@ def check(output: Output, name: str | None) -> None:
     Tries put, get, list, delete and create-only writes on NAME, or on the default remote.
     """
     from maskreg.workspace import remotes
-
-    from .session import workspace
 
     checked = remotes.check(name, workspace=workspace(output))
     if output.json:

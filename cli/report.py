@@ -9,7 +9,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import FILE, OUT, REF
 
@@ -43,8 +43,6 @@ def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any
     """
     from maskreg.reports.theme import require_libraries
     from maskreg.workspace.report import report
-
-    from .session import workspace
 
     require_libraries()
     with output.progress() as progress:

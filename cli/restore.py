@@ -6,7 +6,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import REF
 
@@ -17,8 +17,6 @@ from .values import REF
 def command(output: Output, ref: Ref) -> None:
     """Bring a removed tag back as it was."""
     from maskreg.workspace.restore import restore
-
-    from .session import workspace
 
     restored = restore(ref, workspace=workspace(output))
     if output.json:

@@ -9,7 +9,7 @@ import click
 from maskreg.ref import Ref
 from maskreg.words import human_bytes
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import NAME, OUT, REF
 
@@ -136,7 +136,6 @@ def command(ctx: click.Context, /, ref: Ref | None, out: Path, name: Ref | None,
     output = ctx.ensure_object(Output)
     from maskreg.workspace.retrain import plan, retrain
 
-    from .session import workspace
     from .steps import Steps
 
     space = workspace(output)

@@ -8,7 +8,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import REF
 
@@ -29,8 +29,6 @@ def command(output: Output, ref: Ref, yes: bool) -> None:
     `restore` brings it back until `gc` has deleted the artifact.
     """
     from maskreg.workspace.remove import remove
-
-    from .session import workspace
 
     space = workspace(output)
     if not yes:

@@ -8,7 +8,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import REF
 
@@ -36,7 +36,6 @@ def command(output: Output, ref: Ref, remote: str | None, with_history: bool, ra
     from maskreg.workspace.history import history
     from maskreg.workspace.show import manifest_bytes, show
 
-    from .session import workspace
     from .summary import Subject, history_table, summary
 
     space = workspace(output)

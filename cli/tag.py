@@ -6,7 +6,7 @@ import click
 
 from maskreg.ref import Ref
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import REF
 
@@ -28,8 +28,6 @@ def command(output: Output, ref: Ref, new: tuple[str, ...]) -> None:
     A tag that exists moves.
     """
     from maskreg.workspace.tag import tag
-
-    from .session import workspace
 
     names = tag(ref, *new, workspace=workspace(output))
     if output.json:

@@ -8,7 +8,7 @@ from maskreg.errors import DataError
 from maskreg.ref import Ref
 from maskreg.words import counted, human_bytes
 
-from .command import Command
+from .command import Command, workspace
 from .output import Output
 from .values import REF
 
@@ -32,8 +32,6 @@ def command(output: Output, ref: Ref | None, everything: bool, remote: str | Non
     if (ref is None) != everything:
         raise click.UsageError("give a REF, or --all")
     from maskreg.workspace.verify import verify
-
-    from .session import workspace
 
     with output.progress() as progress:
         report = verify(ref, remote=remote, progress=progress, workspace=workspace(output))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from maskreg.digest import Digest
-from maskreg.errors import UsageError
+from maskreg.errors import DataError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
+from maskreg.result import plain
 from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import Naming, remember
@@ -45,12 +46,7 @@ class Analysis:
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        return {
-            "ref": str(self.ref) if self.ref else None,
-            "digest": str(self.digest),
-            "was": str(self.was) if self.was else None,
-            "analysis": self.analysis,
-        }
+        return {name: plain(getattr(self, name)) for name in ("ref", "digest", "was", "analysis")}
 
 
 @check_arguments
@@ -181,14 +177,25 @@ def _spec(
 
 
 def _earlier(space: Workspace, named: Named, naming: Naming, recipe: dict[str, Any]) -> Digest | None:
-    from maskreg.workspace.earlier import earlier_analysis
+    """The latest analysis of this artifact with this lineage recipe that the name has pointed to; None without one."""
+    from maskreg.artifact.presence import read_manifest
+    from maskreg.flow.geometry.analysis import has_masters
 
-    if naming.ref is None or naming.head is None:
+    # An artifact's leaves do not tell one full-precision master from another with the same bf16 cast.
+    if naming.ref is None or naming.head is None or has_masters(recipe):
         return None
-    digest = earlier_analysis(space.local, naming.ref, named.digest, recipe)
-    if digest is not None:
-        space.note("this was analyzed before in the same way; this is that result")
-    return digest
+    for entry in reversed(space.local.history(naming.ref)):
+        if entry.digest is None:
+            continue
+        try:
+            _, manifest = read_manifest(space.local.store, entry.digest)
+        except (NotFoundError, DataError):
+            # Collected since, or damaged: analyze again.
+            continue
+        if manifest.kind == "analysis" and manifest.parents == (str(named.digest),) and manifest.recipe == recipe:
+            space.note("this was analyzed before in the same way; this is that result")
+            return entry.digest
+    return None
 
 
 def _measured(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
+from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.recording import record as record_overlaps
 from maskreg.workspace.sources import with_source_if_any
@@ -64,8 +65,7 @@ class MaskComparison:
             }
             for mask in self.masks
         ]
-        records = [{**asdict(entry), "at": entry.at.isoformat()} for entry in self.recorded]
-        return {"masks": rows, **self.comparison.to_json(), "recorded": records}
+        return {"masks": rows, **self.comparison.to_json(), "recorded": plain(self.recorded)}
 
 
 @check_arguments

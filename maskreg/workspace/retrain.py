@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
+from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.pull import bring
 from maskreg.workspace.sources import with_source
@@ -41,8 +42,7 @@ class RetrainResult:
         """What ``--json`` prints."""
         if self.stored is None:
             return self.summary
-        was = str(self.stored.was) if self.stored.was else None
-        return {**self.summary, "ref": str(self.stored.ref), "digest": str(self.stored.digest), "was": was}
+        return {**self.summary, **{name: plain(getattr(self.stored, name)) for name in ("ref", "digest", "was")}}
 
 
 @check_arguments

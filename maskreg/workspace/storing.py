@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, MaskregError
 from maskreg.ref import Card, Ref
+from maskreg.result import plain
 from maskreg.workspace.workspace import Named, Workspace
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Stored(Named):
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        return {**super().to_json(), "was": str(self.was) if self.was else None, "notes": list(self.notes)}
+        return {**super().to_json(), "was": plain(self.was), "notes": plain(self.notes)}
 
 
 class Naming:

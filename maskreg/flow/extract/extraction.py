@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import filecmp
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +18,7 @@ from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
 from maskreg.errors import UsageError
 from maskreg.flow.extract.differ import BlockDiff, Differ, spans_of
-from maskreg.flow.extract.pairing import Pair, StoredAs, pair_up
-from maskreg.flow.extract.size import estimated_bytes
-from maskreg.flow.extract.small_files import differing_files
+from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_up
 from maskreg.flow.space import require_artifact_space
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
@@ -220,8 +219,16 @@ def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: boo
 
 
 def _add_files(writer: ArtifactWriter, source: Checkpoint, target: Checkpoint, reversible: bool) -> None:
-    for name, data in differing_files(target, source):
+    for name, data in _differing_files(target, source):
         writer.add_file(name, data)
     if reversible:
-        for name, data in differing_files(source, target):
+        for name, data in _differing_files(source, target):
             writer.add_reverse_file(name, data)
+
+
+def _differing_files(checkpoint: Checkpoint, reference: Checkpoint) -> Iterator[tuple[str, bytes]]:
+    """Small files of ``checkpoint``, such as its configuration, that ``reference`` lacks or has with other bytes."""
+    known = reference.small_files()
+    for name, path in sorted(checkpoint.small_files().items()):
+        if name not in known or not filecmp.cmp(path, known[name], shallow=False):
+            yield name, path.read_bytes()

@@ -1,14 +1,15 @@
-"""How the tensors of two checkpoints pair up, and what the artifact stores of each pair."""
+"""How the tensors of two checkpoints pair up, what the artifact stores of each pair, and how large that gets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL
 from maskreg.errors import PairMismatchError
 from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.dtypes import FLOAT, HALF, WIDE
@@ -17,6 +18,9 @@ from maskreg.words import counted, listed
 
 NAMED_AT_MOST = 10
 """Tensors that a message lists by name."""
+
+CODED_BYTES_PER_COORDINATE = 0.5
+"""Size of a delta of a dense update; sparser updates take less, unrelated checkpoints take more."""
 
 
 class StoredAs(Enum):
@@ -120,6 +124,22 @@ def pair_up(
     if cast:
         notes.append(f"target: bf16 cast of an {' and '.join(cast)} checkpoint")
     return tuple(_fold_tied(pairs, source, target)), tuple(notes)
+
+
+def estimated_bytes(pairs: Iterable[Pair], *, mask_only: bool, reversible: bool) -> int:
+    """Bytes that an artifact of these pairs will take; too many rather than too few."""
+    directions = 0 if mask_only else 1 + reversible
+    total = 0.0
+    for pair in pairs:
+        total += 2 * FINGERPRINT_BYTES * (pair.numel / LEAF_NUMEL + 1)
+        if pair.stored_as.masked:
+            total += pair.numel / 8
+        if pair.stored_as.coded:
+            total += pair.numel * CODED_BYTES_PER_COORDINATE * directions
+        elif not mask_only:
+            total += pair.target.nbytes if pair.target and pair.stored_as is not StoredAs.REMOVED else 0
+            total += pair.source.nbytes if pair.source and reversible else 0
+    return int(total)
 
 
 def _stored_as(before: TensorInfo | None, after: TensorInfo | None, *, mask_only: bool) -> tuple[StoredAs, str]:

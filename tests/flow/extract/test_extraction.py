@@ -13,8 +13,7 @@ from maskreg.digest import Digest
 from maskreg.errors import BadRuleError, ConfigError, CorruptError, NoSpaceError, UsageError
 from maskreg.flow.extract.differ import energy_of
 from maskreg.flow.extract.extraction import extract
-from maskreg.flow.extract.pairing import Pair, StoredAs
-from maskreg.flow.extract.size import estimated_bytes
+from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes
 from maskreg.flow.space import require_artifact_space
 from maskreg.registry import Registry
 from maskreg.settings import Settings
