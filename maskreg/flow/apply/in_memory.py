@@ -157,7 +157,8 @@ def _tensors_of(module_or_state_dict: torch.nn.Module | Mapping[str, torch.Tenso
     if isinstance(module_or_state_dict, torch.nn.Module):
         module_or_state_dict = module_or_state_dict.state_dict(keep_vars=True)
     # State dicts may hold other things too: whatever a module's get_extra_state returns.
-    return {name: value for name, value in module_or_state_dict.items() if isinstance(value, torch.Tensor)}
+    named = module_or_state_dict.items()
+    return {name: value for name, value in named if isinstance(name, str) and isinstance(value, torch.Tensor)}
 
 
 def _matched(delta: Delta, tensors: Mapping[str, torch.Tensor], model: torch.nn.Module | None) -> Iterator[_Live]:
@@ -205,6 +206,10 @@ def _check_form(delta: TensorDelta, tensor: torch.Tensor) -> None:
             delta.name,
             f"{dtype} in this model, {delta.before.dtype} in the artifact{wider}",
             hint=f"load the model in {delta.before.dtype}, patch it, and cast it afterwards",
+        )
+    if tensor.layout is not torch.strided:
+        raise WrongCheckpointError(
+            delta.name, f"a sparse tensor ({tensor.layout}) in this model", hint="patch the model before it is pruned"
         )
     if tensor.is_meta or hasattr(tensor, "to_local"):
         where = "on the meta device" if tensor.is_meta else "sharded over processes"

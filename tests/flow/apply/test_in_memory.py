@@ -344,6 +344,16 @@ class TestForm:
         with pytest.raises(WrongCheckpointError, match="meta device"):
             apply_({"w": torch.zeros(3, dtype=torch.bfloat16, device="meta")}, artifact)
 
+    def test_a_sparse_tensor_is_refused(self, artifact: Artifact) -> None:
+        with pytest.raises(WrongCheckpointError, match=r"tensor w: a sparse tensor \(torch.sparse_coo\)"):
+            apply_({"w": torch.zeros(3, dtype=torch.bfloat16).to_sparse()}, artifact)
+
+    def test_what_has_no_name_as_text_stays(self, artifact: Artifact) -> None:
+        state: Any = {"w": torch.tensor([1, 2, 3], dtype=torch.int16).view(torch.bfloat16)}
+        state[5] = torch.ones(1)
+        apply_(state, artifact)
+        assert state["w"].view(torch.int16).tolist() == [1, 2, 4]
+
     def test_a_missing_tensor_is_named(self, artifact: Artifact) -> None:
         with pytest.raises(WrongCheckpointError, match="tensor w: missing in this model"):
             apply_({"v": torch.zeros(3, dtype=torch.bfloat16)}, artifact)
