@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 
+from maskreg.disk import creating
 from maskreg.reports.theme import THEMES, Theme, style
 
 if TYPE_CHECKING:
@@ -59,16 +60,20 @@ def export(plots: list[Plot], folder: Path) -> list[Path]:
 
     Returns:
         The files, in order.
+
+    Raises:
+        CannotCreateError: the folder is a file, or cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for plot in plots:
-        for theme in THEMES:
-            vector = folder / f"{plot.name}-{theme.name}.svg"
-            vector.write_text(svg(plot, theme), encoding="utf-8")
-            raster = vector.with_suffix(".png")
-            raster.write_bytes(png(plot, theme))
-            written += [vector, raster]
+    with creating(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for plot in plots:
+            for theme in THEMES:
+                vector = folder / f"{plot.name}-{theme.name}.svg"
+                vector.write_text(svg(plot, theme), encoding="utf-8")
+                raster = vector.with_suffix(".png")
+                raster.write_bytes(png(plot, theme))
+                written += [vector, raster]
     return written
 
 

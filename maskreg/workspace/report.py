@@ -121,7 +121,8 @@ def report(
             )
             findings = replace(counts, geometry=geometry, trajectory=growth)
             file.write(page(findings, __version__).encode())
-        exported = export(list(plots_of(findings).values()), Path(plots)) if plots else []
+            # Before the page appears: a folder that cannot be written leaves no page either.
+            exported = export(list(plots_of(findings).values()), Path(plots)) if plots else []
     mark, sentence = answer(findings)
     return Report(
         mask.name,
