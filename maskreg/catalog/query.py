@@ -15,6 +15,9 @@ Range = tuple[float, float]
 MAX_TEXT = 1000
 """Characters of a search text: databases bound the length of a pattern."""
 
+MAX_LIMIT = 2**63 - 1
+"""Databases count in 64 bits."""
+
 EQUAL_KEYS = ("project", "family", "method", "license", "kind")
 """Fields of a query that match a text exactly, and that results can be sorted by."""
 
@@ -65,12 +68,15 @@ class Query:
         """Refuse a query that no catalog can answer.
 
         Raises:
-            UsageError: an unknown sort key, an empty range, a negative limit, a text that is too long.
+            UsageError: an unknown sort key, an empty range, a limit that is negative or too large, a text that is too
+                long.
         """
         if self.sort not in SORT_KEYS:
             raise UsageError(f"cannot sort by {self.sort!r}", hint=f"sort by one of: {', '.join(SORT_KEYS)}")
         if self.limit is not None and self.limit < 0:
             raise UsageError(f"the limit {self.limit} is negative")
+        if self.limit is not None and self.limit > MAX_LIMIT:
+            raise UsageError(f"the limit {self.limit} is too large", hint="leave the limit out")
         if len(self.text) > MAX_TEXT:
             raise UsageError(f"the search text has {len(self.text)} characters; the limit is {MAX_TEXT}")
         for key in RANGE_KEYS:

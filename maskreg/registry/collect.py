@@ -45,6 +45,9 @@ from maskreg.store.keys import TEMPORARY
 GRACE = timedelta(days=7)
 """How long garbage collection leaves artifacts alone that no name points to."""
 
+_LONGEST_GRACE = timedelta(days=36_500)
+"""Older than any artifact; longer periods would end before the first year that a date can have."""
+
 _BATCH = 256
 _DELETE_AT_ONCE = 1000
 _INCOMING = INCOMING.rstrip("/")
@@ -116,7 +119,7 @@ def collect(
     registry.check_format()
     store = registry.store
     # Without a grace period ages are not compared: clocks differ, and those of buckets tick in whole seconds.
-    deadline = store.clock() - grace if grace else datetime.max.replace(tzinfo=UTC)
+    deadline = store.clock() - min(grace, _LONGEST_GRACE) if grace else datetime.max.replace(tzinfo=UTC)
     damaged: list[CorruptError] = []
     candidates = _candidates(registry, _spared_by_name(registry, deadline, damaged), deadline)
     collected: list[Collected] = []

@@ -125,6 +125,7 @@ def test_every_sort_key_works(full: Catalog, sort: str) -> None:
         (Query(density=(0.6, 0.4)), "density 0.6..0.4 is not a range"),
         (Query(ffn_lift=(math.nan, 1.0)), "is not a range"),
         (Query(limit=-1), "negative"),
+        (Query(limit=2**63), "too large"),
         (Query(text="x" * 1001), "1001 characters"),
     ],
 )

@@ -63,6 +63,10 @@ def test_only_what_has_no_name_and_is_old_goes(local: Registry, digest: Digest, 
     assert collect(local).collected == ()
 
 
+def test_the_longest_grace_period_spares_everything(local: Registry, digest: Digest, orphan: Digest) -> None:
+    assert collect(local, timedelta.max).collected == ()
+
+
 def test_a_named_artifact_stays_although_no_catalog_knows_it(local: Registry, digest: Digest) -> None:
     assert local.catalog is not None
     local.catalog.drop_artifact(digest)
