@@ -78,7 +78,7 @@ def verify(
         jobs: objects that are hashed at the same time.
 
     Raises:
-        NotFoundError: there is no such name.
+        NotFoundError: there is no such name, or nothing of such an artifact.
     """
     digests = None
     if artifact is not None:
@@ -89,6 +89,10 @@ def verify(
         if entry.digest is not None:
             names[entry.digest].append(str(entry.ref))
     chosen = sorted({*names, *digests_in(registry.store)} if digests is None else set(digests))
+    if isinstance(artifact, Digest) and artifact not in names and not listing(registry.store, artifact):
+        raise NotFoundError(
+            f"artifact {artifact.short} is not in {registry.url}", hint="maskreg list shows what there is"
+        )
     verifier = _Verifier(registry.store, progress, jobs)
     for digest in chosen:
         verifier.verify(digest)

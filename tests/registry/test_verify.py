@@ -63,6 +63,11 @@ def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None
     assert verify(local, Ref.parse(f"third@{third}")).ok
 
 
+def test_an_artifact_that_is_not_there_is_not_damaged(local: Registry, digest: Digest) -> None:
+    with pytest.raises(NotFoundError, match=r"sha256:[0-9a-f]{12} is not in"):
+        verify(local, Digest.of(b"nothing"))
+
+
 def test_one_artifact_alone(local: Registry, digest: Digest) -> None:
     assert local.root is not None
     second = write(local.root, pair(1), parts=("mask",))
