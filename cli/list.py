@@ -46,8 +46,8 @@ def _range_options(function: Any) -> Any:
 @click.option("--license", default="", help="SPDX identifier, such as apache-2.0.")
 @click.option(
     "--kind",
-    default="",
-    type=click.Choice(["", "mask", "delta", "baseline", "analysis"]),
+    callback=lambda _context, _parameter, kind: kind or "",
+    type=click.Choice(["mask", "delta", "baseline", "analysis"]),
     metavar="KIND",
     help="Kind of artifact: mask, delta, baseline or analysis.",
 )

@@ -67,6 +67,10 @@ class Ref:
                 "letters and digits, joined by '.', '_' or '-', as in team/qwen3-8b-opd:v3",
             )
         digest = Digest(match["digest"]) if match["digest"] else None
+        if match["name"] == "sha256" and (match["project"] or DEFAULT_PROJECT) == DEFAULT_PROJECT:
+            raise BadRefError(
+                f"{_shown(text)} reads like a digest, which is not a name", hint="write NAME@sha256:<64 hex>"
+            )
         return cls(match["project"] or DEFAULT_PROJECT, match["name"], match["tag"] or DEFAULT_TAG, digest)
 
     @property
@@ -121,6 +125,8 @@ class Card:
         texts = [(k, getattr(self, k), _WORD_CHARS) for k in ("family", "method", "license")]
         texts.append(("description", self.description, _DESCRIPTION_CHARS))
         for key, value in self.meta.items():
+            if not key:
+                raise UsageError("a key of meta is empty", hint="name it, as in seed=17")
             texts += [("a key of meta", key, _META_CHARS), (f"meta {_shown(key)}", value, _META_CHARS)]
         for name, text, limit in texts:
             if len(text) > limit:

@@ -49,6 +49,7 @@ def test_the_grammar(text: str, parts: tuple[str, str, str, str | None]) -> None
         *("a:b:c", "a:.b", "a:-b", "a:b c", "a:b/c", "a:" + "t" * 129, "é", "a:é", "٣", "a:٣", "ａ"),
         *("a@sha256:", "a@" + "ab" * 32, "a@sha256:" + "AB" * 32, "a@sha256:" + "ab" * 31, "a@md5:" + "ab" * 16),
         *("a@" + DIGEST + "0", "a@" + DIGEST + "@" + DIGEST, "@" + DIGEST, DIGEST + "\n"),
+        *("sha256", "sha256:abc", DIGEST, "default/" + DIGEST, DIGEST + "@" + DIGEST),
         *("a" * 256, "a" * 128 + "/" + "b" * 128, "a" * 100_000, "a-" * 100_000),
     ],
 )

@@ -40,7 +40,8 @@ class Checkpoint(Protocol):
 
         Raises:
             KeyError: there is no such tensor.
-            ValueError: the span is not within the tensor, or the checkpoint is closed.
+            ValueError: the span is not within the tensor.
+            UsageError: the checkpoint is closed.
             CorruptError: the stored data is shorter than it should be.
             UnavailableError: the disk does not answer.
         """

@@ -184,7 +184,7 @@ def _check_numbers(seed: int | None, density: float | None, rank: int | None, al
         raise UsageError(f"seed {seed} does not fit 64 bits", hint="a seed from 0 to 2^64 - 1")
     for name, share in (("density", density), ("alpha", alpha)):
         if share is not None and not 0 <= share <= 1:
-            raise UsageError(f"{name} {share} must be between 0 and 1", hint=f"give a {name} from 0 to 1")
+            raise UsageError(f"{name} {share} must be between 0 and 1", hint="give a share from 0 to 1")
     if density == 0:
         raise UsageError("a subset of density 0 is empty", hint="give a density above 0")
     if alpha in (0, 1):

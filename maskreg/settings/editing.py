@@ -63,7 +63,7 @@ def checked(remote: Remote) -> Remote:
         ConfigError: a malformed name, an invalid value, a password in a URL.
     """
     url = remote.url if "://" in remote.url else str(Path(remote.url).expanduser().absolute())
-    return parse_remote(remote.name, replace(remote, url=url).table(), "new")
+    return parse_remote(remote.name, replace(remote, url=url).table(), "the new remote")
 
 
 def remove_remote(path: Path, name: str) -> None:

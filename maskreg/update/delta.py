@@ -142,6 +142,11 @@ class Delta(Mapping[str, TensorDelta]):
         self.artifact = artifact
         self.revert = revert
         self.part = "reverse" if revert else "delta"
+        if artifact.manifest.kind == "analysis":
+            raise PartAbsentError(
+                f"artifact {artifact.digest.short} is an analysis: it holds figures, and no values to apply",
+                hint="apply the artifact that was analyzed",
+            )
         if artifact.manifest.kind != "delta":
             raise PartAbsentError(
                 f"artifact {artifact.digest.short} is a {artifact.manifest.kind}: it holds which coordinates move, "

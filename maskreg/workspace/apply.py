@@ -139,6 +139,8 @@ def apply_(
 def _output(workspace: Workspace, ref: Ref | None, out: str | Path | None, *, force: bool) -> Path:
     if out is None and ref is None:
         raise UsageError("an artifact without a name needs a path to write to", hint="pass out=PATH")
+    if out == "":
+        raise UsageError("the path to write to is empty", hint="pass out=PATH")
     path = Path(out) if out is not None else Path(ref.name if ref else "")
     # Before anything is searched or read.
     if occupied(path) and not force:

@@ -38,7 +38,7 @@ def test_every_kind_has_a_description_and_a_spec(kind: str) -> None:
         ("principal", {"alpha": 0.5}, "takes no alpha"),
         ("principal", {"rank": 0}, "rank 0"),
         ("safe", {"alpha": 1.5}, "alpha 1.5"),
-        ("safe", {"alpha": float("nan")}, "alpha nan"),
+        ("safe", {"alpha": float("nan")}, "alpha nan must be between 0 and 1"),
         ("subset", {}, "needs a density"),
         ("subset", {"density": -0.1}, "density -0.1"),
         ("subset", {"density": 0.0}, "density 0 is empty"),

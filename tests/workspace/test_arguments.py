@@ -129,6 +129,51 @@ def test_an_option_of_the_wrong_type_is_refused_with_its_name(
     assert {path: path.stat().st_mtime_ns for path in lab.folder.rglob("*")} == before  # nothing half-written
 
 
+@pytest.mark.parametrize(
+    ("use_case", "error", "message"),
+    [
+        (lambda ada, lab: maskreg.apply("toy:v1", out="", force=True, workspace=ada), "UsageError", "path .* is empty"),
+        (lambda ada, lab: maskreg.import_(lab.source, workspace=ada), "UsageError", "is a directory; pass a file"),
+        (lambda ada, lab: maskreg.import_("x" * 300, workspace=ada), "NotFoundError", "no such file"),
+        (
+            lambda ada, lab: maskreg.annotate("toy:v1", meta={"": "x"}, workspace=ada),
+            "UsageError",
+            "key of meta is empty",
+        ),
+        (lambda ada, lab: maskreg.extract(lab.source, lab.target, "sha256:1", workspace=ada), "BadRefError", "digest"),
+        (
+            lambda ada, lab: maskreg.remotes.add("a b", lab.folder, workspace=ada),
+            "ConfigError",
+            "the new remote: .*'a b'",
+        ),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(
+    ada: maskreg.Workspace,
+    lab: Lab,
+    toy: Stored,
+    use_case: Callable[[maskreg.Workspace, Lab], object],
+    error: str,
+    message: str,
+) -> None:
+    with pytest.raises(getattr(maskreg.errors, error), match=message):
+        use_case(ada, lab)
+
+
+def test_an_analysis_is_not_applied(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    analysis = maskreg.analyze(toy, lab.source, metrics=["sparsity"], workspace=ada)
+    with pytest.raises(maskreg.NotFoundError, match="is an analysis: it holds figures") as caught:
+        maskreg.apply(analysis, lab.source, lab.folder / "out", workspace=ada)
+    assert caught.value.hint == "apply the artifact that was analyzed"
+
+
+def test_a_closed_checkpoint_says_so(lab: Lab, ada: maskreg.Workspace) -> None:
+    source = maskreg.open_checkpoint(lab.source)
+    source.close()
+    with pytest.raises(maskreg.UsageError, match="the checkpoint is closed"):
+        maskreg.extract(source, lab.target, workspace=ada)
+
+
 def test_a_missing_or_unknown_argument_is_pythons_own_error() -> None:
     with pytest.raises(TypeError, match=r"extract\(\) missing 1 required positional argument: 'target'"):
         maskreg.extract("source")  # type: ignore[call-arg]

@@ -28,6 +28,7 @@ from maskreg.errors import (
     NotAllowedError,
     NotFoundError,
     UnavailableError,
+    UsageError,
 )
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.dtypes import ITEM_BYTES
@@ -106,7 +107,7 @@ class SafetensorsCheckpoint:
         if not 0 <= start <= stop <= info.numel:
             raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
         if not self._release.alive:
-            raise ValueError(f"{self.path}: the checkpoint is closed")
+            raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
         width = ITEM_BYTES[info.dtype]
         values = np.empty(stop - start, np.dtype(f"<u{width}"))
         handle, offset = self._locations[name]

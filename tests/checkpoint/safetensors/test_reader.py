@@ -14,7 +14,7 @@ import pytest
 from maskreg.checkpoint import open_checkpoint
 from maskreg.checkpoint.safetensors.index import INDEX_NAME
 from maskreg.checkpoint.safetensors.reader import open_path
-from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError
+from maskreg.errors import CorruptError, FormatError, LimitError, NotFoundError, UsageError
 from maskreg.limits import Limits
 from tests.checkpoint.upstream import upstream_tensors
 from tests.checkpoints import (
@@ -64,7 +64,7 @@ def test_spans_of_a_tensor(tmp_path: Path) -> None:
         checkpoint.read("v", 0, 1)
     checkpoint.close()
     checkpoint.close()
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(UsageError, match="closed"):
         checkpoint.read("w", 0, 1)
 
 
