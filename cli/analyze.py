@@ -28,7 +28,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
     maskreg analyze --explain stable_rank
     """,
 )
-@click.argument("what", nargs=-1, metavar="[REF | SOURCE CHECKPOINT...]")
+@click.argument("operands", nargs=-1, metavar="[REF | SOURCE CHECKPOINT...]")
 @click.option("--source", help="Source checkpoint of the artifact: file, directory or hub id.")
 @click.option("--target", help="Target checkpoint [made from the source and the delta].")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
@@ -54,7 +54,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
 @click.pass_obj
 def command(
-    output: Output, /, what: tuple[str, ...], trajectory: bool, by: str, explain: str | None, **options: Any
+    output: Output, /, operands: tuple[str, ...], trajectory: bool, by: str, explain: str | None, **options: Any
 ) -> None:
     """Measure the geometry of an update.
 
@@ -66,15 +66,15 @@ def command(
         explanation(output, explain, "analyze")
         return
     if trajectory:
-        _follow(output, what, **{name: options[name] for name in _SHARED})
+        _follow(output, operands, **{name: options[name] for name in _SHARED})
         return
-    if len(what) != 1:
+    if len(operands) != 1:
         raise click.UsageError("give one REF, or --trajectory with SOURCE CHECKPOINT...")
     from maskreg.workspace.analyze import analyze
 
     from .geometry import geometry
 
-    ref = _ref(what[0])
+    ref = _ref(operands[0])
     output.ref = str(ref)
     with output.progress() as progress:
         result = analyze(ref, **options, progress=progress, workspace=workspace(output))

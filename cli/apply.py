@@ -60,7 +60,7 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, **options: Any) 
     with output.progress() as progress:
         artifact = _artifact(output, space, ref_text, progress)
         if ref_text == "-":
-            # What came down the pipe is gone.
+            # The piped input cannot be read again.
             space.command = again(str(artifact.ref), without=("-",))
         part = "reverse" if revert else "delta"
         if part in artifact.artifact.manifest.parts:
@@ -77,7 +77,7 @@ def _artifact(output: Output, workspace: Workspace, text: str, progress: Progres
 
     from .pipe import MAX_BYTES, read
 
-    # To its end, before anything is touched: only the end record says that all went well upstream.
+    # Read to the end before anything is touched: only the end record says that the upstream command succeeded.
     record = read(sys.stdin.buffer.read(MAX_BYTES + 1))
     if isinstance(record, Ref):
         output.ref = str(record)
@@ -93,7 +93,7 @@ def _recorded(workspace: Workspace, record: Record, progress: Progress) -> Artif
     try:
         return workspace.local.artifact(digest)
     except NotFoundError:
-        # A name out of the pipe may be looked up in this machine's settings; an address out of it never is.
+        # A remote's name from the pipe may be looked up in this machine's settings; an address from it is never used.
         if record.remote not in workspace.settings.remotes:
             _refuse_another(workspace, record, digest)
             raise

@@ -124,9 +124,9 @@ def _groups(title: str, names: tuple[str, str], groups: Mapping[str, OverlapFigu
     return table([*_titles(titles, *list(groups.values())[:1]), *rows])
 
 
-def _titles(first: Row, *some: OverlapFigures) -> list[Row]:
+def _titles(first: Row, *groups: OverlapFigures) -> list[Row]:
     """Two title lines: the figures, and under those of :func:`_last_columns` their nulls."""
-    finest = "tensor" if all(figures.nulls[MATCHED].reason for figures in some) else "exponent"
+    finest = "tensor" if all(figures.nulls[MATCHED].reason for figures in groups) else "exponent"
     nulls = ("tensor", "exponent", "rounding", finest, finest)
     return [(*first, "ratio", "ratio", "ratio", "headroom", "odds ratio"), (*("" for _ in first), *nulls)]
 

@@ -36,7 +36,7 @@ from .values import NAME, PAIR
 @click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
 @click.pass_obj
 def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, str], ...], **options: Any) -> None:
-    """Compare two checkpoints and store what moved.
+    """Diff two checkpoints and store what moved.
 
     SOURCE and TARGET are each a .safetensors file, a directory of shards, or a hub id (org/name[@revision]). The
     artifact is stored in the local registry under NAME, and its summary is printed.

@@ -25,7 +25,7 @@ from .values import DURATION
     type=DURATION,
     default="7d",
     show_default=True,
-    help="Keep what is younger, or was removed later.",
+    help="Keep what was written, or lost its tag, less than this ago.",
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @click.option("--remote", help="Collect on a remote, not in the local registry.")
@@ -33,8 +33,8 @@ from .values import DURATION
 def command(output: Output, grace: timedelta, dry_run: bool, remote: str | None) -> None:
     """Delete artifacts that no tag points to.
 
-    Also deletes what interrupted work left behind. Safe while others push: an artifact that gets
-    a tag meanwhile is kept.
+    Also deletes what interrupted work left behind. Safe while others push: an artifact that
+    is tagged in the meantime is kept.
     """
     from maskreg.workspace.gc import gc
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 REF_SCHEMA = "maskreg.ref/1"
 END_SCHEMA = "maskreg.end/1"
 MAX_BYTES = 16 << 20
-"""Longest pipe that is read, in bytes."""
+"""Maximum size of the piped input in bytes."""
 
 _WRITE_ONE = "maskreg pull REF | maskreg apply"
 
@@ -63,12 +63,12 @@ class Record(_Model):
         Raises:
             PipeError: they differ.
         """
-        said = (self.kind, self.size, self.source.root, self.source.params)
-        found = (manifest.kind, manifest.size, manifest.source.root, manifest.source.params)
-        if said != found:
+        claimed = (self.kind, self.size, self.source.root, self.source.params)
+        actual = (manifest.kind, manifest.size, manifest.source.root, manifest.source.params)
+        if claimed != actual:
             raise PipeError(
                 f"the record of {self.ref} does not describe {Digest(self.digest).short}: "
-                f"kind, size and source are {said}, the artifact's {found}",
+                f"kind, size and source are {claimed}, the artifact's {actual}",
                 hint=_WRITE_ONE,
             )
 
@@ -92,8 +92,8 @@ def end(count: int, error: dict[str, object] | None = None) -> dict[str, object]
     """The end record: how many came before it, and how it went."""
     if error is None:
         return {"schema": END_SCHEMA, "count": count, "status": "ok"}
-    told = {"code": error["code"], "exit": error["exit"], "error": error}
-    return {"schema": END_SCHEMA, "count": count, "status": "error", **told}
+    failure = {"code": error["code"], "exit": error["exit"], "error": error}
+    return {"schema": END_SCHEMA, "count": count, "status": "error", **failure}
 
 
 def read(data: bytes) -> Record | Ref:
@@ -160,12 +160,12 @@ def _check_end(values: list[dict[str, Any]]) -> None:
 
 def _record(value: dict[str, Any]) -> Record:
     try:
-        found: Record = Record.model_validate_json(canonical(value))
-        Ref.parse(found.ref)
+        record: Record = Record.model_validate_json(canonical(value))
+        Ref.parse(record.ref)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(p) for p in first["loc"])
         raise PipeError(f"the record in the pipe: {where}: {first['msg']}", hint=_WRITE_ONE) from error
     except BadRefError as error:
         raise PipeError(f"the record in the pipe: {error}", hint=_WRITE_ONE) from error
-    return found
+    return record

@@ -38,5 +38,5 @@ def command(output: Output, ref: Ref, remote: str | None, tag: str | None) -> No
     output.data(f"{pushed.ref}@{pushed.digest}")
     output.note(
         f"pushed to {pushed.remote}: {counted(pushed.sent_objects, 'object')}, {human_bytes(pushed.sent_bytes)} sent, "
-        f"{human_bytes(pushed.reused_bytes)} there already"
+        f"{human_bytes(pushed.reused_bytes)} already there"
     )

@@ -127,5 +127,5 @@ def open_device(name: str | Device) -> Device:
     import torch
 
     if int(index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"no device {name!r} here: torch sees no such GPU", hint="use --device cpu")
+        raise ConfigError(f"no device {name!r}: torch sees no such GPU", hint="use --device cpu")
     return TorchDevice(f"cuda:{int(index or 0)}")

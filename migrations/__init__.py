@@ -1,1 +1,1 @@
-"""Migrations of a catalog's schema, run through ``maskreg.catalog.upgrade``; there is no ini file."""
+"""Migrations of a catalog's schema, run through ``maskreg.catalog.sql.upgrade``; there is no ini file."""

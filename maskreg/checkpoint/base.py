@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(Protocol):
-    """An open checkpoint. Reading never holds more than the span that was asked for."""
+    """An open checkpoint. Reading holds no more than the requested span."""
 
     format: str
     """The format's name in the table."""

@@ -1,6 +1,6 @@
-"""How an output appears at once, and how a crash is repaired; the same for every format that writes to a disk.
+"""Atomic outputs: written beside their final path, renamed at the end, repaired after a crash; for every format.
 
-Work is done beside the output, so that a rename lets it appear::
+The work is done beside the final path, and a rename makes it visible::
 
     begin    clean_stale(folder)                 repair what dead processes left
              WORK = .OUT.maskreg-HOST-PID-NONCE  the format writes into it, and syncs it
@@ -9,14 +9,14 @@ Work is done beside the output, so that a rename lets it appear::
              fsync the folder                    (3)
              remove WORK.old                     (4)
 
-The names say who was at work, so the next run can tell what a killed process of this host left::
+The names record the process, so the next run can repair what a killed process of this host left::
 
     killed before (1)       WORK                  -> remove WORK
     between (1) and (2)     WORK, WORK.old        -> remove WORK, rename WORK.old back to OUT
     after (2)               OUT, WORK.old         -> remove WORK.old
 
-So at every moment the old output or the new one is there, or comes back, and never a part of either. Other hosts'
-work is left alone: on a shared disk nobody can tell whether their processes live.
+So at every moment the old or the new output exists or can be restored, and never a part of either. Other hosts'
+work is left alone: on a shared disk no run can tell whether their processes are alive.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PendingOutput:
         weights: pattern of the weight files; only a directory with such a file may be replaced.
         sources: resolved paths that the output must not replace.
         force: replace an earlier output.
-        work: the file or directory to write meanwhile.
+        work: the file or directory to write until then.
     """
 
     path: Path
@@ -82,7 +82,7 @@ class PendingOutput:
         self._check()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         clean_stale(self.path.parent)
-        # Again: an output that a crash had left moved aside may just have come back.
+        # Checked again: the repair may have restored an output that a crash left moved aside.
         self._check()
         require_space(self.path.parent, needed_bytes, what="the checkpoint")
         _live.add(self.work.name)
@@ -90,10 +90,10 @@ class PendingOutput:
             self.work.mkdir()
 
     def commit(self) -> None:
-        """Let the finished work appear; what it replaces is moved aside first, and removed after.
+        """Make the finished work visible; what it replaces is moved aside first, and removed afterwards.
 
         Raises:
-            OutputExistsError: something appeared under the name in between.
+            OutputExistsError: something else took the path in the meantime.
             OSError: see :func:`maskreg.disk.creating`.
         """
         self._check()
@@ -114,8 +114,8 @@ class PendingOutput:
                 remove(old)
 
     def discard(self) -> None:
-        """Remove what is left of the work; nothing after a commit."""
-        # Must not hide the error that led here; what stays is removed by the next run.
+        """Remove unfinished work; do nothing after a commit."""
+        # Must not hide the original error; the next run removes what stays.
         with contextlib.suppress(OSError):
             remove(self.work)
         _live.discard(self.work.name)

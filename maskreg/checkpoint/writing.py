@@ -54,7 +54,7 @@ def write_checkpoint(out: Path, plan: OutputPlan, *, force: bool = False) -> Che
 
     Args:
         out: a path that does not exist yet; missing parents are made.
-        plan: what will be there.
+        plan: what to write.
         force: replace an earlier output.
 
     Raises (on entering, and some again on leaving):

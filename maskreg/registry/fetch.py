@@ -1,4 +1,4 @@
-"""Which registry is asked for an artifact, as the settings say; and bringing it from there."""
+"""Which registry the settings say to ask for an artifact, and fetching it from that one."""
 
 from __future__ import annotations
 

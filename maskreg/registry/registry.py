@@ -236,7 +236,7 @@ class Registry:
         Raises:
             NotFoundError: the artifact is not in this registry.
             CorruptError: a part of it is incomplete.
-            ConflictError: the tag was moved meanwhile.
+            ConflictError: the tag was moved concurrently.
             TryAgainError: a garbage collection is about to delete the artifact, or has begun to.
         """
         after = self.head_number(ref) if after is None else after

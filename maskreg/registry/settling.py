@@ -91,7 +91,7 @@ class Delivery:
 def settle(
     delivery: Delivery, bring: Callable[[], None], name: Callable[[], T], *, patience_s: float = PATIENCE_S
 ) -> T:
-    """Complete an artifact, then name it, whatever a garbage collection does meanwhile.
+    """Complete an artifact, then name it, even while garbage is collected.
 
     Args:
         delivery: the artifact and where it goes.

@@ -17,7 +17,7 @@ def tag(registry: Registry, ref: Ref, new: Ref) -> RefEntry:
 
     Raises:
         NotFoundError: there is no such artifact.
-        ConflictError: ``new`` was moved meanwhile.
+        ConflictError: ``new`` was moved concurrently.
     """
     after, resolved = registry.head_number(new), registry.resolve(ref)
     card = resolved.card
@@ -42,7 +42,7 @@ def annotate(
 
     Raises:
         NotFoundError: there is no such tag, or it points to another digest than ``ref`` pins.
-        ConflictError: the tag was moved meanwhile.
+        ConflictError: the tag was moved concurrently.
     """
     live = registry.live(ref)
     _check_pin(ref, live.digest)
@@ -57,7 +57,7 @@ def remove(registry: Registry, ref: Ref) -> RefEntry:
 
     Raises:
         NotFoundError: there is no such tag, or it points to another digest than ``ref`` pins.
-        ConflictError: the tag was moved meanwhile.
+        ConflictError: the tag was moved concurrently.
     """
     live = registry.live(ref)
     _check_pin(ref, live.digest)

@@ -1,4 +1,4 @@
-"""Push and pull: object by object, each hashed on the way, the name last."""
+"""Push and pull: object by object, each hashed in transit, the name last."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def overlap_bars(figures: OverlapFigures, theme: Theme) -> Figure:
     figure = Figure(figsize=(WIDTH, 1.1 + 0.34 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     positions = range(len(rows))
-    colors = [theme.observed, *[theme.null if "rounding" in label else theme.other for label, _ in rows[1:]]]
+    colors = [theme.observed, *[theme.null if "rounding" in label else theme.neutral for label, _ in rows[1:]]]
     axes.barh(positions, [share for _, share in rows], color=colors, height=0.66)
     axes.axvline(rows[0][1], color=theme.observed, linewidth=1.1, linestyle=":", zorder=3)
     axes.axvline(1, color=theme.limit, linewidth=1.4, linestyle="--", zorder=3)

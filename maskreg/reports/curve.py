@@ -43,7 +43,7 @@ def curve(exponents: ByExponent, theme: Theme) -> Figure:
     above.set_ylim(-0.03, 1.03)
     above.set_ylabel("density")
     above.legend(loc="lower left")
-    below.bar(powers, members / exponents.members.sum(), width=0.7, color=theme.other)
+    below.bar(powers, members / exponents.members.sum(), width=0.7, color=theme.neutral)
     below.set_ylabel("of all weights")
     below.set_xlabel("magnitude of the weight in the source: from this power of two to the next")
     stride = -(-(last - first + 1) // 14)

@@ -11,10 +11,10 @@ from maskreg.reports.theme import Theme, in_percent
 
 WIDTH = 9.0
 MOST_NUMBERS = 260
-"""Most cells that leave room for a number in each."""
+"""Maximum number of cells that have room for a number each."""
 
 _LABELS = 40
-"""Most layers that each get a label."""
+"""Maximum number of layers that are all labeled."""
 
 
 def heat_map(grid: Grid, theme: Theme) -> Figure:

@@ -10,7 +10,7 @@ from maskreg.artifact.manifest import Group, Tensor
 from maskreg.words import natural
 
 MOST_MODULES = 24
-"""Most columns; the smallest modules beyond them share one."""
+"""Maximum number of columns; the smallest modules beyond it share one."""
 
 REST = "other"
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 MOST_OUTSIDE = 30
-"""Most tensors outside the layers that are listed, the largest first."""
+"""Maximum number of tensors to list that are outside the layers, the largest first."""
 
 
 def plots_of(findings: Findings) -> dict[str, Plot]:

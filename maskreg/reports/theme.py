@@ -16,7 +16,7 @@ class Theme:
         name: ``light`` or ``dark``; part of the names of exported files.
         ground: background.
         ink, faint: text, and grid lines.
-        observed, null, other, limit: series, after Okabe and Ito; markers and line styles differ too.
+        observed, null, neutral, limit: series, after Okabe and Ito; markers and line styles differ too.
         heat: name of a perceptually uniform color map.
     """
 
@@ -26,7 +26,7 @@ class Theme:
     faint: str
     observed: str
     null: str
-    other: str
+    neutral: str
     limit: str
     heat: str
 
@@ -58,7 +58,7 @@ def style(theme: Theme, salt: str) -> dict[str, Any]:
         "savefig.facecolor": theme.ground,
         "text.color": theme.ink,
         "axes.labelcolor": theme.ink,
-        "axes.edgecolor": theme.other,
+        "axes.edgecolor": theme.neutral,
         "xtick.color": theme.ink,
         "ytick.color": theme.ink,
         "grid.color": theme.faint,

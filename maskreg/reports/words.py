@@ -13,7 +13,7 @@ DEFINITIONS = {entry.name: entry for entry in (*MASKS, *OVERLAP)}
 """What the page explains, by anchor."""
 
 GEOMETRY_DEFINITIONS = {entry.name: entry for entry in GEOMETRY}
-"""The same of the geometry of updates; only on pages that show some."""
+"""Definitions about the geometry of updates, for pages that show it."""
 
 KEY = (
     STABLE,
@@ -37,8 +37,8 @@ def answer(findings: Findings) -> tuple[str, str]:
     marks = [mark_of(other) for other in others]
     if not others:
         return OPEN, (
-            "One mask alone cannot tell: any small update moves small weights, because bf16 rounds. Whether the "
-            "selection among weights of one magnitude is more than noise takes a mask of another run: add --against."
+            "One mask alone cannot tell: any small update moves small weights, because bf16 rounds. To see whether "
+            "the choice among weights of one magnitude is more than noise, add a mask of another run: --against."
         )
     if len(others) == 1 or set(marks) == {OPEN}:
         return marks[0], others[0].verdict.sentence
@@ -48,7 +48,7 @@ def answer(findings: Findings) -> tuple[str, str]:
 
 
 def mark_of(other: OtherMask) -> str:
-    """The mark of one overlap. More than chance alone leaves it open: the overlap due to rounding is that, too."""
+    """The mark of one overlap. Exceeding chance alone leaves it open, because rounding does that too."""
     nulls, more = other.overlap.whole.nulls, other.verdict.more
     if more is None or (more and all(nulls[name].expected is None for name in (MATCHED, ROUNDING))):
         return OPEN

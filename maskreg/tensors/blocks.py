@@ -11,7 +11,7 @@ import numpy.typing as npt
 from maskreg.tensors.info import TensorInfo
 
 BLOCK_NUMEL = 1 << 22
-"""Most coordinates of a block: 16 leaves. Blocks decode independently."""
+"""Maximum number of coordinates of a block: 16 leaves. Blocks decode independently."""
 
 
 def blocks_of(numel: int) -> Iterator[tuple[int, int]]:

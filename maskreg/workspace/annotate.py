@@ -47,7 +47,7 @@ def annotate(
 
     Args:
         artifact: a reference, or the result that named the artifact.
-        family: model family, such as ``qwen3-8b``; None leaves it, an empty text removes it. So do the others.
+        family: model family, such as ``qwen3-8b``; None keeps it, an empty text removes it; likewise below.
         method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
         license: SPDX identifier.
         description: one paragraph for people.
@@ -57,11 +57,11 @@ def annotate(
     Raises:
         UsageError: nothing to change; a text that is too long or holds control characters; an artifact without a name.
         NotFoundError: there is no such tag, or it points to another digest than the reference says.
-        ConflictError: the tag was moved meanwhile.
+        ConflictError: the tag was moved concurrently.
     """
     if not meta and family is method is license is description is None:
         raise UsageError("nothing to change: give a family, method, license, description or meta")
-    # Any key may be removed: a card from elsewhere can hold keys that cannot be written here.
+    # Any key may be removed: a card from another registry can hold keys that annotate would refuse to write.
     added = {key: value for key, value in (meta or {}).items() if value}
     Card(family or "", method or "", license or "", description or "", added).checked()
     with opened(workspace) as space:

@@ -122,7 +122,7 @@ def apply_(
             cannot be applied in place.
         NotFoundError: there is no such artifact.
         WrongCheckpointError: a tensor is missing, of another dtype or shape, or not what the artifact applies to; or
-            something else wrote to it meanwhile, and the model is half patched.
+            something else wrote to it during patching, and the model is half patched.
         PartAbsentError: the artifact has no values for this direction, or they are not in the local registry.
         CorruptError: the artifact is damaged.
     """

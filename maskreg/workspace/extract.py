@@ -1,4 +1,4 @@
-"""Extract: compare two checkpoints, store what moved, and give it a name."""
+"""Extract: diff two checkpoints, store what moved, and give it a name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def extract(
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Stored:
-    """Compare two checkpoints and store what moved in the local registry.
+    """Diff two checkpoints and store what moved in the local registry.
 
     The delta gives the target exactly, unless the rule drops small changes. The same input gives the same digest.
     Memory is bounded, whatever the size of the checkpoints.
@@ -58,7 +58,7 @@ def extract(
         UsageError: options that contradict each other, a name with a digest, or a rule that makes no sense.
         DataError: checkpoints that do not pair up or cannot be read.
         NotFoundError: there is no such checkpoint.
-        ConflictError: the name was moved meanwhile; the artifact is kept.
+        ConflictError: the name was moved concurrently; the artifact is kept.
         NoSpaceError: the disk would fill up.
         ConfigError: no such device, or wrong settings.
     """

@@ -22,7 +22,7 @@ def gc(
 ) -> Garbage:
     """Delete artifacts that no name points to, and what interrupted work left behind.
 
-    Safe while others push and pull: an artifact that gets a name meanwhile is kept.
+    Safe while others push and pull: an artifact that is named in the meantime is kept.
 
     Args:
         grace: keep what was written, or lost its name, less than this ago.

@@ -20,7 +20,7 @@ class HistoryEntry(Result):
         digest: what the tag points to from then on; None when it was removed.
         deleted: whether the tag was removed.
         by: who changed it.
-        at: when, by the clock of whoever did (aware, UTC).
+        at: when, by the clock of whoever changed it (aware, UTC).
         origin: uuid of the registry that it was pulled from; empty when it was set in this one.
     """
 

@@ -38,7 +38,7 @@ def push(
         PartAbsentError: no part of it is in the local registry.
         CorruptError: it is damaged; nothing damaged was sent.
         ConfigError: there is no such remote, or several and no default; or its catalog has another schema.
-        ConflictError: the remote's tag was moved meanwhile.
+        ConflictError: the remote's tag was moved concurrently.
         UnavailableError: the remote does not answer, or offline is set.
         NotAllowedError: the remote refused the credentials.
     """

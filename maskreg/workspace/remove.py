@@ -21,7 +21,7 @@ def remove(artifact: ArtifactLike, *, workspace: Workspace | None = None) -> Tag
     Raises:
         UsageError: an artifact without a name.
         NotFoundError: there is no such tag, or it points to another digest than the reference says.
-        ConflictError: the tag was moved meanwhile.
+        ConflictError: the tag was moved concurrently.
     """
     with opened(workspace) as space:
         ref = space.name_of(artifact)

@@ -19,7 +19,7 @@ def restore(artifact: ArtifactLike, *, workspace: Workspace | None = None) -> Ta
         BadRefError: a text that does not follow the grammar.
         UsageError: the name was not removed, or an artifact without a name.
         NotFoundError: the name never existed, or its artifact was deleted.
-        ConflictError: the name was set meanwhile.
+        ConflictError: the name was set concurrently.
     """
     with opened(workspace) as space:
         ref = space.name_of(artifact)

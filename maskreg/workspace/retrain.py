@@ -90,7 +90,7 @@ def retrain(
         DataError: the source is not the mask's, or something cannot be trained on.
         OutputExistsError: ``out`` holds something else, or another run.
         PairMismatchError: coordinates outside the mask have changed.
-        ConflictError: the name was moved meanwhile; the artifact is kept.
+        ConflictError: the name was moved concurrently; the artifact is kept.
         ConfigError: transformers is not installed, or there is no such device.
     """
     from maskreg.train.runs.folder import RunFolder

@@ -29,7 +29,7 @@ def with_source(
     """Do work on the checkpoint that was given, else on the first one that turns out to be ``side``.
 
     Tried in turn: paths where this machine has seen that checkpoint, the hub cache at the recorded commit, and with
-    ``download`` the hub. A path that is gone, or holds another checkpoint by now, is skipped.
+    ``download`` the hub. A path that no longer exists, or now holds another checkpoint, is skipped.
 
     Args:
         workspace: knows which checkpoints were seen.
@@ -87,7 +87,7 @@ def with_source_if_any(
     """Like :func:`with_source`, for work that can be done in part without the checkpoint.
 
     Args:
-        workspace: knows which checkpoints were seen, and is told why there is none.
+        workspace: knows which checkpoints were seen, and notes why there is none.
         side: identity of the checkpoint.
         work: what to do, with None when there is no checkpoint.
         source: the checkpoint, when somebody gave one.

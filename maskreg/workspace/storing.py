@@ -39,8 +39,8 @@ class Stored(Named):
 class Naming:
     """A name of the local registry that a new artifact will get.
 
-    Made before the work begins: when somebody else moves the name meanwhile, the work is kept, and the name stays
-    where it is.
+    Created before the work begins: if somebody else moves the name in the meantime, the work is kept, and the name
+    stays where it is.
 
     Attributes:
         ref: the name; None for an artifact that gets none.

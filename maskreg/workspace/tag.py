@@ -51,7 +51,7 @@ def tag(artifact: ArtifactLike, *names: str | Ref, workspace: Workspace | None =
         BadRefError: a name that does not follow the grammar.
         UsageError: no name, one with a digest, or a tag alone for an artifact without a name.
         NotFoundError: there is no such artifact.
-        ConflictError: a name was moved meanwhile.
+        ConflictError: a name was moved concurrently.
     """
     if not names:
         raise UsageError("no new name was given", hint="pass a tag, or [project/]name[:tag]")

@@ -172,7 +172,7 @@ class Workspace:
         """Open an artifact of the local registry, or of a remote.
 
         Raises:
-            UsageError: not something that means an artifact.
+            UsageError: neither a reference, a digest, an artifact nor a result.
             BadRefError: a text that is not a reference.
             NotFoundError: there is no such artifact.
             DataError: it is damaged.
@@ -207,7 +207,7 @@ class Workspace:
 
         Raises:
             BadRefError: a text that is neither a reference nor a digest.
-            UsageError: it has no name, or is not something that means an artifact.
+            UsageError: it has no name, or is not an artifact.
         """
         ref = self.known_name(artifact)
         if ref is None:
@@ -220,7 +220,7 @@ class Workspace:
 
         Raises:
             BadRefError: a text that is not a digest.
-            UsageError: not something that means an artifact.
+            UsageError: neither a reference, a digest, an artifact nor a result.
         """
         given = _digest_or_open(artifact)
         return given if isinstance(given, Digest) else given.digest
@@ -230,7 +230,7 @@ class Workspace:
         """Open a checkpoint for the time of a ``with``; one that is open already is left open.
 
         Raises:
-            UsageError: not something that means a checkpoint.
+            UsageError: neither a path, a hub id nor a checkpoint.
             NotFoundError: there is no such checkpoint.
             DataError: it cannot be read.
         """

@@ -17,7 +17,7 @@ OWN = {
     "baseline": {"ref"},
     "combine": {"refs"},
     "compare": {"refs", "by", "exit_code", "explain"},
-    "analyze": {"what", "by", "explain", "trajectory"},
+    "analyze": {"operands", "by", "explain", "trajectory"},
     "report": {"ref"},
 }
 """Parameters that a command uses itself, by command."""

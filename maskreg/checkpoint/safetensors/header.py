@@ -29,7 +29,7 @@ LENGTH_BYTES = 8
 """The little-endian length in front of the JSON."""
 
 MAX_RANK = 64
-"""Most dimensions of one tensor; numpy arrays cannot have more."""
+"""Maximum number of dimensions of a tensor, which is that of numpy arrays."""
 
 # An object of objects that hold lists; anything deeper is not a header.
 _DEPTH = 3

@@ -12,7 +12,7 @@ from maskreg.checkpoint.safetensors.writer import SafetensorsPlan
 from maskreg.tensors.info import TensorInfo
 
 SHARD_BYTES = 5 * 10**9
-"""Most data of a new weight file, unless one tensor alone is larger."""
+"""Maximum data of a new weight file in bytes; only a single larger tensor exceeds it."""
 
 _METADATA = {"format": "pt"}
 

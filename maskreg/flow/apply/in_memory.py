@@ -51,8 +51,8 @@ def apply_(
         pass 1, all tensors:      leaves right? -> decode -> leaves right?      nothing is written
         pass 2, changed tensors:  leaves still right? -> decode -> write
 
-    So when anything does not match, the model is untouched. Pass 2 checks its input again: were the weights of block
-    7 changed by a training step in between, decoding them would write noise.
+    So when anything does not match, the model is untouched. Pass 2 checks its input again: if a training step
+    changed the weights of block 7 in between, decoding them would write noise.
 
     Memory is bounded by one block per thread, four on a GPU, and a copy of a tensor that is not contiguous. Tensors
     that share memory (tied weights) are patched once; tensors that overlap in any other way are refused. Tensors that
@@ -67,10 +67,10 @@ def apply_(
 
     Raises:
         WrongCheckpointError: a tensor is missing, of another dtype or shape, or not what the artifact applies to; or
-            something else wrote to it meanwhile, and the model is half patched.
+            something else wrote to it during patching, and the model is half patched.
         UsageError: the artifact adds, removes or reshapes tensors, or tensors overlap in memory: neither can be done
             in place.
-        PartAbsentError: the artifact has no values for this direction, or they are not here.
+        PartAbsentError: the artifact has no values for this direction, or the part is absent.
         CorruptError: the artifact is damaged.
     """
     threads = worker_count(jobs)
@@ -212,8 +212,8 @@ def _check_form(delta: TensorDelta, tensor: torch.Tensor) -> None:
             delta.name, f"a sparse tensor ({tensor.layout}) in this model", hint="patch the model before it is pruned"
         )
     if tensor.is_meta or hasattr(tensor, "to_local"):
-        where = "on the meta device" if tensor.is_meta else "sharded over processes"
-        raise WrongCheckpointError(delta.name, f"its data is not here: it is {where}", hint="load or gather it first")
+        state = "on the meta device" if tensor.is_meta else "sharded over processes"
+        raise WrongCheckpointError(delta.name, f"its data is {state}", hint="load or gather it first")
 
 
 def _unique(live: Iterable[_Live]) -> list[_Live]:

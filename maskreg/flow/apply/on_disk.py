@@ -84,7 +84,7 @@ def apply(
 
     Raises:
         WrongCheckpointError: ``source`` is not the checkpoint that the artifact applies to.
-        PartAbsentError: the artifact has no values for this direction, or they are not here.
+        PartAbsentError: the artifact has no values for this direction, or the part is absent.
         DataError: the artifact is damaged.
         CannotCreateError: ``out`` exists, or cannot be written.
         ConfigError: there is no such device.

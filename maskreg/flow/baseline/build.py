@@ -88,7 +88,7 @@ class Baseline:
         Raises:
             UsageError: the kind needs the source, or is undefined for this mask.
             WrongCheckpointError: ``source`` is another checkpoint.
-            PartAbsentError: the mask is not here.
+            PartAbsentError: the mask part is absent.
         """
         artifact.require("mask")
         threads = worker_count(jobs)
@@ -141,7 +141,7 @@ def make_baseline(
         artifact: has the mask.
         spec: which baseline.
         root: folder of the registry's file store; the local registry of the settings when left out. The artifact
-            has no name there yet.
+            has no name yet.
         source: the checkpoint that the artifact applies to, for kinds that need its values.
         progress: progress callback, in bytes swept.
         jobs: threads; by default one per CPU, at most 16.

@@ -48,14 +48,14 @@ class ComplementChooser:
     notes: tuple[str, ...] = ()
 
     def begin(self, rows: Iterable[Tensor]) -> None:
-        """Nothing: tensors are independent."""
+        """Do nothing: tensors are independent."""
 
     def choose(self, rows: Sequence[Tensor]) -> Choices:
         """The complement of each mask."""
         return {row.name: complement for row in rows}
 
     def end(self) -> None:
-        """Nothing: every mask has a complement."""
+        """Do nothing: every mask has a complement."""
 
 
 def chooser_for(artifact: Artifact, spec: BaselineSpec, sweeper: Sweeper) -> Chooser:

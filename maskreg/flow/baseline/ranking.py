@@ -40,7 +40,7 @@ class RankedChooser:
         self._sweeper = sweeper
 
     def begin(self, rows: Iterable[Tensor]) -> None:
-        """Nothing: tensors are independent."""
+        """Do nothing: tensors are independent."""
 
     def choose(self, rows: Sequence[Tensor]) -> Choices:
         """The choices for some tensors, by name; each of them has coordinates."""
@@ -49,7 +49,7 @@ class RankedChooser:
         return self._safe(rows) if self._spec.kind.name == "safe" else self._low(rows)
 
     def end(self) -> None:
-        """Nothing: every tensor has such a baseline."""
+        """Do nothing: every tensor has such a baseline."""
 
     def _low(self, rows: Sequence[Tensor]) -> Choices:
         return {name: Small(which) for name, which in self._smallest(rows, lambda row: row.nnz).items()}

@@ -53,7 +53,7 @@ def combine(
     tensor that is tied in some operands only becomes two.
 
     Args:
-        masks: open artifacts whose mask part is here.
+        masks: open artifacts with their mask part present.
         root: folder of the registry's file store; the local registry of the settings when left out.
         how: one of :data:`maskreg.mask.algebra.OPERATIONS`; empty if ``k`` is given.
         k: number of masks that must hold a coordinate.
@@ -64,7 +64,7 @@ def combine(
     Raises:
         UsageError: an unknown operation, or one that does not take this number of masks.
         PairMismatchError: the masks are of different sources, tensors or rules.
-        PartAbsentError: a mask is not here.
+        PartAbsentError: the mask part of one is absent.
         NoSpaceError: the disk would fill up.
     """
     root = Settings.load().home if root is None else Path(root)

@@ -74,7 +74,7 @@ def extract(
         source: the checkpoint that the artifact will apply to.
         target: the checkpoint that post-training made of it.
         root: folder of the registry's file store; the local registry of the settings when left out. The artifact
-            has no name there yet.
+            has no name yet.
         rule: ``exact``, ``abs:TAU`` or ``rel:ETA``.
         mask_only: keep the mask and no values.
         reversible: keep the source's values too, so that the target can be turned back.

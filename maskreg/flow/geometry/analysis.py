@@ -150,7 +150,7 @@ def analyze(
 
     Raises:
         WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
-        PartAbsentError: there is no target, and no delta here to make it from.
+        PartAbsentError: there is no target, and no delta to make it from.
         DataError: the artifact is damaged.
         ConfigError: there is no such device.
     """

@@ -68,16 +68,16 @@ def by_exponent(
 ) -> ByExponent:
     """Count a mask by exponent of the source's codes, and fit the rounding null to each tensor.
 
-    Memory is bounded by the blocks in flight. Every leaf of the source is checked on the way.
+    Memory is bounded by the blocks in flight. Every leaf of the source is checked as it is read.
 
     Args:
-        artifact: open; its mask part is here.
+        artifact: open, with its mask part present.
         source: the checkpoint that it was made from.
         progress: progress callback, in bytes of the source.
         jobs: threads; by default one per CPU, at most 16.
 
     Raises:
-        PartAbsentError: the mask is not here.
+        PartAbsentError: the mask part is absent.
         WrongCheckpointError: another source.
     """
     artifact.require("mask")
@@ -106,7 +106,7 @@ class _Sum:
 
     def __init__(self, rule: str) -> None:
         hides = not parse_rule(rule).keeps_target
-        self._reason = f"rule {rule} hides flips, more so for smaller weights" if hides else ""
+        self._reason = f"rule {rule} hides flips, especially those of small weights" if hides else ""
         self._members, self._moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
         self._expected = np.zeros(CLASSES)
         self._apart = self._by_chance = 0.0

@@ -68,7 +68,7 @@ class UpdateReader:
 
         Raises:
             WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
-            PartAbsentError: there is no target, and no delta here to make it from.
+            PartAbsentError: there is no target, and no delta to make it from.
         """
         self._artifact = artifact
         self._target = target
@@ -88,7 +88,7 @@ class UpdateReader:
 
         Raises:
             WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
-            CorruptError: the delta does not lead to the recorded target.
+            CorruptError: applying the delta does not give the recorded target.
         """
         before = np.concatenate([self._source.read(row.name, *span) for span in blocks_of(row.numel)])
         dtype = row.target_dtype

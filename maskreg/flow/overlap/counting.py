@@ -29,7 +29,7 @@ class SharedSpan(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether the tensor ends here."""
+        """Whether it is the last span of its tensor."""
         return self.stop == self.rows[0].numel
 
 

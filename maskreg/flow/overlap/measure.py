@@ -49,8 +49,8 @@ def measure_overlap(
     Raises:
         UsageError: fewer than two masks, or more than 255.
         PairMismatchError: their rules, tensors or sources differ.
-        PartAbsentError: a mask is not here.
-        NotFoundError: the source is required, and not there.
+        PartAbsentError: the mask part of one is absent.
+        NotFoundError: the source is required and was not given.
         WrongCheckpointError: ``source`` is not the checkpoint that the masks were made from.
         DataError: an artifact is damaged.
     """

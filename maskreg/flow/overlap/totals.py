@@ -140,7 +140,7 @@ class _Sums:
 
 def _why_no_flips(artifact: Artifact) -> str:
     rule = artifact.manifest.rule
-    return "" if parse_rule(rule).keeps_target else f"rule {rule} hides flips, more so for smaller weights"
+    return "" if parse_rule(rule).keeps_target else f"rule {rule} hides flips, especially those of small weights"
 
 
 def _relation(masks: tuple[Artifact, Artifact], names: tuple[str, str], table: OverlapCounts) -> Iterator[str]:
