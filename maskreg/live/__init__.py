@@ -1,1 +1,1 @@
-"""A model in memory: which of its parameters a checkpoint's tensors are, and which part of them is here."""
+"""A model in memory: which of its parameters a checkpoint's tensors are, and which part of each this process holds."""

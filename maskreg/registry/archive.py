@@ -94,7 +94,7 @@ def export_file(registry: Registry, ref: Ref, out: BinaryIO, *, progress: Progre
         registry: where it is.
         ref: what to write; its tag's name and card go with it.
         out: written from front to back, without seeking; may be a pipe.
-        progress: progress callback, in written bytes.
+        progress: progress callback, in bytes written.
 
     Raises:
         NotFoundError: there is no such artifact.
@@ -131,7 +131,7 @@ def import_file(
         registry: where it goes; a registry in a directory.
         stream: read from front to back; may be a pipe. It has to end with the artifact.
         ref: the name to give; the one in the file when left out.
-        progress: progress callback, in read bytes.
+        progress: progress callback, in bytes read.
         limits: upper bounds, checked before memory is reserved.
 
     Raises:

@@ -7,8 +7,8 @@ The protocol with push is described in :mod:`maskreg.registry.settling`. Collect
       per artifact   named now, or its listing changed?    spare it
                      otherwise                             delete the manifest, then the objects, then the marker
 
-The manifest goes first: without it the rest is an interrupted push to every reader. The marker stays until everything
-is gone, also when the process dies, so that a push of the same artifact waits or sees the holes.
+The manifest goes first: without it every reader takes the rest for an interrupted push. The marker stays until
+everything is gone, even if the process dies, so that a push of the same artifact waits or sees the holes.
 
 An unreadable ref entry may name any artifact that its tag ever named, or one that nothing else mentions. So while
 entries are damaged, only artifacts are deleted that some other, readable tag used to name.
@@ -53,7 +53,7 @@ _DELETE_AT_ONCE = 1000
 _INCOMING = INCOMING.rstrip("/")
 _DEBRIS = ("staging", TEMPORARY, _INCOMING, "analysis")
 _FOREIGN_LIFE = timedelta(days=1)
-# Whether a process on another machine is alive shows only in how recent its files are.
+# Only the age of its files tells whether a process on another machine is alive.
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def open_remote(settings: Settings, name: str | None = None) -> Registry:
 
 
 def remote_to_ask(settings: Settings, name: str | None = None) -> Registry | None:
-    """The remote that a pull asks; None where it makes do with the local registry. Its caller closes it.
+    """The remote that a pull asks; None when it uses the local registry only. Its caller closes it.
 
     That is the named remote, or the default one; none without a name when there are no remotes, or offline is set.
 

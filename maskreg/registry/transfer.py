@@ -92,7 +92,7 @@ def push(
         remote: where it goes.
         ref: what to publish.
         tag: the remote's tag; that of ``ref`` when left out.
-        progress: progress callback, in transferred bytes.
+        progress: progress callback, in bytes transferred.
         jobs: objects transferred at the same time; as many are in memory.
 
     Raises:
@@ -142,7 +142,7 @@ def pull(
         remote: where it comes from; None to use what is local.
         ref: what to pull.
         parts: which parts; by default those of mask, delta and analysis that the artifact has.
-        progress: progress callback, in read bytes.
+        progress: progress callback, in bytes read.
         jobs: objects transferred at the same time; as many are in memory.
 
     Raises:

@@ -26,7 +26,6 @@ from scripts.bench import process_memory
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 GradientStorage = Literal["dense", "packed", "in-backward"]
-GRADIENTS: tuple[GradientStorage, ...] = ("dense", "packed", "in-backward")
 LR = 1e-5
 TOKENS = 8
 

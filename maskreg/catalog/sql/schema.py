@@ -42,7 +42,7 @@ def upgrade(url: str) -> None:
 
     Raises:
         ConfigError: its schema is newer than this version, or its tables belong to another application.
-        MaskregError: the database cannot be used; see :meth:`SqlCatalog.open`.
+        MaskregError: the database cannot be used; see :meth:`maskreg.catalog.sql.catalog.SqlCatalog.open`.
     """
     with _engine(url) as (address, engine):
         bring_up(address, engine)
@@ -54,7 +54,7 @@ def downgrade(url: str, revision: str) -> None:
     Raises:
         UsageError: an unknown revision, or one newer than the database has.
         ConfigError: its schema is newer than this version.
-        MaskregError: the database cannot be used; see :meth:`SqlCatalog.open`.
+        MaskregError: the database cannot be used; see :meth:`maskreg.catalog.sql.catalog.SqlCatalog.open`.
     """
     if revision not in ("base", *REVISIONS):
         known = ", ".join(("base", *REVISIONS))
@@ -73,7 +73,7 @@ def current(url: str) -> str | None:
     """The revision a database has; None when it has no tables yet.
 
     Raises:
-        MaskregError: the database cannot be used; see :meth:`SqlCatalog.open`.
+        MaskregError: the database cannot be used; see :meth:`maskreg.catalog.sql.catalog.SqlCatalog.open`.
     """
     address = parse_address(url)
     if address.path is not None and not address.path.exists():

@@ -33,7 +33,8 @@ def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tup
 class MaskCallback(TrainerCallback):  # type: ignore[misc]
     """Attaches a mask when training begins, and checks before every save that nothing outside it moved.
 
-    A masked optimizer brings its own mask. Any other needs one here, and its frozen coordinates are restored.
+    A masked optimizer has its own mask. Any other optimizer needs one as an argument; its frozen coordinates are
+    restored.
 
     Attributes:
         attachment: of the current or last training run.
