@@ -1,4 +1,4 @@
-"""The demo: distils a small model, extracts and pushes the update; a colleague pulls it and rebuilds the same bytes."""
+"""The demo: distills a small model, extracts and pushes the update; a colleague pulls it and rebuilds its bytes."""
 
 from __future__ import annotations
 

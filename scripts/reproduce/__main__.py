@@ -1,4 +1,4 @@
-"""Tests masked retraining: distils a small model on the mask of another run, and on control masks.
+"""Tests masked retraining: distills a small model on the mask of another run, and on control masks.
 
 On-policy distillation of a 5 M parameter model that answers sums (2,048 tokens; reverse KL over the whole vocabulary on
 the student's own samples, AdamW, bf16 weights with fp32 masters): from CHECKPOINTS/source toward CHECKPOINTS/teacher,
