@@ -218,7 +218,8 @@ class Registry:
 
     def _unknown(self, ref: Ref) -> NotFoundError:
         similar = similar_names(self.refs.tags(), ref)
-        hint = f"did you mean {' or '.join(similar)}?" if similar else "maskreg list shows what there is"
+        listing = "maskreg list" if self.root else f"maskreg list --remote {self.name}"
+        hint = f"did you mean {' or '.join(similar)}?" if similar else f"{listing} shows what there is"
         return NotFoundError(f"there is no {ref} in {self.name} ({self.url})", hint=hint)
 
     # Writing

@@ -93,14 +93,14 @@ def _names(subject: str, registry: Registry, summary: str) -> Finding:
     damaged: list[CorruptError] = []
     live = [entry for entry in registry.refs.heads(damaged) if not entry.deleted]
     if damaged:
-        detail = f"{len(damaged)} damaged names: {_few([error.message for error in damaged])}"
+        detail = f"{counted(len(damaged), 'damaged name')}: {_few([error.message for error in damaged])}"
         return Finding(subject, "bad", detail, damaged[0].hint)
     stored = set(digests_in(registry.store))
     if lost := [str(entry.ref) for entry in live if entry.digest not in stored]:
         hint = f"maskreg pull {lost[0]}, or maskreg rm -y {lost[0]}"
         if registry.root is None:
             hint = f"maskreg push --remote {registry.name} {lost[0]}"
-        detail = f"{len(lost)} names without their artifact: {_few(lost)}"
+        detail = f"{counted(len(lost), 'name')} without an artifact: {_few(lost)}"
         return Finding(subject, "bad", detail, hint)
     return Finding(subject, "ok", f"{summary}, {counted(len(live), 'tag')}")
 

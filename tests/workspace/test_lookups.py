@@ -53,3 +53,10 @@ def test_an_unknown_name_suggests_one(ada: maskreg.Workspace, toy: Stored) -> No
     with pytest.raises(maskreg.NotFoundError) as caught:
         maskreg.show("toy:v2", workspace=ada)
     assert caught.value.hint == "did you mean toy:v1?"
+
+
+def test_what_is_missing_is_looked_for_where_it_is_missing(ada: maskreg.Workspace, toy: Stored) -> None:
+    for remote, step in ((None, "maskreg list shows"), ("team", "maskreg list --remote team shows")):
+        with pytest.raises(maskreg.NotFoundError, match="there is no far/away") as caught:
+            maskreg.show("far/away", remote=remote, workspace=ada)
+        assert caught.value.hint.startswith(step)

@@ -55,6 +55,7 @@ def test_findings(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     manifest.unlink()
     bad = {finding.what: finding for finding in maskreg.doctor(workspace=ada)}["registry"]
     assert (bad.status, bad.hint) == ("bad", "maskreg pull toy:v1, or maskreg rm -y toy:v1")
+    assert bad.detail.startswith("1 name without an artifact: toy:v1")
 
 
 def test_the_catalog_comes_back_from_the_store(ada: maskreg.Workspace, toy: Stored) -> None:
