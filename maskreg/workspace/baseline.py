@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.arguments import check_arguments
@@ -59,7 +60,12 @@ def baseline(
     from maskreg.flow.baseline.build import make_baseline
     from maskreg.mask.baseline import BaselineSpec
 
-    spec = BaselineSpec.of(kind, seed=seed, density=density, rank=rank, alpha=alpha) if isinstance(kind, str) else kind
+    if isinstance(kind, BaselineSpec):
+        spec = kind
+        if any(value is not None for value in (seed, density, rank, alpha)):
+            raise UsageError("a complete specification takes no more parameters", hint="pass the kind as text")
+    else:
+        spec = BaselineSpec.of(kind, seed=seed, density=density, rank=rank, alpha=alpha)
     with opened(workspace) as space:
         named = space.find(artifact)
         naming = Naming(space, _name(named, spec) if name is None else as_name(name))

@@ -90,6 +90,8 @@ def test_anything_else_is_refused_with_what_is_accepted(
         use_case(ada)
 
 
+SPEC = maskreg.BaselineSpec.of("random-global")
+
 api: Any = maskreg
 """For arguments that a type checker would refuse."""
 
@@ -135,6 +137,8 @@ def test_an_option_of_the_wrong_type_is_refused_with_its_name(
     ("use_case", "error", "message"),
     [
         (lambda ada, lab: maskreg.apply("toy:v1", out="", force=True, workspace=ada), "UsageError", "path .* is empty"),
+        (lambda ada, lab: api.baseline("toy:v1", 5, workspace=ada), "UsageError", "unknown baseline 5"),
+        (lambda ada, lab: maskreg.baseline("toy:v1", SPEC, seed=3, workspace=ada), "UsageError", "no more parameters"),
         (lambda ada, lab: maskreg.import_(lab.source, workspace=ada), "UsageError", "is a directory; pass a file"),
         (lambda ada, lab: maskreg.import_("x" * 300, workspace=ada), "NotFoundError", "no such file"),
         (

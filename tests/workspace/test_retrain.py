@@ -39,6 +39,31 @@ def test_an_option_that_does_not_exist_is_named(setting: dict[str, Any]) -> None
     assert not setting["out"].exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "hint"),
+    [
+        ("dtype", "int8", "dtype= one of: stored, float32"),
+        ("schedule", "steep", "schedule= one of: constant, linear, cosine"),
+        ("parallel", "tensor", "parallel= one of: fsdp, ddp"),
+        ("device", "gpu", "device= one of: auto, cpu, cuda"),
+        ("device", None, "device= one of: auto, cpu, cuda"),
+        ("steps", "2", "steps: a whole number, at least 1"),
+        ("batch", 0, "batch: a whole number, at least 1"),
+        ("save_every", 0, "save_every: a whole number, at least 1"),
+        ("max_length", 1.5, "max_length: a whole number, at least 2"),
+        ("seed", True, "seed: a whole number, at least 0"),
+        ("control_density", "0.1", "control_density: a number from 0 to 1"),
+    ],
+)
+def test_an_option_that_cannot_have_a_value_is_named(
+    setting: dict[str, Any], option: str, value: object, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{option} cannot be {value!r}") as caught:
+        maskreg.retrain("toy", **setting | {option: value})
+    assert caught.value.hint == hint
+    assert not setting["out"].exists()
+
+
 def test_training_everything_needs_a_source(setting: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="needs a source") as caught:
         maskreg.retrain(**setting, control="full")

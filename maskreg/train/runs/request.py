@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 from maskreg.errors import UsageError
 from maskreg.mask.baseline import KINDS, BaselineSpec
-from maskreg.train.recipes.setup import RunSetup
+from maskreg.train.recipes.setup import Gradients, Optimizer, RunSetup
+from maskreg.train.runs.schedule import SHAPES
 
 FULL = "full"
 """The control that trains every coordinate."""
@@ -27,6 +28,22 @@ OPTIONS = (
     "steps", "batch", "micro_batch", "seed", "max_new_tokens", "temperature",
 )  # fmt: skip
 """Fields of :class:`RunSetup` that can be requested as they are."""
+
+_ONE_OF: dict[str, tuple[str, ...]] = {
+    "optimizer": get_args(Optimizer),
+    "gradients": get_args(Gradients),
+    "dtype": ("stored", "float32"),
+    "schedule": tuple(SHAPES),
+    "device": ("auto", "cpu", "cuda"),
+    "parallel": ("fsdp", "ddp"),
+}
+"""Options that are one of a few words."""
+
+_AT_LEAST = {
+    "steps": 1, "batch": 1, "micro_batch": 1, "max_new_tokens": 1, "save_every": 1, "max_length": 2,
+    "warmup": 0, "seed": 0, "control_seed": 0,
+}  # fmt: skip
+"""Options that are whole numbers, and the smallest."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +85,14 @@ class RunRequest:
         """A request of options by name, those of the setup among the others.
 
         Raises:
-            UsageError: there is no such option.
+            UsageError: there is no such option, or it cannot have that value.
         """
         own = {entry.name for entry in fields(cls)} - {"recipe", "data", "options"}
         if unknown := sorted(set(options) - own - set(OPTIONS)):
             raise UsageError(f"unknown option {unknown[0]!r}", hint=f"one of: {', '.join(sorted({*own, *OPTIONS}))}")
+        for name, value in options.items():
+            if value is not None or name in ("device", "parallel", "save_every"):
+                _check_option(name, value)
         return cls(
             recipe,
             Path(data),
@@ -108,6 +128,17 @@ class RunRequest:
         options.setdefault("lr", SGD_LR if options.get("optimizer") == "sgd" else RunSetup.lr)
         batch = options.get("batch", RunSetup.batch)
         return {**options, "micro_batch": min(options.get("micro_batch", batch), batch)}
+
+
+def _check_option(name: str, value: object) -> None:
+    if name in _ONE_OF and value not in _ONE_OF[name]:
+        raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}= one of: {', '.join(_ONE_OF[name])}")
+    if name in _AT_LEAST:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or cast("int", value) < _AT_LEAST[name]:
+            raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}: a whole number, at least {_AT_LEAST[name]}")
+    if name == "control_density" and not isinstance(value, int | float):
+        raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}: a number from 0 to 1")
 
 
 @contextmanager
