@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from maskreg.disk import creating, replacing
+from maskreg.disk import replacing
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.archive import Exported, export_file
@@ -49,6 +49,6 @@ def export(
             if not isinstance(out, str | Path):
                 return export_file(space.local, ref, out, progress=progress)
             path = Path(out)
-            with creating(path), replacing(path, force=force) as file:
+            with replacing(path, force=force) as file:
                 exported = export_file(space.local, ref, file, progress=progress)
             return replace(exported, path=path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskreg.disk import creating, replacing
+from maskreg.disk import replacing
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
@@ -105,7 +105,7 @@ def report(
         mask, *others = (NamedMask(item.name, item.artifact, item.card) for item in (named, *map(space.find, against)))
         geometry = _geometry(space, named, analysis)
         growth = None if trajectory is None else trajectory_of(trajectory)
-        with creating(Path(out)), replacing(Path(out), force=force) as file:
+        with replacing(Path(out), force=force) as file:
 
             def work(checkpoint: Checkpoint | None) -> Findings:
                 return gather(mask, others, checkpoint, allow_different=allow_different, progress=progress)

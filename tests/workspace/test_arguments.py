@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
 from io import StringIO
 from typing import Any
@@ -171,25 +169,6 @@ def test_an_analysis_is_not_applied(lab: Lab, ada: maskreg.Workspace, toy: Store
     with pytest.raises(maskreg.NotFoundError, match="is an analysis: it holds figures") as caught:
         maskreg.apply(analysis, lab.source, lab.folder / "out", workspace=ada)
     assert caught.value.hint == "apply the artifact that was analyzed"
-
-
-def test_a_folder_that_cannot_be_written_says_so(
-    lab: Lab, ada: maskreg.Workspace, toy: Stored, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(path: Any, flags: int, mode: int = 0o777) -> int:
-        if str(path).endswith(".draft"):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        return opened(path, flags, mode)
-
-    opened = os.open
-    monkeypatch.setattr(os, "open", refuse)
-    for use_case, path in (
-        (lambda: maskreg.export(toy, lab.folder / "file", workspace=ada), "file"),
-        (lambda: maskreg.report(toy, lab.folder / "page.html", source=lab.source, workspace=ada), "page.html"),
-        (lambda: maskreg.analyze(toy, lab.source, metrics=["sparsity"], workspace=ada), "analysis/.*"),
-    ):
-        with pytest.raises(maskreg.CannotCreateError, match=rf"{path}: cannot be written \(Read-only file system\)"):
-            use_case()
 
 
 def test_a_closed_checkpoint_says_so(lab: Lab, ada: maskreg.Workspace) -> None:

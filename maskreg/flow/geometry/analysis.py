@@ -22,7 +22,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.device import open_device
 from maskreg.digest import Digest
-from maskreg.disk import creating, replacing
+from maskreg.disk import replacing
 from maskreg.document import canonical, parse_object
 from maskreg.errors import DataError, UsageError
 from maskreg.flow.geometry.measuring import RULES, measure
@@ -198,10 +198,9 @@ class _FinishedTensors:
         return row if row.name == name else None
 
     def keep(self, number: int, row: TensorRow) -> None:
-        with creating(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with replacing(self._path(number), sync=False) as file:
-                file.write(canonical(row.to_json()))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with replacing(self._path(number), sync=False) as file:
+            file.write(canonical(row.to_json()))
 
     def remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
