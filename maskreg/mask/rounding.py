@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.jit import kernel
+from maskreg.rules import parse_rule
 
 CLASSES = 512
 """Classes of codes: twice the exponent field, plus 1 where the mantissa is 0."""
@@ -98,6 +99,11 @@ def why_no_scale(members: npt.NDArray[np.int64], nnz: int) -> str:
     if nnz > finite:
         return f"{nnz:,} moved, but only {finite:,} are finite, and noise moves no others"
     return ""
+
+
+def hidden_flips(rule: str) -> str:
+    """Why there is no rounding null under a rule that drops small changes; empty for the other rules."""
+    return "" if parse_rule(rule).keeps_target else f"rule {rule} hides flips, especially those of small weights"
 
 
 def off_grid(dtype: str) -> str:

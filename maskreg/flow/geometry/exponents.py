@@ -15,10 +15,9 @@ from maskreg.analysis.contingency import count_classes
 from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.mask.rounding import CLASSES
+from maskreg.mask.rounding import CLASSES, hidden_flips
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.rules import parse_rule
 from maskreg.tensors.blocks import blocks_of
 from maskreg.update.verified import VerifiedSource
 
@@ -105,8 +104,7 @@ class _Sum:
     """Adds up blocks to tensors, and tensors to the whole."""
 
     def __init__(self, rule: str) -> None:
-        hides = not parse_rule(rule).keeps_target
-        self._reason = f"rule {rule} hides flips, especially those of small weights" if hides else ""
+        self._reason = hidden_flips(rule)
         self._members, self._moved = np.zeros(CLASSES, np.int64), np.zeros(CLASSES, np.int64)
         self._expected = np.zeros(CLASSES)
         self._apart = self._by_chance = 0.0

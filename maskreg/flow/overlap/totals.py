@@ -25,8 +25,7 @@ from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.errors import CorruptError
 from maskreg.flow.overlap.counting import SpanCounts
-from maskreg.mask.rounding import off_grid
-from maskreg.rules import parse_rule
+from maskreg.mask.rounding import hidden_flips, off_grid
 
 
 class OverlapTotals:
@@ -47,7 +46,7 @@ class OverlapTotals:
         self._names = names
         self._by_class = by_class
         self._pairs = [_Sums() for _ in combinations(artifacts, 2)]
-        self._no_flips = [_why_no_flips(artifact) for artifact in artifacts]
+        self._no_flips = [hidden_flips(artifact.manifest.rule) for artifact in artifacts]
         self._observed = np.zeros(len(artifacts) + 1, np.int64)
         self._independent = np.zeros(len(artifacts) + 1)
         self._stripes: list[dict[str, Stripes]] = [{} for _ in artifacts] if stripes else []
@@ -136,11 +135,6 @@ class _Sums:
         if row.layer:
             self.layers[row.layer] = self.layers.get(row.layer, OverlapSums()) + tensor
         self.tensors[row.name] = figures_of(tensor)
-
-
-def _why_no_flips(artifact: Artifact) -> str:
-    rule = artifact.manifest.rule
-    return "" if parse_rule(rule).keeps_target else f"rule {rule} hides flips, especially those of small weights"
 
 
 def _relation(masks: tuple[Artifact, Artifact], names: tuple[str, str], table: OverlapCounts) -> Iterator[str]:
