@@ -32,7 +32,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from maskreg.errors import MaskregError, NotFoundError
+from maskreg.errors import MaskregError, NotFoundError, UsageError
 from maskreg.train.recipes.vocabulary import check_vocabularies
 from scripts.reproduce.arms import ARMS, Tuning, arms_of, first_jobs, jobs_of, tune, tuning_jobs
 from scripts.reproduce.folder import Folder, write
@@ -70,6 +70,7 @@ def setting_of(options: argparse.Namespace) -> Setting:
 
     Raises:
         NotFoundError: a checkpoint is missing.
+        UsageError: a number is out of range, or seeds are not independent of each other.
         PairMismatchError: their vocabularies differ.
     """
     for name in ("source", "teacher"):
@@ -82,6 +83,8 @@ def setting_of(options: argparse.Namespace) -> Setting:
     for name in ("seeds", "arms"):
         if name in chosen:
             chosen[name] = tuple(chosen[name])
+    if options.workers < 1:
+        raise UsageError(f"workers cannot be {options.workers}", hint="--workers of at least 1")
     if chosen.get("arms") and "full" not in chosen["arms"]:
         chosen["arms"] = ("full", *chosen["arms"])
     setting = Setting(str(options.checkpoints.resolve()), **chosen)

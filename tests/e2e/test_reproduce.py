@@ -90,7 +90,7 @@ def test_tables_are_those_of_the_runs(done: tuple[Path, str]) -> None:
         assert f" {sum(kl) / 2:.4f} |" in rows[arm]
         differences = [a - b for a, b in zip(kl, full, strict=True)]
         mean = sum(differences) / 2
-        half = 12.706 * abs(differences[0] - differences[1]) / 2
+        half = 12.7062047 * abs(differences[0] - differences[1]) / 2
         entry = results["differences_to_full"][arm]["kl"]
         assert entry["mean"] == pytest.approx(mean)
         assert entry["interval"] == pytest.approx([mean - half, mean + half])
