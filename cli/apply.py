@@ -124,4 +124,4 @@ def _tell(output: Output, applied: Applied) -> None:
         output.note(f"not copied: {', '.join(applied.skipped_files)}")
     size = f"{counted(applied.tensors, 'tensor')}, {human_bytes(applied.bytes)}"
     output.note(f"patched {applied.source}: {size}, every tensor checked")
-    output.data(str(applied.out))
+    output.value(str(applied.out))

@@ -42,7 +42,7 @@ def get(output: Output, key: str) -> None:
     if output.json:
         output.document({"key": setting.key, "value": setting.value})
     else:
-        output.data(setting.value)
+        output.value(setting.value)
 
 
 @command.command(
@@ -78,7 +78,7 @@ def path(output: Output) -> None:
     if output.json:
         output.document({"path": location})
     else:
-        output.data(location)
+        output.value(location)
 
 
 def _write(output: Output, key: str, value: str) -> None:

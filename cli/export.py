@@ -45,4 +45,4 @@ def command(output: Output, ref: Ref, out: str, force: bool) -> None:
         output.document(exported.to_json())
     else:
         output.note(f"{exported.ref} ({exported.digest.short}), {human_bytes(exported.size)}")
-        output.data(out)
+        output.value(out)

@@ -36,8 +36,12 @@ class Output:
     reported: bool = False
 
     def data(self, text: str) -> None:
-        """Print one or more lines of data."""
-        click.echo(text)
+        """Print one or more lines of data, with everything escaped that a terminal would obey or not show."""
+        click.echo(printable(text, keep="\n\t"))
+
+    def value(self, text: str) -> None:
+        """Print one value, such as a path; as it is where another program reads it."""
+        click.echo(printable(text) if sys.stdout.isatty() else text)
 
     def document(self, value: object) -> None:
         """Print one JSON document, indented on a terminal."""

@@ -54,7 +54,7 @@ def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any
         return
     output.note(result.sentence)
     for path in (result.path, *result.plots):
-        output.data(str(path))
+        output.value(str(path))
 
 
 def _trajectory(file: Path | None) -> dict[str, Any] | None:

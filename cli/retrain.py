@@ -187,4 +187,4 @@ def _print_result(output: Output, result: RetrainResult) -> None:
     )
     if result.stored is not None:
         output.note(f"registered as {result.stored.ref}  {result.stored.digest.short}")
-    output.data(summary["model"])
+    output.value(summary["model"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, field, replace
 
 from maskreg.digest import Digest
@@ -20,20 +21,35 @@ _REF = re.compile(
 _MAX_CHARS = 255
 _SHOWN_CHARS = 80
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Printable by their category, and without a glyph: joiners, fillers, variation selectors, the empty braille pattern.
+_NO_GLYPH = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+    + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
+)
 _WORD_CHARS = 200
 _DESCRIPTION_CHARS = 4096
 _META_CHARS = 1024
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with control characters and changes of the writing direction escaped.
+    """The text with everything escaped that a terminal obeys or does not show.
+
+    That is: control characters, changes of the writing direction, characters of no width, tags and variation selectors,
+    lone surrogates, and what this version of Unicode does not know.
 
     Args:
         text: from outside.
         keep: characters to leave unescaped, such as a newline.
     """
-    return _CONTROL.sub(lambda match: match[0] if match[0] in keep else ascii(match[0])[1:-1], text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(ascii(c)[1:-1] if _unseen(c) and c not in keep else c for c in text)
+
+
+def _unseen(character: str) -> bool:
+    if character in _NO_GLYPH:
+        return True
+    return not character.isprintable() and unicodedata.category(character) != "Zs"
 
 
 @dataclass(frozen=True, order=True)
@@ -58,7 +74,10 @@ class Ref:
 
         Raises:
             BadRefError: the text does not follow the grammar.
+            UsageError: not a text.
         """
+        if not isinstance(text, str):
+            raise UsageError(f"{type(text).__name__} was given; pass text such as 'team/qwen3-8b-opd:v3'")
         match = _REF.fullmatch(text) if len(text) <= _MAX_CHARS + 72 else None
         if match is None or len(match["project"] or "") + len(match["name"]) > _MAX_CHARS:
             raise BadRefError(
@@ -120,7 +139,7 @@ class Card:
         """This card, if it may be written.
 
         Raises:
-            UsageError: a text is too long, or holds a control character or newline.
+            UsageError: a text is too long, or holds a newline, a control character or one that nobody sees.
         """
         texts = [(k, getattr(self, k), _WORD_CHARS) for k in ("family", "method", "license")]
         texts.append(("description", self.description, _DESCRIPTION_CHARS))
@@ -131,8 +150,8 @@ class Card:
         for name, text, limit in texts:
             if len(text) > limit:
                 raise UsageError(f"{name} has {len(text)} characters; the limit is {limit}")
-            if match := _CONTROL.search(text):
-                raise UsageError(f"{name} holds the control character {match[0]!a} at {match.start()}")
+            if at := [i for i, character in enumerate(text) if _unseen(character)]:
+                raise UsageError(f"{name} holds {text[at[0]]!a} at {at[0]}, a control or invisible character")
         return self
 
     def to_json(self) -> dict[str, object]:

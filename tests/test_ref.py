@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import unicodedata
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,8 @@ from hypothesis import strategies as st
 
 from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
-from maskreg.errors import BadRefError, FormatError
-from maskreg.ref import DEFAULT_PROJECT, DEFAULT_TAG, Card, Ref
+from maskreg.errors import BadRefError, FormatError, UsageError
+from maskreg.ref import DEFAULT_PROJECT, DEFAULT_TAG, Card, Ref, printable
 
 DIGEST = "sha256:" + "ab" * 32
 
@@ -90,6 +91,26 @@ def test_any_text_is_a_reference_or_refused(text: str) -> None:
 def test_the_shortest_text() -> None:
     assert str(Ref(DEFAULT_PROJECT, "a", DEFAULT_TAG)) == "a"
     assert str(replace(Ref.parse("team/a"), digest=Digest(DIGEST))) == f"team/a@{DIGEST}"
+
+
+def test_what_is_no_text_is_no_reference() -> None:
+    with pytest.raises(UsageError, match="int was given; pass text such as"):
+        Ref.parse(5)  # type: ignore[arg-type]
+
+
+UNSEEN = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")]
+FILLERS = [*"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0", *map(chr, (*range(0xFE00, 0xFE10), 0xE0100, 0xE01EF))]
+
+
+def test_whatever_a_terminal_obeys_or_hides_is_escaped_and_refused() -> None:
+    for character in (*UNSEEN, *FILLERS):
+        assert printable(f"a{character}b") == f"a{ascii(character)[1:-1]}b"
+        with pytest.raises(UsageError, match="a control or invisible character"):
+            Card(description=f"a{character}b").checked()
+    assert printable("a\tb\n\u200b", keep="\n\t") == "a\tb\n\\u200b"
+    seen = "grüße, 漢字\u3000と é\N{COMBINING ACUTE ACCENT} \N{PILE OF POO} \N{NO-BREAK SPACE}"
+    assert printable(seen) == seen
+    assert Card(description=seen).checked().description == seen
 
 
 @pytest.mark.parametrize("tag", ["", "a b", "a/b", "a:b", "a@b", "-x", "t" * 129])

@@ -122,6 +122,7 @@ def test_which_remote_is_meant(config: Path) -> None:
             '[remotes.lab]\nurl = "s3://x"\ncatalog = "postgresql+psycopg://h/d?password=s3cr3t"',
             "lab.catalog: a URL must not hold a password",
         ),
+        ('[remotes.lab]\nurl = "s3://x"\ncatalog = "sqlite:///x"', "lab.catalog: not the URL of a PostgreSQL database"),
     ],
 )
 def test_a_wrong_file_is_refused_naming_file_and_key(config: Path, text: str, says: str) -> None:
@@ -228,6 +229,80 @@ def test_a_wrong_remote_leaves_the_file_alone(config: Path, remote: Remote) -> N
 
 def _rest(remote: Remote) -> tuple[str, str, StoreOptions]:
     return remote.url, remote.catalog, remote.options
+
+
+SECRETS = [
+    *(
+        "u:s3cr3t@h/d",
+        "u%3As3cr3t@h/d",
+        "u%253As3cr3t@h/d",
+        "u:s3/cr3t@h/d",
+        "u:s3#cr3t@h/d",
+        "u:s3?cr3t@h/d",
+        ":s3cr3t@h/d",
+    ),
+    *("u%3Dpassword%3Ds3cr3t@h/d", "h/d%20password%3Ds3cr3t", "h/d%2520password%253Ds3cr3t", "h/d#s3cr3t"),
+    *(
+        "h/d?password=s3cr3t",
+        "h/d?PassWord=s3cr3t",
+        "h/d?p%61ssword=s3cr3t",
+        "h/d?sslpassword=s3cr3t",
+        "h/d?pwd=s3cr3t",
+    ),
+    *(
+        "h/d?options=password%3Ds3cr3t",
+        "h/d?options=-c%20a.password%253Ds3cr3t",
+        "h/d?opt%69ons=x",
+        "h/d?dbname=s3cr3t",
+    ),
+    *("h/d?dbname=postgresql://u:s3cr3t@h", "h/d?s3cr3t", "h/d?host=a&host=b%20password=s3cr3t"),
+    *("h/d?application_name=password%3Ds3cr3t", "h/d?application_name=password%253Ds3cr3t", "h/d?host=u:s3cr3t@h"),
+    *("h/d?sslmode=require&application_name=x%26password%3Ds3cr3t", "h/d?sslmode=a;password=s3cr3t"),
+]
+"""What follows ``postgresql://`` where somebody tries to store a password."""
+
+
+@pytest.mark.parametrize("rest", SECRETS)
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
+def test_no_part_of_a_catalogs_url_carries_a_secret(config: Path, scheme: str, rest: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        set_value(config, "remotes.lab.catalog", f"{scheme}://{rest}")
+    assert "s3cr3t" not in caught.value.message + caught.value.hint
+    assert "remotes.lab.catalog: " in caught.value.message
+    assert config.read_text() == CONFIG
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("s3://k:s3cr3t@b/p", "s3://k%3As3cr3t%40b/p", "s3://k:s3/cr3t@b/p", "s3://b?token=s3cr3t", "s3://b/p#s3cr3t"),
+        *("https://s3cr3t@h/", "https://h/?X-Amz-Signature=s3cr3t", "https://h:s3cr3t/", "file:///p?password=s3cr3t"),
+    ],
+)
+@pytest.mark.parametrize("key", ["url", "endpoint"])
+def test_no_part_of_a_stores_url_carries_a_secret(config: Path, key: str, url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        set_value(config, f"remotes.lab.{key}", url)
+    assert "s3cr3t" not in caught.value.message + caught.value.hint
+    assert config.read_text() == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("key", "url"),
+    [
+        ("catalog", "postgresql://h/d"),
+        ("catalog", "postgresql:///d?host=/run/postgresql&passfile=/home/ada/.pgpass"),
+        ("catalog", "postgresql+psycopg://ada%40corp@[::1]:5432/mask-reg?sslmode=verify-full&sslrootcert=/etc/ca.pem"),
+        ("catalog", "postgresql://ada@h/d?connect_timeout=5&application_name=mask%20reg&service=team"),
+        ("url", "s3://my.bucket-1/team/a=b/masks@v2"),
+        ("url", "file:///srv/with%20space/masks"),
+        ("endpoint", "http://127.0.0.1:9000"),
+        ("endpoint", "https://[::1]:9000/s3"),
+    ],
+)
+def test_a_url_without_a_secret_is_taken(config: Path, key: str, url: str) -> None:
+    set_value(config, f"remotes.lab.{key}", url)
+    assert dict(load(config).remotes["lab"].items())[key] == url
 
 
 @pytest.mark.parametrize(

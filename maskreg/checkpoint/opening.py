@@ -8,7 +8,7 @@ from pathlib import Path
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.formats import FORMATS, format_of
 from maskreg.checkpoint.hub import HubId, hub_identity, not_cached, snapshot
-from maskreg.errors import NotFoundError
+from maskreg.errors import NotFoundError, UsageError
 from maskreg.limits import LIMITS, Limits
 
 _ACCEPTED = ", ".join(known.accepts for known in FORMATS.values()) + ", or a Hugging Face id org/name[@revision]"
@@ -23,6 +23,7 @@ def open_checkpoint(spec: str | Path, *, download: bool = False, limits: Limits 
         limits: bounds on what is read.
 
     Raises:
+        UsageError: neither a path nor a text.
         NotFoundError: no such file, directory or cached model, or a part of it is missing.
         FormatError: something that the format forbids.
         LimitError: something larger than the limits allow.
@@ -31,7 +32,11 @@ def open_checkpoint(spec: str | Path, *, download: bool = False, limits: Limits 
         NotAllowedError: not allowed to read it.
         ConfigError: a hub id, and huggingface_hub is not installed.
     """
+    if not isinstance(spec, str | os.PathLike):
+        raise UsageError(f"{type(spec).__name__} was given; pass a path or a hub id")
     text = os.fspath(spec)
+    if not isinstance(text, str):
+        raise UsageError("a path of bytes was given; pass text or a Path")
     if not text.strip():
         raise NotFoundError("the path of the checkpoint is empty", hint=f"a checkpoint is {_ACCEPTED}")
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user

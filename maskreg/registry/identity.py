@@ -15,6 +15,7 @@ IDENTITY = "maskreg.json"
 VERSION = 1
 _SCHEMA = "maskreg.registry"
 _MAX_BYTES = 64 << 10
+_WHO_CHARS = 200
 
 
 def read_identity(store: Store) -> str:
@@ -71,4 +72,5 @@ def who() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in a container
         user = "unknown"
-    return f"{user}@{socket.gethostname()}"
+    # The log refuses what cannot be printed, and a user may be called anything: USER is read before the user id.
+    return "".join(c if c.isprintable() else "?" for c in f"{user}@{socket.gethostname()}")[:_WHO_CHARS]

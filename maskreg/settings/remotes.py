@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
-from urllib.parse import parse_qsl, urlsplit
 
 from maskreg.errors import ConfigError
+from maskreg.settings.urls import check_address, check_catalog
 
 DEFAULT_JOBS = 8
 """Objects that travel at the same time."""
@@ -69,7 +69,6 @@ _OPTION_KEYS = tuple(f.name for f in fields(StoreOptions))
 REMOTE_KEYS = ("url", "catalog", *_OPTION_KEYS)
 """Keys of a remote's table in the configuration file."""
 
-_SECRETS = frozenset({"password", "passwd", "secret", "token", "access_key", "secret_key", "sslpassword"})
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -99,7 +98,8 @@ def parse_remote(name: str, table: object, origin: object) -> Remote:
         origin: the file it is from, for messages.
 
     Raises:
-        ConfigError: an unknown key, an invalid value, a missing or relative URL, a password in a URL.
+        ConfigError: an unknown key, an invalid value, a missing or relative URL, a password in a URL, or a catalog that
+            is not in PostgreSQL.
     """
     where = f"{origin}: remotes.{name}"
     parse_name(name, f"{origin}: remotes")
@@ -114,8 +114,10 @@ def parse_remote(name: str, table: object, origin: object) -> Remote:
         allowed = get_args(kinds.get(key, str))
         if allowed and value not in allowed:
             raise ConfigError(f"{where}.{key}: {value!r} is none of {', '.join(allowed)}")
-        if key in ("url", "catalog", "endpoint"):
-            _check_no_password(value, f"{where}.{key}")
+        if key == "catalog" and value:
+            check_catalog(value, f"{where}.{key}")
+        elif key in ("url", "endpoint"):
+            check_address(value, f"{where}.{key}")
     url = table.get("url", "")
     if not url:
         raise ConfigError(f"{where}: url is missing", hint=f"maskreg config set remotes.{name}.url s3://BUCKET/PREFIX")
@@ -123,17 +125,3 @@ def parse_remote(name: str, table: object, origin: object) -> Remote:
         raise ConfigError(f"{where}.url: {url!r} is neither a URL nor an absolute path")
     options = StoreOptions(**{k: v for k, v in table.items() if k in _OPTION_KEYS})
     return Remote(name, url, table.get("catalog", ""), options)
-
-
-def _check_no_password(url: str, where: str) -> None:
-    # The message never quotes the URL: it would carry the password into logs.
-    try:
-        parts = urlsplit(url)
-        secret = parts.password is not None or any(k.lower() in _SECRETS for k, _ in parse_qsl(parts.query))
-    except ValueError:
-        raise ConfigError(f"{where}: malformed URL") from None
-    if secret:
-        raise ConfigError(
-            f"{where}: a URL must not hold a password",
-            hint="put it into ~/.pgpass, PGPASSWORD or the AWS credential chain, and leave it out of the URL",
-        )

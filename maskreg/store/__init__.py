@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from maskreg.errors import ConfigError
 from maskreg.settings import StoreOptions
+from maskreg.settings.urls import check_address
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.file import FileStore
 from maskreg.store.memory import MemoryStore
@@ -50,13 +51,8 @@ def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # no
         if not url:
             raise ConfigError("a store's URL is empty")
         return FileStore(Path(url).expanduser())
+    check_address(url, "the store")
     parts = urlsplit(url)
-    # The message does not repeat the URL: it may hold a password.
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ConfigError(
-            f"a {parts.scheme}:// URL must not hold a user, a password, a query or a fragment",
-            hint="remove it; credentials come from the AWS chain, such as AWS_PROFILE",
-        )
     if parts.scheme not in STORES:
         raise ConfigError(f"unknown store {parts.scheme}://; known: {', '.join(sorted(STORES))}")
     return STORES[parts.scheme](parts, options)

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from maskreg.errors import ConfigError, LimitError, UnavailableError
 from maskreg.settings import StoreOptions
+from maskreg.settings.urls import check_address
 from maskreg.store.base import ObjectInfo
 from maskreg.store.keys import check_key, check_prefix, is_clean
 from maskreg.store.s3_errors import status_of, translated
@@ -244,13 +245,8 @@ def _read(body: Any, key: str, size: int | None, max_bytes: int) -> bytes | None
 
 def _check_options(options: StoreOptions) -> None:
     if options.endpoint:
+        check_address(options.endpoint, "the store's endpoint")
         parts = urlsplit(options.endpoint)
-        # The message does not repeat the endpoint: it may hold a password.
-        if "@" in parts.netloc or parts.query:
-            raise ConfigError(
-                "the endpoint of a store must not hold a user, a password or a query",
-                hint="credentials come from the AWS chain: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and its secret",
-            )
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ConfigError(f"{options.endpoint!r} is not an endpoint", hint="write https://host[:port]")
     if options.ca_bundle and not Path(options.ca_bundle).exists():

@@ -108,7 +108,13 @@ class Workspace:
     def __init__(
         self, settings: Settings | None = None, *, command: str = "", note: Callable[[str], None] = _log.info
     ) -> None:
-        """Take these settings, by default those of the environment and the config file."""
+        """Take these settings, by default those of the environment and the config file.
+
+        Raises:
+            UsageError: not settings.
+        """
+        if settings is not None and not isinstance(settings, Settings):
+            raise _unusable(settings, "settings: maskreg.Settings(...), or nothing")
         self._given = settings
         self._open = ExitStack()
         self._remotes: dict[str | None, Registry] = {}

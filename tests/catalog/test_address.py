@@ -31,6 +31,7 @@ def test_a_relative_path_is_taken_from_here(tmp_path: Path, monkeypatch: pytest.
         "postgresql://ada:hunter2@db.example/maskreg",
         "postgresql+psycopg://ada@db.example/maskreg?password=hunter2",
         "postgresql+psycopg://ada@db.example/maskreg?sslpassword=hunter2",
+        "postgresql+psycopg://ada@db.example/maskreg?options=password%3Dhunter2",
     ],
 )
 def test_a_password_in_the_url_is_refused_and_not_shown(url: str) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import shutil
+import string
 import struct
 import subprocess
 import termios
@@ -22,7 +23,9 @@ from tests.cli.conftest import Run
 from tests.e2e.running import MASKREG
 
 REF = "toy-opd:v1"
-EVIL = "\x1b]0;owned\x07\x9b2J\nnext\rline\u202egpj.exe"
+INVISIBLE = "a\u200bb\u200dc\u2060d\ufe0fe\U000e0041f\u00adg\u3164h"
+EVIL = "\x1b]0;owned\x07\x9b2J\nnext\rline\u202egpj.exe" + INVISIBLE
+SHOWN = "\\u202egpj.exea\\u200bb\\u200dc\\u2060d\\ufe0fe\\U000e0041f\\xadg\\u3164h"
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,8 @@ EVIL = "\x1b]0;owned\x07\x9b2J\nnext\rline\u202egpj.exe"
         ["--license", "a\x07"],
         ["--description", "a\x9b2J"],
         ["--description", "a\u202eb"],
+        *(["--description", f"a{character}"] for character in INVISIBLE if not character.isascii()),
+        ["--meta", "a\u200b=b"],
         ["--meta", "a\x1b=b"],
         ["--meta", "a=b\r"],
         ["--family", "x" * 201],
@@ -68,12 +73,20 @@ def evil(artifact: str) -> None:
 def test_words_from_elsewhere_do_not_reach_the_terminal(run: Run) -> None:
     for line in (["show", REF], ["show", REF, "--history"], ["list"], ["annotate", REF, "--license", "mit"]):
         out = run(*line).out
-        assert "\\x1b]0;owned\\x07\\x9b2J\\nnext\\rline\\u202egpj.exe" in out
-        assert not set(out) & set("\x1b\x07\x9b\r\u202e")
+        assert f"\\x1b]0;owned\\x07\\x9b2J\\nnext\\rline{SHOWN}" in out
+        assert not set(out) & (set(EVIL) - {"\n"} - set(string.printable[:95]))
     assert run("list").out.count("\n") == 2
     assert json.loads(run("show", REF, "--json").out)["card"]["family"] == EVIL
     run("annotate", REF, "--meta", f"{EVIL}=")
     assert "meta" not in run("show", REF, "--json").json["card"]
+
+
+def test_a_path_is_escaped_at_a_terminal_only(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MASKREG_CONFIG", str(tmp_path / INVISIBLE / "config.toml"))
+    assert run("config", "path").out == f"{tmp_path / INVISIBLE / 'config.toml'}\n"
+    shown = at_terminal(200, "config", "path")
+    assert SHOWN.removeprefix("\\u202egpj.exe") in shown
+    assert shown.isascii()
 
 
 def at_terminal(columns: int, *args: str) -> str:

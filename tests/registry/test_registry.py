@@ -206,6 +206,13 @@ def test_who_writes_is_a_user_on_a_host() -> None:
     assert host
 
 
+def test_a_user_of_any_name_can_write(local: Registry, digest: Digest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "a\u200bd\na" * 100)
+    local.by = who()
+    assert local.by == ("a?d?a" * 100)[:200]
+    assert local.publish(Ref.parse("named"), digest, card=CARD).by == local.by
+
+
 # The catalog
 
 

@@ -79,6 +79,10 @@ def test_a_checkpoint_is_meant_in_many_ways(lab: Lab, ada: maskreg.Workspace, to
         (lambda ada: maskreg.apply_(5, "toy:v1", workspace=ada), "pass a model: a torch module"),  # type: ignore[arg-type]
         (lambda ada: maskreg.gc(7, workspace=ada), "pass a timedelta"),  # type: ignore[arg-type]
         (lambda ada: maskreg.show("toy:v1", workspace="here"), "pass a Workspace"),  # type: ignore[arg-type]
+        (lambda ada: maskreg.Workspace(5), "pass settings"),  # type: ignore[arg-type]
+        (lambda ada: maskreg.Ref.parse(b"a"), "pass text such as"),  # type: ignore[arg-type]
+        (lambda ada: maskreg.open_checkpoint(5), "pass a path or a hub id"),  # type: ignore[arg-type]
+        (lambda ada: maskreg.open_checkpoint(b"toy"), "pass a path or a hub id"),  # type: ignore[arg-type]
     ],
 )
 def test_anything_else_is_refused_with_what_is_accepted(

@@ -9,6 +9,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from maskreg.errors import ConfigError
+from maskreg.settings.urls import check_catalog
 
 _KINDS = "sqlite:///PATH or postgresql+psycopg://USER@HOST/DATABASE"
 
@@ -52,19 +53,11 @@ def parse_address(url: str) -> Address:
 
 
 def _postgresql(url: str) -> URL:
+    if "://" not in url or not url.startswith("postgresql"):
+        raise ConfigError("the catalog's URL is not that of a supported database", hint=f"write {_KINDS}")
+    check_catalog(url, "the catalog")
     try:
-        parsed = make_url(url)
+        return make_url(url).set(drivername="postgresql+psycopg")
     except (ArgumentError, ValueError):
         # Not chained: the text that could not be parsed may hold a password.
         raise ConfigError("the catalog's URL is malformed", hint=f"write {_KINDS}") from None
-    if parsed.drivername not in ("postgresql", "postgresql+psycopg"):
-        raise ConfigError(f"{parsed.drivername!r} is not a supported database", hint=f"write {_KINDS}")
-    if parsed.password is not None or any("password" in key.lower() for key in parsed.query):
-        bare = URL.create(
-            parsed.drivername, parsed.username, None, parsed.host, parsed.port, parsed.database
-        ).render_as_string()
-        raise ConfigError(
-            f"the catalog's URL holds a password; write {bare}",
-            hint="put the password into ~/.pgpass (mode 0600) or the environment variable PGPASSWORD",
-        )
-    return parsed.set(drivername="postgresql+psycopg")
