@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from maskreg.artifact.layout import ANALYSIS, TENSORS
-from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, dump_tensors
+from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, dump_tensors, part_entry
 from maskreg.artifact.reader import Artifact
-from maskreg.artifact.staging import Staging, part_entry
+from maskreg.artifact.staging import Staging
 from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
 from maskreg.errors import FormatError

@@ -6,10 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from maskreg.artifact.layout import part_of
 from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
-from maskreg.errors import CorruptError, FormatError, LimitError
+from maskreg.errors import BadRuleError, CorruptError, FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
+from maskreg.ref import printable
+from maskreg.rules import parse_rule
+from maskreg.store.keys import is_clean
+from maskreg.tensors.names import shown
 
 SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
 TENSORS_SCHEMA = "maskreg.tensors/1"
@@ -18,10 +23,15 @@ ENCODER = "maskreg-3"
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-Fingerprint = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 _DOCUMENTS = ("tensors.json", "analysis.json")
 _FOLDERS = ("data.zarr", "files", "reverse_files")
 PartName = Literal["mask", "delta", "reverse", "analysis"]
+_PARTS_OF_KIND: dict[str, tuple[set[PartName], ...]] = {
+    "mask": ({"mask"},),
+    "baseline": ({"mask"},),
+    "analysis": ({"analysis"},),
+    "delta": ({"mask", "delta"}, {"mask", "delta", "reverse"}),
+}
 
 
 class _Model(BaseModel):
@@ -217,7 +227,7 @@ def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manif
     Raises:
         CorruptError: the bytes hash to something else.
         LimitError: larger, deeper or with more objects than the limits allow.
-        FormatError: not a manifest, or one of an unknown schema.
+        FormatError: not a manifest, one of an unknown schema, or one that contradicts itself.
     """
     if Digest.of(data) != digest:
         raise CorruptError("manifest.json", f"its bytes hash to {Digest.of(data).short}, not {digest.short}")
@@ -227,8 +237,13 @@ def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manif
             f"manifest.json: schema {value.get('schema')!r} is not {SCHEMA}",
             hint="pip install --upgrade maskreg",
         )
+    text = data.decode()
+    # Without an escape, what the texts hold is what the document holds; that is searched at once.
+    if "\\" in text or printable(text) != text:
+        _check_texts(value)
     manifest: Manifest = _validated(Manifest, value, "manifest.json")
     check_objects(manifest, limits)
+    _check_statements(manifest)
     return manifest
 
 
@@ -264,10 +279,56 @@ def check_objects(manifest: Manifest, limits: Limits = LIMITS) -> None:
         if entry.size > limits.object_bytes:
             raise LimitError(f"manifest.json: {entry.key} has {entry.size} bytes; the limit is {limits.object_bytes}")
         segments = entry.key.split("/")
-        clean = all(s not in ("", ".", "..") and s.isprintable() and "\\" not in s for s in segments)
+        clean = is_clean(entry.key) and entry.key.isprintable()
         known = entry.key in _DOCUMENTS or segments[0] in _FOLDERS
         if not clean or not known:
             raise FormatError(f"manifest.json: {entry.key!r} is not a key of an artifact")
+
+
+def part_entry(part: PartName, objects: tuple[Object, ...], codec: str) -> Part:
+    """A part's row in the manifest: its codec, and how many objects and bytes it has."""
+    sizes = [o.size for o in objects if part_of(o.key) == part]
+    return Part(codec=codec, objects=len(sizes), size=sum(sizes))
+
+
+def require_same(name: str, stated: object, computed: object, basis: str) -> None:
+    """Refuse a figure of a manifest that is not what ``basis`` gives.
+
+    Raises:
+        FormatError: the two differ; the message has both.
+    """
+    if stated != computed:
+        raise FormatError(
+            f"manifest.json: {name} is stated as {shown(stated)}; {basis} gives {shown(computed)}",
+            hint="do not use this artifact; whoever published it has to make it again",
+        )
+
+
+def _check_statements(manifest: Manifest) -> None:
+    if manifest.parts.keys() not in _PARTS_OF_KIND[manifest.kind]:
+        raise FormatError(f"manifest.json: kind {manifest.kind} with the parts {', '.join(sorted(manifest.parts))}")
+    for name, part in manifest.parts.items():
+        require_same(f"parts.{name}", part, part_entry(name, manifest.objects, part.codec), "the object list")
+    try:
+        keeps_target = parse_rule(manifest.rule).keeps_target
+    except BadRuleError as error:
+        raise FormatError(f"manifest.json: {error.message}") from error
+    exact = manifest.kind == "delta" and keeps_target
+    require_same("exact", manifest.exact, exact, f"kind {manifest.kind} under rule {manifest.rule}")
+
+
+def _check_texts(value: object) -> None:
+    # Every text, also of keys that this version does not know: some command prints it, now or later.
+    match value:
+        case str() if printable(value) != value:
+            raise FormatError(f"manifest.json: a text has a control character: {shown(value)}")
+        case dict():
+            for key, item in value.items():
+                _check_texts(key)
+                _check_texts(item)
+        case list():
+            for item in value:
+                _check_texts(item)
 
 
 def load_tensors(data: bytes, limits: Limits = LIMITS) -> tuple[Tensor, ...]:

@@ -12,11 +12,12 @@ import numpy.typing as npt
 import zarr
 
 from maskreg.artifact.arrays import ArrayCheck
-from maskreg.artifact.layout import FILES, GROUP, REVERSE_FILES, TENSORS
+from maskreg.artifact.layout import FILES, GROUP, REVERSE_FILES, TENSORS, part_of
 from maskreg.artifact.manifest import Manifest, Object, Tensor, load_tensors
 from maskreg.artifact.objects import VerifiedObjects
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.artifact.table import check_table
+from maskreg.checkpoint.companions import check_small_file
 from maskreg.codec import Codec, get_codec
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.document import parse_object
@@ -63,6 +64,7 @@ class Artifact:
         self._checks: dict[str, ArrayCheck] = {}
         self._arrays: dict[str, zarr.Array[Any]] = {}
         self._indexes: dict[str, npt.NDArray[np.uint64]] = {}
+        self._sizes = {o.key: o.size for o in manifest.objects}
         self._objects = VerifiedObjects(store, digest, manifest, self._check_shard)
         self.tensors: tuple[Tensor, ...] = load_tensors(self._read(TENSORS, limits.tensors_json_bytes), limits)
         check_table(self.tensors, manifest, limits)
@@ -130,6 +132,46 @@ class Artifact:
         """
         present = objects_of(self.manifest, self.present())
         self._hash([o for o in present if o.key not in self._objects.hashed], progress, jobs)
+
+    def check_layout(self) -> None:
+        """Open all that the present parts consist of, as reading does: array metadata, lengths, codecs, file names.
+
+        Shards are checked by :meth:`check_object`, whose checks this prepares.
+
+        Raises:
+            DataError: something that reading would refuse.
+        """
+        present = self.present()
+        for key in (o.key for o in self.manifest.objects if part_of(o.key) in present):
+            if key.startswith((FILES, REVERSE_FILES)):
+                check_small_file(key.partition("/")[2], self._sizes[key], self._limits)
+        if "analysis" in self.manifest.parts:
+            return
+        for name, rows in self._lengths(present).items():
+            if self._array(name).shape[0] != rows:
+                raise FormatError(f"{GROUP}/{name}: {self._array(name).shape[0]} rows instead of {rows}")
+        for part in {"delta", "reverse"} & present:
+            self.codec(part)
+            self._index(part)
+
+    def check_object(self, entry: Object) -> None:
+        """Read an object whole, compare it with the manifest, and a shard with its array's metadata.
+
+        Raises:
+            CorruptError: it is missing or differs, or a shard would not read as its array says.
+        """
+        self._check_shard(entry.key, self._objects.fetch(entry))
+
+    def _lengths(self, parts: Collection[str]) -> dict[str, int]:
+        rows = self.tensors
+        lengths = {"leaves": sum(t.leaves for t in rows)}
+        if "mask" in parts:
+            lengths["mask"] = sum(packed_bytes(t.numel) for t in rows)
+        for part, whole in (("delta", "whole"), ("reverse", "reverse_whole")):
+            size = sum(getattr(t, f"{whole}_bytes") for t in rows)
+            if part in parts and size:
+                lengths[whole] = size
+        return lengths
 
     # Payload
 
@@ -257,7 +299,7 @@ class Artifact:
             self._checks[segments[1]].check_shard(key, data)
 
     def _read(self, key: str, max_bytes: int) -> bytes:
-        if not any(o.key == key for o in self.manifest.objects):
+        if key not in self._sizes:
             raise FormatError(f"manifest.json: lists no {key}")
         return self._objects.get(key, max_bytes=max_bytes)
 

@@ -22,8 +22,8 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix, part_of
-from maskreg.artifact.manifest import Manifest, Object, Part, PartName, check_objects, dump_manifest
+from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix
+from maskreg.artifact.manifest import Manifest, Object, check_objects, dump_manifest
 from maskreg.digest import Digest
 from maskreg.disk import sync_folder
 from maskreg.store.file import FileStore
@@ -115,12 +115,6 @@ class Staging:
             shutil.rmtree(waiting)
             with contextlib.suppress(OSError):  # another pull's objects wait in it
                 waiting.parent.rmdir()
-
-
-def part_entry(part: PartName, objects: tuple[Object, ...], codec: str) -> Part:
-    """A part's row in the manifest: its codec, and how many objects and bytes it has."""
-    sizes = [o.size for o in objects if part_of(o.key) == part]
-    return Part(codec=codec, objects=len(sizes), size=sum(sizes))
 
 
 def _sync(path: Path) -> None:

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.names import shown
 
 SMALL_FILES = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.py")
 """Patterns of configuration, tokenizer and code files; licenses travel too."""
@@ -28,6 +30,24 @@ def is_plain_name(name: str) -> bool:
 def is_small_file(name: str) -> bool:
     """Whether a file of this name travels with a checkpoint: configuration, tokenizer, code, license."""
     return is_plain_name(name) and not _WEIGHTS.fullmatch(name) and bool(_SMALL.fullmatch(name))
+
+
+def check_small_file(name: str, size: int, limits: Limits = LIMITS) -> None:
+    """Refuse a file that may not be written beside a checkpoint.
+
+    Args:
+        name: from outside.
+        size: in bytes.
+        limits: the largest small file.
+
+    Raises:
+        FormatError: a file of this name does not travel with a checkpoint.
+        LimitError: it is too large.
+    """
+    if not is_small_file(name):
+        raise FormatError(f"not a file that travels with a checkpoint: {shown(name)}")
+    if size > limits.small_file_bytes:
+        raise LimitError(f"{name}: {size} bytes; the limit is {limits.small_file_bytes}")
 
 
 def small_files(directory: Path, limits: Limits = LIMITS) -> Mapping[str, Path]:

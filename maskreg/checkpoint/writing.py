@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from maskreg.checkpoint.base import Changes, Checkpoint, CheckpointWriter, OutputPlan
-from maskreg.checkpoint.companions import is_small_file
+from maskreg.checkpoint.companions import check_small_file
 from maskreg.checkpoint.formats import FORMATS
 from maskreg.checkpoint.safetensors.plan import plan_output
-from maskreg.errors import FormatError, LimitError, WrongCheckpointError
+from maskreg.errors import WrongCheckpointError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo
 
@@ -44,7 +44,8 @@ def plan_like(
     """
     changes = Changes(replace or {}, frozenset(remove), tuple(add), files or {}, frozenset(remove_files))
     _check_tensors(source, changes)
-    _check_files(changes.files, limits)
+    for name, data in changes.files.items():
+        check_small_file(name, len(data), limits)
     plan = FORMATS[source.format].plan or plan_output
     return plan(source, changes)
 
@@ -74,11 +75,3 @@ def _check_tensors(source: Checkpoint, changes: Changes) -> None:
         if info.name in known:
             raise WrongCheckpointError(info.name, f"already in {source.path}")
         known.add(info.name)
-
-
-def _check_files(files: Mapping[str, bytes], limits: Limits) -> None:
-    for name, data in files.items():
-        if not is_small_file(name):
-            raise FormatError(f"not a file that travels with a checkpoint: {ascii(name)[:80]}")
-        if len(data) > limits.small_file_bytes:
-            raise LimitError(f"{name}: {len(data)} bytes; the limit is {limits.small_file_bytes}")

@@ -30,6 +30,9 @@ def forge(root: Path, digest: Digest, change: dict[str, bytes], edit: Any = None
     manifest["objects"] = [
         {"key": k, "size": len(d), "sha256": str(Digest.of(d))} for k, d in sorted(objects.items()) if d is not None
     ]
+    for part, row in manifest["parts"].items():
+        sizes = [o["size"] for o in manifest["objects"] if part_of(o["key"]) == part]
+        row.update(objects=len(sizes), size=sum(sizes))
     if edit:
         edit(manifest)
     data = canonical(manifest)

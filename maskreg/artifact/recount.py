@@ -1,0 +1,70 @@
+"""Counting again what a publisher counted: moved coordinates from the mask's bits, fingerprints from the leaf hashes.
+
+The manifest's figures follow from the tensor table (checked on every reading), and the table's counts from the
+payload (checked here, block by block, because it takes reading all of it)::
+
+    mask    popcount of each tensor's bits = nnz; padding bits = 0
+    leaves  hash of each side's leaf hashes = fingerprint
+
+``differing`` and ``energy`` compare values of both checkpoints, and no artifact holds those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from maskreg.artifact.manifest import Tensor
+from maskreg.artifact.reader import Artifact
+from maskreg.digest import fingerprint
+from maskreg.mask import packed_bytes
+from maskreg.mask.packed import PAD_BITS
+from maskreg.progress import SILENT, Progress
+from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.leaves import leaf_count
+from maskreg.tensors.names import shown
+
+
+def recount(artifact: Artifact, *, progress: Progress = SILENT) -> Iterator[str]:
+    """Compare every count and fingerprint of the tensor table with the payload; memory is bounded by one block.
+
+    Args:
+        artifact: with its mask part present, or an analysis, which has nothing to count.
+        progress: progress callback, in bytes of the mask.
+
+    Yields:
+        What does not match, one sentence each.
+
+    Raises:
+        DataError: the payload cannot be read.
+    """
+    if "mask" not in artifact.manifest.parts:
+        return
+    progress.start("recount", sum(packed_bytes(row.numel) for row in artifact.tensors))
+    for row in artifact.tensors:
+        nnz, padding = _count(artifact, row, progress)
+        if nnz != row.nnz:
+            yield f"{shown(row.name)}: the table states {row.nnz} moved coordinates; the mask has {nnz}"
+        if padding:
+            yield f"{shown(row.name)}: padding bits of the mask that are not 0: {padding}"
+        leaves = artifact.leaves(row)
+        for side, shape, stated, hashes in (
+            ("source", row.source_shape, row.source_fingerprint, leaves[0]),
+            ("target", row.target_shape, row.target_fingerprint, leaves[1]),
+        ):
+            if shape is not None and fingerprint(hashes[: leaf_count(math.prod(shape))]) != stated:
+                yield f"{shown(row.name)}: its {side} fingerprint is not that of the stored leaf hashes"
+
+
+def _count(artifact: Artifact, row: Tensor, progress: Progress) -> tuple[int, int]:
+    nnz = padding = 0
+    for start, stop in blocks_of(row.numel):
+        bits = artifact.mask_bits(row, start, stop)
+        nnz += int(np.bitwise_count(bits).sum(dtype=np.int64))
+        if surplus := -(stop - start) % PAD_BITS:
+            # Little bit order: the last word's upper bits belong to no coordinate.
+            padding = (int.from_bytes(bits[-PAD_BITS // 8 :].tobytes(), "little") >> (PAD_BITS - surplus)).bit_count()
+        progress.advance(bits.size)
+    return nnz - padding, padding
