@@ -14,6 +14,7 @@ class Limits:
         tensors_json_bytes: size of ``tensors.json``.
         zarr_json_bytes: size of one ``zarr.json``.
         ref_bytes: size of one entry of a ref log.
+        ref_entries: entries of one tag's log.
         object_bytes: size of any one stored object.
         small_file_bytes: size of one config or tokenizer file that travels with an artifact.
         analysis_bytes: size of ``analysis.json``.
@@ -30,6 +31,7 @@ class Limits:
     tensors_json_bytes: int = 64 << 20
     zarr_json_bytes: int = 64 << 10
     ref_bytes: int = 256 << 10
+    ref_entries: int = 1_000_000_000
     object_bytes: int = 128 << 20
     small_file_bytes: int = 64 << 20
     analysis_bytes: int = 128 << 20

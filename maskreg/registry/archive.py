@@ -163,7 +163,7 @@ def import_file(
             # The card of an artifact that is already known under this name stays.
             if head and head.digest == digest:
                 return head
-            return registry.append(name, digest, card=card, after=head.n if head else 0, action="import")
+            return registry.append(name, digest, card=card, after=head, action="import")
 
         settle(
             Delivery(registry.store, digest, data, needed),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import EllipsisType
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
@@ -11,7 +13,7 @@ from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import absent, listing, objects_of, read_manifest, whole_parts
 from maskreg.digest import Digest
 from maskreg.disk import nearest_existing
-from maskreg.errors import ConfigError, MaskregError, NotFoundError, TryAgainError
+from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, TryAgainError
 from maskreg.ref import Card, Ref
 from maskreg.registry.identity import ensure_identity, read_identity, who
 from maskreg.registry.index import Index
@@ -172,11 +174,6 @@ class Registry:
         self.check_format()
         return self.refs.head(ref)
 
-    def head_number(self, ref: Ref) -> int:
-        """Number of the latest entry of a tag's log; 0 when there is none."""
-        head = self.head(ref)
-        return head.n if head else 0
-
     def live(self, ref: Ref) -> RefEntry:
         """The latest entry of a tag that was not removed.
 
@@ -185,11 +182,16 @@ class Registry:
         """
         return self._live(ref, self.head(ref))
 
+    def audit(self, ref: Ref | None = None) -> list[CorruptError]:
+        """Everything that is wrong with the log of a tag, or with all logs; reads every entry."""
+        return self.refs.audit(ref and replace(ref, digest=None))
+
     def history(self, ref: Ref) -> list[RefEntry]:
         """Every entry of a tag's log, the oldest first.
 
         Raises:
             NotFoundError: the tag never existed.
+            CorruptError: an entry is damaged, missing, or does not follow from the one before it.
         """
         if self.head(ref) is None:
             raise self._unknown(ref)
@@ -224,23 +226,34 @@ class Registry:
 
     # Writing
 
-    def publish(self, ref: Ref, digest: Digest, *, card: Card, after: int | None = None, origin: str = "") -> RefEntry:
+    def publish(
+        self,
+        ref: Ref,
+        digest: Digest,
+        *,
+        card: Card,
+        after: RefEntry | EllipsisType | None = ...,
+        origin: str = "",
+        immutable: bool = False,
+    ) -> RefEntry:
         """Point a tag at an artifact of this registry.
 
         Args:
             ref: the tag.
             digest: the artifact; each part that is present has to be complete.
             card: what people say about it.
-            after: number of the tag's entry when the work began; read now when left out.
+            after: the tag's latest entry when the work began, None when it had none; read now when left out.
             origin: uuid of the registry that it was pulled from; empty when it was made locally.
+            immutable: the tag must never point to another artifact again.
 
         Raises:
             NotFoundError: the artifact is not in this registry.
             CorruptError: a part of it is incomplete.
             ConflictError: the tag was moved concurrently.
+            NotAllowedError: the tag is immutable, and points to another artifact.
             TryAgainError: a garbage collection is about to delete the artifact, or has begun to.
         """
-        after = self.head_number(ref) if after is None else after
+        latest = self.head(ref) if isinstance(after, EllipsisType) else after
         data, manifest = read_manifest(self.store, digest)
         present = listing(self.store, digest)
         if MANIFEST not in present:
@@ -249,12 +262,20 @@ class Registry:
         return settle(
             Delivery(self.store, digest, data, needed),
             lambda: self._must_have(digest, needed),
-            lambda: self.append(ref, digest, card=card, after=after, origin=origin),
+            lambda: self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable),
             patience_s=self.patience_s,
         )
 
     def append(
-        self, ref: Ref, digest: Digest | None, *, card: Card, after: int, origin: str = "", action: str = "publish"
+        self,
+        ref: Ref,
+        digest: Digest | None,
+        *,
+        card: Card,
+        after: RefEntry | None,
+        origin: str = "",
+        action: str = "publish",
+        immutable: bool = False,
     ) -> RefEntry:
         """Write the next entry of a tag's log, and index it; does not look at the artifact's objects.
 
@@ -262,12 +283,16 @@ class Registry:
 
         Raises:
             ConflictError: the tag was moved since ``after``.
+            NotAllowedError: the tag is immutable, and points to another artifact.
         """
         self.ensure_uuid()
         head = self.refs.head(ref)
-        if head and head.n == after and (head.digest, head.card, head.deleted) == (digest, card, digest is None):
+        is_after = head is not None and after is not None and head.id == after.id
+        if head and is_after and (head.digest, head.card) == (digest, card) and head.immutable >= immutable:
             return head
-        entry = self.refs.append(ref, after=after, digest=digest, card=card, by=self.by, origin=origin)
+        entry = self.refs.append(
+            ref, after=after, digest=digest, card=card, by=self.by, origin=origin, immutable=immutable
+        )
         self.index.note(entry, action)
         return entry
 

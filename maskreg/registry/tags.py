@@ -19,7 +19,7 @@ def tag(registry: Registry, ref: Ref, new: Ref) -> RefEntry:
         NotFoundError: there is no such artifact.
         ConflictError: ``new`` was moved concurrently.
     """
-    after, resolved = registry.head_number(new), registry.resolve(ref)
+    after, resolved = registry.head(new), registry.resolve(ref)
     card = resolved.card
     if resolved.entry is None:
         # A pinned digest that the tag has left: the last card it had under this tag.
@@ -49,7 +49,7 @@ def annotate(
     texts = {"family": family, "method": method, "license": license, "description": description}
     merged = {k: v for k, v in {**live.card.meta, **(meta or {})}.items() if v}
     card = replace(live.card, **{k: v for k, v in texts.items() if v is not None}, meta=merged)
-    return registry.append(ref, live.digest, card=card, after=live.n, origin=live.origin, action="annotate")
+    return registry.append(ref, live.digest, card=card, after=live, origin=live.origin, action="annotate")
 
 
 def remove(registry: Registry, ref: Ref) -> RefEntry:
@@ -61,7 +61,7 @@ def remove(registry: Registry, ref: Ref) -> RefEntry:
     """
     live = registry.live(ref)
     _check_pin(ref, live.digest)
-    return registry.append(ref, None, card=live.card, after=live.n, origin=live.origin, action="remove")
+    return registry.append(ref, None, card=live.card, after=live, origin=live.origin, action="remove")
 
 
 def restore(registry: Registry, ref: Ref) -> RefEntry:
@@ -78,7 +78,7 @@ def restore(registry: Registry, ref: Ref) -> RefEntry:
     last = next(entry for entry in reversed(log) if not entry.deleted)
     assert last.digest is not None
     _check_pin(ref, last.digest)
-    return registry.publish(ref, last.digest, card=last.card, after=log[-1].n, origin=last.origin)
+    return registry.publish(ref, last.digest, card=last.card, after=log[-1], origin=last.origin)
 
 
 def _check_pin(ref: Ref, digest: Digest | None) -> None:

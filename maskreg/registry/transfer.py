@@ -104,7 +104,7 @@ def push(
     """
     resolved = local.resolve(ref)
     remote_ref = ref.with_tag(ref.tag if tag is None else tag)
-    after = remote.head_number(remote_ref)
+    after = remote.head(remote_ref)
     digest = resolved.digest
     data, manifest = read_manifest(local.store, digest)
     parts = whole_parts(local.store, digest, manifest, listing(local.store, digest))
@@ -187,8 +187,7 @@ def _fetch(
     def name() -> RefEntry | None:
         if note or (head and head.digest == digest and not _set_by(head, origin)):
             return head
-        after = head.n if head else 0
-        return local.append(local_ref, digest, card=resolved.card, after=after, origin=origin, action="pull")
+        return local.append(local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull")
 
     local.ensure_uuid()
     delivery = Delivery(store, digest, data, needed)

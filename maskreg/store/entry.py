@@ -1,15 +1,26 @@
-"""One entry of the ref log: its content, its canonical bytes, and the checks when it is read."""
+"""One entry of the ref log: its content, its canonical bytes, and the checks when it is read.
+
+Entries form a chain. The *payload* of an entry is its canonical bytes without the seal; the seal is the sha256 of the
+payload, and also the entry's id. Each entry holds the id of the one before it::
+
+    1.json  {n: 1, previous: null,  digest: A, ..., seal: id1}      id1 = sha256 of the rest
+    2.json  {n: 2, previous: id1,   digest: B, ..., seal: id2}
+
+So whoever remembers id2 has fixed everything up to entry 2: entry 1 cannot be edited, not even with a fresh seal,
+without entry 2 showing it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
-from maskreg.errors import CorruptError, FormatError
+from maskreg.errors import BadRefError, CorruptError, FormatError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 
@@ -36,6 +47,9 @@ class RefEntry:
         at: when, by the writer's clock (aware, UTC).
         write_id: random, so that a writer recognizes its own entry after a lost answer.
         origin: uuid of the registry that it was pulled from; empty when made locally.
+        previous: id of the entry before this one; None for number 1, and only then.
+        removed: what a deleted tag pointed to until then; None while the tag is set.
+        immutable: the tag must never point to another digest again.
     """
 
     project: str
@@ -49,6 +63,10 @@ class RefEntry:
     at: datetime
     write_id: str
     origin: str = ""
+    previous: Digest | None = None
+    removed: Digest | None = None
+    immutable: bool = False
+    _stored: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
     def ref(self) -> Ref:
@@ -60,31 +78,54 @@ class RefEntry:
         """The store's key of the entry."""
         return entry_key(self.ref, self.n)
 
+    @property
+    def last_digest(self) -> Digest | None:
+        """What the tag points to, or pointed to until it was deleted."""
+        return self.digest or self.removed
+
+    @cached_property
+    def id(self) -> Digest:
+        """The sha256 of the payload; it names the entry, and everything before it."""
+        return Digest.of(self.payload())
+
     def is_equivalent(self, entry: RefEntry) -> bool:
         """Whether both leave the tag in the same state; writer and time do not count."""
-        return (self.digest, self.deleted, self.card) == (entry.digest, entry.deleted, entry.card)
+        mine = (self.digest, self.deleted, self.card, self.immutable)
+        return mine == (entry.digest, entry.deleted, entry.card, entry.immutable)
+
+    def payload(self) -> bytes:
+        """Canonical bytes of all fields but the seal: what the id, and any signature, is over.
+
+        Of an entry that was read these are the stored bytes, which may hold fields of a later version.
+        """
+        return self._stored or canonical(self._row())
 
     def to_bytes(self) -> bytes:
-        """Canonical bytes, sealed with the digest of all other fields."""
-        row = {
+        """Canonical bytes, sealed with the digest of the payload."""
+        return sealed(self._row())
+
+    def _row(self) -> dict[str, object]:
+        return {
             "schema": SCHEMA,
             "n": self.n,
             "project": self.project,
             "name": self.name,
             "tag": self.tag,
+            "previous": self.previous,
             "digest": self.digest,
             "deleted": self.deleted,
+            "removed": self.removed,
+            "immutable": self.immutable,
             "card": self.card.to_json(),
             "by": self.by,
             "at": self.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
             "write_id": self.write_id,
             "origin": self.origin,
         }
-        return sealed(row)
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> RefEntry:
-        """Parse and check a stored entry; unknown fields are ignored.
+        """Parse and check a stored entry; unknown fields are ignored, but its id covers them.
 
         Raises:
             CorruptError: its bytes do not match its seal, or it belongs to another key.
@@ -95,30 +136,42 @@ class RefEntry:
             raise CorruptError(key, "its bytes do not match its seal")
         if row.get("schema") != SCHEMA:
             raise FormatError(f"{key}: unknown schema {row.get('schema')!r}", hint="pip install --upgrade maskreg")
-        project, name, tag = _text(key, row, "project"), _text(key, row, "name"), _text(key, row, "tag")
-        n = row.get("n")
-        if type(n) is not int or entry_key(Ref(project, name, tag), n) != key:
-            raise CorruptError(key, f"the entry inside is number {n!r} of {project}/{name}:{tag}")
-        digest = _digest(key, row)
-        if row.get("deleted") is not (digest is None):
-            raise FormatError(f"{key}: an entry has either a digest or the mark of a deletion")
-        return cls(
-            *(project, name, tag, n, digest, digest is None, _card(key, row)),
+        ref, n = _identity(key, row)
+        digest, previous, removed = (_digest(key, row, name) for name in ("digest", "previous", "removed"))
+        immutable = row.get("immutable")
+        if row.get("deleted") is not (digest is None) or (digest is None) is not (removed is not None):
+            raise FormatError(f"{key}: an entry has either a digest or the mark of a deletion and what was removed")
+        if (previous is None) is not (n == 1):
+            raise FormatError(f"{key}: every entry but the first names the one before it")
+        if type(immutable) is not bool:
+            raise FormatError(f"{key}: immutable is neither true nor false")
+        entry = cls(
+            *(ref.project, ref.name, ref.tag, n, digest, digest is None, _card(key, row)),
             by=_text(key, row, "by"),
             at=_time(key, row),
             write_id=_text(key, row, "write_id"),
             origin=_text(key, row, "origin"),
+            previous=previous,
+            removed=removed,
+            immutable=immutable,
         )
+        object.__setattr__(entry, "_stored", _payload(row))
+        return entry
 
 
 def entry_key(ref: Ref, n: int) -> str:
     """The store's key of entry ``n`` of a tag."""
-    return f"{REFS}{ref.path}/{n:020d}.json"
+    return numbered(f"{REFS}{ref.path}", n)
+
+
+def numbered(folder: str, n: int) -> str:
+    """The key of entry ``n`` in a tag's folder."""
+    return f"{folder}/{n:020d}.json"
 
 
 def ref_of(key: str) -> Ref:
-    """The tag of an entry's key."""
-    project, name, tag, _ = key.removeprefix(REFS).split("/")
+    """The tag in whose folder an object lies."""
+    project, name, tag, _ = key.removeprefix(REFS).split("/", 3)
     return Ref(project, name, tag)
 
 
@@ -129,8 +182,11 @@ def sealed(row: Mapping[str, object], name: str = SEAL) -> bytes:
         row: the document; a seal in it is replaced.
         name: the key of the seal.
     """
-    bare = {key: value for key, value in row.items() if key != name}
-    return canonical({**bare, name: Digest.of(canonical(bare))})
+    return canonical({**row, name: Digest.of(_payload(row, name))})
+
+
+def _payload(row: Mapping[str, object], name: str = SEAL) -> bytes:
+    return canonical({key: value for key, value in row.items() if key != name})
 
 
 def _text(key: str, row: dict[str, Any], name: str) -> str:
@@ -141,14 +197,29 @@ def _text(key: str, row: dict[str, Any], name: str) -> str:
     return value
 
 
-def _digest(key: str, row: dict[str, Any]) -> Digest | None:
-    value = row.get("digest")
+def _identity(key: str, row: dict[str, Any]) -> tuple[Ref, int]:
+    ref, n = Ref(_text(key, row, "project"), _text(key, row, "name"), _text(key, row, "tag")), row.get("n")
+    if type(n) is not int or entry_key(ref, n) != key:
+        raise CorruptError(key, f"the entry inside is number {n!r} of {ref.path}")
+    if not 1 <= n <= LIMITS.ref_entries:
+        raise CorruptError(key, f"entries are numbered from 1 to {LIMITS.ref_entries}")
+    try:
+        same = Ref.parse(f"{ref.project}/{ref.name}:{ref.tag}") == ref
+    except BadRefError as error:
+        raise FormatError(f"{key}: {error}") from error
+    if not same:
+        raise FormatError(f"{key}: {ref.path} is not the path of a tag")
+    return ref, n
+
+
+def _digest(key: str, row: dict[str, Any], name: str) -> Digest | None:
+    value = row.get(name)
     if value is None:
         return None
     try:
         return Digest(str(value))
     except ValueError as error:
-        raise FormatError(f"{key}: {error}") from error
+        raise FormatError(f"{key}: {name}: {error}") from error
 
 
 def _card(key: str, row: dict[str, Any]) -> Card:

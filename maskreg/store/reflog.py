@@ -1,47 +1,53 @@
 """Refs as an append-only log inside a store: moving a tag is one create-only write of the next entry.
 
-The entries of a tag are ``refs/<project>/<name>/<tag>/<20-digit n>.json``, from 1 on. The highest is the tag's state,
-the others are its history; a deleted tag ends in an entry without a digest. No entry is ever replaced::
+The entries of a tag are ``refs/<project>/<name>/<tag>/<20-digit n>.json``, from 1 on without gaps. The highest is the
+tag's state, the others are its history; a deleted tag ends in an entry without a digest. No entry is ever replaced, and
+each holds the id of the one before it (:mod:`maskreg.store.entry`)::
 
-    n = number of the latest entry            read when the command begins, before its work
+    after = the latest entry                  read when the command begins, before its work
     ... extract, push ...                     minutes or hours
-    create(entry n + 1)                       the store refuses it when entry n + 1 exists (If-None-Match: *, O_EXCL)
-      written                                 done
-      refused, or the answer was lost         read entry n + 1:
-        my write_id                           my write arrived and only its answer was lost: done
-        same digest, card and deletion        both writers wanted the same: done
+    create(entry after.n + 1)                 the store refuses it when there is one (If-None-Match: *, O_EXCL)
+      written                                 go on
+      refused, or the answer was lost         read the entry of that number:
+        my write_id                           my write arrived and only its answer was lost: go on
+        same digest, card, mark, deletion     both writers wanted the same: go on
         anything else                         ConflictError, naming the winner
         no such entry, the answer was lost    the request was lost: UnavailableError, safe to try again
+    read what a reader would resolve          this entry, or a later one whose chain goes through it: done
+                                              anything else: an error, for the tag did not move
 
 For example, Ada and Bob both read entry 3 and push different artifacts. Both create entry 4; the store accepts Ada's.
 Bob reads entry 4, finds Ada's digest and fails with her name: his tag is not silently lost, and neither is hers.
 So a tag needs no lock, no transaction and no clock, only a store that honors create-only writes. Where it does not
 (:mod:`maskreg.store.probe`), ``lock`` serializes writers, and each checks inside the lock that n is still the latest.
+
+A listing only says where to look. An entry that it leaves out while a later one, or a direct read, shows it makes the
+listing stale, not the log damaged; it is listed again, and then the store counts as unavailable.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, CorruptError, DataError, NotFoundError, UnavailableError
+from maskreg.errors import ConflictError, CorruptError, DataError, NotAllowedError, NotFoundError, UnavailableError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 from maskreg.store.base import Store
-from maskreg.store.entry import REFS, RefEntry, entry_key
+from maskreg.store.chain import Folder, folders, link_fault, removal
+from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
 
 __all__ = ["RefEntry", "RefLog"]
 
 _READERS = 16
 _BATCH = 1_024
-_ENTRY = re.compile(r"(refs/[^/]+/[^/]+/[^/]+)/([0-9]{20})\.json")
+_LISTINGS = 3
+_PAUSE_S = 0.2
 
 
 class RefLog:
@@ -60,29 +66,80 @@ class RefLog:
         """The latest entry of a tag, which may say that the tag was deleted; None if the tag never existed.
 
         Raises:
-            CorruptError: the entry is damaged, or stored under another's key.
+            CorruptError: the entry is damaged, or stored under another's key; an entry before it is missing; an
+                object in the tag's folder is no entry.
             FormatError, LimitError: it is not a ref entry that this version reads.
+            UnavailableError: the store's listings lack entries that are there.
         """
-        numbers = self._numbers(ref)
-        return self._read(entry_key(ref, max(numbers))) if numbers else None
+        folder = self._sound(self._folder(ref))
+        return self.entry(ref, folder.latest) if folder.latest else None
+
+    def entry(self, ref: Ref, n: int) -> RefEntry:
+        """Entry ``n`` of a tag, which must exist; what is raised is as for :meth:`head`."""
+        result = self._read_or_error(entry_key(ref, n))
+        if isinstance(result, RefEntry):
+            return result
+        raise result
+
+    def entries(self, ref: Ref, first: int, last: int) -> list[RefEntry]:
+        """Entries ``first`` to ``last`` of a tag, which must exist and follow one another, as for :meth:`head`."""
+        return list(self._linked([entry_key(ref, n) for n in range(first, last + 1)], None))
 
     def history(self, ref: Ref, damaged: list[CorruptError] | None = None) -> list[RefEntry]:
-        """All entries of a tag, the oldest first; ``damaged`` and what is raised are as for :meth:`heads`."""
-        return list(self._readable([entry_key(ref, n) for n in sorted(self._numbers(ref))], damaged))
+        """All entries of a tag, the oldest first, each checked to follow from the one before.
+
+        Args:
+            ref: the tag.
+            damaged: what is wrong is appended to it, and only entries that cannot be read are left out; without it
+                the first error is raised, as by :meth:`head`.
+        """
+        folder = self._folder(ref)
+        self._is_sound(folder, damaged)
+        return list(self._linked(folder.keys, damaged))
+
+    def audit(self, ref: Ref | None = None) -> list[CorruptError]:
+        """Everything that is wrong with the log of a tag, or of all: reads every entry.
+
+        That is an entry that cannot be read, is missing, or does not follow from the one before it, an object that is
+        no entry, and a move of an immutable tag.
+        """
+        damaged: list[CorruptError] = []
+        tags = folders(self._store.list(REFS)) if ref is None else {"": self._folder(ref)}
+        for folder in tags.values():
+            self._is_sound(folder, damaged)
+        keys = [key for _, folder in sorted(tags.items()) for key in folder.keys]
+        for _ in self._linked(keys, damaged):
+            pass
+        return sorted(damaged, key=lambda error: error.key)
 
     def heads(self, damaged: list[CorruptError] | None = None) -> Iterator[RefEntry]:
         """The latest entry of every tag, deleted ones included, in the order of their names.
 
         Args:
-            damaged: errors of entries that cannot be read are appended to it and the entries left out; without it
-                the first error is raised, as by :meth:`head`.
+            damaged: errors of tags that cannot be read are appended to it and the tags left out; without it the first
+                error is raised, as by :meth:`head`.
         """
-        yield from self._readable([f"{tag}/{n:020d}.json" for tag, n in sorted(self._latest().items())], damaged)
+        tags = [folder for _, folder in sorted(folders(self._store.list(REFS)).items())]
+        keys = [folder.keys[-1] for folder in tags if self._is_sound(folder, damaged)]
+        yield from (entry for _, entry in self._readable(keys, damaged))
 
-    def _readable(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
+    def _linked(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
+        before: RefEntry | None = None
+        for key, entry in self._readable(keys, damaged):
+            if before is not None and (before.ref, before.n + 1) == (entry.ref, entry.n):
+                fault = link_fault(before, entry)
+                if fault:
+                    hint = f"compare entries {before.n} and {entry.n} with a copy of the log"
+                    if damaged is None:
+                        raise CorruptError(key, fault, hint=hint)
+                    damaged.append(CorruptError(key, fault, hint=hint))
+            before = entry
+            yield entry
+
+    def _readable(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[tuple[str, RefEntry]]:
         for key, result in zip(keys, self._read_many(keys), strict=True):
             if isinstance(result, RefEntry):
-                yield result
+                yield key, result
             elif damaged is None:
                 raise result
             else:
@@ -90,61 +147,75 @@ class RefLog:
 
     def tags(self) -> list[Ref]:
         """Every tag that was ever set, deleted ones included; lists keys and reads no entry."""
-        paths = (tag.removeprefix(REFS).split("/") for tag in sorted(self._latest()))
-        return [Ref(project, name, tag) for project, name, tag in paths]
-
-    def _latest(self) -> dict[str, int]:
-        latest: dict[str, int] = {}
-        for info in self._store.list(REFS):
-            if match := _ENTRY.fullmatch(info.key):
-                latest[match[1]] = max(int(match[2]), latest.get(match[1], 0))
-        return latest
+        return [ref_of(f"{path}/") for path in sorted(folders(self._store.list(REFS)))]
 
     def digests(self, damaged: list[CorruptError] | None = None) -> set[Digest]:
         """Digests that some tag points to; ``damaged`` and what is raised are as for :meth:`heads`."""
         return {entry.digest for entry in self.heads(damaged) if entry.digest is not None}
 
-    def append(self, ref: Ref, *, after: int, digest: Digest | None, card: Card, by: str, origin: str = "") -> RefEntry:
+    def append(
+        self,
+        ref: Ref,
+        *,
+        after: RefEntry | None,
+        digest: Digest | None,
+        card: Card,
+        by: str,
+        origin: str = "",
+        immutable: bool = False,
+    ) -> RefEntry:
         """Move a tag, or delete it.
 
         Args:
             ref: the tag.
-            after: number of the latest entry when the command began; 0 when there was none.
+            after: the latest entry when the command began; None when there was none.
             digest: where the tag moves to; None deletes it.
             card: what people say about the artifact.
             by: who does it.
             origin: uuid of the registry that it was pulled from; empty when made locally.
+            immutable: the tag must never point to another digest again. Once it is set it stays.
 
         Returns:
-            The entry with number ``after + 1``: this one, or an equivalent one by another writer.
+            The entry with number ``after.n + 1``: this one, or an equivalent one by another writer. Readers resolve the
+            tag to it, or to one that follows from it.
 
         Raises:
             ConflictError: another writer moved the tag; the message says who, when and where to.
-            UnavailableError: the store does not answer; the tag may or may not have moved.
+            NotAllowedError: the tag is immutable, and points or pointed to another digest.
+            UnavailableError: the store does not answer, or its lists are behind; the tag may or may not have moved.
+            CorruptError: readers would not resolve the tag to the entry that was written.
             FormatError, LimitError: an entry with this card or ``by`` could not be read back.
         """
         entry = RefEntry(
-            *(ref.project, ref.name, ref.tag, after + 1, digest, digest is None, card, by),
+            *(ref.project, ref.name, ref.tag, after.n + 1 if after else 1, digest, digest is None, card, by),
             at=datetime.now(UTC),
             write_id=uuid4().hex,
             origin=origin,
+            previous=after.id if after else None,
+            removed=after.last_digest if after and digest is None else None,
+            immutable=immutable or (after is not None and after.immutable),
         )
+        _check_mutable(after, entry)
+        if after is not None and self.entry(ref, after.n).id != after.id:
+            fault = f"it was replaced since entry {after.n} by {after.by} was read, so nothing is appended to it"
+            raise CorruptError(after.key, fault, hint=f"maskreg show {ref} --history")
         data = entry.to_bytes()
         # An unreadable entry must never become the latest one.
         RefEntry.parse(entry.key, data)
+        return self._read_back(self._create(entry, data))
+
+    def _create(self, entry: RefEntry, data: bytes) -> RefEntry:
         try:
-            if self._write(entry, data):
-                return entry
+            return entry if self._write(entry, data) else self._settle(entry, None)
         except UnavailableError as lost:
             # The answer is lost; the write may have arrived.
             return self._settle(entry, lost)
-        return self._settle(entry, None)
 
     def _write(self, entry: RefEntry, data: bytes) -> bool:
         if self._lock is None:
             return self._store.create(entry.key, data)
         with self._lock(f"ref:{entry.ref.path}"):
-            if max(self._numbers(entry.ref), default=0) >= entry.n:
+            if self._folder(entry.ref).latest >= entry.n:
                 return False
             self._store.put(entry.key, data)
             return True
@@ -157,34 +228,88 @@ class RefLog:
             if lost is not None:
                 raise lost from None
             raise
-        if theirs.write_id == mine.write_id or theirs.is_equivalent(mine):
+        if theirs.previous == mine.previous and (theirs.write_id == mine.write_id or theirs.is_equivalent(mine)):
             return theirs
+        # A listing without this entry is why the command began with an outdated one.
+        self._listed(mine.ref, mine.n)
         raise ConflictError(
             f"{mine.ref}: {theirs.by} moved it to {_state(theirs)} at {theirs.at:%Y-%m-%d %H:%M:%S} UTC, "
             f"so it was not moved to {_state(mine)}",
             hint=f"maskreg show {mine.ref}",
         )
 
-    def _numbers(self, ref: Ref) -> list[int]:
-        tag = f"{REFS}{ref.path}"
-        matches = (_ENTRY.fullmatch(info.key) for info in self._store.list(tag + "/"))
-        return [int(match[2]) for match in matches if match and match[1] == tag]
+    def _read_back(self, entry: RefEntry) -> RefEntry:
+        ref = entry.ref
+        first = self.entries(ref, entry.n, self._listed(ref, entry.n))[0]
+        if first.id != entry.id:
+            raise CorruptError(
+                entry.key,
+                f"{first.by} replaced the entry that was just written: the tag is at {_state(first)}, "
+                f"not at {_state(entry)}",
+                hint=f"maskreg show {ref} --history",
+            )
+        return first
+
+    def _listed(self, ref: Ref, n: int) -> int:
+        # Number of the latest entry, which is n at least.
+        for attempt in range(_LISTINGS):
+            latest = self._sound(self._folder(ref)).latest
+            if latest >= n:
+                return latest
+            time.sleep(_PAUSE_S * attempt)
+        raise self._behind(entry_key(ref, n))
+
+    def _folder(self, ref: Ref) -> Folder:
+        path = f"{REFS}{ref.path}"
+        return folders(self._store.list(path + "/")).get(path) or Folder(path)
+
+    def _is_sound(self, folder: Folder, damaged: list[CorruptError] | None) -> bool:
+        try:
+            folder.numbers = self._sound(folder).numbers
+        except CorruptError as error:
+            if damaged is None:
+                raise
+            damaged.append(error)
+            return False
+        return bool(folder.numbers)
+
+    def _sound(self, folder: Folder) -> Folder:
+        # Damage is raised; a listing that lacks an entry which is there is listed again.
+        for attempt in range(_LISTINGS):
+            if folder.strays:
+                raise folder.stray_error(self._store.url)
+            if not (missing := folder.first_gap()):
+                return folder
+            if self._store.head(missing) is None:
+                raise folder.gap_error(self._store.url, missing)
+            time.sleep(_PAUSE_S * attempt)
+            folder = self._folder(ref_of(missing))
+        raise self._behind(missing)
+
+    def _behind(self, key: str) -> UnavailableError:
+        return UnavailableError(
+            f"the lists of {self._store.url} are behind: they do not show {key}, which is there",
+            hint="run the same command again in a moment",
+        )
 
     def _read(self, key: str) -> RefEntry:
         try:
             return RefEntry.parse(key, self._store.get(key, max_bytes=LIMITS.ref_bytes))
         except DataError as error:
             # An entry of a later version has a hint already, and must not be removed.
-            error.hint = error.hint or (
-                f"restore it from a copy, or return to the entry before it: {_removal(self._store.url, key)}"
-            )
+            error.hint = error.hint or self._repair(key)
             raise
+
+    def _repair(self, key: str) -> str:
+        return f"restore it from a copy, or return to the entry before it: {removal(self._store.url, key)}"
 
     def _read_or_error(self, key: str) -> RefEntry | DataError:
         try:
             return self._read(key)
         except DataError as error:
             return error
+        except NotFoundError:
+            return CorruptError(key, "it was listed, and is not there", hint="run the same command again in a moment")
 
     def _read_many(self, keys: Sequence[str]) -> Iterator[RefEntry | DataError]:
         with ThreadPoolExecutor(_READERS) as pool:
@@ -197,9 +322,13 @@ def _state(entry: RefEntry) -> str:
     return entry.digest.short if entry.digest else "deleted"
 
 
-def _removal(url: str, key: str) -> str:
-    # A command for people to read before they run it.
-    parts = urlsplit(url)
-    if parts.scheme == "s3":
-        return f"aws s3 rm {shlex.quote(f'{url}/{key}')}"
-    return f"rm {shlex.quote(f'{unquote(parts.path)}/{key}')}"
+def _check_mutable(after: RefEntry | None, entry: RefEntry) -> None:
+    if after is None or not after.immutable or entry.digest in (None, after.last_digest):
+        return
+    was = after.last_digest.short if after.last_digest else "nothing"
+    state = "was removed" if after.deleted else "is"
+    raise NotAllowedError(
+        f"{entry.ref} is immutable: it {state} at {was} since entry {after.n} by {after.by} of "
+        f"{after.at:%Y-%m-%d %H:%M:%S} UTC, and cannot move to {_state(entry)}",
+        hint=f"choose another tag than {entry.tag}",
+    )

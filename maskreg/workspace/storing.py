@@ -70,7 +70,7 @@ class Naming:
 
     def _publish(self, local: Registry, ref: Ref, digest: Digest, card: Card) -> Digest | None:
         try:
-            local.publish(ref, digest, card=card, after=self.head.n if self.head else 0)
+            local.publish(ref, digest, card=card, after=self.head)
         except ConflictError as error:
             kept = Ref(ref.project, ref.name, digest=digest)
             raise ConflictError(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error

@@ -61,11 +61,11 @@ def tag(artifact: ArtifactLike, *names: str | Ref, workspace: Workspace | None =
         if ref is not None:
             entries = [set_tag(space.local, ref, name) for name in new]
         else:
-            numbers = [space.local.head_number(name) for name in new]
+            heads = [space.local.head(name) for name in new]
             named = space.find(artifact)
             entries = [
-                space.local.publish(name, named.artifact.digest, card=named.card, after=number)
-                for name, number in zip(new, numbers, strict=True)
+                space.local.publish(name, named.artifact.digest, card=named.card, after=head)
+                for name, head in zip(new, heads, strict=True)
             ]
         note_catalog(space, space.local)
         return tuple(Tagged.of(entry) for entry in entries)

@@ -141,4 +141,6 @@ def entry(
         at=START + timedelta(minutes=minutes),
         write_id=f"{name}-{tag}-{n}",
         origin=origin,
+        previous=digest(n) if n > 1 else None,
+        removed=digest(0) if target is None else None,
     )

@@ -151,7 +151,7 @@ def test_what_comes_back_meanwhile_is_spared(local: Registry, remote: Registry, 
     class Restores(Steps):
         def put(self, key: str, data: bytes) -> None:
             if key.startswith("doomed/"):
-                remote.append(REF, digest, card=CARD, after=2)
+                remote.append(REF, digest, card=CARD, after=remote.head(REF))
             super().put(key, data)
 
     report = collect(Registry(Restores(remote.store), name="lab"), NOW)
@@ -247,7 +247,9 @@ def test_what_another_host_may_still_be_writing_stays_for_a_day(local: Registry,
 
 
 def damage(registry: Registry, ref: Ref) -> str:
-    key = entry_key(ref, registry.head_number(ref))
+    head = registry.head(ref)
+    assert head is not None
+    key = head.key
     registry.store.put(key, b"{}")
     return key
 

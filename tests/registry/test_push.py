@@ -92,7 +92,7 @@ def test_who_is_slower_learns_who_won(local: Registry, remote: Registry, digest:
     class Slow(Steps):
         def create(self, key: str, data: bytes) -> bool:
             if key.startswith("refs/") and not moved:
-                moved.append(second(remote).append(mine, other, card=Card(), after=0))
+                moved.append(second(remote).append(mine, other, card=Card(), after=None))
             return super().create(key, data)
 
     moved: list[object] = []

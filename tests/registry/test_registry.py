@@ -192,7 +192,7 @@ def test_only_what_is_whole_gets_a_name(local: Registry, digest: Digest) -> None
 
 
 def test_a_name_that_moved_meanwhile_is_a_conflict(local: Registry, digest: Digest, other: Digest) -> None:
-    after = local.head_number(REF)
+    after = local.head(REF)
     local.publish(REF, other, card=CARD)
     with pytest.raises(ConflictError):
         local.publish(REF, digest, card=CARD, after=after)
@@ -356,4 +356,4 @@ def test_a_remote_may_be_called_local(tmp_path: Path) -> None:
         assert registry.root is None
     careless = Registry(Forgetful(tmp_path / "s"), name="local", catalog_url=database)
     with careless, pytest.raises(ConfigError, match="has to be PostgreSQL"):
-        careless.append(REF, Digest.of(b"a"), card=CARD, after=0)
+        careless.append(REF, Digest.of(b"a"), card=CARD, after=None)

@@ -157,7 +157,7 @@ def test_a_database_takes_turns_for_a_store_that_cannot(
 
     def run(number: int) -> None:
         with Registry(Careless(tmp_path / "s"), name="lab", catalog_url=database, by=f"user{number}") as registry:
-            after = registry.head_number(tag)
+            after = registry.head(tag)
             ready.wait()
             try:
                 registry.append(tag, digests[number], card=Card(), after=after)

@@ -48,7 +48,7 @@ def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None
     local.publish(Ref.parse("second"), second, card=Card())
     local.store.put(artifact_prefix(second) + MANIFEST, b"{}")
     third = write(local.root, pair(2), parts=("mask",))
-    local.append(Ref.parse("gone"), Digest.of(b"nothing"), card=Card(), after=0)
+    local.append(Ref.parse("gone"), Digest.of(b"nothing"), card=Card(), after=None)
     report = verify(local)
     assert report.artifacts == 4
     found = {(d.key.split("/", 3)[-1], d.names): d.what for d in report.damaged}

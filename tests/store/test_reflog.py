@@ -33,8 +33,8 @@ def test_a_tag_that_was_never_set(store: Store) -> None:
 
 def test_a_tag_moves_and_keeps_its_history(store: Store) -> None:
     log = RefLog(store)
-    first = log.append(REF, after=0, digest=A, card=CARD, by="ada")
-    second = log.append(REF, after=1, digest=B, card=Card(), by="grace", origin="lab")
+    first = log.append(REF, after=None, digest=A, card=CARD, by="ada")
+    second = log.append(REF, after=first, digest=B, card=Card(), by="grace", origin="lab")
     assert (first.n, first.digest, first.card, first.by, first.deleted) == (1, A, CARD, "ada", False)
     assert (second.n, second.digest, second.origin) == (2, B, "lab")
     assert first.ref == REF
@@ -46,13 +46,13 @@ def test_a_tag_moves_and_keeps_its_history(store: Store) -> None:
 
 def test_a_deleted_tag_leaves_a_tombstone_and_can_come_back(store: Store) -> None:
     log = RefLog(store)
-    log.append(REF, after=0, digest=A, card=CARD, by="ada")
-    gone = log.append(REF, after=1, digest=None, card=CARD, by="ada")
-    assert (gone.deleted, gone.digest) == (True, None)
+    first = log.append(REF, after=None, digest=A, card=CARD, by="ada")
+    gone = log.append(REF, after=first, digest=None, card=CARD, by="ada")
+    assert (gone.deleted, gone.digest, gone.removed, gone.last_digest) == (True, None, A, A)
     assert log.head(REF) == gone
     assert list(log.heads()) == [gone]
     assert log.digests() == set()
-    back = log.append(REF, after=2, digest=A, card=CARD, by="ada")
+    back = log.append(REF, after=gone, digest=A, card=CARD, by="ada")
     assert log.head(REF) == back
     assert log.digests() == {A}
 
@@ -63,7 +63,7 @@ def test_heads_are_the_latest_of_every_tag(store: Store) -> None:
     refs = [Ref.parse(text) for text in ("a/b:v1", "a/b:v1-x", "a/b-c:v1", "a-b/c:v1", "ab/c:v1", "b:V1", "b:v1.2")]
     for ref in refs:
         for n in range(3):
-            log.append(ref, after=n, digest=Digest.of(f"{ref}{n}".encode()), card=Card(), by="ada")
+            log.append(ref, after=log.head(ref), digest=Digest.of(f"{ref}{n}".encode()), card=Card(), by="ada")
     heads = list(log.heads())
     assert {head.ref: head.n for head in heads} == dict.fromkeys(refs, 3)
     assert [head.ref.path for head in heads] == sorted(ref.path for ref in refs)
@@ -71,34 +71,35 @@ def test_heads_are_the_latest_of_every_tag(store: Store) -> None:
     assert all(len(log.history(ref)) == 3 for ref in refs)
 
 
-def test_other_objects_beside_the_entries_are_left_alone(store: Store) -> None:
+def test_what_a_file_system_leaves_beside_the_entries_is_left_alone(store: Store) -> None:
     log = RefLog(store)
-    entry = log.append(REF, after=0, digest=A, card=CARD, by="ada")
-    for name in ("refs/README", "refs/team/notes.txt", f"refs/{REF.path}/7.json", f"refs/{REF.path}/.DS_Store"):
+    entry = log.append(REF, after=None, digest=A, card=CARD, by="ada")
+    for name in ("refs/README", "refs/team/notes.txt", f"refs/{REF.path}/.DS_Store", f"refs/{REF.path}/.nfs0001"):
         store.put(name, b"?")
     assert log.head(REF) == entry
     assert list(log.heads()) == [entry]
+    assert log.audit() == []
 
 
 def test_the_slower_of_two_gets_a_conflict_that_names_the_faster(store: Store) -> None:
     log = RefLog(store)
-    log.append(REF, after=0, digest=A, card=CARD, by="ada")
-    won = log.append(REF, after=1, digest=B, card=CARD, by="grace")
+    first = log.append(REF, after=None, digest=A, card=CARD, by="ada")
+    won = log.append(REF, after=first, digest=B, card=CARD, by="grace")
     with pytest.raises(ConflictError) as caught:
-        log.append(REF, after=1, digest=C, card=CARD, by="ada")
+        log.append(REF, after=first, digest=C, card=CARD, by="ada")
     said = str(caught.value)
     assert all(text in said for text in ("grace", f"{won.at:%Y-%m-%d %H:%M}", B.short, C.short, "qwen3-8b-opd:v3"))
     with pytest.raises(ConflictError, match=r"to deleted|not to deleted"):
-        log.append(REF, after=1, digest=None, card=CARD, by="ada")
+        log.append(REF, after=first, digest=None, card=CARD, by="ada")
     assert len(log.history(REF)) == 2
 
 
 def test_saying_the_same_is_no_conflict(store: Store) -> None:
     log = RefLog(store)
-    first = log.append(REF, after=0, digest=A, card=CARD, by="ada")
-    assert log.append(REF, after=0, digest=A, card=CARD, by="grace") == first
+    first = log.append(REF, after=None, digest=A, card=CARD, by="ada")
+    assert log.append(REF, after=None, digest=A, card=CARD, by="grace") == first
     with pytest.raises(ConflictError):
-        log.append(REF, after=0, digest=A, card=Card(), by="grace")
+        log.append(REF, after=None, digest=A, card=Card(), by="grace")
 
 
 def race(log: RefLog, writers: int, rounds: int) -> None:
@@ -107,15 +108,17 @@ def race(log: RefLog, writers: int, rounds: int) -> None:
     def write(i: int) -> list[int]:
         won = []
         for n in range(rounds):
+            after = log.head(REF)
             start.wait()
             try:
-                entry = log.append(REF, after=n, digest=Digest.of(b"%d" % i), card=Card(), by=f"writer-{i}")
+                entry = log.append(REF, after=after, digest=Digest.of(b"%d" % i), card=Card(), by=f"writer-{i}")
             except ConflictError as conflict:
                 assert "writer-" in str(conflict)
                 assert f"writer-{i} " not in str(conflict)
             else:
                 assert (entry.by, entry.n) == (f"writer-{i}", n + 1)
                 won.append(entry.n)
+            start.wait()
         return won
 
     with ThreadPoolExecutor(writers) as pool:
@@ -155,21 +158,21 @@ def unanswered() -> bool:
 @pytest.mark.parametrize("answer", [refused, unanswered])
 def test_a_lost_answer_is_no_conflict(store: Store, answer: Callable[[], bool]) -> None:
     log = RefLog(LosesAnswers(store, answer))
-    entry = log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    entry = log.append(REF, after=None, digest=A, card=CARD, by="ada")
     assert log.history(REF) == [entry]
 
 
 def test_a_lost_request_is_unavailable_and_wrote_nothing(store: Store) -> None:
     log = RefLog(LosesAnswers(store, unanswered, writes=False))
     with pytest.raises(UnavailableError, match="no answer"):
-        log.append(REF, after=0, digest=A, card=CARD, by="ada")
+        log.append(REF, after=None, digest=A, card=CARD, by="ada")
     assert log.head(REF) is None
 
 
 def test_a_lost_answer_to_a_write_that_was_too_late_is_a_conflict(store: Store) -> None:
-    RefLog(store).append(REF, after=0, digest=B, card=CARD, by="grace")
+    RefLog(store).append(REF, after=None, digest=B, card=CARD, by="grace")
     with pytest.raises(ConflictError, match="grace"):
-        RefLog(LosesAnswers(store, unanswered)).append(REF, after=0, digest=A, card=CARD, by="ada")
+        RefLog(LosesAnswers(store, unanswered)).append(REF, after=None, digest=A, card=CARD, by="ada")
 
 
 class IgnoresConditions(Wrapped):
@@ -195,8 +198,11 @@ def entry(**changes: object) -> bytes:
         "project": "team",
         "name": "qwen3-8b-opd",
         "tag": "v3",
+        "previous": None,
         "digest": str(A),
         "deleted": False,
+        "removed": None,
+        "immutable": False,
         "card": {},
         "by": "ada",
         "at": "2026-01-02T03:04:05Z",
@@ -222,9 +228,12 @@ def test_text_that_is_no_unicode_is_refused() -> None:
 
 
 def test_an_entry_reads_what_it_wrote() -> None:
-    written = RefEntry(*("team", "a", "v1", 3, A, False, CARD, "ada"), datetime.now(UTC), "w", "lab")
-    assert RefEntry.parse(written.key, written.to_bytes()) == written
-    assert RefEntry.parse(entry_key(REF, 1), entry(later="unknown")).at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    written = RefEntry(*("team", "a", "v1", 3, A, False, CARD, "ada"), datetime.now(UTC), "w", "lab", previous=B)
+    read = RefEntry.parse(written.key, written.to_bytes())
+    assert (read, read.id) == (written, written.id)
+    later = RefEntry.parse(entry_key(REF, 1), entry(later="unknown"))
+    assert later.at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert later.id == Digest.of(later.payload()) != RefEntry.parse(entry_key(REF, 1), entry()).id
 
 
 @pytest.mark.parametrize(
@@ -248,7 +257,8 @@ def test_an_entry_that_is_not_what_its_key_says_is_corrupt(changes: dict[str, ob
         *({"deleted": True}, {"deleted": 0}, {"digest": None}, {"card": None}, {"card": {"family": 1}}),
         *({"by": "a\nb"}, {"by": "\x1b[2J"}, {"by": None}, {"by": "x" * 2000}),
         *({"at": "yesterday"}, {"at": "2026-01-02T03:04:05"}, {"at": "0001-01-01T00:00:00+14:00"}, {"at": 0}),
-        *({"write_id": []}, {"origin": "\u202e"}, {"project": 1}),
+        *({"write_id": []}, {"origin": "\u202e"}, {"project": 1}, {"previous": str(B)}, {"immutable": None}),
+        *({"removed": str(B)}, {"deleted": True, "digest": None}, {"previous": "sha256:1"}),
     ],
     ids=str,
 )
@@ -266,16 +276,16 @@ def test_what_is_no_document_is_refused(data: bytes) -> None:
 def test_an_entry_that_nobody_could_read_is_not_written(store: Store) -> None:
     log = RefLog(store)
     with pytest.raises(LimitError):
-        log.append(REF, after=0, digest=A, card=Card(description="x" * 300_000), by="ada")
+        log.append(REF, after=None, digest=A, card=Card(description="x" * 300_000), by="ada")
     with pytest.raises(FormatError, match="by is not printable text"):
-        log.append(REF, after=0, digest=A, card=CARD, by="a\nb")
+        log.append(REF, after=None, digest=A, card=CARD, by="a\nb")
     assert list(store.list("")) == []
 
 
 def test_a_damaged_entry_is_collected_or_raised(store: Store) -> None:
     log = RefLog(store)
     for name in ("a", "b"):
-        log.append(Ref.parse(name), after=0, digest=A, card=CARD, by="ada")
+        log.append(Ref.parse(name), after=None, digest=A, card=CARD, by="ada")
     key = entry_key(Ref.parse("a"), 1)
     store.put(key, b"{}")
     damaged: list[CorruptError] = []
@@ -289,7 +299,7 @@ def test_a_damaged_entry_is_collected_or_raised(store: Store) -> None:
 
 def test_a_damaged_entry_says_what_to_remove_and_a_newer_one_does_not(store: Store) -> None:
     log = RefLog(store)
-    entry = log.append(REF, after=0, digest=A, card=CARD, by="ada")
+    entry = log.append(REF, after=None, digest=A, card=CARD, by="ada")
     store.put(entry.key, b"{}")
     with pytest.raises(DataError) as caught:
         log.head(REF)

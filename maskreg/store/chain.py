@@ -1,0 +1,112 @@
+"""What makes a log of entries one history: where each lies, how they are numbered, and how they follow one another."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from maskreg.errors import CorruptError
+from maskreg.limits import LIMITS
+from maskreg.store.base import ObjectInfo
+from maskreg.store.entry import REFS, RefEntry, numbered
+
+_FILE = re.compile(r"([0-9]{20})\.json")
+_TAG_DEPTH = REFS.count("/") + 3
+_SHOWN_LATER = 3
+
+
+@dataclass
+class Folder:
+    """What a listing shows of one tag.
+
+    Attributes:
+        path: its folder, such as ``refs/team/qwen3-8b-opd/v3``.
+        numbers: numbers of its entries, ascending.
+        strays: keys in it that no entry has.
+    """
+
+    path: str
+    numbers: list[int] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+
+    @property
+    def latest(self) -> int:
+        """Number of the latest entry; 0 when there is none."""
+        return self.numbers[-1] if self.numbers else 0
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of the entries, the oldest first."""
+        return [numbered(self.path, n) for n in self.numbers]
+
+    def first_gap(self) -> str:
+        """Key of the first entry that is missing before a later one; empty when none is."""
+        if len(self.numbers) == self.latest:
+            return ""
+        missing = next(n for n, present in enumerate([*self.numbers, 0], 1) if n != present)
+        return numbered(self.path, missing)
+
+    def stray_error(self, url: str) -> CorruptError:
+        """The damage that the first stray is."""
+        return CorruptError(
+            self.strays[0],
+            f"not an entry of a tag: entries are called 00000000000000000001.json to {LIMITS.ref_entries:020d}.json",
+            hint=f"look at it, then remove it: {removal(url, self.strays[0])}",
+        )
+
+    def gap_error(self, url: str, key: str) -> CorruptError:
+        """The damage that a missing entry is."""
+        later = [k for k in self.keys if k > key]
+        return CorruptError(
+            key,
+            f"this entry of the tag is missing, and entry {self.latest} is there",
+            hint=f"restore it from a copy, or remove what follows it: {removal(url, *later[:_SHOWN_LATER])}",
+        )
+
+
+def folders(listing: Iterable[ObjectInfo]) -> dict[str, Folder]:
+    """The tags that a listing of ``refs/``, or of a part of it, shows, by folder.
+
+    Names that begin with a dot are left alone: file systems and desktops leave such files anywhere, and no reader
+    takes one for an entry.
+    """
+    tags: dict[str, Folder] = {}
+    for info in listing:
+        parts = info.key.split("/")
+        if len(parts) <= _TAG_DEPTH or parts[-1].startswith("."):
+            continue
+        path = "/".join(parts[:_TAG_DEPTH])
+        folder = tags.setdefault(path, Folder(path))
+        match = _FILE.fullmatch("/".join(parts[_TAG_DEPTH:]))
+        if match and 1 <= int(match[1]) <= LIMITS.ref_entries:
+            folder.numbers.append(int(match[1]))
+        else:
+            folder.strays.append(info.key)
+    for folder in tags.values():
+        folder.numbers.sort()
+    return tags
+
+
+def link_fault(before: RefEntry, entry: RefEntry) -> str:
+    """Why ``entry`` cannot be the one after ``before``, for a message; empty when it can."""
+    if entry.previous != before.id:
+        return f"it does not follow from entry {before.n} as that stands: one of the two was replaced"
+    if entry.digest is None and entry.removed != before.last_digest:
+        return f"it says that it removed another artifact than entry {before.n} names"
+    if before.immutable and not entry.immutable:
+        return f"entry {before.n} made the tag immutable, and this one does not keep it so"
+    if before.immutable and entry.last_digest != before.last_digest:
+        was, now = (e.last_digest.short if e.last_digest else "nothing" for e in (before, entry))
+        return f"{entry.by} moved the immutable tag from {was} to {now} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
+    return ""
+
+
+def removal(url: str, *keys: str) -> str:
+    """A shell command, for people to read before they run it, that removes objects of a store."""
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        return " && ".join(f"aws s3 rm {shlex.quote(f'{url}/{key}')}" for key in keys)
+    return shlex.join(["rm", *(f"{unquote(parts.path)}/{key}" for key in keys)])
