@@ -1,6 +1,7 @@
-"""Flat Zarr arrays that grow while they are written, and the checks before one is read.
+"""Flat Zarr arrays: one that grows while it is written, and one that is read row by row.
 
-An array consists of shards of 16 MiB, one object each, and a shard of 16 chunks of 1 MiB followed by an index::
+An array consists of shards, one object each, and a shard of chunks followed by an index (see
+:class:`~maskreg.artifact.metadata.ArrayLayout` for their sizes)::
 
     chunk 0 | chunk 1 | ... | index: (offset, size) of each chunk, uint64 | crc32c of the index
 
@@ -11,8 +12,8 @@ announces another size than a chunk has, before anything is decompressed.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+import threading
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -20,41 +21,40 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
+from maskreg.artifact.layout import GROUP
+from maskreg.artifact.metadata import ARRAYS, SHARD_BYTES, ArrayLayout
 from maskreg.artifact.zstd import content_bytes, pack_frame
-from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError
-from maskreg.limits import LIMITS, Limits
-
-CHUNK_BYTES = 1 << 20
-SHARD_BYTES = 16 << 20
-# Measured: larger shards cost memory and speed; smaller ones cost more objects.
 
 _WORTH_COMPRESSING = 0.9
-_CODECS = {"bytes", "crc32c", "zstd"}
+
+CACHED_CHUNKS = 4
+"""Decoded chunks of an array, of 1 MiB at most, that stay in memory: as many as neighboring blocks are read from."""
 
 
 class GrowingArray:
     """Collects rows of one array and writes them shard by shard, in the memory of one shard.
 
-    Rows have a fixed shape (``()`` for a 1-D array); the array grows along the first axis. An array smaller
-    than one shard gets chunks that fit it, so that a small artifact is not padded to 1 MiB per array.
+    Rows have a fixed shape (``()`` for a 1-D array); the array grows along the first axis.
     """
 
-    def __init__(
-        self, group: zarr.Group, name: str, dtype: str, row: tuple[int, ...] = (), *, compress: bool = False
-    ) -> None:
+    def __init__(self, group: zarr.Group, name: str, *, compress: bool = False) -> None:
         self._group = group
         self._name = name
-        self._dtype = np.dtype(dtype)
-        self._row = row
+        self._dtype, self._row = np.dtype(ARRAYS[name].dtype), ARRAYS[name].row
         self._compress = compress
+        self._compressed = False
         self._array: zarr.Array[Any] | None = None
         self._pending: list[npt.NDArray[Any]] = []
         self._pending_rows = 0
-        self._row_bytes = self._dtype.itemsize * math.prod(row)
-        self._shard_rows = SHARD_BYTES // self._row_bytes
+        self._shard_rows = SHARD_BYTES // ArrayLayout(name, 0).row_bytes
         self.length = 0
         """Rows appended so far."""
+
+    @property
+    def layout(self) -> ArrayLayout:
+        """The layout of what was appended so far; final after :meth:`finish`."""
+        return ArrayLayout(self._name, self.length, self._compressed)
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Append rows; they are written when a shard is full."""
@@ -85,17 +85,16 @@ class GrowingArray:
             self._array[start:] = rows
 
     def _create(self, first: npt.NDArray[Any]) -> zarr.Array[Any]:
-        full = len(first) == self._shard_rows
-        chunks = SHARD_BYTES // CHUNK_BYTES if full else max(1, -(-first.nbytes // CHUNK_BYTES))
-        chunk_rows = max(1, -(-len(first) // chunks))
+        layout = ArrayLayout(self._name, len(first))
         compressors: list[Any] = [Crc32cCodec()]
         if self._compress and _pays(first):
+            self._compressed = True
             compressors.insert(0, ZstdCodec(level=1, checksum=True))
         return self._group.create_array(
             self._name,
             shape=(0, *self._row),
-            chunks=(chunk_rows, *self._row),
-            shards=(chunk_rows * chunks, *self._row),
+            chunks=(layout.chunk_rows, *self._row),
+            shards=(layout.chunk_rows * layout.chunks_per_shard, *self._row),
             dtype=self._dtype,
             filters=None,
             compressors=compressors,
@@ -110,92 +109,95 @@ def _pays(rows: npt.NDArray[Any]) -> bool:
     return bool(sample.size) and len(pack_frame(sample, 1)) < _WORTH_COMPRESSING * sample.size
 
 
-class ArrayCheck:
-    """The metadata of one stored array, checked before anything is decoded.
+class StoredArray:
+    """A stored array, read by rows. Safe to use from several threads.
+
+    Zarr takes a millisecond for a read, whatever its size, and a chunk holds the rows of thousands of small tensors.
+    So the chunks that were read last stay decoded, and what fits into a chunk is cut out of them::
+
+        rows 0..8       chunk 0: read through Zarr, keep, cut 0..8
+        rows 8..16      chunk 0: cut 8..16
+        rows 16..5M     more than a chunk: read through Zarr
 
     Attributes:
-        shape: the array's shape.
-        compressed: whether its chunks are Zstandard frames.
+        layout: its length, chunks and shards.
     """
 
-    def __init__(self, data: bytes, name: str, dtype: str, row: tuple[int, ...], limits: Limits = LIMITS) -> None:
-        """Parse a ``zarr.json``.
+    def __init__(self, array: zarr.Array[Any], layout: ArrayLayout) -> None:
+        """Read ``array``, whose metadata is that of ``layout``."""
+        self.layout = layout
+        self._array = array
+        self._chunk_rows = layout.chunk_rows
+        self._chunks: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def rows(self, start: int, stop: int) -> npt.NDArray[Any]:
+        """Rows ``[start, stop)``, an array of its own.
 
         Raises:
-            FormatError: not an array of this dtype and row shape, or a codec that is not on the allow-list.
+            CorruptError: they lie outside the array, or do not decode.
         """
-        self._key = f"data.zarr/{name}/zarr.json"
-        meta = parse_object(data, self._key, max_bytes=limits.zarr_json_bytes, max_depth=limits.json_depth)
+        if not 0 <= start <= stop <= self.layout.length:
+            raise CorruptError(
+                f"{GROUP}/{self.layout.name}", f"[{start}, {stop}) is outside its {self.layout.length} rows"
+            )
+        size = self._chunk_rows
+        if stop - start > size or start == stop:
+            return self._read(start, stop)
+        first, last = start // size, (stop - 1) // size
+        pieces = [self._chunk(n)[max(0, start - n * size) : stop - n * size] for n in range(first, last + 1)]
+        return np.concatenate(pieces)
+
+    def _chunk(self, number: int) -> npt.NDArray[Any]:
+        with self._lock:
+            chunk = self._chunks.get(number)
+            if chunk is not None:
+                self._chunks.move_to_end(number)
+                return chunk
+        # Without the lock: two threads may decode the same chunk, but none waits for a chunk that it does not need.
+        start = number * self._chunk_rows
+        chunk = self._read(start, min(start + self._chunk_rows, self.layout.length))
+        with self._lock:
+            self._chunks[number] = chunk
+            while len(self._chunks) > CACHED_CHUNKS:
+                self._chunks.popitem(last=False)
+        return chunk
+
+    def _read(self, start: int, stop: int) -> npt.NDArray[Any]:
         try:
-            self._parse(meta, dtype, row, limits)
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, FormatError):
+            return np.asarray(self._array[start:stop])
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, (CorruptError, FormatError)):
                 raise
-            raise FormatError(f"{self._key}: not the metadata of a Zarr v3 array ({error!r})") from error
-
-    def _parse(self, meta: dict[str, Any], dtype: str, row: tuple[int, ...], limits: Limits) -> None:
-        self._require(meta["zarr_format"] == 3 and meta["node_type"] == "array", "a Zarr v3 array")
-        self._require(meta["data_type"] == dtype, f"of {dtype}")
-        self._require(meta["fill_value"] == 0 and not meta.get("storage_transformers"), "plain")
-        self._require(meta["chunk_key_encoding"] == _KEYS, "with default chunk keys")
-        self._require(meta["chunk_grid"]["name"] == "regular", "on a regular grid")
-        self.shape = tuple(meta["shape"])
-        shard = tuple(meta["chunk_grid"]["configuration"]["chunk_shape"])
-        (sharding,) = meta["codecs"]
-        self._require(sharding["name"] == "sharding_indexed", "sharded")
-        inner = sharding["configuration"]
-        chunk = tuple(inner["chunk_shape"])
-        names = self._names(inner["codecs"])
-        index = self._names(inner["index_codecs"])
-        self._require(inner.get("index_location", "end") == "end", "with its index at the end")
-        self._require(names in (["bytes", "crc32c"], ["bytes", "zstd", "crc32c"]), "with allowed codecs")
-        self._require(index == ["bytes", "crc32c"], "with a plain index")
-        whole = (self.shape, shard, chunk)
-        self._require(all(isinstance(n, int) and n >= 0 for s in whole for n in s), "of integer sizes")
-        self._require(all(s[1:] == row and len(s) == 1 + len(row) for s in whole), f"of rows {row}")
-        self._require(chunk[0] > 0 and shard[0] > 0 and shard[0] % chunk[0] == 0, "with shards of whole chunks")
-        self.compressed = "zstd" in names
-        self.chunk_bytes = math.prod(chunk) * np.dtype(dtype).itemsize
-        self.chunks_per_shard = shard[0] // chunk[0]
-        shard_bytes = self.chunk_bytes * self.chunks_per_shard
-        self._require(shard_bytes <= limits.object_bytes, f"with shards of at most {limits.object_bytes} bytes")
-        self.shards = -(-self.shape[0] // shard[0])
-        self._chunks = -(-self.shape[0] // chunk[0])
-
-    def _names(self, codecs: Iterable[dict[str, Any]]) -> list[str]:
-        names = [c["name"] for c in codecs]
-        self._require(set(names) <= _CODECS, f"with codecs of {sorted(_CODECS)}")
-        return names
-
-    def _require(self, holds: bool, expected: str) -> None:
-        if not holds:
-            raise FormatError(f"{self._key}: not an array {expected}")
-
-    def check_shard(self, key: str, data: bytes) -> None:
-        """Refuse a shard with a chunk that is absent, lies outside the shard, or would expand to another size.
-
-        Args:
-            key: the shard's key, ``.../c/NUMBER...``.
-            data: the shard.
-
-        Raises:
-            CorruptError: the shard has such a chunk.
-        """
-        index_bytes = 16 * self.chunks_per_shard
-        if len(data) < index_bytes + 4:
-            raise CorruptError(key, f"{len(data)} bytes, too short for a shard of {self.chunks_per_shard} chunks")
-        index = np.frombuffer(data, "<u8", 2 * self.chunks_per_shard, len(data) - index_bytes - 4)
-        first = int(key.partition("/c/")[2].split("/")[0]) * self.chunks_per_shard
-        for number, (offset, size) in enumerate(index.reshape(-1, 2).tolist(), start=first):
-            if offset == size == _NO_CHUNK:
-                if number < self._chunks:
-                    raise CorruptError(key, "a chunk is absent, and would read as zeros")
-                continue
-            if offset + size > len(data):
-                raise CorruptError(key, "a chunk lies outside its shard")
-            if self.compressed and content_bytes(memoryview(data)[offset : offset + size]) != self.chunk_bytes:
-                raise CorruptError(key, f"a chunk does not announce {self.chunk_bytes} bytes")
+            raise CorruptError(f"{GROUP}/{self.layout.name}", f"does not decode ({error})") from error
 
 
-_KEYS = {"name": "default", "configuration": {"separator": "/"}}
+def check_shard(layout: ArrayLayout, key: str, data: bytes) -> None:
+    """Refuse a shard with a chunk that is absent, lies outside the shard, or would expand to another size.
+
+    Args:
+        layout: of its array.
+        key: the shard's key, ``.../c/NUMBER...``.
+        data: the shard.
+
+    Raises:
+        CorruptError: the shard has such a chunk.
+    """
+    chunks = layout.chunks_per_shard
+    index_bytes = 16 * chunks
+    if len(data) < index_bytes + 4:
+        raise CorruptError(key, f"{len(data)} bytes, too short for a shard of {chunks} chunks")
+    index = np.frombuffer(data, "<u8", 2 * chunks, len(data) - index_bytes - 4)
+    first = int(key.partition("/c/")[2].split("/")[0]) * chunks
+    for number, (offset, size) in enumerate(index.reshape(-1, 2).tolist(), start=first):
+        if offset == size == _NO_CHUNK:
+            if number < layout.chunks:
+                raise CorruptError(key, "a chunk is absent, and would read as zeros")
+            continue
+        if offset + size > len(data):
+            raise CorruptError(key, "a chunk lies outside its shard")
+        if layout.compressed and content_bytes(memoryview(data)[offset : offset + size]) != layout.chunk_bytes:
+            raise CorruptError(key, f"a chunk does not announce {layout.chunk_bytes} bytes")
+
+
 _NO_CHUNK = (1 << 64) - 1

@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from maskreg.artifact.arrays import ArrayCheck
+from maskreg.artifact.arrays import StoredArray, check_shard
 from maskreg.artifact.layout import FILES, GROUP, REVERSE_FILES, TENSORS, part_of
-from maskreg.artifact.manifest import Manifest, Object, Tensor, load_tensors
+from maskreg.artifact.manifest import SCHEMA, Manifest, Object, Tensor, load_tensors
+from maskreg.artifact.metadata import ARRAYS, ArrayLayout, check_array, check_group, metadata_key
 from maskreg.artifact.objects import VerifiedObjects
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.artifact.table import check_table
 from maskreg.checkpoint.companions import check_small_file
 from maskreg.codec import Codec, get_codec
-from maskreg.digest import FINGERPRINT_BYTES, Digest
-from maskreg.document import parse_object
+from maskreg.digest import Digest
 from maskreg.errors import CorruptError, FormatError, PartAbsentError
 from maskreg.limits import LIMITS, Limits
 from maskreg.mask import Mask, TensorMask, packed_bytes
@@ -31,16 +31,6 @@ from maskreg.store.zarr_view import ZarrView
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
 
-_ROWS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "mask": ("uint8", ()),
-    "leaves": ("uint8", (2, FINGERPRINT_BYTES)),
-    "delta": ("uint8", ()),
-    "delta_index": ("uint64", ()),
-    "reverse": ("uint8", ()),
-    "reverse_index": ("uint64", ()),
-    "whole": ("uint8", ()),
-    "reverse_whole": ("uint8", ()),
-}
 _COPY_BYTES = 8 << 20
 
 
@@ -61,8 +51,8 @@ class Artifact:
         self.digest = digest
         self.manifest = manifest
         self._limits = limits
-        self._checks: dict[str, ArrayCheck] = {}
-        self._arrays: dict[str, zarr.Array[Any]] = {}
+        self._layouts: dict[str, ArrayLayout] = {}
+        self._arrays: dict[str, StoredArray] = {}
         self._indexes: dict[str, npt.NDArray[np.uint64]] = {}
         self._sizes = {o.key: o.size for o in manifest.objects}
         self._objects = VerifiedObjects(store, digest, manifest, self._check_shard)
@@ -147,12 +137,11 @@ class Artifact:
                 check_small_file(key.partition("/")[2], self._sizes[key], self._limits)
         if "analysis" in self.manifest.parts:
             return
-        for name, rows in self._lengths(present).items():
-            if self._array(name).shape[0] != rows:
-                raise FormatError(f"{GROUP}/{name}: {self._array(name).shape[0]} rows instead of {rows}")
+        for name in (name for name in ARRAYS if part_of(metadata_key(name)) in {"", *present}):
+            if name not in ("whole", "reverse_whole") or self._lengths[name]:
+                self._array(name)
         for part in {"delta", "reverse"} & present:
             self.codec(part)
-            self._index(part)
 
     def check_object(self, entry: Object) -> None:
         """Read an object whole, compare it with the manifest, and a shard with its array's metadata.
@@ -161,17 +150,6 @@ class Artifact:
             CorruptError: it is missing or differs, or a shard would not read as its array says.
         """
         self._check_shard(entry.key, self._objects.fetch(entry))
-
-    def _lengths(self, parts: Collection[str]) -> dict[str, int]:
-        rows = self.tensors
-        lengths = {"leaves": sum(t.leaves for t in rows)}
-        if "mask" in parts:
-            lengths["mask"] = sum(packed_bytes(t.numel) for t in rows)
-        for part, whole in (("delta", "whole"), ("reverse", "reverse_whole")):
-            size = sum(getattr(t, f"{whole}_bytes") for t in rows)
-            if part in parts and size:
-                lengths[whole] = size
-        return lengths
 
     # Payload
 
@@ -240,63 +218,62 @@ class Artifact:
 
     @cached_property
     def _group(self) -> zarr.Group:
-        key = f"{GROUP}/zarr.json"
-        limit = self._limits.zarr_json_bytes
-        meta = parse_object(self._read(key, limit), key, max_bytes=limit)
-        if meta.get("node_type") != "group" or meta.get("zarr_format") != 3 or "consolidated_metadata" in meta:
-            raise FormatError(f"{key}: not a plain Zarr v3 group")
+        check_group(self._read(f"{GROUP}/zarr.json", self._limits.zarr_json_bytes), SCHEMA, self._limits)
         return zarr.open_group(
             ZarrView(self._objects, GROUP + "/", read_only=True, max_bytes=self._limits.object_bytes),
             mode="r",
             zarr_format=3,
         )
 
-    def _array(self, name: str) -> zarr.Array[Any]:
+    def _array(self, name: str) -> StoredArray:
         if name not in self._arrays:
-            dtype, row = _ROWS[name]
-            check = ArrayCheck(
-                self._read(f"{GROUP}/{name}/zarr.json", self._limits.zarr_json_bytes), name, dtype, row, self._limits
-            )
+            data = self._read(metadata_key(name), self._limits.zarr_json_bytes)
+            layout = check_array(data, name, self._length(name), self._limits)
             listed = {o.key for o in self.manifest.objects}
-            missing = next((i for i in range(check.shards) if self._chunk_key(name, i) not in listed), None)
+            missing = next((n for n in range(layout.shards) if layout.shard_key(n) not in listed), None)
             # Zarr would read zeros for it.
             if missing is not None:
-                raise CorruptError(self._chunk_key(name, missing), "the manifest does not list this chunk")
-            self._checks[name] = check
+                raise CorruptError(layout.shard_key(missing), "the manifest does not list this chunk")
+            self._layouts[name] = layout
             array = self._group[name]
             if not isinstance(array, zarr.Array):
                 raise FormatError(f"{GROUP}/{name}: not an array")
-            self._arrays[name] = array
+            self._arrays[name] = StoredArray(array, layout)
         return self._arrays[name]
 
-    def _chunk_key(self, name: str, shard: int) -> str:
-        return f"{GROUP}/{name}/c/{shard}" + "/0" * len(_ROWS[name][1])
+    def _length(self, name: str) -> int:
+        """Rows that an array has to have, by the tensor table; by their index for ``delta`` and ``reverse``."""
+        if name in ("delta", "reverse"):
+            return int(self._index(name)[-1])
+        return self._lengths[name]
+
+    @cached_property
+    def _lengths(self) -> Mapping[str, int]:
+        blocks = sum(t.blocks for t in self.tensors)
+        return {
+            "mask": sum(packed_bytes(t.numel) for t in self.tensors),
+            "leaves": sum(t.leaves for t in self.tensors),
+            "delta_index": blocks + 1,
+            "reverse_index": blocks + 1,
+            "whole": sum(t.whole_bytes for t in self.tensors),
+            "reverse_whole": sum(t.reverse_whole_bytes for t in self.tensors),
+        }
 
     def _rows(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
-        array = self._array(name)
-        if not 0 <= start <= stop <= array.shape[0]:
-            raise CorruptError(f"{GROUP}/{name}", f"[{start}, {stop}) is outside its {array.shape[0]} rows")
-        try:
-            return np.asarray(array[start:stop])
-        except (RuntimeError, ValueError) as error:
-            if isinstance(error, (CorruptError, FormatError)):
-                raise
-            raise CorruptError(f"{GROUP}/{name}", f"does not decode ({error})") from error
+        return self._array(name).rows(start, stop)
 
     def _index(self, part: str) -> npt.NDArray[np.uint64]:
         if part not in self._indexes:
-            index = self._rows(f"{part}_index", 0, self._array(f"{part}_index").shape[0])
-            blocks = sum(t.blocks for t in self.tensors)
-            ordered = len(index) == blocks + 1 and bool((index[1:] >= index[:-1]).all())
-            if not ordered or index[-1] != self._array(part).shape[0]:
-                raise FormatError(f"{GROUP}/{part}_index: not the starts of {blocks} blocks")
+            index = self._rows(f"{part}_index", 0, self._lengths[f"{part}_index"])
+            if index[0] or not (index[1:] >= index[:-1]).all():
+                raise FormatError(f"{GROUP}/{part}_index: not the starts of {len(index) - 1} blocks")
             self._indexes[part] = index
         return self._indexes[part]
 
     def _check_shard(self, key: str, data: bytes) -> None:
         segments = key.split("/")
-        if segments[0] == GROUP and len(segments) > 3 and segments[1] in self._checks:
-            self._checks[segments[1]].check_shard(key, data)
+        if segments[0] == GROUP and len(segments) > 3 and segments[1] in self._layouts:
+            check_shard(self._layouts[segments[1]], key, data)
 
     def _read(self, key: str, max_bytes: int) -> bytes:
         if key not in self._sizes:

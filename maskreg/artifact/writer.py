@@ -15,6 +15,7 @@ import zarr
 from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.layout import FILES, GROUP, PARTS, REVERSE_FILES, TENSORS
 from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, PartName, Side, Tensor, dump_tensors, part_entry
+from maskreg.artifact.metadata import dump_metadata, group_document
 from maskreg.artifact.staging import Staging
 from maskreg.artifact.totals import six_digits, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
@@ -103,10 +104,10 @@ class ArtifactWriter:
         self._group = zarr.open_group(
             ZarrView(self._store, GROUP + "/"), mode="w-", zarr_format=3, attributes={"schema": SCHEMA}
         )
-        self._mask = GrowingArray(self._group, "mask", "uint8", compress=True)
-        self._leaves = GrowingArray(self._group, "leaves", "uint8", (2, FINGERPRINT_BYTES))
-        self._coded = {p: GrowingArray(self._group, p, "uint8") for p in PARTS[1:] if p in self._parts}
-        self._index = {p: GrowingArray(self._group, f"{p}_index", "uint64") for p in self._coded}
+        self._mask = GrowingArray(self._group, "mask", compress=True)
+        self._leaves = GrowingArray(self._group, "leaves")
+        self._coded = {p: GrowingArray(self._group, p) for p in PARTS[1:] if p in self._parts}
+        self._index = {p: GrowingArray(self._group, f"{p}_index") for p in self._coded}
         self._whole: dict[str, GrowingArray] = {}
         self._blocks = 0
         self._open: _OpenTensor | None = None
@@ -218,6 +219,8 @@ class ArtifactWriter:
             self._index[part].append(np.array([coded.length], np.uint64))
         for array in (self._mask, self._leaves, *self._coded.values(), *self._index.values(), *self._whole.values()):
             array.finish()
+            self._store.put(array.layout.key, dump_metadata(array.layout.document()))
+        self._store.put(f"{GROUP}/zarr.json", dump_metadata(group_document(SCHEMA)))
         self._store.put(TENSORS, dump_tensors(tuple(self.tensors)))
         objects = tuple(self._store.written[k] for k in sorted(self._store.written))
         manifest = Manifest(
@@ -242,7 +245,7 @@ class ArtifactWriter:
 
     def _append_whole(self, name: str, data: bytes) -> int:
         if name not in self._whole:
-            self._whole[name] = GrowingArray(self._group, name, "uint8")
+            self._whole[name] = GrowingArray(self._group, name)
         self._whole[name].append(np.frombuffer(data, np.uint8))
         return len(data)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from maskreg.artifact.arrays import CHUNK_BYTES
+from maskreg.artifact.metadata import CHUNK_BYTES
 from maskreg.artifact.zstd import pack_frame
 from maskreg.codec import DEFAULT_CODEC
 from maskreg.mask import overlap, pack

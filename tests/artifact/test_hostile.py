@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.artifact.arrays import ArrayCheck
+from maskreg.artifact.arrays import check_shard
 from maskreg.artifact.layout import artifact_prefix, part_of
 from maskreg.artifact.manifest import load_manifest, load_tensors
+from maskreg.artifact.metadata import ArrayLayout
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.zstd import pack_frame
 from maskreg.digest import Digest
@@ -115,6 +116,18 @@ META_EDITS: dict[str, Any] = {
     "missing": lambda m: m.pop("codecs"),
     "keys": lambda m: m.update(chunk_key_encoding={"name": "v2", "configuration": {"separator": "."}}),
     "transform": lambda m: m.update(storage_transformers=[{"name": "x"}]),
+    "sharding key": lambda m: m["codecs"][0]["configuration"].update(novelty=1),
+    "dimension names": lambda m: m.update(dimension_names=[1, 2, 3]),
+    "must understand": lambda m: m.update(extension={"must_understand": True}),
+    "attributes": lambda m: m.update(attributes={"x": 1}),
+    "true for one": lambda m: m.update(fill_value=False),
+    "float format": lambda m: m.update(zarr_format=3.0),
+    "index first": lambda m: m["codecs"][0]["configuration"].update(index_location="start"),
+    "index endian": lambda m: m["codecs"][0]["configuration"]["index_codecs"][0]["configuration"].update(endian="big"),
+    "smaller chunks": lambda m: m["codecs"][0]["configuration"].update(chunk_shape=[1, 2, 16][: len(m["shape"])]),
+    "longer": lambda m: m["shape"].__setitem__(0, m["shape"][0] + 1),
+    "list": lambda m: m.update(codecs={}),
+    "nothing": lambda m: m.clear(),
 }
 
 
@@ -188,28 +201,20 @@ def test_unknown_keys_are_ignored_but_covered(tmp_path: Path) -> None:
 
 
 def test_a_compressed_chunk_must_announce_a_chunk() -> None:
-    meta = {
-        "zarr_format": 3, "node_type": "array", "shape": [64], "data_type": "uint8", "fill_value": 0,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [64]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "codecs": [{"name": "sharding_indexed", "configuration": {
-            "chunk_shape": [64], "codecs": [{"name": "bytes"}, {"name": "zstd"}, {"name": "crc32c"}],
-            "index_codecs": [{"name": "bytes"}, {"name": "crc32c"}]}}],
-    }  # fmt: skip
-    check = ArrayCheck(json.dumps(meta).encode(), "mask", "uint8", ())
+    layout = ArrayLayout("mask", 64, compressed=True)
     for size, fine in ((64, True), (1 << 26, False)):
         frame = pack_frame(np.zeros(size, np.uint8), 1) + b"\0\0\0\0"
         shard = frame + np.array([0, len(frame)], "<u8").tobytes() + b"\0\0\0\0"
         if fine:
-            check.check_shard("data.zarr/mask/c/0", shard)
+            check_shard(layout, "data.zarr/mask/c/0", shard)
         else:
             with pytest.raises(CorruptError, match="announce 64"):
-                check.check_shard("data.zarr/mask/c/0", shard)
+                check_shard(layout, "data.zarr/mask/c/0", shard)
     with pytest.raises(CorruptError, match="a chunk is absent"):
-        check.check_shard("data.zarr/mask/c/0", b"\xff" * 16 + b"\0\0\0\0")
-    check.check_shard("data.zarr/mask/c/1", b"\xff" * 16 + b"\0\0\0\0")
+        check_shard(layout, "data.zarr/mask/c/0", b"\xff" * 16 + b"\0\0\0\0")
+    check_shard(layout, "data.zarr/mask/c/1", b"\xff" * 16 + b"\0\0\0\0")
     with pytest.raises(CorruptError, match="outside"):
-        check.check_shard("data.zarr/mask/c/0", np.array([5, 1 << 60], "<u8").tobytes() + b"\0\0\0\0")
+        check_shard(layout, "data.zarr/mask/c/0", np.array([5, 1 << 60], "<u8").tobytes() + b"\0\0\0\0")
 
 
 @given(st.binary(max_size=300))

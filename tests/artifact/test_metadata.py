@@ -1,0 +1,87 @@
+"""Array metadata: the one document for each array, which is what Zarr writes, and nothing else."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from zarr.storage import MemoryStore
+
+from maskreg.artifact.arrays import GrowingArray
+from maskreg.artifact.manifest import SCHEMA
+from maskreg.artifact.metadata import (
+    ARRAYS,
+    SHARD_BYTES,
+    ArrayLayout,
+    check_array,
+    check_group,
+    dump_metadata,
+    group_document,
+    metadata_key,
+)
+from maskreg.errors import FormatError
+
+
+def written(name: str, rows: int, compress: bool) -> tuple[dict[str, bytes], ArrayLayout]:
+    """Objects of a group with one array of zeros, as Zarr writes them."""
+    objects: dict[str, Any] = {}
+    group = zarr.open_group(MemoryStore(objects), mode="w", zarr_format=3, attributes={"schema": SCHEMA})
+    array = GrowingArray(group, name, compress=compress)
+    form = ARRAYS[name]
+    array.append(np.zeros((rows, *form.row), form.dtype))
+    array.finish()
+    return {key: value.to_bytes() for key, value in objects.items()}, array.layout
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("part_of_a_shard", [0, 1e-6, 0.03, 0.7, 1, 2.3])
+def test_it_is_byte_for_byte_what_zarr_writes(name: str, part_of_a_shard: float) -> None:
+    rows = int(SHARD_BYTES // ArrayLayout(name, 0).row_bytes * part_of_a_shard)
+    for compress in {False, ARRAYS[name].compressible}:
+        objects, layout = written(name, rows, compress)
+        stored = objects[f"{name}/zarr.json"]
+        assert layout.length == rows
+        assert layout.compressed == (compress and rows > 100)
+        assert dump_metadata(layout.document()) == stored
+        assert check_array(stored, name, rows) == layout
+        keys = [layout.shard_key(n) for n in range(layout.shards)]
+        assert keys == sorted(f"data.zarr/{key}" for key in objects if "/c/" in key)
+        assert zarr.open_array(MemoryStore({"zarr.json": _buffer(stored)}), mode="r").shape[0] == rows
+    assert dump_metadata(group_document(SCHEMA)) == objects["zarr.json"]
+    check_group(objects["zarr.json"], SCHEMA)
+
+
+def _buffer(data: bytes) -> Any:
+    return zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dimension_names": [1, 2, 3]}, "dimension_names is not a known key (its value: [1, 2, 3])"),
+        (
+            {"extension": {"must_understand": True}},
+            'extension is not a known key (its value: {"must_understand": true})',
+        ),
+        ({"zarr_format": 3.0}, "zarr_format is 3.0, not 3"),
+        ({"fill_value": False}, "fill_value is false, not 0"),
+        ({"shape": [6]}, "shape.0 is 6, not 5"),
+        ({"shape": [5, 1]}, "shape is [5, 1], not [5]"),
+        ({"codecs": None}, "codecs is null, not ["),
+        ({"\x1b[2J": 1}, "\\u001b[2J is not a known key (its value: 1)"),
+    ],
+)
+def test_a_difference_is_named_with_key_and_value(change: dict[str, Any], message: str) -> None:
+    document = ArrayLayout("mask", 5).document() | change
+    with pytest.raises(FormatError) as caught:
+        check_array(json.dumps(document).encode(), "mask", 5)
+    assert f"{metadata_key('mask')}: {message}" in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["delta", "leaves"])
+def test_only_the_mask_may_be_compressed(name: str) -> None:
+    frames = dump_metadata(ArrayLayout(name, 5, compressed=True).document())
+    with pytest.raises(FormatError, match="codecs"):
+        check_array(frames, name, 5)
+    assert check_array(dump_metadata(ArrayLayout("mask", 5, compressed=True).document()), "mask", 5).compressed
