@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=OUT, help="Output path [./<name>].")
 @click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
 @click.option("--revert", is_flag=True, help="Turn the target back into the source (needs a reversible artifact).")
-@click.option("--force", is_flag=True, help="Replace an existing output.")
+@click.option("--force", is_flag=True, help="Replace an earlier output; other files stay.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.pass_context
 def command(ctx: click.Context, /, ref_text: str, revert: bool, **options: Any) -> None:
@@ -122,6 +122,8 @@ def _tell(output: Output, applied: Applied) -> None:
         output.note(f"note: {note}")
     if applied.skipped_files:
         output.note(f"not copied: {', '.join(applied.skipped_files)}")
+    if applied.kept_files:
+        output.note(f"kept in {applied.out}: {', '.join(applied.kept_files)}")
     size = f"{counted(applied.tensors, 'tensor')}, {human_bytes(applied.bytes)}"
     output.note(f"patched {applied.source}: {size}, every tensor checked")
     output.value(str(applied.out))

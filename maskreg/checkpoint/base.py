@@ -101,6 +101,10 @@ class CheckpointWriter(Protocol):
     skipped_files: tuple[str, ...]
     """Small files of the plan that this output has no room for."""
 
+    @property
+    def kept_files(self) -> tuple[str, ...]:
+        """At the end, files of a replaced directory that the output does not write; the new one has them too."""
+
     def write(self, data: Buffer | npt.NDArray[Any]) -> None:
         """Append the next bytes, of any length: they may end within a tensor or go on into the next.
 

@@ -4,10 +4,12 @@ The work is done beside the final path, and a rename makes it visible::
 
     begin    clean_stale(folder)                 repair what dead processes left
              WORK = .OUT.maskreg-HOST-PID-NONCE  the format writes into it, and syncs it
-    commit   rename OUT  -> WORK.old             (1) only when OUT is replaced
+    commit   link into WORK what OUT holds       (0) only when OUT is replaced: files that WORK does not have
+             write WORK.own                      the names of the files in WORK, which replace others
+             rename OUT  -> WORK.old             (1)
              rename WORK -> OUT                  (2)
              fsync the folder                    (3)
-             remove WORK.old                     (4)
+             remove WORK.old, WORK.own         (4) files of those names; any other goes back into OUT
 
 The names record the process, so the next run can repair what a killed process of this host left::
 
@@ -15,8 +17,9 @@ The names record the process, so the next run can repair what a killed process o
     between (1) and (2)     WORK, WORK.old        -> remove WORK, rename WORK.old back to OUT
     after (2)               OUT, WORK.old         -> remove WORK.old
 
-So at every moment the old or the new output exists or can be restored, and never a part of either. Other hosts'
-work is left alone: on a shared disk no run can tell whether their processes are alive.
+So at every moment the old or the new output exists or can be restored, and never a part of either; and no step
+removes a file of the user's that the output does not write (see :mod:`maskreg.checkpoint.aside`). Other hosts' work is
+left alone: on a shared disk no run can tell whether their processes are alive.
 """
 
 from __future__ import annotations
@@ -30,14 +33,16 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from maskreg.checkpoint.aside import carry, is_of_a_model, others_in, retire, write_names
 from maskreg.disk import is_alive, rename_new, require_space, sync_folder
 from maskreg.errors import CannotCreateError, OutputExistsError
 
 _WORK = re.compile(
-    r"\.(?P<out>.+)\.maskreg-(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-(?P<nonce>[0-9a-f]{8})(?P<old>\.old)?",
+    r"\.(?P<out>.+)\.maskreg-(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-(?P<nonce>[0-9a-f]{8})(?P<suffix>\.old|\.own)?",
     re.ASCII | re.DOTALL,
 )
 _OLD = ".old"
+_OWN = ".own"
 
 # Names of this process's unfinished work. A process number alone does not tell: in a container, a dead predecessor
 # often had the same one.
@@ -52,17 +57,21 @@ class PendingOutput:
         path: where the output appears, absolute. A link of that name is replaced, never followed.
         is_file: the output is one file, not a directory.
         weights: pattern of the weight files; only a directory with such a file may be replaced.
+        names: files that a directory will have.
         sources: resolved paths that the output must not replace.
         force: replace an earlier output.
         work: the file or directory to write until then.
+        kept: after a commit, files of the replaced directory that the output does not write; they are in the new one.
     """
 
     path: Path
     is_file: bool
     weights: str
+    names: frozenset[str]
     sources: tuple[Path, ...]
     force: bool
     work: Path = field(init=False)
+    kept: tuple[str, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         # Not resolve(): a link at the output's own path is replaced, and never written through.
@@ -99,6 +108,13 @@ class PendingOutput:
         self._check()
         old = self.work.with_name(self.work.name + _OLD)
         replaces = os.path.lexists(self.path)
+        own = self.work.with_name(self.work.name + _OWN)
+        if replaces and not self.is_file:
+            self.kept = self._others()
+            carry(self.kept, self.path, self.work)
+            sync_folder(self.work)
+            write_names(own, self.names)
+            sync_folder(self.path.parent)
         try:
             if replaces:
                 self.path.rename(old)
@@ -111,13 +127,14 @@ class PendingOutput:
         if replaces:
             # The output is complete; what could not be removed is left to the next run.
             with contextlib.suppress(OSError):
-                remove(old)
+                _remove_old(old, self.path)
 
     def discard(self) -> None:
         """Remove unfinished work; do nothing after a commit."""
         # Must not hide the original error; the next run removes what stays.
         with contextlib.suppress(OSError):
             remove(self.work)
+            _remove_unused(self.work.with_name(self.work.name + _OWN))
         _live.discard(self.work.name)
 
     def _check(self) -> None:
@@ -152,7 +169,13 @@ class PendingOutput:
             return f"a directory with others inside ({', '.join(folders[:3])})"
         if entries and not any(entry.match(self.weights) for entry in entries):
             return f"a directory of files without {self.weights}"
+        if strays := [name for name in self._others() if is_of_a_model(name)]:
+            return f"files of another checkpoint would stay beside the new one ({', '.join(strays[:3])})"
         return ""
+
+    def _others(self) -> tuple[str, ...]:
+        is_folder = self.path.is_dir() and not self.path.is_symlink()
+        return others_in(self.path, self.names) if is_folder else ()
 
 
 def clean_stale(folder: Path) -> tuple[Path, ...]:
@@ -169,26 +192,46 @@ def clean_stale(folder: Path) -> tuple[Path, ...]:
         out = folder / match["out"]
         # Another run may be cleaning too, and in a shared folder not everything is ours to touch.
         with contextlib.suppress(OSError):
-            if match["old"] and not os.path.lexists(out):
+            if match["suffix"] == _OWN:
+                _remove_unused(path)
+            elif match["suffix"] == _OLD and not os.path.lexists(out):
                 path.rename(out)
                 repaired.append(out)
-            else:
-                remove(path)
+            elif _remove_old(path, out) if match["suffix"] else remove(path):
                 repaired.append(path)
     return tuple(repaired)
 
 
-def remove(path: Path) -> None:
-    """Remove a file, a link, or a directory with all it holds."""
+def remove(path: Path) -> bool:
+    """Remove unfinished work: a file, a link, or a directory with all it holds."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+    return True
+
+
+def _remove_old(old: Path, out: Path) -> bool:
+    # What ``out`` replaced, and nothing else; returns whether it is gone.
+    own = old.with_name(old.name.removesuffix(_OLD) + _OWN)
+    if old.is_dir() and not old.is_symlink():
+        if not retire(old, out, own):
+            return False
+    else:
+        old.unlink(missing_ok=True)
+    own.unlink(missing_ok=True)
+    return True
+
+
+def _remove_unused(own: Path) -> None:
+    # Before a replacement began, or after it was undone; while there is an old output, the names are needed.
+    if not os.path.lexists(own.with_name(own.name.removesuffix(_OWN) + _OLD)):
+        own.unlink(missing_ok=True)
 
 
 def _is_live(name: str, pid: int) -> bool:
     if pid == os.getpid():
-        return name.removesuffix(_OLD) in _live
+        return name.removesuffix(_OLD).removesuffix(_OWN) in _live
     return is_alive(pid)
 
 

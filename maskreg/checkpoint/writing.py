@@ -56,7 +56,7 @@ def write_checkpoint(out: Path, plan: OutputPlan, *, force: bool = False) -> Che
     Args:
         out: a path that does not exist yet; missing parents are made.
         plan: what to write.
-        force: replace an earlier output.
+        force: replace files of an earlier output that are written again; others in its directory stay.
 
     Raises (on entering, and some again on leaving):
         OutputExistsError: ``out`` exists and ``force`` is False.

@@ -65,7 +65,7 @@ def apply(
         out: where the result goes; by default a folder named like the artifact, in the current directory.
         revert: turn the target into the source.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded.
-        force: replace an earlier output.
+        force: replace files of an earlier output that are written again; others in its folder stay.
         download: fetch the checkpoint from the hub when it is not in the cache.
         progress: progress callback, in bytes of the result.
         workspace: where artifacts and known checkpoints are; by default what the settings say.

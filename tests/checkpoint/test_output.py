@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from maskreg.checkpoint import OutputPlan, clean_stale, open_checkpoint, plan_like, write_checkpoint
-from maskreg.errors import OutputExistsError
+from maskreg.checkpoint import OutputPlan, clean_stale, open_checkpoint, output, plan_like, write_checkpoint
+from maskreg.checkpoint.aside import write_names
+from maskreg.errors import CannotCreateError, OutputExistsError
 from tests.checkpoints import SMALL_FILES, bf16, make_checkpoint
 
 
@@ -20,7 +24,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
 
 
 def plan_for(source: Path) -> OutputPlan:
@@ -79,10 +83,11 @@ def test_an_output_that_was_moved_aside_comes_back(source: Path, tmp_path: Path)
 def test_an_output_that_was_replaced_before_the_crash_goes(tmp_path: Path) -> None:
     aside = make_checkpoint(tmp_path / left_behind("out", dead_pid(), old=True), {"w": bf16((4,))})
     out = make_checkpoint(tmp_path / "out", {"v": bf16((4,))})
+    write_names(aside.with_suffix(".own"), contents(aside))
     before = contents(out)
     assert clean_stale(tmp_path) == (aside,)
     assert contents(out) == before
-    assert not aside.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
 
 
 CRASH = """
@@ -98,7 +103,7 @@ def die(*_):
 if when == "between":
     output.rename_new = die
 elif when == "after":
-    output.sync_folder = lambda path: die() if path == out.parent else None
+    output.sync_folder = lambda path: die() if path == out.parent and (out / "config.json").exists() else None
 with open_checkpoint(source) as checkpoint:
     plan = plan_like(checkpoint)
 with write_checkpoint(out, plan, force=True) as writer:
@@ -123,3 +128,162 @@ def test_a_killed_process_leaves_the_old_or_the_new(source: Path, tmp_path: Path
         assert (out / "model.safetensors").read_bytes().endswith(bytes(64))
     else:
         assert contents(out) == old
+
+
+MINE = {"notes.txt": b"do not lose", "optimizer.pt": b"state", "eval.json": b"{}", ".gitattributes": b"* lfs"}
+"""Files of the user, in a folder that apply writes into."""
+
+
+def earlier_output(out: Path) -> Path:
+    """A checkpoint with the user's own files in it."""
+    make_checkpoint(out, {"w": bf16((4,))}, files={"config.json": b"{}", **MINE})
+    (out / "link").symlink_to("nowhere")
+    return out
+
+
+def write(source: Path, out: Path) -> tuple[str, ...]:
+    with write_checkpoint(out, plan_for(source), force=True) as writer:
+        writer.write(bytes(64))
+    return writer.kept_files
+
+
+def test_force_replaces_what_it_writes_and_nothing_else(source: Path, tmp_path: Path) -> None:
+    out = earlier_output(tmp_path / "out")
+    for _ in range(2):
+        assert write(source, out) == tuple(sorted([*MINE, "link"]))
+        assert {name: data for name, data in contents(out).items() if name in MINE} == MINE
+        assert set(contents(out)) == set(contents(source)) | set(MINE)
+        assert os.readlink(out / "link") == "nowhere"  # noqa: PTH115  # as text
+        assert (out / "model.safetensors").read_bytes().endswith(bytes(64))
+        assert contents(out)["config.json"] == SMALL_FILES["config.json"]
+        assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("model-00001-of-00002.safetensors", "model.safetensors.index.json", "generation_config.json"),
+        *("chat_template.jinja", "vocab.json", "merges.txt", "spiece.model", "modeling_qwen.py"),
+    ],
+)
+def test_files_of_another_model_that_would_stay_are_refused(source: Path, tmp_path: Path, name: str) -> None:
+    out = earlier_output(tmp_path / "out")
+    (out / name).write_bytes(b"mine")
+    before = contents(out)
+    with pytest.raises(CannotCreateError, match=f"another checkpoint would stay beside the new one .{name}."):
+        write(source, out)
+    assert contents(out) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"source", "out"}
+
+
+class KilledError(BaseException):
+    """The process is no more."""
+
+
+CHANGES = ("link", "rename", "unlink", "rmdir", "fsync", "mkdir", "replace")
+
+
+def die_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let the next changes of the file system happen, and none after them; returns those that were tried."""
+    tried: list[str] = []
+
+    def patch(name: str) -> None:
+        real = getattr(os, name)
+
+        def change(*args: Any, **kwargs: Any) -> Any:
+            tried.append(name)
+            if len(tried) > steps:
+                raise KilledError
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(os, name, change)
+
+    for name in CHANGES:
+        patch(name)
+    return tried
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_a_kill_at_any_step_loses_nothing(source: Path, tmp_path: Path, links: bool) -> None:
+    """The old state or the new one, and the user's files in either, after the next run has repaired."""
+    states: list[str] = []
+    for steps in range(200):
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        out = earlier_output(folder / "out")
+        old = contents(out)
+        with pytest.MonkeyPatch.context() as patched:
+            if not links:
+                patched.setattr(os, "link", no_links)
+            tried = die_after(steps, patched)
+            with suppress(KilledError):
+                write(source, out)
+        output._live.clear()  # as in the process that comes after
+        clean_stale(folder)
+        after = contents(out)
+        assert {name: after.get(name) for name in MINE} == MINE, tried
+        is_new = set(after) == set(contents(source)) | set(MINE) and after["model.safetensors"].endswith(bytes(64))
+        assert is_new or after == old, tried
+        assert {path.name for path in folder.iterdir()} == {"out"}
+        states.append("new" if is_new else "old")
+        if len(tried) <= steps:
+            break
+    assert states == sorted(states, reverse=True)  # old, until from some step on it is new
+    assert states.count("old") > 5
+    assert states.count("new") > 5
+
+
+def no_links(*_: object, **__: object) -> None:
+    raise OSError(errno.EPERM, "Operation not permitted")
+
+
+def crashed(source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An output that was replaced, by a process that did not come to remove the old one; returns the old one."""
+    earlier_output(folder / "out")
+    with monkeypatch.context() as patched:
+        patched.setattr(output, "retire", lambda *_: False)
+        write(source, folder / "out")
+    return next(path for path in folder.iterdir() if path.name.endswith(".old"))
+
+
+def test_a_kill_while_repairing_loses_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for steps in range(100):
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        aside = crashed(source, folder, monkeypatch)
+        with monkeypatch.context() as patched:
+            tried = die_after(steps, patched)
+            with suppress(KilledError):
+                clean_stale(folder)
+        clean_stale(folder)
+        assert not aside.exists()
+        assert set(contents(folder / "out")) == set(contents(source)) | set(MINE)
+        assert {path.name for path in folder.iterdir()} == {"out"}
+        if len(tried) <= steps:
+            assert steps > 5
+            return
+    raise AssertionError("it never came to an end")
+
+
+def test_a_file_that_changed_on_both_sides_of_a_crash_is_kept_twice(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside = crashed(source, tmp_path, monkeypatch)
+    out = tmp_path / "out"
+    (out / "notes.txt").unlink()
+    (out / "notes.txt").write_bytes(b"newer")
+    assert clean_stale(tmp_path) == (aside,)
+    kept = {data for name, data in contents(out).items() if name.startswith("notes.txt")}
+    assert kept == {b"newer", MINE["notes.txt"]}
+
+
+@pytest.mark.parametrize("names", [None, b"", b"{}", b"["])
+def test_what_nobody_knows_to_be_replaced_stays(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: bytes | None
+) -> None:
+    aside = crashed(source, tmp_path, monkeypatch)
+    own = aside.with_suffix(".own")
+    own.unlink() if names is None else own.write_bytes(names)
+    before = contents(aside)
+    assert clean_stale(tmp_path) == ()
+    assert contents(aside) == before

@@ -56,6 +56,12 @@ class SafetensorsPlan:
         headers = sum(len(shard.header) for shard in self.shards)
         return headers + self.data_bytes + len(self.index) + sum(map(_size, self.files.values()))
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all files in a directory of this plan."""
+        index = {INDEX_NAME} if self.index else set()
+        return frozenset({shard.file_name for shard in self.shards} | index | self.files.keys())
+
     def writer(self, out: Path, *, force: bool) -> SafetensorsWriter:
         """A writer of this plan."""
         return SafetensorsWriter(out, self, force=force)
@@ -74,13 +80,23 @@ class SafetensorsWriter:
         self.is_file = plan.single_file and out.suffix == ".safetensors" and len(plan.shards) == 1
         self.skipped_files = tuple(plan.files) if self.is_file else ()
         self._output = PendingOutput(
-            out, is_file=self.is_file, weights="*.safetensors", sources=plan.sources, force=force
+            out,
+            is_file=self.is_file,
+            weights="*.safetensors",
+            names=frozenset() if self.is_file else plan.names,
+            sources=plan.sources,
+            force=force,
         )
         self.out = self._output.path
         self._plan = plan
         self._pending = list(reversed(plan.shards))
         self._handle = -1
         self._remaining = 0
+
+    @property
+    def kept_files(self) -> tuple[str, ...]:
+        """See :class:`~maskreg.checkpoint.base.CheckpointWriter`."""
+        return self._output.kept
 
     def __enter__(self) -> Self:
         with creating(self.out):

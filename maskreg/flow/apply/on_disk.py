@@ -38,6 +38,7 @@ class ApplyResult(Result):
         tensors: how many it has.
         bytes: size of its weight files.
         skipped_files: weight files and folders beside the source that were not copied.
+        kept_files: files that were in the output's folder, and that ``force`` left there.
         notes: warnings and remarks, one sentence each.
     """
 
@@ -45,6 +46,7 @@ class ApplyResult(Result):
     tensors: int
     bytes: int
     skipped_files: tuple[str, ...]
+    kept_files: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -78,7 +80,7 @@ def apply(
         out: path of the new checkpoint.
         revert: turn the target into the source.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded.
-        force: replace an earlier output.
+        force: replace files of an earlier output that are written again; others in its folder stay.
         progress: progress callback, in bytes of the result.
         jobs: threads; by default one per CPU, at most 16.
 
@@ -112,6 +114,7 @@ def apply(
         tensors=sum(1 for _ in plan.tensors),
         bytes=plan.total_bytes,
         skipped_files=(*source.other_weights(), *writer.skipped_files),
+        kept_files=writer.kept_files,
         notes=_notes(delta),
     )
 

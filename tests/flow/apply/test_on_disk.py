@@ -32,6 +32,7 @@ def test_every_edge_comes_out_bit_for_bit_and_goes_back(shards: int, jobs: int, 
     artifact = extracted(tmp_path / "root", source, target, reversible=True)
     done = apply(artifact, source, tmp_path / "out", jobs=jobs)
     assert (done.out, done.tensors, done.skipped_files, done.notes) == (tmp_path / "out", 11, (), ())
+    assert done.kept_files == ()
     assert stored(tmp_path / "out") == stored(tmp_path / "target")
     for made in (tmp_path / "out").iterdir():
         assert made.read_bytes() == (tmp_path / "target" / made.name).read_bytes(), made.name
