@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.manifest import Object
-from maskreg.artifact.presence import absent, listing, objects_of, read_manifest, whole_parts
+from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.digest import Digest
 from maskreg.disk import nearest_existing
-from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError, TryAgainError
+from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry.identity import ensure_identity, read_identity, who
 from maskreg.registry.index import Index
 from maskreg.registry.locking import StoreLock
 from maskreg.registry.naming import Resolved, similar_names
-from maskreg.registry.settling import PATIENCE_S, Delivery, settle
+from maskreg.registry.settling import PATIENCE_S, Delivery, collected, is_listed, settle
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, Store, open_store
 from maskreg.store.reflog import RefEntry, RefLog
@@ -257,7 +257,10 @@ class Registry:
         data, manifest = read_manifest(self.store, digest)
         present = listing(self.store, digest)
         if MANIFEST not in present:
-            raise self._collected(digest)
+            # It has just been read.
+            if not is_listed(self.store, digest, {MANIFEST: len(data)}):
+                raise collected(self.store, digest)
+            present = listing(self.store, digest)
         needed = objects_of(manifest, whole_parts(self.store, digest, manifest, present))
         return settle(
             Delivery(self.store, digest, data, needed),
@@ -297,14 +300,8 @@ class Registry:
         return entry
 
     def _must_have(self, digest: Digest, needed: list[Object]) -> None:
-        if absent(needed, listing(self.store, digest)):
-            raise self._collected(digest)
-
-    def _collected(self, digest: Digest) -> TryAgainError:
-        return TryAgainError(
-            f"a garbage collection of {self.url} is deleting {digest.short}",
-            hint="run the same command again; it succeeds, or says that the artifact was deleted",
-        )
+        if not is_listed(self.store, digest, {entry.key: entry.size for entry in needed}):
+            raise collected(self.store, digest)
 
 
 def _check_home(home: Path) -> None:

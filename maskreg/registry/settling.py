@@ -25,42 +25,37 @@ For example, push reuses all objects of an old, unnamed artifact::
 Step 6 is for a collection without a grace period, which a fresh time does not stop: it may take the artifact for a
 candidate after 3, mark it after 4 and list the refs before 5.
 
-A marker is ``doomed/sha256/<hex>/<nonce>``: outside the artifact, whose prefix holds nothing else, and one for each
-collection, so that none lifts another's. A collection stops deleting after half of ``MARKER_LIFE``, so an older
-marker was left by one that died, and may be removed.
+Whose marker may be lifted by others, and why that is safe: :mod:`maskreg.registry.markers`.
+
+A store whose lists are behind its writes shows holes, and may hide markers. So what a list lacks is read directly. It
+is there: the lists are behind, and after a few more looks push gives up rather than upload everything again. It is not
+there: a collection has deleted it, and push starts over.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TypeVar
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.manifest import Object
-from maskreg.artifact.presence import absent, listing
+from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
-from maskreg.errors import TryAgainError
+from maskreg.errors import MaskregError, TryAgainError, UnavailableError
+from maskreg.registry.markers import Verdict, lift_dead, marker_prefix
 from maskreg.store.base import Store
 
 T = TypeVar("T")
-
-MARKERS = "doomed/sha256/"
-MARKER_LIFE = timedelta(hours=1)
-"""Age of a marker by which the collection that wrote it has stopped deleting, or died."""
 
 PATIENCE_S = 60.0
 """How long to wait for a collection to decide."""
 
 _ROUNDS = 4
+_LOOKS = 4
+_SAMPLE = 8
 _POLL_S = 0.5
-
-
-def marker_prefix(digest: Digest) -> str:
-    """Prefix of the markers that collections write for an artifact."""
-    return f"{MARKERS}{digest.hex}/"
 
 
 @dataclass(frozen=True)
@@ -79,17 +74,22 @@ class Delivery:
     manifest: bytes
     needed: Collection[Object]
 
+    def is_marked(self) -> bool:
+        """Whether a collection has marked the artifact."""
+        return any(True for _ in self.store.list(marker_prefix(self.digest)))
+
     def is_complete(self) -> bool:
-        """Whether the manifest and all needed objects are there and no collection has marked the artifact."""
-        # Markers first: a collection that lifted its marker before this look has left holes that the listing shows.
-        if any(True for _ in self.store.list(marker_prefix(self.digest))):
-            return False
-        present = listing(self.store, self.digest)
-        return MANIFEST in present and not absent(self.needed, present)
+        """Whether the manifest and all needed objects are there; see :func:`is_listed`."""
+        sizes = {entry.key: entry.size for entry in self.needed}
+        return is_listed(self.store, self.digest, {MANIFEST: len(self.manifest), **sizes})
 
 
 def settle(
-    delivery: Delivery, bring: Callable[[], None], name: Callable[[], T], *, patience_s: float = PATIENCE_S
+    delivery: Delivery,
+    bring: Callable[[], None],
+    name: Callable[[], T],
+    *,
+    patience_s: float = PATIENCE_S,
 ) -> T:
     """Complete an artifact, then name it, even while garbage is collected.
 
@@ -100,40 +100,111 @@ def settle(
         patience_s: how long to wait for collections, in seconds.
 
     Raises:
-        TryAgainError: a collection keeps its marker for longer, or keeps deleting.
+        TryAgainError: a collection keeps its marker for longer, or something keeps deleting the artifact's objects.
+        UnavailableError: the store does not list objects that it holds.
     """
     store, digest = delivery.store, delivery.digest
     deadline = time.monotonic() + patience_s
     named: list[T] = []
+    marked = False
     for _ in range(_ROUNDS):
-        _wait_for_markers(store, digest, deadline)
+        marked = _wait_for_markers(store, digest, deadline) or marked
         bring()
         store.put(artifact_prefix(digest) + MANIFEST, delivery.manifest)
+        # The marker first: a collection that lifts it before the other look leaves holes, which that look sees.
+        if delivery.is_marked():
+            marked = True
+            continue
         if not delivery.is_complete():
             continue
         if not named:
             named.append(name())
-        if delivery.is_complete():
+        if delivery.is_marked():
+            marked = True
+        elif delivery.is_complete():
             return named[0]
-    raise TryAgainError(
-        f"objects of {digest.short} keep disappearing from {store.url}: a garbage collection is running",
-        hint="wait for it to end, then run the same command again",
+    raise _keeps_disappearing(store, digest, marked=marked)
+
+
+def is_listed(store: Store, digest: Digest, sizes: Mapping[str, int]) -> bool:
+    """Whether a store lists these objects of an artifact; looks again while it holds what it does not list.
+
+    Args:
+        store: where to look.
+        digest: the artifact.
+        sizes: the objects' bytes, by key.
+
+    Raises:
+        UnavailableError: it still holds objects that it does not list, after several looks.
+    """
+    for look in range(_LOOKS):
+        present = listing(store, digest)
+        missing = [key for key in sizes if key not in present or present[key].size != sizes[key]]
+        if not missing:
+            return True
+        # A few are enough: a collection deletes the manifest first, and all of them in the end.
+        for key in missing[:_SAMPLE]:
+            info = store.head(artifact_prefix(digest) + key)
+            if info is None or info.size != sizes[key]:
+                return False
+        if look + 1 < _LOOKS:
+            time.sleep(_POLL_S)
+    raise UnavailableError(
+        f"{store.url} holds {artifact_prefix(digest)}{missing[0]} and does not list it: its lists are behind, or a "
+        "proxy answers for it; no garbage collection is to blame",
+        hint="run the same command again in a minute; if it fails again, ask who runs the store",
     )
 
 
-def _wait_for_markers(store: Store, digest: Digest, deadline: float) -> None:
-    while markers := list(store.list(marker_prefix(digest))):
-        oldest_alive = store.clock() - MARKER_LIFE
-        dead = [info.key for info in markers if info.modified < oldest_alive]
-        if dead:
-            store.delete(dead)
-            continue
+def collected(store: Store, digest: Digest) -> MaskregError:
+    """The error that objects of an artifact were there a moment ago and are not any more."""
+    return TryAgainError(
+        f"a garbage collection of {store.url} is deleting {digest.short}",
+        hint="run the same command again; it succeeds, or says that the artifact was deleted",
+    )
+
+
+def _keeps_disappearing(store: Store, digest: Digest, *, marked: bool) -> TryAgainError:
+    if marked:
+        return TryAgainError(
+            f"objects of {digest.short} keep disappearing from {store.url}: a garbage collection is running",
+            hint="wait for it to end, then run the same command again",
+        )
+    return TryAgainError(
+        f"objects of {digest.short} keep disappearing from {store.url}, and no garbage collection has marked them: "
+        "something else deletes them, such as a lifecycle rule of the bucket",
+        hint="run the same command again; if it fails again, ask who runs the store",
+    )
+
+
+def _wait_for_markers(store: Store, digest: Digest, deadline: float) -> bool:
+    # Whether there was a marker.
+    waited = False
+    while markers := [info.key for info in store.list(marker_prefix(digest))]:
+        verdicts = lift_dead(store, markers)
+        alive = [verdict for verdict in verdicts.values() if not verdict.over]
         left = deadline - time.monotonic()
-        if left <= 0:
-            until = max(info.modified for info in markers) + MARKER_LIFE
-            raise TryAgainError(
-                f"a garbage collection of {store.url} is deciding about {digest.short}; "
-                f"if it died, its marker expires at {until:%Y-%m-%d %H:%M:%S} UTC",
-                hint="run the same command again in a moment",
-            )
-        time.sleep(min(_POLL_S, left))
+        # What was lifted is looked for again at once, but not for ever: the list may be behind.
+        if left <= 0 and (alive or waited):
+            raise _undecided(store, digest, alive)
+        waited = True
+        if alive:
+            time.sleep(min(_POLL_S, left))
+    return waited
+
+
+def _undecided(store: Store, digest: Digest, alive: list[Verdict]) -> TryAgainError:
+    fault = f"a garbage collection of {store.url} is deciding about {digest.short}"
+    if not alive:
+        return TryAgainError(
+            f"{store.url} still lists a garbage collection's marker for {digest.short}, which was deleted",
+            hint="run the same command again in a minute",
+        )
+    verdict = alive[0]
+    who = f": {verdict.who}" if verdict.who else ""
+    if verdict.until is None:
+        return TryAgainError(fault + who, hint="continue that process or end it, then run the same command again")
+    return TryAgainError(
+        f"{fault}{who}; if it died, its marker expires at {verdict.until:%Y-%m-%d %H:%M:%S} UTC",
+        hint="run the same command again in a moment",
+    )

@@ -145,6 +145,10 @@ class RefLog:
             else:
                 damaged.append(CorruptError(key, result.message.removeprefix(f"{key}: "), hint=result.hint))
 
+    def read(self, keys: Sequence[str], damaged: list[CorruptError]) -> Iterator[RefEntry]:
+        """Entries by their keys, in order; errors of those that cannot be read are appended to ``damaged``."""
+        return (entry for _, entry in self._readable(keys, damaged))
+
     def tags(self) -> list[Ref]:
         """Every tag that was ever set, deleted ones included; lists keys and reads no entry."""
         return [ref_of(f"{path}/") for path in sorted(folders(self._store.list(REFS)))]

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.collect import GRACE, Garbage, collect
+from maskreg.registry.collect import GRACE, collect
+from maskreg.registry.garbage import Garbage
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 

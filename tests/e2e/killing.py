@@ -179,6 +179,9 @@ def kill_gc(stage: Stage, rng: random.Random, kills: int) -> int:
         person.run("verify", "opd")
         person.run("gc", "--grace", "0s")
         person.run("verify", "opd")
+        for folder in ("doomed", "gc/runs", ".tmp", "staging"):
+            # Gone, or an empty folder.
+            assert not any((person.registry / folder).glob("*")), f"{folder} is left behind"
         left = {name.split("/")[0] for name in files_of(person.registry / ARTIFACTS)}
         assert left == {person.json("show", "opd")["digest"].removeprefix("sha256:")}
     return hits

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -105,6 +105,43 @@ def test_the_grace_period_also_runs_from_the_removal(local: Registry, digest: Di
     assert [gone.digest for gone in collect(local, NOW).collected] == [digest]
     with pytest.raises(NotFoundError):
         restore(local, REF)
+
+
+def test_the_grace_period_runs_from_the_removal_by_the_stores_clock(
+    local: Registry, digest: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    age(local, 30, digest)
+    set_clock(monkeypatch, days=-30)
+    remove(local, REF)
+    monkeypatch.undo()
+    assert local.refs.history(REF)[-1].at < datetime.now(UTC) - timedelta(days=29)
+    assert collect(local).collected == ()
+    restore(local, REF)
+    assert verify(local, REF).ok
+
+
+def test_a_fast_writers_clock_does_not_keep_garbage(
+    local: Registry, digest: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_clock(monkeypatch, days=300)
+    remove(local, REF)
+    monkeypatch.undo()
+    assert isinstance(local.store, FileStore)
+    age(local, 30, digest)
+    for info in local.store.list("refs/"):
+        os.utime(local.store.path(info.key), (time.time() - 8 * 86_400,) * 2)
+    assert [gone.digest for gone in collect(local).collected] == [digest]
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, *, days: float) -> None:
+    """The writer's clock goes wrong by so much."""
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(days=days)
+
+    monkeypatch.setattr("maskreg.store.reflog.datetime", Wrong)
 
 
 def test_the_grace_period_also_runs_from_the_move(local: Registry, digest: Digest, orphan: Digest) -> None:

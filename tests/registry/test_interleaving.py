@@ -17,7 +17,7 @@ from maskreg.digest import Digest
 from maskreg.errors import MaskregError, NotFoundError, TryAgainError
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
-from maskreg.registry.settling import MARKER_LIFE, MARKERS
+from maskreg.registry.markers import LIFE, RUNS
 from maskreg.registry.tags import remove, restore
 from maskreg.registry.transfer import push
 from maskreg.registry.verify import verify
@@ -124,10 +124,10 @@ def assert_names_hold(store: Store) -> None:
 
 
 def complete(here: Registry, store: MemoryStore) -> None:
-    """An hour later the markers of the dead are gone, and the same command works."""
-    for info in list(store.list(MARKERS)):
+    """Later the markers of the dead are void, and the same command works."""
+    for info in list(store.list(RUNS)):
         data, modified = store._objects[info.key]
-        store._objects[info.key] = data, modified - 2 * MARKER_LIFE
+        store._objects[info.key] = data, modified - 2 * LIFE
     push(here, over(store), REF, jobs=1)
     assert live(store)
     assert_names_hold(store)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, TryAgainError
 from maskreg.registry import Registry
-from maskreg.registry.collect import Garbage, collect
-from maskreg.registry.settling import MARKER_LIFE, MARKERS, marker_prefix
+from maskreg.registry.collect import collect
+from maskreg.registry.garbage import Garbage
+from maskreg.registry.markers import LIFE, MARKERS, RUNS
+from maskreg.registry.process import Process
 from maskreg.registry.tags import remove, restore
 from maskreg.registry.transfer import Pushed, push
 from maskreg.registry.verify import verify
@@ -47,10 +50,10 @@ def do_gc(store: Store) -> Garbage:
 
 
 def expire_markers(store: MemoryStore) -> None:
-    """An hour and more goes by for the markers of those who died."""
-    for info in list(store.list(MARKERS)):
+    """Time goes by for those who died on other machines."""
+    for info in list(store.list(RUNS)):
         data, modified = store._objects[info.key]
-        store._objects[info.key] = data, modified - 2 * MARKER_LIFE
+        store._objects[info.key] = data, modified - 2 * LIFE
 
 
 def assert_sound(store: Store) -> None:
@@ -248,6 +251,30 @@ def test_a_push_after_a_collection_was_killed_waits_until_the_marker_expires(her
     assert blocked > 5
 
 
+def test_a_collection_that_was_killed_here_leaves_nothing_to_the_next(
+    here: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maskreg.registry.markers.IN_FLIGHT_S", 0)
+    total = count(do_gc, orphan(here))
+    marked = 0
+    for k in range(total):
+        for again in (do_gc, lambda store: do_push(here, store)):
+            store = orphan(here)
+            with monkeypatch.context() as patch, pytest.raises(Killed):
+                ended = replace(Process.this(), pid=2**22 + 1)
+                patch.setattr(Process, "this", classmethod(lambda cls, ended=ended: ended))
+                do_gc(Steps(store, at=k, dies=True))
+            marked += bool(list(store.list(MARKERS)))
+            again(store)
+            assert not list(store.list(MARKERS))
+            if again is do_gc:
+                assert not list(store.list("artifacts/"))
+                assert not list(store.list(RUNS))
+            do_push(here, store)
+            assert_sound(store)
+    assert marked > 10
+
+
 def test_two_collections_do_not_lift_each_others_marker(here: Registry, made: tuple[Path, Digest]) -> None:
     total = count(do_gc, orphan(here))
     for k in range(total):
@@ -269,20 +296,43 @@ def test_a_collection_that_slept_past_its_marker_deletes_nothing_more(
 ) -> None:
     store = orphan(here)
     awake = [0.0]
-    monkeypatch.setattr("maskreg.registry.collect.time.time", lambda: awake[0])
+    monkeypatch.setattr("maskreg.registry.markers._clocks", lambda: (awake[0], awake[0]))
 
     class Sleeps(Steps):
         def list(self, prefix: str) -> Iterator[ObjectInfo]:
-            # The last look before deleting; then the lid is closed for an hour.
+            # The last look before deleting; then the lid is closed.
             if prefix == artifact_prefix(made[1]):
-                awake[0] += MARKER_LIFE.total_seconds()
+                awake[0] += LIFE.total_seconds()
             return super().list(prefix)
 
     before = list(store.list("artifacts/"))
     report = do_gc(Sleeps(store))
-    assert (report.collected, report.spared) == ((), (made[1],))
+    assert (report.collected, report.spared, report.overtaken) == ((), (made[1],), ())
     assert list(store.list("artifacts/")) == before
-    assert list(store.list(marker_prefix(made[1])))
+    assert not list(store.list(MARKERS))
+
+
+def test_a_collection_that_slept_between_the_check_and_the_request_says_so(
+    here: Registry, made: tuple[Path, Digest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = orphan(here)
+    awake = [0.0]
+    monkeypatch.setattr("maskreg.registry.markers._clocks", lambda: (awake[0], awake[0]))
+
+    class Sleeps(Steps):
+        def delete(self, keys: Iterable[str]) -> None:
+            keys = list(keys)
+            if artifact_prefix(made[1]) + "manifest.json" in keys:
+                awake[0] += LIFE.total_seconds()
+                expire_markers(store)
+                do_push(here, store)
+            super().delete(keys)
+
+    report = do_gc(Sleeps(store))
+    assert (report.collected, report.overtaken) == ((), (made[1],))
+    # Nothing but that one request was sent: the manifest, which a push writes again.
+    assert do_push(here, store).sent_objects == 0
+    assert_sound(store)
 
 
 def test_a_wrong_size_on_the_remote_is_sent_again(here: Registry, made: tuple[Path, Digest]) -> None:

@@ -1,0 +1,237 @@
+"""The markers of garbage collections, and how those of a dead collection are told from those of a living one.
+
+A collection keeps one record, ``gc/runs/<run>.json``, as long as it has markers, ``doomed/sha256/<hex>/<run>``. A
+marker is outside the artifact, whose prefix holds nothing else, and there is one for each collection, so that none
+lifts another's::
+
+    collection                                   whoever finds a marker
+    write the record                             read the record of its run
+    write markers, look again, delete              none                        the run is over
+      before each request:                         its process has ended       over (same machine), after IN_FLIGHT_S
+        renewed over LIFE / 2 ago?  stop           its process is stopped      not over (same machine)
+        renewed over LIFE / 10 ago? renew          renewed over LIFE ago       over
+    lift the markers                               otherwise                   not over
+    delete the record                            over? lift the marker
+
+Ages are by the store's clock for the finder, and by the collection's own clocks for itself: one that counts sleep,
+and the wall clock, whichever says more. A renewal counts from before its request was sent, and only if the one before
+was still good when the answer came, so no finder can have taken the run for dead in between.
+
+Why a collection deletes nothing after its marker was lifted by somebody else:
+
+- Its process has ended: it sends nothing more. A request that was under way is given IN_FLIGHT_S to arrive.
+- Its record is older than LIFE: the last renewal was sent before that, so it stopped sending LIFE / 2 ago. Requests
+  are given up after about a minute, so none of them is under way.
+- A request failed, so that it may be under way although the run gave up: the run leaves the marker, and a record
+  without a process, which only its age makes void.
+- It was stopped and continues (Ctrl-Z, a closed lid, a paused container): the first thing that it does is the check
+  before the next request, which fails, because both clocks went on. On the machine where it is stopped nobody lifts
+  its marker, however old. One gap is left: stopped for longer than LIFE after the check and before the request, on
+  another machine. Then this one request (of CHUNK objects at most) is sent. The collection checks again after it,
+  sees that its marker is gone, and reports the artifact as one to verify.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from maskreg.digest import Digest
+from maskreg.document import canonical, parse_object
+from maskreg.errors import DataError, MaskregError, NotFoundError
+from maskreg.registry.process import Fate, Process
+from maskreg.store.base import Store
+
+MARKERS = "doomed/sha256/"
+"""Prefix of all markers."""
+
+RUNS = "gc/runs/"
+"""Prefix of the records of running collections."""
+
+LIFE = timedelta(minutes=10)
+"""Age of a record by which its collection has stopped deleting, or died."""
+
+CHUNK = 64
+"""Objects that are deleted between two checks."""
+
+IN_FLIGHT_S = 3.0
+"""How long a request of a process that was killed may still be under way, in seconds."""
+
+_SCHEMA = "maskreg.gc-run/1"
+_MAX_BYTES = 64 << 10
+# CLOCK_MONOTONIC stands still on Linux while the machine sleeps; elsewhere it goes on.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def marker_prefix(digest: Digest) -> str:
+    """Prefix of the markers that collections write for an artifact."""
+    return f"{MARKERS}{digest.hex}/"
+
+
+class Run:
+    """One collection's right to delete what it has marked; it ends with the ``with`` block.
+
+    Args:
+        store: where it collects.
+        by: who runs it.
+    """
+
+    def __init__(self, store: Store, by: str) -> None:
+        self._store = store
+        self._id = uuid.uuid4().hex
+        self._key = f"{RUNS}{self._id}.json"
+        self._by = by
+        self._data = self._record(Process.this())
+        self._marked: set[str] = set()
+        self._uncertain: set[str] = set()
+        self._renewed = _clocks()
+        self._lapsed = False
+
+    def __enter__(self) -> Run:
+        self._renewed = _clocks()
+        self._store.put(self._key, self._data)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.delete(sorted(self._marked - self._uncertain))
+        if self._uncertain:
+            # Only age may decide now, not the end of this process. If this fails too, its end decides.
+            with suppress(MaskregError):
+                self._store.put(self._key, self._record(None))
+        else:
+            # The record last: a marker without one would count as a dead collection's.
+            self._store.delete([self._key])
+
+    def mark(self, digest: Digest) -> None:
+        """Write the artifact's marker."""
+        key = marker_prefix(digest) + self._id
+        self._marked.add(key)
+        self._store.put(key, self._data)
+
+    def lift(self, digest: Digest) -> None:
+        """Delete the artifact's marker."""
+        key = marker_prefix(digest) + self._id
+        self._store.delete([key])
+        self._marked.discard(key)
+
+    @contextmanager
+    def deleting(self, digest: Digest) -> Iterator[None]:
+        """Keep the marker when a request in the block fails: it may still be under way."""
+        try:
+            yield
+        except MaskregError:
+            self._uncertain.add(marker_prefix(digest) + self._id)
+            raise
+
+    def has_marked(self, digest: Digest) -> bool:
+        """Whether the marker is still there; somebody who took this run for dead has lifted it."""
+        return self._store.head(marker_prefix(digest) + self._id) is not None
+
+    def is_valid(self) -> bool:
+        """Whether the run may send one more request that deletes; renews its record from time to time.
+
+        Once this is False it stays False.
+        """
+        age = _seconds_since(self._renewed)
+        if not self._lapsed and LIFE.total_seconds() / 10 < age <= LIFE.total_seconds() / 2:
+            begun = _clocks()
+            self._store.put(self._key, self._data)
+            age = _seconds_since(self._renewed)
+            if age <= LIFE.total_seconds() / 2:
+                self._renewed = begun
+        self._lapsed = self._lapsed or age > LIFE.total_seconds() / 2
+        return not self._lapsed
+
+    def _record(self, process: Process | None) -> bytes:
+        row = {"schema": _SCHEMA, "run": self._id, "by": self._by, "process": process and process.to_json()}
+        return canonical(row)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a run can be taken for dead.
+
+    Attributes:
+        over: it deletes nothing more, so its markers may be lifted.
+        draining: its process was killed, so a last request may be under way for ``IN_FLIGHT_S``.
+        who: the run, for a message; empty when nothing is known about it.
+        until: when its record expires, by the store's clock, unless it is renewed; None for a stopped process, which
+            does not expire here.
+    """
+
+    over: bool
+    draining: bool = False
+    who: str = ""
+    until: datetime | None = None
+
+
+def judge(store: Store, run: str) -> Verdict:
+    """Whether the run is over, from its record."""
+    key = f"{RUNS}{run}.json"
+    info = store.head(key)
+    if info is None:
+        return Verdict(over=True)
+    who, fate = _read(store, key)
+    until = info.modified + LIFE
+    if fate is Fate.ENDED:
+        return Verdict(over=True, draining=True, who=who)
+    if fate is Fate.STOPPED:
+        return Verdict(over=False, who=f"{who}, which is stopped")
+    return Verdict(over=until < store.clock(), who=who, until=until)
+
+
+def run_of(marker: str) -> str:
+    """The run that wrote a marker, from its key."""
+    return marker.rpartition("/")[2]
+
+
+def lift_dead(store: Store, markers: Iterable[str]) -> dict[str, Verdict]:
+    """Lift the markers of runs that are over.
+
+    Args:
+        store: where they are.
+        markers: their keys.
+
+    Returns:
+        The verdict on every run among them.
+    """
+    by_run: dict[str, list[str]] = {}
+    for key in markers:
+        by_run.setdefault(run_of(key), []).append(key)
+    verdicts = {run: judge(store, run) for run in by_run}
+    if any(verdict.draining for verdict in verdicts.values()):
+        time.sleep(IN_FLIGHT_S)
+    store.delete([key for run, keys in by_run.items() if verdicts[run].over for key in keys])
+    return verdicts
+
+
+def take_over(store: Store) -> None:
+    """Lift all markers of runs that are over, and delete their records."""
+    # Judged before the markers are listed: a run that is over by now writes no more of them.
+    records = [info.key for info in store.list(RUNS)]
+    over = [key for key in records if judge(store, key.removeprefix(RUNS).removesuffix(".json")).over]
+    lift_dead(store, [info.key for info in store.list(MARKERS)])
+    store.delete(over)
+
+
+def _read(store: Store, key: str) -> tuple[str, Fate]:
+    try:
+        row = parse_object(store.get(key, max_bytes=_MAX_BYTES), key, max_bytes=_MAX_BYTES)
+        process = Process.from_json(row.get("process"))
+        by = str(row.get("by"))
+        return f"{by if by.isprintable() else '?'} (process {process.pid} on {process.host})", process.fate()
+    except (DataError, NotFoundError, ValueError):
+        # Without a readable record its age decides.
+        return "", Fate.UNKNOWN
+
+
+def _clocks() -> tuple[float, float]:
+    return time.clock_gettime(_CLOCK), time.time()
+
+
+def _seconds_since(start: tuple[float, float]) -> float:
+    return max(now - then for now, then in zip(_clocks(), start, strict=True))

@@ -1,0 +1,195 @@
+"""Who may lift whose marker: ended, stopped, running and unknown collections, by record and by age."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from maskreg.digest import Digest
+from maskreg.errors import UnavailableError
+from maskreg.registry import markers
+from maskreg.registry.markers import IN_FLIGHT_S, LIFE, MARKERS, RUNS, Run, judge, marker_prefix, run_of, take_over
+from maskreg.registry.process import Fate, Process
+from maskreg.store import MemoryStore
+from tests.store.wrapped import Wrapped
+
+A, B = Digest.of(b"a"), Digest.of(b"b")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def read(self) -> tuple[float, float]:
+        return self.now, self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(markers, "_clocks", clock.read)
+    return clock
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    naps: list[float] = []
+    monkeypatch.setattr("maskreg.registry.markers.time.sleep", naps.append)
+    return naps
+
+
+def left_behind(store: MemoryStore, monkeypatch: pytest.MonkeyPatch, process: Process) -> str:
+    """A run that has marked an artifact and never ends; returns its id."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Process, "this", classmethod(lambda cls: process))
+        Run(store, "ada@here").__enter__().mark(A)
+    return run_of(next(store.list(marker_prefix(A))).key)
+
+
+def grow_older(store: MemoryStore, by: timedelta) -> None:
+    for key, (data, modified) in list(store._objects.items()):
+        store._objects[key] = data, modified - by
+
+
+def ended() -> Process:
+    return replace(Process.this(), pid=2**22 + 1)
+
+
+def foreign() -> Process:
+    return replace(Process.this(), host="elsewhere", pid=2**22 + 1)
+
+
+def test_nothing_is_left_of_a_run_that_ends() -> None:
+    store = MemoryStore()
+    with Run(store, "ada@here") as run:
+        run.mark(A)
+        run.mark(B)
+        assert run.has_marked(A)
+        run.lift(A)
+        assert not run.has_marked(A)
+        assert len(list(store.list(RUNS))) == len(list(store.list(MARKERS))) == 1
+    assert not list(store.list(""))
+
+
+def test_a_run_whose_process_has_ended_is_over_at_once(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+    store = MemoryStore()
+    run = left_behind(store, monkeypatch, ended())
+    assert judge(store, run).over
+    take_over(store)
+    assert not list(store.list(""))
+    assert slept == [IN_FLIGHT_S]  # a last request may be under way
+
+
+def test_a_run_of_another_machine_is_over_when_its_record_is_old(
+    monkeypatch: pytest.MonkeyPatch, slept: list[float]
+) -> None:
+    store = MemoryStore()
+    run = left_behind(store, monkeypatch, foreign())
+    grow_older(store, LIFE - timedelta(minutes=1))
+    assert not judge(store, run).over
+    take_over(store)
+    assert len(list(store.list(""))) == 2
+    grow_older(store, timedelta(minutes=2))
+    take_over(store)
+    assert not list(store.list(""))
+    assert slept == []
+
+
+def test_a_stopped_run_is_not_over_however_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    run = left_behind(store, monkeypatch, Process.this())
+    grow_older(store, 10 * LIFE)
+    monkeypatch.setattr(Process, "fate", lambda self: Fate.STOPPED)
+    verdict = judge(store, run)
+    assert not verdict.over
+    assert verdict.until is None
+    assert "stopped" in verdict.who
+    monkeypatch.undo()
+    # It runs, and has not renewed its record: it gave up, and could not say so.
+    assert judge(store, run).over
+
+
+@pytest.mark.parametrize("record", [b"{", b"[]", b'{"process":{"pid":-1,"started":1}}', b'{"by":1}'])
+def test_the_age_of_an_unreadable_record_decides(record: bytes) -> None:
+    store = MemoryStore()
+    store.put(f"{RUNS}x.json", record)
+    assert not judge(store, "x").over
+    grow_older(store, 2 * LIFE)
+    assert judge(store, "x").over
+
+
+def test_a_marker_without_a_record_is_a_dead_runs() -> None:
+    store = MemoryStore()
+    store.put(marker_prefix(A) + "gone", b"")
+    take_over(store)
+    assert not list(store.list(""))
+
+
+def test_a_living_run_keeps_its_marker_beside_a_dead_one(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+    store = MemoryStore()
+    left_behind(store, monkeypatch, ended())
+    with Run(store, "bob@there") as run:
+        run.mark(A)
+        take_over(store)
+        assert run.has_marked(A)
+        assert len(list(store.list(""))) == 2
+
+
+def test_a_run_renews_its_record_and_outlives_it(clock: Clock) -> None:
+    store = MemoryStore()
+    with Run(store, "ada@here") as run:
+        begun = next(store.list(RUNS)).modified
+        for _ in range(10):
+            clock.now += LIFE.total_seconds() / 3
+            assert run.is_valid()
+        assert next(store.list(RUNS)).modified > begun
+
+
+def test_a_run_that_stood_still_never_becomes_valid_again(clock: Clock) -> None:
+    store = MemoryStore()
+    with Run(store, "ada@here") as run:
+        record = next(store.list(RUNS))
+        clock.now += LIFE.total_seconds() / 2 + 1
+        assert not run.is_valid()
+        assert next(store.list(RUNS)) == record
+        clock.now -= LIFE.total_seconds()
+        assert not run.is_valid()
+
+
+def test_a_run_that_stands_still_while_it_renews_is_not_valid(clock: Clock) -> None:
+    class Sleeps(Wrapped):
+        def put(self, key: str, data: bytes) -> None:
+            clock.now += LIFE.total_seconds()
+            super().put(key, data)
+
+    store = Sleeps(MemoryStore())
+    with Run(store, "ada@here") as run:
+        clock.now += 1
+        assert not run.is_valid()  # also the first record may be too old by the time it arrives
+
+
+def test_the_wall_clock_counts_where_the_other_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall = [1000.0]
+    monkeypatch.setattr("maskreg.registry.markers.time.time", lambda: wall[0])
+    with Run(MemoryStore(), "ada@here") as run:
+        assert run.is_valid()
+        wall[0] += LIFE.total_seconds()
+        assert not run.is_valid()
+
+
+def test_a_request_that_failed_keeps_the_marker_until_its_record_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    with pytest.raises(UnavailableError), Run(store, "ada@here") as run:
+        run.mark(A)
+        run.mark(B)
+        with run.deleting(A):
+            raise UnavailableError("no answer: the request may arrive later")
+    assert [run_of(info.key) for info in store.list(MARKERS)] == [run_of(next(store.list(marker_prefix(A))).key)]
+    monkeypatch.setattr(Process, "fate", lambda self: Fate.ENDED)
+    take_over(store)
+    assert list(store.list(marker_prefix(A)))
+    grow_older(store, 2 * LIFE)
+    take_over(store)
+    assert not list(store.list(""))
