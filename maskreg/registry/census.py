@@ -71,9 +71,9 @@ class Census:
         Raises:
             UnavailableError: the listing lacks an entry that is there.
         """
-        sound = {folder.keys[-1]: path for path, folder in sorted(self.tags.items()) if self._is_sound(folder, damaged)}
-        heads = {key: self._heads[key] for key in sound if key in self._heads and self._heads[key][0] == self._infos[key]}
-        for entry in self.registry.refs.read([key for key in sound if key not in heads], damaged):
+        latest = [tag.keys[-1] for _, tag in sorted(self.tags.items()) if self._is_sound(tag, damaged)]
+        heads = {key: self._heads[key] for key in latest if self._heads.get(key, (None,))[0] == self._infos[key]}
+        for entry in self.registry.refs.read([key for key in latest if key not in heads], damaged):
             heads[entry.key] = self._infos[entry.key], entry.digest
         self._heads = heads
         return {digest for _, digest in heads.values() if digest is not None}

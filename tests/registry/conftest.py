@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.settings import Settings
-from maskreg.store import MemoryStore
+from maskreg.store import FileStore, MemoryStore
 from tests.artifact.making import pair, write
 
 REF = Ref.parse("team/qwen3-8b-opd")
@@ -53,6 +55,13 @@ def new_local(home: Path, *, by: str = "ada@here") -> Registry:
     registry = Registry.local(Settings(home=home, config_path=home / "config.toml"))
     registry.by = by
     return registry
+
+
+def age(registry: Registry, days: float, digest: Digest) -> None:
+    assert isinstance(registry.store, FileStore)
+    then = time.time() - days * 86_400
+    for info in registry.store.list(artifact_prefix(digest)):
+        os.utime(registry.store.path(info.key), (then, then))
 
 
 @pytest.fixture(scope="session")

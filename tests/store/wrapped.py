@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from maskreg.store import ObjectInfo, Store
@@ -38,3 +38,24 @@ class Wrapped:
 
     def clock(self) -> datetime:
         return self.store.clock()
+
+
+class Censored(Wrapped):
+    """Its listings of one prefix leave out some keys; reads by key show everything."""
+
+    def __init__(
+        self, store: Store, prefix: str, hidden: Callable[[str], bool], *, first: int = 0, last: int = 10**9
+    ) -> None:
+        """Hide keys from listings ``first`` to ``last - 1`` of the prefix, counted from 0."""
+        super().__init__(store)
+        self.prefix = prefix
+        self.hidden = hidden
+        self.hides = range(first, last)
+        self.listed = 0
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        infos = super().list(prefix)
+        if not prefix.startswith(self.prefix):
+            return infos
+        number, self.listed = self.listed, self.listed + 1
+        return (info for info in infos if number not in self.hides or not self.hidden(info.key))

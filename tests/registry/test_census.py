@@ -1,0 +1,132 @@
+"""What garbage collection does when names cannot be read, or the listing of names cannot be right."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import timedelta
+
+import pytest
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError, DataError, UnavailableError
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.collect import collect
+from maskreg.registry.tags import remove, restore
+from maskreg.registry.transfer import push
+from maskreg.store.entry import entry_key
+from tests.artifact.making import pair, write
+from tests.registry.conftest import CARD, REF, age
+from tests.registry.steps import Steps
+from tests.store.wrapped import Censored
+
+NOW = timedelta(0)
+
+
+def damage(registry: Registry, ref: Ref) -> str:
+    head = registry.head(ref)
+    assert head is not None
+    key = head.key
+    registry.store.put(key, b"{}")
+    return key
+
+
+def test_a_damaged_name_spares_what_it_may_name_and_nothing_else(local: Registry, digest: Digest) -> None:
+    assert local.root is not None
+    given_up, lost = (write(local.root, pair(seed), parts=("mask", "delta")) for seed in (1, 2))
+    other = Ref.parse("other")
+    local.publish(other, given_up, card=CARD)
+    remove(local, other)
+    # Nothing but the entry that is damaged names ``lost``.
+    local.publish(REF, lost, card=CARD)
+    key = damage(local, REF)
+    rehearsed = collect(local, NOW, dry_run=True)
+    report = collect(local, NOW)
+    assert [gone.digest for gone in report.collected] == [given_up]
+    assert [error.key for error in report.damaged] == [error.key for error in rehearsed.damaged] == [key]
+    for spared in (digest, lost):
+        assert local.store.head(artifact_prefix(spared) + MANIFEST) is not None
+
+
+def test_a_damaged_step_within_the_grace_period_spares_too(local: Registry, digest: Digest, other: Digest) -> None:
+    local.publish(REF, other, card=CARD)
+    remove(local, REF)
+    local.store.put(entry_key(REF, 2), b"{}")
+    for artifact in (digest, other):
+        age(local, 30, artifact)
+    report = collect(local)
+    assert report.collected == ()
+    assert [error.key for error in report.damaged] == [entry_key(REF, 2)]
+
+
+def test_a_name_of_which_nothing_can_be_read_stops_a_collection(local: Registry, digest: Digest) -> None:
+    key = damage(local, REF)
+    with pytest.raises(CorruptError) as caught:
+        collect(local, NOW)
+    assert caught.value.key == key
+    assert local.root is not None
+    assert caught.value.hint.endswith(f"rm {local.root / key}")
+
+
+def test_a_name_that_is_damaged_meanwhile_stops_a_collection(local: Registry, remote: Registry, digest: Digest) -> None:
+    push(local, remote, REF)
+    remove(remote, REF)
+
+    class Damages(Steps):
+        def put(self, key: str, data: bytes) -> None:
+            if key.startswith("doomed/"):
+                damage(remote, REF)
+            super().put(key, data)
+
+    with pytest.raises(CorruptError):
+        collect(Registry(Damages(remote.store), name="lab"), NOW)
+    assert list(remote.store.list(artifact_prefix(digest)))
+    assert not list(remote.store.list("doomed/"))
+
+
+def test_a_damaged_name_works_again_after_the_hint(local: Registry, digest: Digest, other: Digest) -> None:
+    local.publish(REF, other, card=CARD)
+    damage(local, REF)
+    for fails in (
+        lambda: local.resolve(REF),
+        lambda: remove(local, REF),
+        lambda: restore(local, REF),
+        lambda: local.publish(REF, other, card=CARD),
+    ):
+        with pytest.raises(DataError) as caught:
+            fails()
+    subprocess.run(caught.value.hint.partition(": ")[2], shell=True, check=True)
+    assert local.resolve(REF).digest == digest
+    assert local.publish(REF, other, card=CARD).n == 2
+
+
+def test_a_name_with_a_missing_entry_spares_what_it_may_name(local: Registry, digest: Digest, other: Digest) -> None:
+    local.publish(REF, other, card=CARD)
+    local.publish(REF, digest, card=CARD)
+    local.store.delete([entry_key(REF, 2)])
+    report = collect(local, NOW)
+    assert report.collected == ()
+    assert [error.key for error in report.damaged] == [entry_key(REF, 2)]
+
+
+def test_an_entry_that_is_there_and_not_listed_stops_a_collection(
+    local: Registry, digest: Digest, other: Digest
+) -> None:
+    local.publish(REF, other, card=CARD)
+    lies = Censored(local.store, "refs/", entry_key(REF, 1).__eq__)
+    with pytest.raises(UnavailableError, match="does not list it"):
+        collect(Registry(lies, name="lab"), NOW)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_lists_that_disagree_stop_a_collection(local: Registry, remote: Registry, digest: Digest, first: int) -> None:
+    push(local, remote, REF)
+    remote.store.put(artifact_prefix(Digest.of(b"x")) + MANIFEST, b"a candidate")
+    before = list(remote.store.list("artifacts/"))
+    lies = Censored(remote.store, "refs/", lambda key: True, first=first)
+    with pytest.raises(UnavailableError, match="disagree"):
+        collect(Registry(lies, name="lab"), NOW)
+    assert list(remote.store.list("artifacts/")) == before
+    assert not list(remote.store.list("doomed/"))
+    assert not list(remote.store.list("gc/runs/"))
