@@ -1,0 +1,162 @@
+"""Damages, one after another, in every kind of stored object; after each, every reader.
+
+Each damage has a number, and follows from the seed and its number alone::
+
+    scripts/attack damages --where folder --seed 1 --first 4711 --count 1     does number 4711 again
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from maskreg.store import FileStore, Store
+from tests.damage import FORMS, Harm, harm
+from tests.e2e.attack.judging import (
+    Answer,
+    Reader,
+    ask,
+    file_readers,
+    local_readers,
+    remote_readers,
+    tokens,
+    verdict,
+    verifier,
+)
+from tests.e2e.attack.people import Member
+from tests.e2e.attack.stage import Stage, contents, kind_of, lay_out, stored
+
+READERS = 5
+"""How many commands read after each damage, besides ``verify``; drawn by the damage's number."""
+
+PROGRAM_EVERY = 100
+"""One of so many damages is also read by the installed command, in a process of its own."""
+
+UNSEALED = {"config", "archive", "pipe", "catalog"}
+"""Kinds that ``verify`` does not read, or whose damage may be without any effect."""
+
+
+@dataclass
+class Tally:
+    """Results of many attacks.
+
+    Attributes:
+        counts: how often each thing happened.
+        faults: everything that must not happen, each with what does it again.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+
+class Damages:
+    """Damages to ada's home (``remote`` False) or to the remote."""
+
+    def __init__(self, stage: Stage, *, remote: bool, only: Collection[str] = ()) -> None:
+        self.stage = stage
+        self.remote = remote
+        self.store: Store = stage.site.store() if remote else FileStore(stage.ada.home)
+        self.sound = stored(self.store)
+        self.homes = {member.home: contents(member.home) for member in (stage.ada, stage.bob)}
+        self.by_kind: dict[str, list[str]] = defaultdict(list)
+        for key in self.sound:
+            if not only or kind_of(key) in only:
+                self.by_kind[kind_of(key)].append(key)
+        self.names: dict[str, list[str]] = defaultdict(list)
+        for row in stage.ada.must("list", "--json").json:
+            self.names[row["digest"]].append(row["ref"])
+        self.verify = verifier(remote)
+        self.readers = [
+            *(remote_readers(stage) if remote else [*local_readers(stage), *file_readers(stage)]),
+            self.verify,
+        ]
+        self.usual = {reader: self.answer(reader) for reader in self.readers}
+        for reader in self.readers:
+            said = self.usual[reader].said
+            assert said.status == 0, said
+            assert verdict(self.usual[reader], self.answer(reader), set()) == "same", f"{said}\ndiffers from run to run"
+
+    def draw(self, rng: random.Random) -> Harm:
+        """A damage; every kind of object is as likely as any other."""
+        drawn = None
+        while drawn is None:
+            kind = rng.choice(sorted(self.by_kind))
+            key = rng.choice(self.by_kind[kind])
+            form = rng.choice([*FORMS, *(["stray"] if kind in ("refs", "chunks", "files") else [])])
+            peers = [peer for peer in self.by_kind[kind] if peer != key]
+            drawn = harm(self.sound, key, form, rng, peers=peers, older=self.stage.older.get(key, []))
+        return drawn
+
+    def run(self, seed: int, number: int, tally: Tally) -> None:
+        """Do one damage, read everything, and mend it."""
+        rng = random.Random(f"{seed}/{number}")
+        damage = self.draw(rng)
+        kind = kind_of(min(damage.changes))
+        names = tokens(damage.changes, self.names)
+        self.apply(damage.changes)
+        results = {}
+        for reader in [*rng.sample(self.readers[:-1], READERS), self.verify]:
+            results[reader] = answer = self.answer(reader, damage)
+            result = verdict(self.usual[reader], answer, names)
+            tally.counts[f"{kind}: {result}"] += 1
+            if result not in ("same", "noted", "refused"):
+                tally.faults.append(f"{number}: {damage}: {reader.name} ({reader.who}): {result}\n{answer.said}")
+        if kind not in UNSEALED and results[self.verify].said.status == 0:
+            tally.faults.append(f"{number}: {damage}: verify sees nothing")
+        if number % PROGRAM_EVERY == 0:
+            self.compare_with_program(number, damage, results, tally)
+        self.mend(damage.changes)
+
+    def answer(self, reader: Reader, damage: Harm | None = None, *, program: bool = False) -> Answer:
+        """Run a reader in a home as it is before each damage; ada's has the damage when it is the one attacked."""
+        member = self.member(reader, damage)
+        if reader.makes is not None and reader.makes.is_relative_to(self.stage.folder / "made"):
+            shutil.rmtree(reader.makes, ignore_errors=True)
+        elif reader.makes == self.stage.folder / "made.maskreg":
+            reader.makes.unlink(missing_ok=True)
+        return ask(reader, member, member.program if program else None)
+
+    def member(self, reader: Reader, damage: Harm | None) -> Member:
+        """Whose command it is, with the home as it was."""
+        if reader.who == "carol":
+            return self.stage.fresh()
+        member = self.stage.ada if reader.who == "ada" else self.stage.bob
+        objects = self.homes[member.home]
+        if damage is not None and not self.remote and member is self.stage.ada:
+            objects = _changed(objects, damage.changes)
+        if contents(member.home) != objects:
+            lay_out(member.home, objects)
+        return member
+
+    def apply(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write the damage."""
+        self.store.delete([key for key, data in changes.items() if data is None])
+        for key, data in changes.items():
+            if data is not None:
+                self.store.put(key, data)
+
+    def mend(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write the sound objects again."""
+        if not self.remote:
+            lay_out(self.stage.ada.home, self.sound)
+            return
+        self.apply({key: self.sound.get(key) for key in changes})
+
+    def compare_with_program(self, number: int, damage: Harm, results: Mapping[Reader, Answer], tally: Tally) -> None:
+        """The installed command says the same in a process of its own."""
+        reader = list(results)[number // PROGRAM_EVERY % len(results)]
+        answer = self.answer(reader, damage, program=True)
+        tally.counts["also by the installed command"] += 1
+        expected = results[reader]
+        if (answer.said.status, answer.said.out, answer.effect) != (
+            expected.said.status, expected.said.out, expected.effect,
+        ):  # fmt: skip
+            tally.faults.append(f"{number}: {damage}: {reader.name}: in a process of its own:\n{answer.said}")
+
+
+def _changed(objects: Mapping[str, bytes], changes: Mapping[str, bytes | None]) -> dict[str, bytes]:
+    merged = {**objects, **changes}
+    return {key: data for key, data in merged.items() if data is not None}
