@@ -24,7 +24,8 @@ _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 def command(ctx: click.Context, directory: Path | None) -> None:
     """Check the registry, its catalog, the disk and all remotes.
 
-    Exits 1 when a check fails. With DIRECTORY, files that interrupted runs of `apply` left in it are removed.
+    Exits 1 when a check fails. With DIRECTORY, what interrupted runs of `apply`, `export` and `report` left in it is
+    removed.
     """
     from maskreg.workspace.doctor import findings
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
+import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +21,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 # A draft's name begins with that of its file; cut, so that it is not too long where the file's name is not.
 _DRAFT_PREFIX_LENGTH = 40
+_DRAFT = re.compile(r"^\..+\.(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-[0-9a-f]{8}\.draft$", re.ASCII | re.DOTALL)
+# Names of the drafts that this process is writing. A process number alone does not tell: in a container, a dead
+# predecessor often had the same one.
+_open_drafts: set[str] = set()
 
 
 @contextmanager
@@ -27,7 +33,8 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
 
     Other processes see the old file or the new one, never a part of either::
 
-        write   .NAME.<8 hex digits>.draft   beside path, so that a rename stays on one file system
+        remove  drafts that killed processes left
+        write   .NAME.HOST-PID-NONCE.draft   beside path, so that a rename stays on one file system
         fsync   the draft                    else a crash could leave the name with no data behind it
         rename  the draft to path            atomic; with force=False a link, which never replaces
         fsync   the folder                   makes the new name durable
@@ -50,7 +57,10 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
         if not force:
             raise OutputExistsError(f"{path} exists already", hint="choose another name, or add --force")
         mode = stat.S_IMODE(status.st_mode) & 0o777 if mode is None else mode
-    draft = path.with_name(f".{path.name[:_DRAFT_PREFIX_LENGTH]}.{secrets.token_hex(4)}.draft")
+    stem = f".{path.name[:_DRAFT_PREFIX_LENGTH]}."
+    remove_drafts(path.parent, stem)
+    draft = path.with_name(f"{stem}{_host()}-{os.getpid()}-{secrets.token_hex(4)}.draft")
+    _open_drafts.add(draft.name)
     try:
         with _new_file(draft, path, mode) as file:
             yield file
@@ -64,8 +74,31 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
     finally:
         with suppress(OSError):
             draft.unlink()
+        _open_drafts.discard(draft.name)
     if sync:
         sync_folder(path.parent)
+
+
+def remove_drafts(folder: Path, prefix: str = ".") -> tuple[Path, ...]:
+    """Remove what :func:`replacing` left in a folder when its process was killed; drafts of other machines stay.
+
+    Args:
+        folder: where to look.
+        prefix: only files whose name begins so.
+
+    Returns:
+        The files that were removed.
+    """
+    removed: list[Path] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            match = _DRAFT.search(entry.name) if entry.name.startswith(prefix) else None
+            if match and match["host"] == _host() and not _is_open(entry.name, int(match["pid"])):
+                # In a shared folder not everything is ours to remove.
+                with suppress(OSError):
+                    Path(entry.path).unlink()
+                    removed.append(Path(entry.path))
+    return tuple(removed)
 
 
 def rename_new(work: Path, path: Path) -> None:
@@ -179,6 +212,14 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _is_open(draft: str, pid: int) -> bool:
+    return draft in _open_drafts if pid == os.getpid() else is_alive(pid)
+
+
+def _host() -> str:
+    return re.sub(r"\W", "_", socket.gethostname(), flags=re.ASCII) or "localhost"
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -18,6 +18,7 @@ from maskreg.disk import (
     is_alive,
     nearest_existing,
     occupied,
+    remove_drafts,
     rename_new,
     replacing,
     require_space,
@@ -39,6 +40,36 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path, force: bool, sync: bool
         assert not path.exists()
     assert path.read_bytes() == b"new"
     assert names(tmp_path) == {"file"}
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from maskreg.disk import replacing
+
+with replacing(Path(sys.argv[1])) as file:
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    path, another = tmp_path / "file", tmp_path / "another"
+    for name in (path, another):
+        subprocess.run([sys.executable, "-c", KILLED, name], check=False)
+    left = names(tmp_path)
+    assert len(left) == 2
+    kept = tmp_path / ".file.elsewhere-12-0123abcd.draft"
+    kept.touch()
+    with replacing(path) as file:
+        file.write(b"new")
+        # Somebody else's draft of another file is not this one's to remove, nor is one that is being written.
+        assert len(remove_drafts(tmp_path, ".file.")) == 0
+        assert len(names(tmp_path)) == 3
+    assert path.read_bytes() == b"new"
+    assert [draft.name for draft in remove_drafts(tmp_path)] == sorted(name for name in left if "another" in name)
+    assert names(tmp_path) == {"file", kept.name}
 
 
 def test_a_file_is_replaced_at_once_and_keeps_its_mode(tmp_path: Path) -> None:

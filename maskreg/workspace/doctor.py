@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from maskreg.disk import free_bytes, nearest_existing
+from maskreg.disk import free_bytes, nearest_existing, remove_drafts
 from maskreg.errors import CorruptError, MaskregError
 from maskreg.registry import Registry
 from maskreg.result import Result
@@ -47,7 +47,7 @@ def doctor(directory: str | Path | None = None, *, workspace: Workspace | None =
     A check that fails is not an error, but a finding with the status ``bad``.
 
     Args:
-        directory: remove what interrupted runs of :func:`apply` left in this folder.
+        directory: remove what interrupted runs of :func:`apply`, :func:`export` and :func:`report` left in this folder.
         workspace: by default what the settings say.
 
     Raises:
@@ -142,7 +142,7 @@ def _remote(workspace: Workspace, remote: Remote) -> Finding:
 def _stale(directory: Path) -> Finding:
     from maskreg.checkpoint import clean_stale
 
-    cleaned = clean_stale(directory)
+    cleaned = (*clean_stale(directory), *remove_drafts(directory))
     if not cleaned:
         return Finding("unfinished work", "ok", f"none in {directory}")
     return Finding("unfinished work", "note", f"removed or restored: {', '.join(str(path) for path in cleaned)}")
