@@ -79,8 +79,8 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskL
 
     A masked optimizer finds its masks now. With any other, gradients of frozen coordinates become 0 as soon as they are
     ready, so that clipping sees masked gradients, and after each step frozen coordinates get back the bits that they
-    have now, whatever weight decay, momentum or loaded state did to them. That takes a packed copy of them; memory for
-    optimizer state does not shrink.
+    had before it, whatever weight decay, momentum or loaded state did to them. That takes a packed copy of them; memory
+    for optimizer state does not shrink. Weights that are loaded between steps stay as loaded, in the mask and outside.
 
     Args:
         model: as it is trained, wrapped or not.
@@ -111,6 +111,7 @@ def attach(model: torch.nn.Module, optimizer: torch.optim.Optimizer, mask: MaskL
         register: Any = frozen.parameter.register_post_accumulate_grad_hook
         handles.append(register(lambda _, frozen=frozen: frozen.mask_gradient()))
     handles.append(optimizer.register_step_pre_hook(partial(_each, copies, Copied.mask_gradient)))
+    handles.append(optimizer.register_step_pre_hook(partial(_each, copies, Copied.copy)))
     handles.append(optimizer.register_step_post_hook(partial(_each, copies, Copied.restore)))
     return Attachment(model, optimizer, copies, handles)
 

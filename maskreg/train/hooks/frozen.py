@@ -62,7 +62,7 @@ class Fingerprinted(Frozen):
 
 
 class Copied(Frozen):
-    """A packed copy of frozen coordinates, which can be restored."""
+    """A packed copy of frozen coordinates, which can be restored after a step."""
 
     def __init__(self, name: str, parameter: torch.Tensor, bits: Bits) -> None:
         """Copy what lies outside the mask."""
@@ -70,6 +70,15 @@ class Copied(Frozen):
         self._frozen = bits.complement()
         flat = _codes_of(parameter)
         self._values = torch.empty(self._frozen.nnz, dtype=flat.dtype, device=flat.device)
+        self._attached = Fingerprinted(name, parameter, bits)
+        self.copy()
+
+    def copy(self) -> None:
+        """Copy the coordinates as they are now, so that restoring undoes the next step and nothing before it.
+
+        Weights may have been loaded or averaged since the last step: they stay, and only :meth:`check` reports them.
+        """
+        flat = _codes_of(self.parameter)
         for part, offsets in self._frozen.masked_slices():
             torch.index_select(flat[part.coordinates], 0, offsets, out=self._values[part.entries])
 
@@ -108,6 +117,7 @@ class Copied(Frozen):
                 coordinate = part.coordinates.start + int(offsets[differ][0])
                 index = np.unravel_index(coordinate, tuple(local_of(self.parameter).shape))
                 raise _changed(self.name, f"coordinate {[int(i) for i in index]}")
+        self._attached.check()
 
 
 def _codes_of(parameter: torch.Tensor) -> torch.Tensor:
@@ -120,5 +130,6 @@ def _changed(name: str, subject: str) -> CorruptError:
     return CorruptError(
         name,
         f"{subject} outside the mask changed since it was attached",
-        hint="see what else writes to the weights: another optimizer, a weight average, a loaded checkpoint",
+        hint="see what else writes to the weights: another optimizer, a weight average, a loaded checkpoint;"
+        " after loading weights on purpose, detach the mask and attach it again",
     )

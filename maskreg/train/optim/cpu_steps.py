@@ -6,8 +6,10 @@ kernel works on tiles of 128 words (8,192 coordinates)::
     for each tile of words [begin, end) with at least one masked coordinate:
         [first, last) = entries of the tile                     # from the rank index, see bits.py
         slopes = pack(gradient of the tile) * scale             # or packed[first:last]
-        values = master[first:last], or pack(weights of the tile)
+        values = pack(weights of the tile)
+        values = master[first:last] where those are its rounding; the others were loaded
         update values by slopes and state[first:last]           # plain loops over contiguous fp32, vectorized
+        master[first:last] = values
         spread(values) into the tile's weights                  # frozen coordinates keep their bits
 
 Example, with words of 4 bits: weights ``a b c d e f g h``, mask ``0110 0001``, rank ``0 2``. The tile of both words has
@@ -24,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.jit import kernel
-from maskreg.train.optim.tiles import SPARE, Codes, Floats, Words, pack_words, spread_words, widen
+from maskreg.train.optim.tiles import SPARE, Codes, Floats, Words, pack_words, spread_words, take_masters, widen
 
 _WORDS = 128
 """Words of a tile."""
@@ -166,13 +168,12 @@ def adamw_words(
         count = last - first
         if count:
             _slopes(tensors, mask, tile, step.scale, slopes)
+            pack_words(tensors.weights, mask.words, tile.begin, tile.end, values, count)
             if tensors.master.size:
-                master = tensors.master[first:last]
-                _adamw(master, slopes[:count], exp_avg[first:last], exp_avg_sq[first:last], step)
-                _copy(master, values[:count])
-            else:
-                pack_words(tensors.weights, mask.words, tile.begin, tile.end, values, count)
-                _adamw(values[:count], slopes[:count], exp_avg[first:last], exp_avg_sq[first:last], step)
+                take_masters(tensors.weights, values[:count], tensors.master[first:last])
+            _adamw(values[:count], slopes[:count], exp_avg[first:last], exp_avg_sq[first:last], step)
+            if tensors.master.size:
+                _copy(values[:count], tensors.master[first:last])
             spread_words(tensors.weights, mask.words, tile.begin, tile.end, values, count)
 
 
@@ -207,10 +208,9 @@ def sgd_words(tensors: TensorCodes, mask: MaskWords, begin: int, end: int, veloc
         count = last - first
         if count:
             _slopes(tensors, mask, tile, step.scale, slopes)
+            pack_words(tensors.weights, mask.words, tile.begin, tile.end, values, count)
             if tensors.master.size:
-                _copy(tensors.master[first:last], values[:count])
-            else:
-                pack_words(tensors.weights, mask.words, tile.begin, tile.end, values, count)
+                take_masters(tensors.weights, values[:count], tensors.master[first:last])
             _sgd(values[:count], slopes[:count], velocity[first : last if velocity.size else first], step)
             if tensors.master.size:
                 _copy(values[:count], tensors.master[first:last])

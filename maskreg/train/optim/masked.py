@@ -246,7 +246,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
                 hint="resize embeddings before the optimizer is made",
             )
         state = self._state_of(item)
-        flat = weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)
+        flat = _flat(weights)
         if weights.element_size() < 4:
             begin_master(item, state, flat, self._backend_of(flat))
         state["step"] += 1
@@ -267,6 +267,24 @@ class MaskedOptimizer(torch.optim.Optimizer):
         """Update one tensor by the options of its group, gradients multiplied by ``factor``."""
 
     # -- state
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Begin all masters anew from the weights as they are now; moments stay.
+
+        Steps need no call of this: where a weight is not what its master rounds to, because it was loaded, averaged or
+        swapped, they take the weight. Other masters keep the digits that bf16 drops. After this, none does: training
+        goes on as it would from a file of the weights, and :meth:`state_dict` holds what was loaded.
+        """
+        if self._bound is None:
+            self._loaded = {n: {k: v for k, v in s.items() if k != "master"} for n, s in self._loaded.items()}
+            return
+        for item in self._bound_parameters():
+            state = self.state.get(item.parameter, {})
+            if state.pop("master", None) is not None:
+                item.follow_device()
+                flat = _flat(item.weights)
+                begin_master(item, state, flat, self._backend_of(flat))
 
     @property
     def state_bytes(self) -> int:
@@ -323,3 +341,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self.state.clear()
         self.state.update(states)
         self._loaded = {}
+
+
+def _flat(weights: torch.Tensor) -> torch.Tensor:
+    """Weights in one dimension, sharing memory if they are contiguous."""
+    return weights.reshape(-1) if weights.is_contiguous() else weights.contiguous().reshape(-1)

@@ -10,6 +10,7 @@ import torch
 from torch.optim.adamw import adamw as torch_adamw
 from torch.optim.sgd import sgd as torch_sgd
 
+from maskreg.live.memory import CODES
 from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim.bits import SLICE_WORDS, Bits, Slice
 from maskreg.train.optim.step import AdamWStep, Gradient, Operands, SGDStep
@@ -76,10 +77,17 @@ class Plain:
 
 
 def _values(operands: Operands, part: Slice, offsets: torch.Tensor) -> torch.Tensor:
-    """fp32 values to update: a view of the master copy, or gathered weights."""
-    if operands.master is not None:
-        return operands.master[part.entries]
-    return operands.weights[part.coordinates].index_select(0, offsets)
+    """fp32 values to update: gathered weights, or a view of the master copy, with weights that were loaded taken in.
+
+    See :func:`maskreg.train.optim.tiles.take_masters`.
+    """
+    weights = operands.weights[part.coordinates].index_select(0, offsets)
+    if operands.master is None:
+        return weights
+    master = operands.master[part.entries]
+    codes = CODES[weights.element_size()]
+    kept = master.to(weights.dtype).view(codes) == weights.view(codes)
+    return torch.where(kept, master, weights.float(), out=master)
 
 
 def _gradient(gradient: Gradient, part: Slice, offsets: torch.Tensor, scale: float) -> torch.Tensor:

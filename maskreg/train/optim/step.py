@@ -121,7 +121,8 @@ class Operands:
         weights: flat and contiguous, in any floating dtype; coordinates outside the mask keep their bits.
         gradient: of the weights.
         bits: the mask.
-        master: fp32 ``[nnz]``, whose roundings the masked weights are; None where weights are fp32 or wider.
+        master: fp32 ``[nnz]``, whose roundings the masked weights are; None where weights are fp32 or wider. A weight
+            that is not the rounding of its master was loaded since the last step: a step takes it over first.
     """
 
     weights: torch.Tensor

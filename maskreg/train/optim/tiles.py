@@ -28,7 +28,7 @@ SPARE = 8
 _SPARSE = 24
 """Coordinates per masked one from which bit by bit is faster; measured."""
 
-_FULL, _HALF, _LOW = np.uint32(16), np.uint32(0x7FFF), np.uint32(1)
+_FULL, _HALF, _LOW, _UPPER = np.uint32(16), np.uint32(0x7FFF), np.uint32(1), np.uint32(0xFFFF0000)
 _MAGNITUDE, _INFINITE = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
 
 
@@ -100,6 +100,29 @@ def spread_each(values: Codes, words: Words, begin: int, end: int, packed: Float
             entry += 1
             word &= word - np.uint64(1)
     return entry
+
+
+@kernel
+def take_masters(weights: Codes, values: Floats, masters: Floats) -> None:
+    """Replace packed weights by their fp32 masters, except where a weight is not what its master rounds to.
+
+    A step leaves every weight as the rounding of its master. One that is anything else was written since, by
+    ``load_state_dict`` or an average of weights, and counts: with the master ``0x3F80_4000``, the weight ``0x3F80``
+    becomes that, but ``0x3F90`` stays ``0x3F90_0000``. Weights of fp32 have no digits to lose, and all stay.
+
+    Args:
+        weights: any of the tensor's codes, for their width.
+        values: packed fp32 of the weights.
+        masters: of the same entries.
+    """
+    if weights.itemsize == 2:
+        new, kept = values.view(np.uint32), masters.view(np.uint32)
+        for i in range(new.size):
+            # As _rounded does it, but without a branch, so that it vectorizes; no weight is the rounding of a NaN.
+            wide = kept[i]
+            near = np.uint32(np.uint32(wide + np.uint32(_HALF + np.uint32(np.uint32(wide >> _FULL) & _LOW))) & _UPPER)
+            is_its_rounding = (near == new[i]) & (np.uint32(wide & _MAGNITUDE) <= _INFINITE)
+            new[i] = wide if is_its_rounding else new[i]
 
 
 @kernel

@@ -59,6 +59,16 @@ def _rounded(value: tl.tensor, kind: tl.constexpr) -> tl.tensor:
 
 
 @_kernel
+def _taken(master: tl.tensor, entry: tl.tensor, chosen: tl.tensor, old: tl.tensor) -> tl.tensor:
+    """Masters of a block's masked coordinates, but the weight where that is not what its master rounds to.
+
+    See :func:`maskreg.train.optim.tiles.take_masters`.
+    """
+    kept = tl.load(master + entry, mask=chosen, other=0.0)
+    return tl.where(_rounded(kept, old.dtype) == old, kept, _widened(old))
+
+
+@_kernel
 def _coordinates(block: tl.tensor, BLOCK: tl.constexpr) -> tl.tensor:
     """Coordinates of a block; those of the last one may lie past the end."""
     return block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -109,7 +119,7 @@ def adamw(
         first = tl.load(exp_avg + entry, mask=chosen, other=0.0)
         second = tl.load(exp_avg_sq + entry, mask=chosen, other=0.0)
         old = tl.load(weights + i, mask=inside, other=0)
-        value = tl.load(master + entry, mask=chosen, other=0.0) if MASTER else _widened(old)
+        value = _taken(master, entry, chosen, old) if MASTER else _widened(old)
         first += part1 * (slope - first)
         second = second * beta2 + part2 * slope * slope
         value = value * keep - size * first / (tl.sqrt(second) * root + eps)
@@ -138,7 +148,7 @@ def sgd(
         entry = _entries(rank, block, bits, BLOCK, WORD)
         slope = _slopes(gradient, i, inside, entry, chosen, PACKED) * scale
         old = tl.load(weights + i, mask=inside, other=0)
-        value = tl.load(master + entry, mask=chosen, other=0.0) if MASTER else _widened(old)
+        value = _taken(master, entry, chosen, old) if MASTER else _widened(old)
         slope = tl.where(decay == 0, slope, slope + decay * value)
         if MOMENTUM:
             fast = tl.load(velocity + entry, mask=chosen, other=0.0) * momentum + slope

@@ -141,6 +141,26 @@ def test_a_zero_that_changes_its_sign_has_changed() -> None:
         attachment.check()
 
 
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_what_is_loaded_outside_the_mask_stays_and_is_reported(kind: str) -> None:
+    net = Net()
+    mask = masked(net)
+    optimizer = OPTIMIZERS[kind](net.named_parameters() if kind == "masked" else net.parameters())
+    attachment = attach(net, optimizer, mask)
+    train(net, optimizer)
+    loaded = {name: value + 1 for name, value in copies(net).items()}
+    net.load_state_dict(loaded, strict=False)
+    train(net, optimizer)
+    assert changed(net, loaded, mask)[0] == 0
+    with pytest.raises(CorruptError, match="outside the mask changed since it was attached") as caught:
+        attachment.check()
+    assert "attach it again" in str(caught.value.hint)
+    attachment.detach()
+    again = attach(net, optimizer, mask)
+    train(net, optimizer)
+    again.check()
+
+
 @pytest.fixture
 def quiet() -> Iterator[None]:
     with warnings.catch_warnings():

@@ -15,7 +15,7 @@ import torch
 from maskreg.train.optim import triton_step
 from maskreg.train.optim.plain import Plain
 from maskreg.train.optim.triton_step import Triton
-from tests.train.optim.tensors import KINDS, frozen, same, steps, task
+from tests.train.optim.tensors import KINDS, frozen, same, steps, task, written
 
 DTYPES = [torch.bfloat16, torch.float32]
 SIZES = [(0, 0.5), (1, 1.0), (63, 0.5), (4096, 0.0), (4096, 1.0), (9001, 0.02), (9001, 0.48)]
@@ -35,6 +35,8 @@ def cases(device: str) -> dict[str, str]:
         odd = seed % 3 == 0
         name = f"{kind} of {numel} {dtype} at {density}{' packed' * packed}{' odd' * odd}"
         found[name] = step(numel, density, kind, (dtype, DTYPES[seed // 2 % 2]), packed, odd, device, seed)
+    for kind, packed in product(KINDS, [False, True]):
+        found[f"{kind} after loading{' packed' * packed}"] = after_loading(kind, packed, device)
     for numel, density in SIZES:
         found[f"sums of {numel} at {density}"] = sums(numel, density, device)
     return found
@@ -60,6 +62,19 @@ def step(
     except AssertionError as error:
         return str(error)
     return "" if frozen(got) == before else "frozen coordinates changed"
+
+
+def after_loading(kind: str, packed: bool, device: str) -> str:
+    """What steps after weights were written come to that they should not."""
+    start = task(9001, 0.48, 5, device=device)
+    steps(start, Triton(), kind, packed)
+    got, wanted = (written(start, masters_too=masters) for masters in (False, True))
+    for one in (got, wanted):
+        steps(one, Triton(), kind, packed)
+    for left, right in zip((got.weights, *got.state), (wanted.weights, *wanted.state), strict=True):
+        if left is None or right is None or not torch.equal(left.nan_to_num(7), right.nan_to_num(7)):
+            return "a master is not that of the weight"
+    return ""
 
 
 def sums(numel: int, density: float, device: str) -> str:

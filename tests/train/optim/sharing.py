@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_optimizer_state_dict,
+    set_model_state_dict,
     set_optimizer_state_dict,
 )
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -40,6 +41,7 @@ from tests.train.optim.world import (  # fmt: skip
     sharded,
     train,
     weights,
+    whole,
 )
 
 FULL = StateDictOptions(full_state_dict=True)
@@ -231,6 +233,27 @@ def gradients_in_another_layout(folder: Path) -> None:
     one.step()
     two.step()
     same(weights(other), weights(net))
+
+
+def loaded_weights_stay(folder: Path) -> None:
+    """What set_model_state_dict loads between two steps is not undone by the next, sharded or not."""
+    other = weights(Net(seed=2))
+    for kind in ("dense", "packed"):
+        for net in (sharded(), Net()):
+            optimizer = make(net, gradients=kind)
+            train(net, optimizer, 0, 2)
+            loaded: Any = dict(other)
+            set_model_state_dict(net, loaded, options=FULL)
+            same(weights(net), other)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.0
+            put_gradients(net, 3)
+            optimizer.step()
+            same(weights(net), other)
+            optimizer.refresh()
+            for item, state in zip(net.parameters(), optimizer.state_dict()["state"].values(), strict=True):
+                inside = masks()[next(n for n, p in net.named_parameters() if p is item)].to_bool()
+                assert torch.equal(whole(state["master"]), whole(item)[torch.from_numpy(inside)].float())
 
 
 # -- saved by two processes, resumed by one, two and three

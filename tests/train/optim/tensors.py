@@ -109,3 +109,18 @@ def frozen(one: Task) -> list[int]:
     """The bits of all that is not masked."""
     width = torch.int16 if one.weights.element_size() == 2 else torch.int32
     return one.weights.view(width)[~one.moved].tolist()
+
+
+def written(on: Task, masters_too: bool) -> Task:
+    """A copy in which something else wrote a third of the weights; by itself, or with the masters that this implies."""
+    one = on.copy()
+    drawn = np.random.default_rng(3)
+    where = torch.from_numpy(drawn.random(one.weights.numel()) < 0.3).to(one.weights.device)
+    new = torch.from_numpy(drawn.choice([1.5, -2.0, *ODDITIES], one.weights.numel())).to(one.weights)
+    codes = torch.int16 if one.weights.element_size() == 2 else torch.int32
+    differs = where & (one.weights.view(codes) != new.view(codes))
+    one.weights[where] = new[where]
+    master = one.state[2]
+    if masters_too and master is not None:
+        master[differs[one.moved]] = one.weights[differs & one.moved].float()
+    return one

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 EVERYWHERE = [
     "shards_train_as_one", "hybrid_shards_train_as_one", "uneven_shards_of_later_dimensions",
     "real_gradients_packed_and_within_backward", "parameters_that_sharding_replaced", "names_from_the_first_forward",
-    "gradients_in_another_layout", "sgd_with_momentum",
+    "gradients_in_another_layout", "sgd_with_momentum", "loaded_weights_stay",
 ]  # fmt: skip
 
 RESUMES = [
