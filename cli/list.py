@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maskreg.analysis.glossary import FIGURES
+from maskreg.errors import DataError
 from maskreg.ref import printable
-from maskreg.words import human_bytes
+from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
 from .output import Output
@@ -57,12 +58,16 @@ def _range_options(function: Any) -> Any:
 )
 @click.option("--limit", type=click.IntRange(min=0), help="Maximum number of results.")
 @click.option("--remote", help="List a remote, not the local registry.")
+@click.option("--strict", is_flag=True, help="Exit with 65 if a damaged name is left out.")
 @click.pass_obj
-def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | None, **filters: Any) -> None:
+def command(
+    output: Output, /, words: tuple[str, ...], sort: str, remote: str | None, strict: bool, **filters: Any
+) -> None:
     """List and search artifacts.
 
     Each TEXT must occur in the name, project, family or description, or begin the digest.
     Ranges are written 0.4..0.6, 0.4.. or ..0.6, both ends included.
+    A name whose artifact or ref entry is damaged cannot be searched; it is left out, with a note on stderr.
     """
     from maskreg.workspace.search import search
 
@@ -78,7 +83,8 @@ def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | 
         **filters,
     )
     if output.json:
-        output.document([entry.to_json() for entry in entries])
+        output.reported = strict
+        output.document(entries.to_json())
     elif output.quiet:
         for entry in entries:
             output.data(str(entry.ref))
@@ -87,6 +93,10 @@ def command(output: Output, /, words: tuple[str, ...], sort: str, remote: str | 
     else:
         for line in (_COLUMNS, *(_cells(entry) for entry in entries)):
             output.data("\t".join(line))
+    for name in entries.left_out:
+        output.note(f"left out: {name.ref}: {name.reason}" + f"\n  next: {name.hint}")
+    if strict and entries.left_out:
+        raise DataError(f"{counted(len(entries.left_out), 'name')} left out", hint=entries.left_out[0].hint)
 
 
 def _cells(entry: Listed) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 NAMED_AT_MOST = 5
 """Names that a message spells out; the rest is counted."""
 
-_PLURALS = {"matrix": "matrices", "is": "are", "has": "have", "does": "do"}
+_PLURALS = {"matrix": "matrices", "was": "were", "is": "are", "has": "have", "does": "do"}
 
 
 def counted(number: int, thing: str, verb: str = "") -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from maskreg.catalog.base import Catalog
-from maskreg.catalog.query import Query, SearchResult
+from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import Event, Indexed, Measurement
 from maskreg.errors import ConfigError
 
 __all__ = [
     "CATALOGS",
+    "Answer",
     "Catalog",
     "Event",
     "Indexed",
@@ -20,6 +22,7 @@ __all__ = [
     "SearchResult",
     "memory_catalog",
     "open_catalog",
+    "repairing",
     "set_aside",
 ]
 
@@ -59,13 +62,13 @@ def memory_catalog() -> Catalog:
     return open_catalog("sqlite://")
 
 
-def set_aside(url: str) -> Path:
+def set_aside(url: str) -> tuple[Path, int]:
     """Rename the damaged file of a local catalog and put a new catalog in its place.
 
     The new one keeps the measurements, events and seen sources that can still be read; its index is empty.
 
     Returns:
-        The renamed file.
+        The renamed file, and how many measurements and events were lost, as far as that can be told.
 
     Raises:
         UsageError: the catalog is not a file.
@@ -73,3 +76,14 @@ def set_aside(url: str) -> Path:
     from maskreg.catalog.sql import set_aside
 
     return set_aside(url)
+
+
+def repairing(url: str) -> AbstractContextManager[None]:
+    """Keep other processes from repairing the same local catalog until the block ends.
+
+    Raises:
+        TryAgainError: another process has been repairing it for too long.
+    """
+    from maskreg.catalog.sql import repairing
+
+    return repairing(url)

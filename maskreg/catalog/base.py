@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, Self
 
-from maskreg.catalog.query import Query, SearchResult
+from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import Event, Indexed, Measurement
 from maskreg.digest import Digest
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
     from maskreg.store.reflog import RefEntry
+
+REBUILD = "maskreg db rebuild"
+"""The hint of every error that says that a catalog is damaged."""
 
 
 class Catalog(Protocol):
@@ -60,13 +63,39 @@ class Catalog(Protocol):
             UsageError: the query is malformed.
         """
 
+    def answer(self, query: Query) -> Answer:
+        """What :meth:`search` finds, and what the index knows it lacks.
+
+        Raises:
+            UsageError: the query is malformed.
+        """
+
+    def check(self) -> None:
+        """Compare the whole content with what was written, row by row.
+
+        Raises:
+            CorruptError: the catalog is damaged.
+        """
+
+    def check_file(self) -> None:
+        """Check the structure of the catalog's file alone; do nothing where a server does that.
+
+        Raises:
+            CorruptError: the file is damaged.
+        """
+
     def filled_from(self) -> str | None:
         """Uuid of the registry that the index was last rebuilt from; None when it never was."""
 
     def rebuild(
-        self, entries: Iterable[RefEntry], manifests: Iterable[tuple[Digest, Manifest]], *, registry: str = ""
-    ) -> tuple[int, int]:
-        """Replace the index, atomically; measurements, events and seen sources stay.
+        self,
+        entries: Iterable[RefEntry],
+        manifests: Iterable[tuple[Digest, Manifest]],
+        *,
+        registry: str = "",
+        unread: Mapping[str, str] = ...,
+    ) -> tuple[int, int, int]:
+        """Replace the index, atomically; measurements, events and seen sources stay, except damaged ones.
 
         Writers wait until it ends. When reading ``entries`` or ``manifests`` fails, the old index stays.
 
@@ -74,9 +103,12 @@ class Catalog(Protocol):
             entries: the newest entry of every ref, deleted ones included.
             manifests: of every artifact.
             registry: uuid of the registry they come from, for ``filled_from``.
+            unread: keys of ref entries that cannot be read, and why, for :meth:`answer`; looked at when ``entries``
+                and ``manifests`` have ended.
 
         Returns:
-            How many refs, deleted ones included, and how many artifacts were indexed.
+            How many refs, deleted ones included, and how many artifacts were indexed; and how many measurements and
+            events were damaged and removed.
         """
 
     # What only the catalog holds

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
+from maskreg.ref import Ref
 
 Range = tuple[float, float]
 """Lowest and highest value, both included; infinities leave a side open."""
@@ -126,3 +128,17 @@ class SearchResult:
     target_root: str
     by: str
     at: datetime
+
+
+class Answer(NamedTuple):
+    """What a catalog answers to a query.
+
+    Attributes:
+        results: live refs that match, in the query's order.
+        unindexed: live refs that match or not, whose artifact is not in the index; in the order of their names.
+        unread: keys of the store's ref entries that could not be read when the index was filled, and why.
+    """
+
+    results: list[SearchResult]
+    unindexed: list[tuple[Ref, Digest]]
+    unread: dict[str, str]

@@ -2,23 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.presence import read_manifest
-from maskreg.catalog import Catalog, Event, Query, SearchResult, memory_catalog, open_catalog, set_aside
+from maskreg.catalog import (
+    Answer,
+    Catalog,
+    Event,
+    Query,
+    SearchResult,
+    memory_catalog,
+    open_catalog,
+    repairing,
+    set_aside,
+)
+from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError, UsageError
 from maskreg.result import Result
 from maskreg.store.base import Store
+from maskreg.store.entry import ref_of
 from maskreg.store.reflog import RefEntry, RefLog
+from maskreg.words import counted
 
 _READERS = 16
 _BATCH = 256
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class LeftOut(Result):
+    """A name that a listing cannot describe.
+
+    Attributes:
+        ref: the name.
+        digest: the artifact that it points to; None when its entry in the ref log cannot be read.
+        reason: what is damaged or missing.
+        hint: what to do about it.
+    """
+
+    ref: str
+    digest: Digest | None
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found, and what it could not look at.
+
+    Attributes:
+        results: live refs that match, in the query's order.
+        left_out: names that may match or not, because what describes them cannot be read; in their order.
+    """
+
+    results: tuple[SearchResult, ...]
+    left_out: tuple[LeftOut, ...]
 
 
 @dataclass(frozen=True)
@@ -28,12 +75,16 @@ class Rebuilt(Result):
     Attributes:
         refs: tags in it.
         artifacts: artifacts in it.
-        damaged: what could not be read, and was left out.
+        damaged: what could not be read in the store, and was left out.
+        lost: measurements and events that were damaged in the catalog, and that only it held.
+        aside: where the damaged file is now; empty when it was repaired in place.
     """
 
     refs: int
     artifacts: int
     damaged: tuple[MaskregError, ...]
+    lost: int
+    aside: str = ""
 
 
 class Index:
@@ -41,11 +92,20 @@ class Index:
 
     The store holds the truth, so a catalog that cannot be opened or written is not an error: the reason is kept in
     ``problem``, and searching reads the store instead. A catalog that was not filled from this store (a new one, or
-    one whose filling broke off) is filled when it is opened.
+    one whose filling broke off) is filled when it is opened. A local one that turns out to be damaged is rebuilt from
+    the store, at once and once::
+
+        open, search, read or write -> the catalog's own CorruptError
+            lock                      other processes wait, and then find it repaired
+            check everything again    repaired meanwhile? use it
+            rebuild                   in place; a file that SQLite cannot trust is set aside first
+            remark                    what was damaged, and what was lost with it
+            do it again               damaged again: read the store
 
     Attributes:
         url: the catalog's SQLAlchemy URL; empty when the registry has none.
         problem: why the catalog is unusable or behind the store; None when it is neither, as far as is known.
+        remarks: repairs that were made, one sentence each.
     """
 
     def __init__(self, url: str, store: Store, uuid: Callable[[], str]) -> None:
@@ -58,6 +118,7 @@ class Index:
         """
         self.url = url
         self.problem: MaskregError | None = None
+        self.remarks: list[str] = []
         self._store = store
         self._refs = RefLog(store)
         self._uuid = uuid
@@ -65,7 +126,10 @@ class Index:
 
     def open(self) -> Catalog | None:
         """The catalog, filled; None when there is none or it cannot be used (see ``problem``)."""
-        return self._open(self._fill_if_new)
+        opened = self._open(self._fill_if_new)
+        if opened is None and self.problem is not None and self._repair(self.problem):
+            opened = self._open(self._fill_if_new)
+        return opened
 
     def must_open(self) -> Catalog:
         """The catalog, filled.
@@ -75,24 +139,39 @@ class Index:
         """
         return self._or_raise(self.open())
 
-    def search(self, query: Query) -> list[SearchResult]:
+    def use(self, work: Callable[[Catalog], T]) -> T | None:
+        """Do something with the catalog, after a repair if it is damaged.
+
+        Returns:
+            What ``work`` returns; None when the catalog cannot be used (see ``problem``).
+
+        Raises:
+            UsageError: ``work`` raised it.
+        """
+        for last in (False, True):
+            if (catalog := self.open()) is None:
+                return None
+            try:
+                return work(catalog)
+            except UsageError:
+                raise
+            except MaskregError as error:
+                if last or not self._repair(error):
+                    self.problem = error
+                    return None
+        raise AssertionError("the last turn returns")
+
+    def search(self, query: Query) -> Search:
         """Live refs that match, from the catalog or, where that is not usable, from the store.
 
         Raises:
             UsageError: the query is malformed.
         """
-        if (catalog := self.open()) is not None:
-            try:
-                return catalog.search(query)
-            except UsageError:
-                raise
-            except MaskregError as error:
-                self.problem = error
-        damaged: list[CorruptError] = []
-        with self._in_memory(damaged) as catalog:
-            results = catalog.search(query)
-        self._note_damage(damaged)
-        return results
+        search = self.use(lambda catalog: self._searched(catalog, query))
+        if search is None:
+            with self._in_memory() as catalog:
+                search = self._searched(catalog, query)
+        return search
 
     def note(self, entry: RefEntry, action: str) -> None:
         """Index an entry of the ref log and the artifact it points to, and log the event."""
@@ -103,7 +182,7 @@ class Index:
             catalog.put_ref(entry)
             catalog.log(Event(action, str(entry.ref), entry.by, {"digest": entry.digest or "", "n": entry.n}))
 
-        self._try(write)
+        self.use(write)
 
     def forget(self, digest: Digest, *, objects: int, size: int, by: str) -> None:
         """Remove a deleted artifact from the index, and log the event.
@@ -119,7 +198,7 @@ class Index:
             catalog.drop_artifact(digest)
             catalog.log(Event("gc", digest, by, {"objects": objects, "bytes": size}))
 
-        self._try(write)
+        self.use(write)
 
     def rebuild(self) -> Rebuilt:
         """Recreate the index from the store; measurements, events and seen sources stay.
@@ -129,19 +208,16 @@ class Index:
         Raises:
             MaskregError: there is no catalog, or it cannot be opened.
         """
-        self.close()
-        opened = self._open(_leave)
-        if opened is None and isinstance(self.problem, CorruptError):
-            set_aside(self.url)
-            self.problem = None
-            opened = self._open(_leave)
-        return self._fill(self._or_raise(opened))
+        with repairing(self.url) if self.url else nullcontext():
+            return self._rebuild()
 
     def close(self) -> None:
         """Close the catalog's connections and forget its problems."""
         if self._opened is not None:
             self._opened.close()
         self._opened, self.problem = None, None
+
+    # Opening and filling
 
     def _open(self, prepare: Callable[[Catalog], None]) -> Catalog | None:
         if self._opened is None and self.url and self.problem is None:
@@ -162,37 +238,120 @@ class Index:
             raise self.problem or NotFoundError("this registry has no catalog")
         return opened
 
-    def _try(self, write: Callable[[Catalog], None]) -> None:
-        if (catalog := self.open()) is None:
-            return
-        try:
-            write(catalog)
-        except MaskregError as error:
-            self.problem = error
-
     def _fill_if_new(self, catalog: Catalog) -> None:
         if catalog.filled_from() != self._uuid():
-            self._note_damage(self._fill(catalog).damaged)
+            self._fill(catalog)
 
     def _fill(self, catalog: Catalog) -> Rebuilt:
-        unread_refs: list[CorruptError] = []
-        unread: list[MaskregError] = []
-        manifests = readable_manifests(self._store, digests_in(self._store), unread)
-        refs, artifacts = catalog.rebuild(self._refs.heads(unread_refs), manifests, registry=self._uuid())
-        return Rebuilt(refs, artifacts, (*unread_refs, *unread))
+        unread: dict[str, str] = {}
+        damaged: list[MaskregError] = []
+        manifests = readable_manifests(self._store, digests_in(self._store), damaged)
+        entries = self._heads(unread, damaged)
+        refs, artifacts, lost = catalog.rebuild(entries, manifests, registry=self._uuid(), unread=unread)
+        return Rebuilt(refs, artifacts, tuple(damaged), lost)
 
-    def _in_memory(self, damaged: list[CorruptError]) -> Catalog:
+    def _in_memory(self) -> Catalog:
         # A throw-away catalog of everything that has a name.
-        entries = [entry for entry in self._refs.heads(damaged) if not entry.deleted]
+        unread: dict[str, str] = {}
+        entries = [entry for entry in self._heads(unread, []) if not entry.deleted]
         digests = sorted({entry.digest for entry in entries if entry.digest})
         catalog = memory_catalog()
-        catalog.rebuild(entries, readable_manifests(self._store, digests, []))
+        catalog.rebuild(entries, readable_manifests(self._store, digests, []), unread=unread)
         return catalog
 
-    def _note_damage(self, damaged: Sequence[MaskregError]) -> None:
-        # What could not be read cannot be found by searching either.
-        if damaged:
-            self.problem = damaged[0]
+    def _heads(self, unread: dict[str, str], damaged: list[MaskregError]) -> Iterator[RefEntry]:
+        errors: list[CorruptError] = []
+        yield from self._refs.heads(errors)
+        damaged += errors
+        unread.update((error.key, error.message) for error in errors)
+
+    # Searching
+
+    def _searched(self, catalog: Catalog, query: Query) -> Search:
+        answer = catalog.answer(query)
+        left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
+        if len(left_out) < len(answer.unread) + len(answer.unindexed):
+            # What was damaged or missing is there now, and has been indexed.
+            answer = catalog.answer(query)
+        return Search(tuple(answer.results), tuple(sorted(left_out, key=lambda name: name.ref)))
+
+    def _unread(self, catalog: Catalog, unread: Iterable[str]) -> Iterator[LeftOut]:
+        for key in unread:
+            ref = ref_of(key)
+            try:
+                head = self._refs.head(ref)
+            except DataError as error:
+                yield LeftOut(str(ref), None, error.message, error.hint)
+                continue
+            if head is None:
+                yield LeftOut(str(ref), None, f"{key}: gone since the catalog was filled", "maskreg db rebuild")
+            else:
+                catalog.put_ref(head)
+
+    def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
+        reasons: dict[Digest, MaskregError] = {}
+        for digest in sorted({digest for _, digest in answer.unindexed}):
+            try:
+                catalog.put_artifact(digest, read_manifest(self._store, digest)[1])
+            except (DataError, NotFoundError) as error:
+                reasons[digest] = error
+        for ref, digest in answer.unindexed:
+            if digest in reasons:
+                hint = reasons[digest].hint.replace("<name>", str(ref))
+                yield LeftOut(str(ref), digest, reasons[digest].message, hint)
+
+    # Repairing
+
+    def _repair(self, error: MaskregError) -> bool:
+        """Rebuild a damaged local catalog; whether it can be used now."""
+        damaged = isinstance(error, CorruptError) and error.hint == REBUILD
+        if not damaged or not self.url.startswith(_LOCAL) or self.remarks:
+            return False
+        try:
+            with repairing(self.url):
+                self.close()
+                if self._is_sound():
+                    return True
+                rebuilt = self._rebuild()
+        except MaskregError:
+            # Such as a folder that is read-only; the damage is what there is to say.
+            self.close()
+            self.problem = error
+            return False
+        remark = f"the catalog was damaged ({error}) and has been rebuilt from the store"
+        if rebuilt.lost:
+            remark += f"; {counted(rebuilt.lost, 'record', 'was')} lost that only it held (measurements, events)"
+        if rebuilt.aside:
+            remark += f"; the damaged file is {rebuilt.aside}"
+        self.remarks.append(remark)
+        return True
+
+    def _is_sound(self) -> bool:
+        try:
+            with open_catalog(self.url) as catalog:
+                catalog.check()
+                return True
+        except CorruptError:
+            return False
+
+    def _rebuild(self) -> Rebuilt:
+        self.close()
+        opened = self._open(_leave)
+        damage = self.problem
+        if opened is not None:
+            try:
+                opened.check_file()
+                return self._fill(opened)
+            except CorruptError as error:
+                damage = error
+        if not isinstance(damage, CorruptError) or not self.url.startswith(_LOCAL):
+            raise damage or NotFoundError("this registry has no catalog")
+        self.close()
+        aside, lost = set_aside(self.url)
+        return replace(self._fill(self._or_raise(self._open(_leave))), aside=str(aside), lost=lost)
+
+
+_LOCAL = "sqlite:///"
 
 
 def _leave(catalog: Catalog) -> None:

@@ -16,7 +16,7 @@ from maskreg.disk import nearest_existing
 from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry.identity import ensure_identity, read_identity, who
-from maskreg.registry.index import Index
+from maskreg.registry.index import Index, Search
 from maskreg.registry.locking import StoreLock
 from maskreg.registry.naming import Resolved, similar_names
 from maskreg.registry.settling import PATIENCE_S, Delivery, collected, is_listed, settle
@@ -26,7 +26,7 @@ from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
-    from maskreg.catalog import Catalog, Query, SearchResult
+    from maskreg.catalog import Catalog, Query
 
 
 class Registry:
@@ -141,7 +141,7 @@ class Registry:
         """Why the catalog is unusable, or behind the store; None when it is neither, as far as is known."""
         return self.index.problem
 
-    def search(self, query: Query) -> list[SearchResult]:
+    def search(self, query: Query) -> Search:
         """Live refs that match; without a usable catalog everything is read from the store.
 
         Raises:

@@ -95,7 +95,7 @@ def reference_of(registry: Registry, root: str) -> SearchResult | None:
         registry: where to look.
         root: the source's identity.
     """
-    results = registry.search(Query(tag=REFERENCE_TAG, source_root=root, sort="created", limit=1))
+    results = registry.search(Query(tag=REFERENCE_TAG, source_root=root, sort="created", limit=1)).results
     return results[0] if results else None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 
 from maskreg.catalog.query import Query, Range, SearchResult
 from maskreg.ref import Ref
+from maskreg.registry.index import LeftOut
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
@@ -24,6 +26,37 @@ class Listed(SearchResult):
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints: the reference, then every field."""
         return {"ref": str(self.ref), **{key: plain(value) for key, value in asdict(self).items()}}
+
+
+class Listing(tuple[Listed, ...]):
+    """The names that a search found, in order, and those that it could not look at.
+
+    Attributes:
+        left_out: names that match or not: what describes them is damaged or missing.
+    """
+
+    left_out: tuple[LeftOut, ...]
+
+    def __new__(cls, names: Iterable[Listed], left_out: Iterable[LeftOut] = ()) -> Listing:
+        """Names, and what was left out."""
+        listing = super().__new__(cls, names)
+        listing.left_out = tuple(left_out)
+        return listing
+
+    @property
+    def names(self) -> tuple[Listed, ...]:
+        """The names alone."""
+        return tuple(self)
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        return {"names": plain(self.names), "left_out": plain(self.left_out)}
+
+
+def _next_step(name: LeftOut, remote: str | None) -> LeftOut:
+    # What repairs a local registry does not repair a remote; verifying says more.
+    verify = f"maskreg verify {name.ref} --remote {remote}" if remote else f"maskreg verify {name.ref}"
+    return replace(name, hint=verify if remote else name.hint or verify)
 
 
 @check_arguments
@@ -45,8 +78,11 @@ def search(
     limit: int | None = None,
     remote: str | None = None,
     workspace: Workspace | None = None,
-) -> tuple[Listed, ...]:
+) -> Listing:
     """Search the artifacts of a registry. Without arguments it lists all names of the local registry.
+
+    A name whose artifact or ref entry is damaged cannot be searched. It is in the result's ``left_out``, whether it
+    would match or not.
 
     Ranges are (lowest, highest), both included; ``float("inf")`` leaves a side open.
 
@@ -91,6 +127,7 @@ def search(
     )
     with opened(workspace) as space:
         registry = space.registry(remote)
-        entries = registry.search(query)
+        search = registry.search(query)
         note_catalog(space, registry)
-    return tuple(Listed(**vars(entry)) for entry in entries)
+    names = (Listed(**vars(entry)) for entry in search.results)
+    return Listing(names, (_next_step(name, remote) for name in search.left_out))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from maskreg.errors import MaskregError
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
@@ -71,7 +70,9 @@ def show(artifact: ArtifactLike, *, remote: str | None = None, workspace: Worksp
     """
     with opened(workspace) as space:
         named = space.find(artifact, remote)
-        rlvr, seeds = _overlaps(space.registry(remote), named.digest)
+        registry = space.registry(remote)
+        rlvr, seeds = _overlaps(registry, named.digest)
+        note_catalog(space, registry)
         present = tuple(sorted(named.artifact.present()))
         return Description(named.ref, named.artifact, named.card, present, rlvr, seeds)
 
@@ -90,11 +91,8 @@ def _overlaps(registry: Registry, digest: Digest) -> tuple[RecordedOverlap | Non
     from maskreg.workspace.recording import recorded
 
     # A description does not depend on the catalog.
-    with suppress(MaskregError):
-        if registry.catalog is not None:
-            latest = recorded(registry.catalog, digest)
-            return _overlap(latest.rlvr), _overlap(latest.seeds)
-    return None, None
+    latest = registry.index.use(lambda catalog: recorded(catalog, digest))
+    return (None, None) if latest is None else (_overlap(latest.rlvr), _overlap(latest.seeds))
 
 
 def _overlap(measurement: Measurement | None) -> RecordedOverlap | None:

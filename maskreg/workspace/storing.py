@@ -91,7 +91,9 @@ def remember(workspace: Workspace, root: str, path: Path) -> None:
 
 
 def note_catalog(workspace: Workspace, registry: Registry) -> None:
-    """Say so when the catalog could not be used or written: the store is right, the index is behind."""
+    """Say so when the catalog was repaired, or could not be used or written: the store is right, not the index."""
+    for remark in registry.index.remarks:
+        workspace.note(remark)
     problem = registry.catalog_problem
     if problem is not None:
         again = catalog_step(problem, "" if registry.root else registry.name)

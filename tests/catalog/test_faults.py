@@ -146,7 +146,8 @@ def test_a_damaged_catalog_is_set_aside_and_what_can_be_read_is_kept(path: Path)
     url = f"sqlite:///{path}"
     with open_catalog(url) as catalog, pytest.raises(CorruptError):
         catalog.rebuild([], [])
-    aside = set_aside(url)
+    aside, lost = set_aside(url)
+    assert lost == 0
     assert aside.read_bytes()[(page - 1) * 4096 : page * 4096] == b"\xa5" * 4096
     with open_catalog(url) as catalog:
         catalog.rebuild([entry("a", digest(1))], [(digest(1), manifest())])
@@ -158,7 +159,7 @@ def test_a_damaged_catalog_is_set_aside_and_what_can_be_read_is_kept(path: Path)
 
 def test_a_file_that_is_no_database_is_set_aside_whole(path: Path) -> None:
     path.write_bytes(b"this is not a database " * 100)
-    aside = set_aside(f"sqlite:///{path}")
+    aside, _ = set_aside(f"sqlite:///{path}")
     assert aside.read_bytes() == b"this is not a database " * 100
     with open_catalog(f"sqlite:///{path}") as catalog:
         assert catalog.events() == []

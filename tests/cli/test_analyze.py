@@ -50,7 +50,7 @@ def test_json_has_everything(run: Run, artifact: str, pair: tuple[Path, Path]) -
     shown = run("show", "x", "--json").json
     assert shown["manifest"]["kind"] == "analysis"
     assert shown["manifest"]["parents"] == [artifact]
-    assert [row["ref"] for row in run("list", "--kind", "analysis", "--json").json] == ["x"]
+    assert [row["ref"] for row in run("list", "--kind", "analysis", "--json").json["names"]] == ["x"]
 
 
 @pytest.mark.parametrize(("by", "label"), [("layer", "\n0 "), ("tensor", "\nlm_head.weight "), ("role", "\nffn ")])

@@ -63,7 +63,7 @@ def test_it_travels_and_is_found_like_any_artifact(run: Run, artifact: str, tmp_
     run("rm", made["ref"], "--yes")
     pulled = run("pull", made["ref"], "--json").out
     assert made["digest"] in pulled
-    (found,) = [row for row in run("list", "--kind", "baseline", "--json").json if row["kind"] == "baseline"]
+    (found,) = [row for row in run("list", "--kind", "baseline", "--json").json["names"] if row["kind"] == "baseline"]
     assert found["digest"] == made["digest"]
     run("verify", made["ref"])
     run("export", made["ref"], "-o", tmp_path / "b.maskreg")

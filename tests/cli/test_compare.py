@@ -210,4 +210,4 @@ def test_recorded_overlaps_are_shown_and_listed(run: Run, masks: tuple[str, str,
     header, *rows = (line.split("\t") for line in run("list").out.splitlines())
     column = header.index("rlvr overlap")
     assert {row[0]: row[column] for row in rows}["one"] == f"{lift:.3f}"
-    assert run("list", "one", "--json").json[0]["rlvr_against"] == reference
+    assert run("list", "one", "--json").json["names"][0]["rlvr_against"] == reference

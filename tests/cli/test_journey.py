@@ -121,7 +121,7 @@ def test_list_filters_and_sorts(run: Run, artifact: str, pair: tuple[Path, Path]
     assert run("list", "-q", "--sort", "density").out == f"{REF}\nstill\n"
     assert run("list", "-q", "--sort", "name:asc", "--limit", "1").out == "still\n"
     assert run("list", "-q", "--family", "nobody").out == ""
-    assert run("list", "--json", "--ffn-lift", "100..").json == []
+    assert run("list", "--json", "--ffn-lift", "100..").json == {"names": [], "left_out": []}
     assert "sort by one of" in run("list", "--sort", "color", status=2).err
     run("list", "--sort", "name:up", status=2)
     header, row = run("list", "--family", "toy").out.splitlines()

@@ -43,7 +43,7 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
             registry.history(REF)
         assert verify(registry).artifacts == 0
         assert collect(registry).collected == ()
-        assert registry.search(Query()) == []
+        assert registry.search(Query()).results == ()
         assert list(registry.store.list("refs/")) == []
         assert registry.store.head(IDENTITY) is None
 
@@ -218,17 +218,17 @@ def test_a_user_of_any_name_can_write(local: Registry, digest: Digest, monkeypat
 
 def test_search_finds_what_was_published(local: Registry, digest: Digest, other: Digest) -> None:
     local.publish(Ref.parse("another"), other, card=Card(method="rlvr"))
-    assert [f.digest for f in local.search(Query(method="opd"))] == [digest]
-    assert {f.digest for f in local.search(Query())} == {digest, other}
+    assert [f.digest for f in local.search(Query(method="opd")).results] == [digest]
+    assert {f.digest for f in local.search(Query()).results} == {digest, other}
     remove(local, REF)
-    assert [f.digest for f in local.search(Query())] == [other]
+    assert [f.digest for f in local.search(Query()).results] == [other]
 
 
 def test_a_bucket_alone_can_be_searched(local: Registry, digest: Digest, remote: Registry) -> None:
     push(local, remote, REF)
     assert remote.catalog is None
     assert remote.catalog_problem is None
-    found = remote.search(Query(family="qwen3-8b"))
+    found = remote.search(Query(family="qwen3-8b")).results
     assert [(f.project, f.name, f.tag, f.digest) for f in found] == [("team", "qwen3-8b-opd", "latest", digest)]
     with pytest.raises(UsageError):
         remote.search(Query(sort="nonsense"))
@@ -259,22 +259,24 @@ def is_usable(registry: Registry) -> bool:
 
 
 def test_everything_works_without_a_usable_catalog(
-    local: Registry, digest: Digest, other: Digest, remote: Registry
+    local: Registry, digest: Digest, other: Digest, remote: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damage_catalog(local)
+    # Without this it would be rebuilt.
+    monkeypatch.setattr(local.index, "_repair", lambda error: False)
     assert not is_usable(local)
     assert isinstance(local.catalog_problem, CorruptError)
     assert local.resolve(REF).digest == digest
     assert local.artifact(digest).present()
     assert verify(local, REF).ok
     local.publish(Ref.parse("second"), other, card=Card())
-    assert {f.name for f in local.search(Query())} == {"qwen3-8b-opd", "second"}
+    assert {f.name for f in local.search(Query()).results} == {"qwen3-8b-opd", "second"}
     push(local, remote, REF)
     pull(local, remote, REF)
     rebuilt = local.index.rebuild()
     assert (rebuilt.refs, rebuilt.artifacts, rebuilt.damaged) == (2, 2, ())
     assert is_usable(local)
-    assert {f.name for f in local.search(Query())} == {"qwen3-8b-opd", "second"}
+    assert {f.name for f in local.search(Query()).results} == {"qwen3-8b-opd", "second"}
 
 
 def test_a_lost_catalog_comes_back_by_itself(local: Registry, digest: Digest) -> None:
@@ -283,7 +285,7 @@ def test_a_lost_catalog_comes_back_by_itself(local: Registry, digest: Digest) ->
     for path in local.root.glob("catalog.db*"):
         path.unlink()
     with new_local(local.root) as again:
-        assert [f.digest for f in again.search(Query())] == [digest]
+        assert [f.digest for f in again.search(Query()).results] == [digest]
         assert again.catalog is not None
 
 
@@ -293,7 +295,7 @@ def test_rebuilding_reports_what_cannot_be_read(local: Registry, digest: Digest,
     rebuilt = local.index.rebuild()
     assert (rebuilt.refs, rebuilt.artifacts) == (2, 1)
     assert isinstance(rebuilt.damaged[0], CorruptError)
-    assert [f.digest for f in local.search(Query())] == [digest]
+    assert [f.digest for f in local.search(Query()).results] == [digest]
 
 
 def test_a_registry_without_a_catalog_has_nothing_to_rebuild(remote: Registry) -> None:
@@ -347,7 +349,7 @@ def test_a_safe_store_needs_no_turns(local: Registry, digest: Digest, tmp_path: 
         push(local, registry, REF)
         assert registry.catalog is None
         assert registry.catalog_problem is not None
-        assert [f.digest for f in registry.search(Query())] == [digest]
+        assert [f.digest for f in registry.search(Query()).results] == [digest]
 
 
 def test_a_remote_may_be_called_local(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_one_bucket_alone_is_a_teams_registry(local: Registry, lab: Registry, em
     assert push(local, lab, REF).sent_objects == 0
     pulled = pull(empty, lab, REF)
     assert pulled.fetched_bytes < pushed.sent_bytes
-    assert [f.digest for f in lab.search(Query(method="opd"))] == [digest]
+    assert [f.digest for f in lab.search(Query(method="opd")).results] == [digest]
     assert verify(lab).ok
     with pytest.raises(NotFoundError, match="there is no"):
         lab.resolve(Ref.parse("qwen3"))
@@ -121,10 +121,10 @@ def test_a_bucket_with_a_database(
         assert [e.action for e in registry.catalog.events()] == ["push"]
         pull(empty, registry, REF)
         remove(registry, REF)
-        assert registry.search(Query()) == []
+        assert registry.search(Query()).results == ()
         restore(registry, REF)
         assert registry.index.rebuild().refs == 1
-        assert [f.digest for f in registry.search(Query())] == [digest]
+        assert [f.digest for f in registry.search(Query()).results] == [digest]
 
 
 def test_a_database_that_is_behind_is_said_and_worked_around(
@@ -135,7 +135,7 @@ def test_a_database_that_is_behind_is_said_and_worked_around(
         assert registry.catalog is None
         assert isinstance(registry.catalog_problem, ConfigError)
         assert "db upgrade" in registry.catalog_problem.hint
-        assert [f.digest for f in registry.search(Query())] == [digest]
+        assert [f.digest for f in registry.search(Query()).results] == [digest]
 
 
 class Careless(FileStore):

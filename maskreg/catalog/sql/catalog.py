@@ -5,30 +5,54 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from datetime import UTC, datetime
+from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, delete, select, text, update
+from sqlalchemy import ColumnElement, Connection, Engine, and_, delete, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from maskreg.catalog.query import Query, SearchResult
+from maskreg.catalog.base import REBUILD
+from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import RLVR_OVERLAP, Event, Indexed, Measurement
 from maskreg.catalog.sql.address import Address, parse_address
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import readable_rows, translated
 from maskreg.catalog.sql.filesystem import writable
 from maskreg.catalog.sql.models import ArtifactRow, EventRow, FilledRow, MeasurementRow, RefRow, SeenSourceRow
-from maskreg.catalog.sql.rows import Row, artifact_row, batches, record_row, ref_row
+from maskreg.catalog.sql.rows import (
+    Overlap,
+    artifact_row,
+    batches,
+    event_of,
+    indexed_of,
+    measurement_of,
+    record_row,
+    ref_row,
+    with_overlap,
+)
+from maskreg.catalog.sql.salvage import drop_damaged
 from maskreg.catalog.sql.schema import HEAD, bring_up, installed, refuse_behind, refuse_newer
-from maskreg.catalog.sql.statement import statement
+from maskreg.catalog.sql.seals import SUMMED, Row, check_seals, checked_rows, dicts, sealed, sum_anew, summing
+from maskreg.catalog.sql.snapshot import search_rows
+from maskreg.catalog.sql.statement import results, statement, unindexed
 from maskreg.digest import Digest
+from maskreg.errors import CorruptError
+from maskreg.ref import Ref
+from maskreg.store.entry import ref_of
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
     from maskreg.store.reflog import RefEntry
+
+_REF_KEY = ("project", "name", "tag")
+_NO_OVERLAP: Overlap = (None, None)
+_RECORDED = select(MeasurementRow.digest, MeasurementRow.value, MeasurementRow.against).where(
+    MeasurementRow.metric == RLVR_OVERLAP, MeasurementRow.by_group == ""
+)
 
 
 class SqlCatalog:
@@ -82,6 +106,11 @@ class SqlCatalog:
             refuse_behind(self._address, revision)
         bring_up(self._address, self._engine)
 
+    @property
+    def _unchecked(self) -> bool:
+        # A server checks its pages, and memory is not a disk.
+        return self._address.path is None
+
     def close(self) -> None:
         """Close every connection."""
         self._close()
@@ -96,27 +125,30 @@ class SqlCatalog:
 
     def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
         """Index an artifact; indexing it again changes nothing."""
-        with self._write() as connection:
-            self._put_artifacts(connection, [artifact_row(digest, manifest)])
-            _refresh_overlap(connection, digest)
+        with self._write() as connection, summing(connection, "artifacts", ArtifactRow.digest == digest):
+            self._put_artifacts(connection, [artifact_row(digest, manifest, _overlap(connection, digest))])
 
     def drop_artifact(self, digest: Digest) -> None:
         """Remove an artifact from the index; its measurements stay."""
-        with self._write() as connection:
+        with self._write() as connection, summing(connection, "artifacts", ArtifactRow.digest == digest):
             connection.execute(delete(ArtifactRow).where(ArtifactRow.digest == digest))
 
     def put_ref(self, entry: RefEntry) -> None:
         """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
+        row = ref_row(entry)
+        key = and_(*(getattr(RefRow, name) == row[name] for name in _REF_KEY))
         with self._write() as connection:
-            self._put_refs(connection, [ref_row(entry)])
+            with summing(connection, "refs", key):
+                self._put_refs(connection, [row])
+            _forget_unread(connection, entry)
 
     def get(self, digest: Digest) -> Indexed | None:
         """The indexed facts of an artifact; None when it is not indexed."""
-        names = [field.name for field in fields(Indexed)]
-        columns = [getattr(ArtifactRow, name) for name in names]
         with self._read() as connection:
-            row = connection.execute(select(*columns).where(ArtifactRow.digest == digest)).one_or_none()
-            return None if row is None else Indexed(Digest(row[0]), *row[1:])
+            same = select(ArtifactRow.__table__).where(ArtifactRow.digest == digest)
+            rows = dicts(connection.execute(same))
+            check_seals("artifacts", rows)
+            return indexed_of(rows[0]) if rows else None
 
     def search(self, query: Query = Query()) -> list[SearchResult]:  # noqa: B008 (frozen)
         """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
@@ -124,10 +156,49 @@ class SqlCatalog:
         Raises:
             UsageError: the query is malformed.
         """
-        select_refs = statement(query)
+        return self.answer(query).results
+
+    def answer(self, query: Query) -> Answer:
+        """The matches, and what the index knows it lacks.
+
+        Raises:
+            UsageError: the query is malformed.
+        """
+        query.check()
         with self._read() as connection:
-            rows = connection.execute(select_refs).mappings()
-            return [SearchResult(**{**row, "digest": Digest(row["digest"])}) for row in rows]
+            unread = self._unread(connection)
+            if self._unchecked:
+                matches = results(connection.execute(statement(query)))
+                return Answer(matches, [_pair(row) for row in dicts(connection.execute(unindexed()))], unread)
+            refs, artifacts = (checked_rows(connection, name) for name in ("refs", "artifacts"))
+        known = {row["digest"] for row in artifacts}
+        lacking = [_pair(row) for row in refs if not row["deleted"] and row["digest"] not in known]
+        with translated(self._address):
+            return Answer(search_rows(refs, artifacts, query), sorted(lacking), unread)
+
+    def _unread(self, connection: Connection) -> dict[str, str]:
+        filled = dicts(connection.execute(select(FilledRow.__table__)))
+        check_seals("filled", filled)
+        return {key: why for row in filled for key, why in (row["unread"] or {}).items()}
+
+    def check(self) -> None:
+        """Compare the whole content with what was written; see :meth:`maskreg.catalog.base.Catalog.check`."""
+        self.check_file()
+        with self._read() as connection:
+            for name in (*SUMMED, "events", "filled"):
+                checked_rows(connection, name)
+
+    def check_file(self) -> None:
+        """Let SQLite look at the structure of its file; do nothing for a server.
+
+        Raises:
+            CorruptError: the file is damaged.
+        """
+        with self._read() as connection:
+            if self._address.sqlite:
+                faults = connection.execute(text("PRAGMA integrity_check(1)")).scalars().all()
+                if faults != ["ok"]:
+                    raise CorruptError(str(self._address), str(faults[0]), hint=REBUILD)
 
     def filled_from(self) -> str | None:
         """Uuid of the registry that the index was last rebuilt from; None when it never was."""
@@ -135,28 +206,37 @@ class SqlCatalog:
             return connection.execute(select(FilledRow.source)).scalar()
 
     def rebuild(
-        self, entries: Iterable[RefEntry], manifests: Iterable[tuple[Digest, Manifest]], *, registry: str = ""
-    ) -> tuple[int, int]:
+        self,
+        entries: Iterable[RefEntry],
+        manifests: Iterable[tuple[Digest, Manifest]],
+        *,
+        registry: str = "",
+        unread: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[int, int, int]:
         """Replace the index; see :meth:`maskreg.catalog.base.Catalog.rebuild`.
 
         ``entries`` and ``manifests`` are read inside the transaction that writes them: another writer waits for its
         end and then adds to the new index, and an error rolls back to the old one.
         """
-        count = [0, 0]
+        refs = artifacts = 0
         with self._write() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("LOCK TABLE artifacts, refs IN SHARE ROW EXCLUSIVE MODE"))
+            lost = drop_damaged(connection)
+            overlaps = _overlaps(connection)
             for table in (RefRow, ArtifactRow, FilledRow):
                 connection.execute(delete(table))
-            for refs in batches(ref_row(entry) for entry in entries):
-                self._put_refs(connection, refs)
-                count[0] += len(refs)
-            for artifacts in batches(artifact_row(*pair) for pair in manifests):
-                self._put_artifacts(connection, artifacts)
-                count[1] += len(artifacts)
-            _refresh_overlap(connection)
-            connection.execute(self._insert(FilledRow).values(source=registry, at=datetime.now(UTC)))
-        return count[0], count[1]
+            for rows in batches(ref_row(entry) for entry in entries):
+                self._put_refs(connection, rows)
+                refs += len(rows)
+            for rows in batches(artifact_row(d, m, overlaps.get(d, _NO_OVERLAP)) for d, m in manifests):
+                self._put_artifacts(connection, rows)
+                artifacts += len(rows)
+            for name in SUMMED:
+                sum_anew(connection, name)
+            filled = sealed("filled", {"source": registry, "at": datetime.now(UTC), "unread": dict(unread)})
+            connection.execute(self._insert(FilledRow).values(filled))
+        return refs, artifacts, lost
 
     # What only the catalog holds
 
@@ -164,18 +244,26 @@ class SqlCatalog:
         """Keep a measurement. The latest ``rlvr_overlap`` of a whole mask also becomes searchable."""
         with self._write() as connection:
             # Locking the artifact's row serializes two recordings, so that the one with the higher id also writes last.
-            locked = select(ArtifactRow.digest).where(ArtifactRow.digest == measurement.digest)
-            connection.execute(locked.with_for_update()).all()
-            connection.execute(self._insert(MeasurementRow).values(record_row(measurement)))
-            if measurement.metric == RLVR_OVERLAP:
-                _refresh_overlap(connection, measurement.digest)
+            locked = select(ArtifactRow.__table__).where(ArtifactRow.digest == measurement.digest)
+            artifacts = dicts(connection.execute(locked.with_for_update()))
+            with summing(connection, "measurements", MeasurementRow.digest == measurement.digest):
+                connection.execute(self._insert(MeasurementRow).values(record_row(measurement)))
+            for artifact in artifacts if measurement.metric == RLVR_OVERLAP else ():
+                # A damaged row must not get a seal that fits.
+                check_seals("artifacts", [artifact])
+                row = with_overlap(artifact, _overlap(connection, measurement.digest))
+                with summing(connection, "artifacts", ArtifactRow.digest == measurement.digest):
+                    self._put_artifacts(connection, [row])
 
     def measurements(self, digest: Digest) -> list[Measurement]:
         """All measurements of an artifact, in the order of recording."""
-        columns = [getattr(MeasurementRow, field.name) for field in fields(Measurement)]
-        rows = select(*columns).where(MeasurementRow.digest == digest).order_by(MeasurementRow.id)
         with self._read() as connection:
-            return [Measurement(Digest(row[0]), *row[1:]) for row in connection.execute(rows)]
+            if self._unchecked:
+                own = select(MeasurementRow.__table__).where(MeasurementRow.digest == digest)
+                rows = dicts(connection.execute(own))
+            else:
+                rows = [row for row in checked_rows(connection, "measurements") if row["digest"] == digest]
+            return [measurement_of(row) for row in sorted(rows, key=itemgetter("id"))]
 
     def log(self, event: Event) -> None:
         """Append an event to the audit log."""
@@ -186,14 +274,15 @@ class SqlCatalog:
         self, *, subject: str = "", action: str = "", by: str = "", since: datetime | None = None, limit: int = 100
     ) -> list[Event]:
         """The newest events of the audit log, newest first; all conditions that are given must hold."""
-        rows = select(*(getattr(EventRow, field.name) for field in fields(Event)))
+        rows = select(EventRow.__table__)
         for column, value in ((EventRow.subject, subject), (EventRow.action, action), (EventRow.by, by)):
             rows = rows.where(column == value) if value else rows
         if since is not None:
             rows = rows.where(EventRow.at >= since)
         with self._read() as connection:
-            newest = connection.execute(rows.order_by(EventRow.id.desc()).limit(limit))
-            return [Event(*row) for row in newest]
+            newest = dicts(connection.execute(rows.order_by(EventRow.id.desc()).limit(limit)))
+            check_seals("events", newest)
+            return [event_of(row) for row in newest]
 
     def saw_source(self, root: str, path: str) -> None:
         """Remember that the checkpoint of identity ``root`` is at ``path`` now."""
@@ -237,7 +326,7 @@ class SqlCatalog:
     @contextmanager
     def _write(self) -> Iterator[Connection]:
         held: Connection | None = getattr(self._held, "connection", None)
-        with translated(self._address):
+        with translated(self._address), readable_rows(self._address):
             if held is not None:
                 with held.begin_nested():
                     yield held
@@ -261,30 +350,36 @@ class SqlCatalog:
 
     def _put_refs(self, connection: Connection, rows: list[Row]) -> None:
         row = self._insert(RefRow)
-        key = ["project", "name", "tag"]
         # Entries arrive in any order; the one with the higher number is newer.
         newer = row.excluded.n >= RefRow.n
-        upsert = row.on_conflict_do_update(index_elements=key, set_=_replaced(row, rows[0]), where=newer)
+        upsert = row.on_conflict_do_update(index_elements=_REF_KEY, set_=_replaced(row, rows[0]), where=newer)
         connection.execute(upsert, rows)
 
 
 def _replaced(insert: sqlite.Insert | postgresql.Insert, row: Row) -> dict[str, ColumnElement[Any]]:
-    # Other columns of an existing row (rlvr_overlap) stay as they are.
     return {name: insert.excluded[name] for name in row}
 
 
-def _refresh_overlap(connection: Connection, digest: Digest | None = None) -> None:
+def _overlap(connection: Connection, digest: Digest) -> Overlap:
     # The latest recording counts, even one older than the row: an artifact may be dropped and indexed again.
-    latest = (
-        select(MeasurementRow.value, MeasurementRow.against)
-        .where(MeasurementRow.digest == ArtifactRow.digest)
-        .where(MeasurementRow.metric == RLVR_OVERLAP, MeasurementRow.by_group == "")
-        .order_by(MeasurementRow.id.desc())
-        .limit(1)
-        .correlate(ArtifactRow)
-    )
-    change = update(ArtifactRow).values(
-        rlvr_overlap=latest.with_only_columns(MeasurementRow.value).scalar_subquery(),
-        rlvr_against=latest.with_only_columns(MeasurementRow.against).scalar_subquery(),
-    )
-    connection.execute(change if digest is None else change.where(ArtifactRow.digest == digest))
+    latest = _RECORDED.where(MeasurementRow.digest == digest).order_by(MeasurementRow.id.desc()).limit(1)
+    row = connection.execute(latest).one_or_none()
+    return _NO_OVERLAP if row is None else (row.value, row.against)
+
+
+def _overlaps(connection: Connection) -> dict[str, Overlap]:
+    recorded = connection.execute(_RECORDED.order_by(MeasurementRow.id))
+    return {row.digest: (row.value, row.against) for row in recorded}
+
+
+def _forget_unread(connection: Connection, entry: RefEntry) -> None:
+    # The entry at hand is newer than one that could not be read.
+    for filled in dicts(connection.execute(select(FilledRow.__table__))):
+        unread = dict(filled["unread"] or {})
+        rest = {key: why for key, why in unread.items() if ref_of(key) != entry.ref}
+        if len(rest) < len(unread):
+            connection.execute(update(FilledRow).values(sealed("filled", {**filled, "unread": rest})))
+
+
+def _pair(row: Mapping[str, Any]) -> tuple[Ref, Digest]:
+    return Ref(row["project"], row["name"], row["tag"]), Digest(row["digest"])

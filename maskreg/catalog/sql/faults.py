@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from maskreg.catalog.base import REBUILD
 from maskreg.catalog.sql.address import Address
 from maskreg.errors import (
     CannotCreateError,
@@ -28,7 +29,6 @@ from maskreg.errors import (
     UnavailableError,
 )
 
-REBUILD = "maskreg db rebuild"
 _REFUSALS = ("authentication failed", "pg_hba.conf", "no password supplied", "permission denied", "role ")
 
 
@@ -84,8 +84,8 @@ def _sqlite(address: Address, error: BaseException | None) -> MaskregError | Non
             return TryAgainError(f"{address}: another process is writing", hint="run the same command again")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return CorruptError(str(address), text, hint=REBUILD)
-        case sqlite3.SQLITE_ERROR | sqlite3.SQLITE_CONSTRAINT:
-            # The statements fit the schema that the file records, so its tables are not text it records.
+        case sqlite3.SQLITE_ERROR | sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_TOOBIG | sqlite3.SQLITE_MISMATCH:
+            # The statements and values fit the schema that the file records, so it or a row is damaged.
             return CorruptError(str(address), text, hint=REBUILD)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return NotAllowedError(f"{address} is read-only ({text})")

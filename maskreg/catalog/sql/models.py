@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy models. Only migrations create them."""
+"""The tables, as SQLAlchemy models. Only migrations create them. A ``seal`` is explained in ``seals.py``."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ class ArtifactRow(Base):
     target_root: Mapped[str] = mapped_column(index=True)
     rlvr_overlap: Mapped[float | None] = mapped_column(index=True)
     rlvr_against: Mapped[str | None]
+    seal: Mapped[str | None]
 
 
 class RefRow(Base):
@@ -88,6 +89,7 @@ class RefRow(Base):
     at: Mapped[datetime] = mapped_column(index=True)
     origin: Mapped[str]
     folded: Mapped[str]
+    seal: Mapped[str | None]
 
 
 class FilledRow(Base):
@@ -96,12 +98,31 @@ class FilledRow(Base):
     Attributes:
         source: uuid of the store's registry; empty while that has none.
         at: when the index was filled.
+        unread: keys of the store's ref entries that could not be read then, and why.
     """
 
     __tablename__ = "filled"
 
     source: Mapped[str] = mapped_column(primary_key=True)
     at: Mapped[datetime]
+    unread: Mapped[dict[str, Any] | None]
+    seal: Mapped[str | None]
+
+
+class SumRow(Base):
+    """What one table has to add up to; see :mod:`maskreg.catalog.sql.seals`.
+
+    Attributes:
+        table: the table's name.
+        rows: how many rows it has.
+        sum: sum over its rows' seals, 32 hex digits.
+    """
+
+    __tablename__ = "sums"
+
+    table: Mapped[str] = mapped_column(primary_key=True)
+    rows: Mapped[int]
+    sum: Mapped[str]
 
 
 class MeasurementRow(Base):
@@ -119,6 +140,7 @@ class MeasurementRow(Base):
     detail: Mapped[dict[str, Any]]
     at: Mapped[datetime]
     by: Mapped[str]
+    seal: Mapped[str | None]
 
 
 class EventRow(Base):
@@ -132,6 +154,7 @@ class EventRow(Base):
     action: Mapped[str] = mapped_column(index=True)
     subject: Mapped[str] = mapped_column(index=True)
     detail: Mapped[dict[str, Any]]
+    seal: Mapped[str | None]
 
 
 class SeenSourceRow(Base):

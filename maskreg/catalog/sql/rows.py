@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, fields
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from maskreg.catalog.records import Event, Measurement
+from maskreg.catalog.records import Event, Indexed, Measurement
+from maskreg.catalog.sql.seals import Row, sealed
 from maskreg.catalog.sql.statement import folded
 from maskreg.digest import Digest
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
     from maskreg.store.reflog import RefEntry
-
-Row = dict[str, Any]
-"""Values by column name."""
 
 BATCH = 500
 """Rows written at a time by a rebuild."""
@@ -25,10 +24,14 @@ _LABEL = 200
 _LARGEST = (1 << 63) - 1
 
 
-def artifact_row(digest: Digest, manifest: Manifest) -> Row:
-    """The columns that follow from an artifact's manifest."""
+Overlap = tuple[float | None, str | None]
+"""Value and reference mask of the latest recorded ``rlvr_overlap``; None twice when there is none."""
+
+
+def artifact_row(digest: Digest, manifest: Manifest, overlap: Overlap) -> Row:
+    """The row of an artifact: its manifest's facts, and the recorded overlap."""
     totals = manifest.totals
-    return {
+    row: Row = {
         "digest": str(digest),
         "kind": manifest.kind,
         "rule": manifest.rule,
@@ -45,6 +48,12 @@ def artifact_row(digest: Digest, manifest: Manifest) -> Row:
         "source_hub": manifest.source.hub,
         "target_root": manifest.target.root,
     }
+    return with_overlap(row, overlap)
+
+
+def with_overlap(row: Row, overlap: Overlap) -> Row:
+    """The row of an artifact with another recorded overlap."""
+    return sealed("artifacts", {**row, "rlvr_overlap": overlap[0], "rlvr_against": overlap[1]})
 
 
 def ref_row(entry: RefEntry) -> Row:
@@ -52,7 +61,7 @@ def ref_row(entry: RefEntry) -> Row:
     card = entry.card
     # Indexed columns, written by others at any length; a PostgreSQL index entry holds at most 2,704 bytes.
     family, method, license = (text[:_LABEL] for text in (card.family, card.method, card.license))
-    return {
+    row: Row = {
         "project": entry.project,
         "name": entry.name,
         "tag": entry.tag,
@@ -69,14 +78,35 @@ def ref_row(entry: RefEntry) -> Row:
         "origin": entry.origin,
         "folded": folded(entry.name, entry.project, card.family, card.description),
     }
+    return sealed("refs", row)
 
 
 def record_row(record: Measurement | Event) -> Row:
     """The columns of a measurement or an event; the database numbers it."""
     row = asdict(record)
     del row["id"]
-    row["detail"] = dict(record.detail)
-    return row
+    # As it will be read back, so that the seal fits.
+    row["detail"] = json.loads(json.dumps(dict(record.detail)))
+    return sealed("measurements" if isinstance(record, Measurement) else "events", row)
+
+
+def measurement_of(row: Mapping[str, Any]) -> Measurement:
+    """The measurement of a row."""
+    return Measurement(**{**_fields(Measurement, row), "digest": Digest(row["digest"])})
+
+
+def event_of(row: Mapping[str, Any]) -> Event:
+    """The event of a row."""
+    return Event(**_fields(Event, row))
+
+
+def indexed_of(row: Mapping[str, Any]) -> Indexed:
+    """The indexed facts of a row."""
+    return Indexed(**{**_fields(Indexed, row), "digest": Digest(row["digest"])})
+
+
+def _fields(record: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    return {field.name: row[field.name] for field in fields(record)}
 
 
 def batches(rows: Iterable[Row]) -> Iterator[list[Row]]:

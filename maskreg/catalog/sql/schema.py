@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, inspect, text
 
+from maskreg.catalog.base import REBUILD
 from maskreg.catalog.sql.address import Address, parse_address
 from maskreg.catalog.sql.engine import WRITE, make_engine
-from maskreg.catalog.sql.faults import REBUILD, translated
+from maskreg.catalog.sql.faults import translated
 from maskreg.catalog.sql.models import Base
 from maskreg.errors import ConfigError, CorruptError, UsageError
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every revision this version knows, oldest first; listed here because alembic is slow to import."""
 
 HEAD = REVISIONS[-1]
@@ -29,7 +30,7 @@ HEAD = REVISIONS[-1]
 VERSION_TABLE = "maskreg_schema"
 """Not alembic's default name, so that another application may use alembic in the same database."""
 
-_SINCE = {"filled": "0003"}
+_SINCE = {"filled": "0003", "sums": "0005"}
 # The revision that added a table; the others exist since the first.
 
 _UPGRADE = "maskreg db upgrade"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, or_, select
+from sqlalchemy import ColumnElement, Result, Select, and_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Query, Range, SearchResult
 from maskreg.catalog.sql.columns import clean
 from maskreg.catalog.sql.models import ArtifactRow, RefRow
+from maskreg.digest import Digest
 
 _REF_FIELDS = ("project", "name", "tag", "family", "method", "license", "description", "by", "at")
 _DIGEST_PREFIX = re.compile(r"(?:sha256:)?([0-9a-f]{4,64})")
@@ -44,6 +45,22 @@ def statement(query: Query) -> Select[Any]:
         .order_by(RefRow.project, RefRow.name, RefRow.tag)
     )
     return rows if query.limit is None else rows.limit(query.limit)
+
+
+def results(rows: Result[Any]) -> list[SearchResult]:
+    """The rows of :func:`statement` as results."""
+    return [SearchResult(**{**row, "digest": Digest(row["digest"])}) for row in rows.mappings()]
+
+
+def unindexed() -> Select[Any]:
+    """The SELECT of live refs whose artifact is not in the index."""
+    key: list[InstrumentedAttribute[Any]] = [RefRow.project, RefRow.name, RefRow.tag]
+    return (
+        select(*key, RefRow.digest)
+        .outerjoin(ArtifactRow, ArtifactRow.digest == RefRow.digest)
+        .where(RefRow.deleted.is_(False), ArtifactRow.digest.is_(None))
+        .order_by(*key)
+    )
 
 
 def folded(*texts: str) -> str:
