@@ -74,15 +74,18 @@ def parse_object(data: bytes, name: str, *, max_bytes: int, max_depth: int = LIM
 # An escaped surrogate: half of a character beyond 16 bits. A pair in the right order is fine, which only writing the
 # value again can tell, so this cheap search decides whether to.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# A whole string, so that brackets inside it do not count, or one bracket. The possessive *+ never backtracks, so that
-# a hostile document of quotes and backslashes takes linear time.
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+# A whole string, so that brackets inside it do not count, or one bracket. A hostile document of quotes and backslashes
+# takes linear time: the possessive *+ never backtracks, and a string without an end goes to the document's end, where
+# it would otherwise be sought again from each quote within it.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def _check_depth(data: bytes, name: str, max_depth: int) -> None:
     # The parser recurses once a level and would overflow the stack, so the depth has to be known before it runs:
     #     for each token outside strings: [ or { adds one, ] or } takes one away
     # A document that does not balance passes here, and the parser refuses it.
+    if data.count(b"[") + data.count(b"{") <= max_depth:
+        return
     depth = 0
     for token in _TOKEN.finditer(data):
         byte = data[token.start()]

@@ -148,3 +148,11 @@ def test_any_bytes_are_a_document_or_refused(data: bytes) -> None:
         parse(data, "x", max_bytes=MANY)
     except DataError as error:
         assert error.message.startswith("x: ")
+
+
+@pytest.mark.parametrize("end", [b"", b"\\", b"{", b'"'])
+def test_a_string_without_an_end_is_read_once(end: bytes) -> None:
+    # Sought again from each of its quotes, a document of this size would take a day.
+    data = b"[" * 32 + b'{"' + b'\\"' * (1 << 20) + end
+    with pytest.raises(DataError):
+        parse(data, "x", max_bytes=1 << 22)

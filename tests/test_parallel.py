@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -121,3 +123,38 @@ def test_each_draws_nothing_more_after_an_error(jobs: int) -> None:
     with pytest.raises(ValueError, match="4"):
         each(items(), work, jobs)
     assert len(drawn) <= 4 + 2 * jobs
+
+
+def test_small_tasks_are_handed_over_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted = []
+    submit = ThreadPoolExecutor.submit
+
+    def counting(pool: ThreadPoolExecutor, *call: Any) -> Any:
+        submitted.append(call)
+        return submit(pool, *call)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", counting)
+    sizes = [1 << 22, 1 << 18, *[64] * 1000, (1 << 18) - 64, 64, 1 << 22]
+    with closing(ordered(lambda n: -n, sizes, jobs=3, size=lambda n: n)) as results:
+        assert list(results) == [-n for n in sizes]
+    # 1,000 small tasks by 256, then two that fill a batch, and each of the others alone.
+    assert len(submitted) == 2 + 4 + 1 + 1
+    submitted.clear()
+    assert list(ordered(lambda n: n, range(20), jobs=3)) == list(range(20))
+    assert len(submitted) == 20
+
+
+def test_what_came_before_an_error_in_a_batch_comes_out_first() -> None:
+    def run(n: int) -> int:
+        if n == 700:
+            raise ValueError("seven hundred")
+        return n
+
+    taken = []
+    with (
+        closing(ordered(run, range(1000), jobs=2, size=lambda _: 1)) as results,
+        pytest.raises(ValueError, match="sev"),
+    ):
+        for n in results:
+            taken.append(n)  # one by one, to keep what came before the error
+    assert taken == list(range(700))

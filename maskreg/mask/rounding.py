@@ -17,7 +17,6 @@ not: so Q is computed in decimal arithmetic, rounded to multiples of 2^-32, and 
 from __future__ import annotations
 
 from decimal import Decimal, localcontext
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -72,12 +71,14 @@ def fit_scale(members: npt.NDArray[np.int64], nnz: int) -> int:
     """
     if why := why_no_scale(members, nnz):
         raise ValueError(why)
-    # Bisection, from far below the smallest distance to far above the largest.
-    low, high = -160 * FINENESS, 160 * FINENESS
+    present = np.flatnonzero(members[: 2 * _LAST + 2])
+    counts = members[present]
+    # Bisection, from a scale at which nothing flips to one at which all that is finite does.
+    low, high = int(_DOWN[present].min()) - _FARTHEST, int(_UP[present].max()) - _NEAREST
     goal = int(nnz) * _WORDS
     while high - low > 1:
         middle = (low + high) // 2
-        if _expected(members, middle) >= goal:
+        if _expected(counts, present, middle) >= goal:
             high = middle
         else:
             low = middle
@@ -114,31 +115,54 @@ def off_grid(dtype: str) -> str:
     )
 
 
-def _expected(members: npt.NDArray[np.int64], scale: int) -> int:
-    """How many flip on average, in multiples of 2^-32, exactly."""
-    present = tuple(np.flatnonzero(members).tolist())
-    chances = _chances(scale, present)
-    return sum(int(members[k]) * int(chances[k]) for k in present)
+def _expected(members: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], scale: int) -> int:
+    """How many of ``members`` coordinates of each of ``classes`` flip on average, in multiples of 2^-32, exactly."""
+    chances = _chances(scale, classes)
+    # In halves, whose products with fewer than 2^47 coordinates fit 64 bits.
+    upper, lower = members @ (chances >> 16), members @ (chances & 0xFFFF)
+    return (int(upper) << 16) + int(lower)
 
 
-def _chances(scale: int, classes: tuple[int, ...] = tuple(range(CLASSES))) -> npt.NDArray[np.int64]:
-    chances = np.zeros(CLASSES, np.int64)
-    for k in classes:
-        exponent, power_of_two = k >> 1, k & 1
-        if exponent <= _LAST:
-            # Half the distance upwards is 2^(exponent - 135); subnormals are spaced like the smallest normal numbers.
-            distance = FINENESS * (max(exponent, 1) - 135) - scale
-            narrower = FINENESS if power_of_two and exponent > 1 else 0
-            chances[k] = min(_tail(distance) + _tail(distance - narrower), _WORDS)
+def _chances(scale: int, classes: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+    """Chance to flip of each class, of all by default, in multiples of 2^-32."""
+    up, down = (_UP, _DOWN) if classes is None else (_UP[classes], _DOWN[classes])
+    chances: npt.NDArray[np.int64] = np.minimum(_tails(up - scale) + _tails(down - scale), _WORDS)
     return chances
 
 
-@cache
+def _tails(distances: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """``Q(2^(distance / 256))`` of each, in multiples of 2^-32; computed once for each distance."""
+    places = np.clip(distances, _NEAREST, _FARTHEST) - _NEAREST
+    tails = _TAILS[places]
+    if tails.min(initial=0) < 0:
+        for place in np.unique(places[tails < 0]).tolist():
+            _TAILS[place] = _tail(place + _NEAREST)
+        tails = _TAILS[places]
+    return tails
+
+
+def _half_distances() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Half the distance from the numbers of each class to the next one up and down, in 256ths of an octave."""
+    exponents, powers_of_two = np.arange(CLASSES) >> 1, np.arange(CLASSES) & 1
+    # Upwards it is 2^(exponent - 135); subnormals are spaced like the smallest normal numbers.
+    up = FINENESS * (np.maximum(exponents, 1) - 135)
+    down = up - np.where((powers_of_two == 1) & (exponents > 1), FINENESS, 0)
+    finite = exponents <= _LAST
+    return np.where(finite, up, _NEVER), np.where(finite, down, _NEVER)
+
+
+_FARTHEST, _NEAREST = 3 * FINENESS, -40 * FINENESS
+"""Distances from and up to which the tail is 0 and 1/2."""
+_NEVER = 1 << 40
+_UP, _DOWN = _half_distances()
+_TAILS = np.full(_FARTHEST - _NEAREST + 1, -1, np.int64)
+
+
 def _tail(distance: int) -> int:
     """``Q(2^(distance / 256))`` in multiples of 2^-32, to the nearest."""
-    if distance >= 3 * FINENESS:
+    if distance >= _FARTHEST:
         return 0
-    if distance <= -40 * FINENESS:
+    if distance <= _NEAREST:
         return _WORDS // 2
     with localcontext() as context:
         context.prec = _DIGITS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,23 @@ def blocks_of(numel: int) -> Iterator[tuple[int, int]]:
     """Spans ``[start, stop)`` of at most one block each that cover a tensor in order."""
     for start in range(0, numel, BLOCK_NUMEL):
         yield start, min(start + BLOCK_NUMEL, numel)
+
+
+class Span(Protocol):
+    """Some elements of a tensor."""
+
+    @property
+    def start(self) -> int:
+        """The first."""
+
+    @property
+    def stop(self) -> int:
+        """One past the last."""
+
+
+def numel_of(span: Span) -> int:
+    """How many elements a span has."""
+    return span.stop - span.start
 
 
 def rechunked(chunks: Iterable[bytes], tensor: TensorInfo) -> Iterator[npt.NDArray[Any]]:

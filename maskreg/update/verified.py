@@ -56,7 +56,7 @@ class VerifiedSource:
         tensors = self.recorded.tensors
         expected = tensors if only is None else {name: info for name, info in tensors.items() if name in only}
         require_tensors(checkpoint, expected, hint=self.recorded.hint, allow_surplus=only is not None)
-        for _ in ordered(lambda leaf: self._check(*leaf), self._end_leaves(expected), jobs=jobs):
+        for _ in ordered(self._check, self._end_leaves(expected), jobs=jobs, size=lambda leaf: leaf[2] - leaf[1]):
             pass
 
     def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
@@ -97,8 +97,8 @@ class VerifiedSource:
         values = self.read(name, start, stop) if checked else self.checkpoint.read(name, start, stop)
         return to_bf16(values, self.recorded.tensors[name].dtype)
 
-    def _check(self, name: str, start: int, stop: int) -> None:
-        self.read(name, start, stop)
+    def _check(self, leaf: tuple[str, int, int]) -> None:
+        self.read(*leaf)
 
     def _end_leaves(self, names: Collection[str]) -> Iterator[tuple[str, int, int]]:
         for name in names:

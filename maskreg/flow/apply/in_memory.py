@@ -145,7 +145,7 @@ def _batch_size(device: torch.device) -> int:
 
 
 def _for_each(live: list[_Live], patch: _TensorPatcher, jobs: int) -> None:
-    for _ in ordered(patch, live, jobs=jobs):
+    for _ in ordered(patch, live, jobs=jobs, size=lambda item: item.tensor.numel()):
         pass
 
 

@@ -20,7 +20,7 @@ from maskreg.errors import WrongCheckpointError
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
@@ -100,7 +100,7 @@ def apply(
         patcher = _SpanPatcher(verified, partial(decoder.decode, delta.codec))
         progress.start("apply", plan.total_bytes)
         with write_checkpoint(Path(out), plan, force=force) as writer:
-            with closing(ordered(patcher, _tasks(delta, plan), jobs=threads)) as results:
+            with closing(ordered(patcher, _tasks(delta, plan), jobs=threads, size=numel_of)) as results:
                 for values in results:
                     writer.write(values.data)
                     progress.advance(values.nbytes)

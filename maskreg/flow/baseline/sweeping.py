@@ -14,7 +14,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.mask.baseline import Choice
 from maskreg.parallel import ordered
 from maskreg.progress import Progress
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.update.verified import VerifiedSource
 
 ResultT = TypeVar("ResultT")
@@ -84,7 +84,7 @@ class Sweeper:
                 span = span._replace(codes=codes)
             return span._replace(packed=None, codes=None), work(span)
 
-        with closing(ordered(task, self._spans(rows, mask), jobs=self._jobs)) as results:
+        with closing(ordered(task, self._spans(rows, mask), jobs=self._jobs, size=numel_of)) as results:
             for span, result in results:
                 yield span, result
                 self._progress.advance(2 * span.numel)

@@ -23,7 +23,7 @@ from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.info import TensorInfo
 from maskreg.update.recorded import RecordedSide
 from maskreg.words import counted, listed
@@ -84,7 +84,7 @@ def combine(
     threads, source = worker_count(jobs), RecordedSide(masks[0])
     with (
         ArtifactWriter(root, ["mask"]) as writer,
-        closing(ordered(work, _blocks(masks, groups), jobs=threads)) as results,
+        closing(ordered(work, _blocks(masks, groups), jobs=threads, size=numel_of)) as results,
     ):
         for block, packed in results:
             _write(writer, source, block, packed)

@@ -24,7 +24,7 @@ from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.rules import Rule, parse_rule
 from maskreg.settings import Settings
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.info import TensorInfo
 from maskreg.words import counted
 
@@ -105,7 +105,10 @@ def extract(
     parts += ["delta"] if codec else []
     parts += ["reverse"] if reversible else []
     progress.start("extract", sum(t.nbytes for side in (source, target) for t in side.tensors.values()))
-    with ArtifactWriter(root, parts) as writer, closing(ordered(differ, spans_of(pairs), jobs=threads)) as diffs:
+    with (
+        ArtifactWriter(root, parts) as writer,
+        closing(ordered(differ, spans_of(pairs), jobs=threads, size=numel_of)) as diffs,
+    ):
         tensors = _TensorWriter(writer, differ)
         for diff in diffs:
             tensors.write(diff)

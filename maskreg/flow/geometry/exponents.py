@@ -18,7 +18,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.mask.rounding import CLASSES, hidden_flips
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.update.verified import VerifiedSource
 
 Counts = npt.NDArray[np.int64]
@@ -93,7 +93,7 @@ def by_exponent(
 
     total = _Sum(artifact.manifest.rule)
     progress.start("count", sum(2 * row.numel for row in stored))
-    with closing(ordered(work, _blocks(artifact, stored), jobs=threads)) as results:
+    with closing(ordered(work, _blocks(artifact, stored), jobs=threads, size=numel_of)) as results:
         for row, numel, members, moved in results:
             total.add(row, members, moved)
             progress.advance(2 * numel)

@@ -16,6 +16,7 @@ from maskreg.flow.overlap.counting import SpanCounter, SpanCounts, spans_of
 from maskreg.flow.overlap.totals import OverlapTotals
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
+from maskreg.tensors.blocks import numel_of
 from maskreg.update.verified import VerifiedSource
 
 
@@ -76,7 +77,8 @@ def measure_overlap(
 def _tensor_counts(counter: SpanCounter, scope: Scope, progress: Progress, jobs: int) -> Iterator[SpanCounts]:
     """The counts of every tensor: those of its spans, added up."""
     tensor: SpanCounts | None = None
-    with closing(ordered(counter, spans_of(scope, counter.source is not None), jobs=jobs)) as results:
+    spans = spans_of(scope, counter.source is not None)
+    with closing(ordered(counter, spans, jobs=jobs, size=numel_of)) as results:
         for counts in results:
             progress.advance(counter.nbytes(counts.span))
             tensor = counts if tensor is None else tensor + counts

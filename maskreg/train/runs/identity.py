@@ -34,7 +34,7 @@ def root_of(checkpoint: Checkpoint, *, progress: Progress = SILENT, jobs: int | 
         return info, (stop - start) * info.item_bytes, leaf_hashes(checkpoint.read(info.name, start, stop))
 
     progress.start("identify", sum(info.nbytes for info in tensors))
-    with closing(ordered(work, tasks, jobs=worker_count(jobs))) as results:
+    with closing(ordered(work, tasks, jobs=worker_count(jobs), size=lambda task: task[2] - task[1])) as results:
         for info, size, hashes in results:
             leaves.setdefault(info.name, []).append(hashes)
             progress.advance(size)

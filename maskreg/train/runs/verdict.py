@@ -16,7 +16,7 @@ from maskreg.mask.packed import Mask, pack
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.rules import parse_rule
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.dtypes import FLOAT
 from maskreg.tensors.info import TensorInfo
@@ -94,7 +94,7 @@ def verify(
     progress.start("verify", sum(2 * info.nbytes for info in source.tensors.values()))
     trained = visible = 0
     outside: dict[str, int] = {}
-    with closing(ordered(count, _blocks(source, mask), jobs=worker_count(jobs))) as results:
+    with closing(ordered(count, _blocks(source, mask), jobs=worker_count(jobs), size=numel_of)) as results:
         for counts in results:
             trained, visible = trained + counts.trained, visible + counts.visible
             if counts.outside:
