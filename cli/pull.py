@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 @click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
 @click.option("--remote", help="Remote to ask [the default remote].")
 @click.option("--only", type=click.Choice(["mask", "delta", "reverse", "analysis"]), help="Bring only this part.")
+@click.option("--allow-rollback", is_flag=True, help="Take the remote's tag as it is, even if its log went back.")
 @click.pass_obj
-def command(output: Output, refs: tuple[Ref, ...], remote: str | None, only: str | None) -> None:
+def command(output: Output, refs: tuple[Ref, ...], remote: str | None, only: str | None, allow_rollback: bool) -> None:
     """Bring artifacts into the local registry, or find them there.
 
     When stdout is not a terminal, or with --json, prints one JSON record for each artifact and an end record that
@@ -48,7 +49,7 @@ def command(output: Output, refs: tuple[Ref, ...], remote: str | None, only: str
             for ref in refs:
                 output.ref = str(ref)
                 parts = (only,) if only else DEFAULT_PARTS
-                pulled = bring(space, ref, remote=remote, parts=parts, progress=progress)
+                pulled = bring(space, ref, remote=remote, parts=parts, progress=progress, allow_rollback=allow_rollback)
                 if pulled.note and (pulled.remote or space.settings.offline):
                     output.note(f"note: {pulled.note}")
                 _print(output, pulled, piped)

@@ -22,8 +22,9 @@ from .values import REF
 @click.argument("ref", type=REF)
 @click.option("--remote", help="Remote to publish on [the default remote].")
 @click.option("--tag", help="Tag to set on the remote [the local tag].")
+@click.option("--allow-rollback", is_flag=True, help="Take the remote's tag as it is, even if its log went back.")
 @click.pass_obj
-def command(output: Output, ref: Ref, remote: str | None, tag: str | None) -> None:
+def command(output: Output, ref: Ref, remote: str | None, tag: str | None, allow_rollback: bool) -> None:
     """Publish an artifact on a remote.
 
     Missing objects are transferred first, each one hashed; the tag is set last.
@@ -31,7 +32,9 @@ def command(output: Output, ref: Ref, remote: str | None, tag: str | None) -> No
     from maskreg.workspace.push import push
 
     with output.progress() as progress:
-        pushed = push(ref, remote=remote, tag=tag, progress=progress, workspace=workspace(output))
+        pushed = push(
+            ref, remote=remote, tag=tag, progress=progress, allow_rollback=allow_rollback, workspace=workspace(output)
+        )
     if output.json:
         output.document(pushed.to_json())
         return

@@ -27,8 +27,9 @@ from .values import REF
 @click.option(
     "--manifest", "raw", is_flag=True, help="Print the manifest's canonical bytes, whose sha256 is the digest."
 )
+@click.option("--allow-rollback", is_flag=True, help="With --remote: take its tag as it is, even if its log went back.")
 @click.pass_obj
-def command(output: Output, ref: Ref, remote: str | None, with_history: bool, raw: bool) -> None:
+def command(output: Output, ref: Ref, remote: str | None, with_history: bool, raw: bool, allow_rollback: bool) -> None:
     """Print the summary of an artifact.
 
     Figures, source and target, parts and sizes, lineage and card.
@@ -38,12 +39,14 @@ def command(output: Output, ref: Ref, remote: str | None, with_history: bool, ra
 
     from .summary import Subject, history_table, summary
 
+    if allow_rollback and not remote:
+        raise click.UsageError("--allow-rollback is about the tag of a remote: add --remote NAME")
     space = workspace(output)
     if raw:
-        sys.stdout.buffer.write(manifest_bytes(ref, remote=remote, workspace=space))
+        sys.stdout.buffer.write(manifest_bytes(ref, remote=remote, allow_rollback=allow_rollback, workspace=space))
         sys.stdout.buffer.flush()
         return
-    description = show(ref, remote=remote, workspace=space)
+    description = show(ref, remote=remote, allow_rollback=allow_rollback, workspace=space)
     entries = history(ref, remote=remote, workspace=space) if with_history else ()
     if output.json:
         value = description.to_json()

@@ -6,6 +6,7 @@ MaskregError
 │   └── BadRuleError            an unknown or meaningless rule
 ├── DataError                   data from outside is wrong (also ValueError)
 │   ├── CorruptError            bytes differ from their digest, are missing, truncated or surplus
+│   │   └── RolledBackError     a remote's log that does not continue what was seen of it
 │   ├── FormatError             a malformed file or document
 │   ├── LimitError              a document beyond a limit
 │   ├── PairMismatchError       two checkpoints that do not pair up
@@ -83,6 +84,18 @@ class CorruptError(DataError):
     def __init__(self, key: str, fault: str, *, hint: str = "") -> None:
         super().__init__(f"{key}: {fault}", hint=hint)
         self.key = key
+
+
+class RolledBackError(CorruptError):
+    """A remote whose log of a tag went back, was rewritten or forked since this machine looked at it."""
+
+    code = "ROLLED_BACK"
+
+    def __init__(self, key: str, fault: str, *, hint: str = "") -> None:
+        super().__init__(key, fault, hint=hint)
+        # The fault names the tag, so the key in front would only repeat it.
+        self.args = (fault,)
+        self.message = fault
 
 
 class FormatError(DataError):

@@ -24,7 +24,7 @@ def open_remote(settings: Settings, name: str | None = None) -> Registry:
         raise UnavailableError(
             f"remote {remote.name} is not asked while offline is set", hint="maskreg config show --origin says where"
         )
-    return Registry.remote(remote)
+    return Registry.remote(remote, settings)
 
 
 def remote_to_ask(settings: Settings, name: str | None = None) -> Registry | None:

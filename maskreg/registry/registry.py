@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType
@@ -12,14 +11,15 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.digest import Digest
-from maskreg.disk import nearest_existing
-from maskreg.errors import ConfigError, CorruptError, MaskregError, NotFoundError
+from maskreg.errors import CorruptError, MaskregError, NotFoundError, RolledBackError
 from maskreg.ref import Card, Ref
+from maskreg.registry.home import check_home
 from maskreg.registry.identity import ensure_identity, read_identity, who
 from maskreg.registry.index import Index, Search
 from maskreg.registry.locking import StoreLock
 from maskreg.registry.naming import Resolved, similar_names
 from maskreg.registry.settling import PATIENCE_S, Delivery, collected, is_listed, settle
+from maskreg.registry.witness import Witness
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, Store, open_store
 from maskreg.store.reflog import RefEntry, RefLog
@@ -43,17 +43,26 @@ class Registry:
         url: where it is, without credentials.
         root: the directory of a local registry; None elsewhere.
         by: who writes, as the ref log records it.
+        witness: the memory of what was seen of its tags; None for a local registry.
         patience_s: how long to wait for a garbage collection that looks at the same artifact, in seconds.
     """
 
     def __init__(
-        self, store: Store, *, name: str = "local", root: Path | None = None, catalog_url: str = "", by: str = ""
+        self,
+        store: Store,
+        *,
+        name: str = "local",
+        root: Path | None = None,
+        catalog_url: str = "",
+        by: str = "",
+        witness: Witness | None = None,
     ) -> None:
         """Wrap a store; :meth:`local` and :meth:`remote` are the usual constructors."""
         self.store = store
         self.name = name
         self.url = store.url
         self.root = root
+        self.witness = witness
         self.by = by or who()
         self.patience_s = PATIENCE_S
         self.index = Index(catalog_url, store, lambda: self.uuid)
@@ -68,18 +77,25 @@ class Registry:
         Raises:
             ConfigError: the home is not a directory and cannot become one.
         """
-        _check_home(settings.home)
+        check_home(settings.home)
         store = FileStore(settings.home)
         return cls(store, root=store.root, catalog_url=f"sqlite:///{store.root / 'catalog.db'}")
 
     @classmethod
-    def remote(cls, remote: Remote) -> Registry:
+    def remote(cls, remote: Remote, settings: Settings | None = None) -> Registry:
         """A registry elsewhere.
+
+        Args:
+            remote: where it is.
+            settings: say where the local registry is, which remembers what was seen of the remote's tags; without
+                them a remote that went back is not noticed.
 
         Raises:
             ConfigError: its URL is of no known kind.
         """
-        return cls(open_store(remote.url, remote.options), name=remote.name, catalog_url=remote.catalog)
+        store = open_store(remote.url, remote.options)
+        witness = Witness(FileStore(settings.home), remote, store.url) if settings else None
+        return cls(store, name=remote.name, catalog_url=remote.catalog, witness=witness)
 
     def close(self) -> None:
         """Close the connections of the catalog and of the store."""
@@ -170,9 +186,40 @@ class Registry:
         return Resolved(ref, live.digest, live)
 
     def head(self, ref: Ref) -> RefEntry | None:
-        """The latest entry of a tag's log, which may say that the tag was removed; None when there is none."""
+        """The latest entry of a tag's log, which may say that the tag was removed; None when there is none.
+
+        Raises:
+            CorruptError: the log is damaged.
+            RolledBackError: it does not continue what this machine has seen of it.
+            UnavailableError: the store does not answer, or its lists stay behind.
+        """
         self.check_format()
-        return self.refs.head(ref)
+        head = self.refs.head(ref)
+        if self.witness is None:
+            return head
+        self.witness.check_registry(self.uuid)
+        if not self.uuid:
+            return head
+        ref = replace(ref, digest=None)
+        head = self.witness.compare(self.refs, self.uuid, ref, head)
+        if head is not None:
+            self.witness.remember(self.uuid, head)
+        return head
+
+    def accept(self, ref: Ref) -> str:
+        """Take a tag as it is now, though its log does not continue what this machine has seen, and remember that.
+
+        Returns:
+            What was refused until now; empty when nothing was.
+        """
+        try:
+            self.head(ref)
+        except RolledBackError as error:
+            assert self.witness is not None  # nothing else raises it
+            self.witness.forget(self.uuid, ref)
+            self.head(ref)
+            return error.message
+        return ""
 
     def live(self, ref: Ref) -> RefEntry:
         """The latest entry of a tag that was not removed.
@@ -183,8 +230,15 @@ class Registry:
         return self._live(ref, self.head(ref))
 
     def audit(self, ref: Ref | None = None) -> list[CorruptError]:
-        """Everything that is wrong with the log of a tag, or with all logs; reads every entry."""
-        return self.refs.audit(ref and replace(ref, digest=None))
+        """Everything that is wrong with the log of a tag, or with all logs; reads every entry.
+
+        Of a remote also what does not continue what this machine has seen; nothing new is remembered.
+        """
+        ref = ref and replace(ref, digest=None)
+        damaged = self.refs.audit(ref)
+        if self.witness is not None:
+            damaged += self.witness.audit(self.refs, self.uuid, ref)
+        return list({(error.key, error.message): error for error in damaged}.values())
 
     def history(self, ref: Ref) -> list[RefEntry]:
         """Every entry of a tag's log, the oldest first.
@@ -296,23 +350,12 @@ class Registry:
         entry = self.refs.append(
             ref, after=after, digest=digest, card=card, by=self.by, origin=origin, immutable=immutable
         )
+        if self.witness is not None:
+            self.witness.check_registry(self.uuid)
+            self.witness.remember(self.uuid, entry)
         self.index.note(entry, action)
         return entry
 
     def _must_have(self, digest: Digest, needed: list[Object]) -> None:
         if not is_listed(self.store, digest, {entry.key: entry.size for entry in needed}):
             raise collected(self.store, digest)
-
-
-def _check_home(home: Path) -> None:
-    # Otherwise a home that cannot exist would pass for an empty registry.
-    existing = nearest_existing(Path(os.path.realpath(home)))
-    if not existing.is_dir():
-        reason = f"{existing} is not a directory"
-    elif not home.exists() and not os.access(existing, os.W_OK | os.X_OK):
-        reason = f"it does not exist, and {existing} is not writable"
-    else:
-        return
-    raise ConfigError(
-        f"MASKREG_HOME: {home} cannot hold a registry: {reason}", hint="export MASKREG_HOME=/path/to/a/directory"
-    )

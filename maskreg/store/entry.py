@@ -96,15 +96,17 @@ class RefEntry:
     def payload(self) -> bytes:
         """Canonical bytes of all fields but the seal: what the id, and any signature, is over.
 
-        Of an entry that was read these are the stored bytes, which may hold fields of a later version.
+        Of an entry that was read these may hold fields of a later version.
         """
-        return self._stored or canonical(self._row())
+        return _payload(self._row())
 
     def to_bytes(self) -> bytes:
-        """Canonical bytes, sealed with the digest of the payload."""
-        return sealed(self._row())
+        """Canonical bytes, sealed with the digest of the payload; of an entry that was read, as it is stored."""
+        return self._stored or sealed(self._row())
 
-    def _row(self) -> dict[str, object]:
+    def _row(self) -> Mapping[str, object]:
+        if self._stored:
+            return parse_object(self._stored, self.key, max_bytes=LIMITS.ref_bytes)
         return {
             "schema": SCHEMA,
             "n": self.n,
@@ -155,7 +157,7 @@ class RefEntry:
             removed=removed,
             immutable=immutable,
         )
-        object.__setattr__(entry, "_stored", _payload(row))
+        object.__setattr__(entry, "_stored", data)
         return entry
 
 

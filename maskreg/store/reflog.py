@@ -81,6 +81,20 @@ class RefLog:
             return result
         raise result
 
+    def peek(self, ref: Ref, n: int) -> RefEntry | None:
+        """Entry ``n`` of a tag, read directly and not through a listing; None when there is none."""
+        try:
+            return self._read(entry_key(ref, n))
+        except NotFoundError:
+            return None
+
+    def behind(self, key: str) -> UnavailableError:
+        """The error for a store whose listings do not show an entry that is there."""
+        return UnavailableError(
+            f"the lists of {self._store.url} are behind: they do not show {key}, which is there",
+            hint="run the same command again in a moment",
+        )
+
     def entries(self, ref: Ref, first: int, last: int) -> list[RefEntry]:
         """Entries ``first`` to ``last`` of a tag, which must exist and follow one another, as for :meth:`head`."""
         return list(self._linked([entry_key(ref, n) for n in range(first, last + 1)], None))
@@ -261,7 +275,7 @@ class RefLog:
             if latest >= n:
                 return latest
             time.sleep(_PAUSE_S * attempt)
-        raise self._behind(entry_key(ref, n))
+        raise self.behind(entry_key(ref, n))
 
     def _folder(self, ref: Ref) -> Folder:
         path = f"{REFS}{ref.path}"
@@ -288,13 +302,7 @@ class RefLog:
                 raise folder.gap_error(self._store.url, missing)
             time.sleep(_PAUSE_S * attempt)
             folder = self._folder(ref_of(missing))
-        raise self._behind(missing)
-
-    def _behind(self, key: str) -> UnavailableError:
-        return UnavailableError(
-            f"the lists of {self._store.url} are behind: they do not show {key}, which is there",
-            hint="run the same command again in a moment",
-        )
+        raise self.behind(missing)
 
     def _read(self, key: str) -> RefEntry:
         try:

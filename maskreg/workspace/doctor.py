@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from maskreg.disk import free_bytes, nearest_existing, remove_drafts
-from maskreg.errors import CorruptError, MaskregError
+from maskreg.errors import MaskregError
 from maskreg.registry import Registry
 from maskreg.result import Result
 from maskreg.settings import Remote
@@ -90,8 +90,8 @@ def _names(subject: str, registry: Registry, summary: str) -> Finding:
     from maskreg.registry.index import digests_in
 
     registry.check_format()
-    damaged: list[CorruptError] = []
-    live = [entry for entry in registry.refs.heads(damaged) if not entry.deleted]
+    damaged = registry.audit()
+    live = [entry for entry in registry.refs.heads([]) if not entry.deleted]
     if damaged:
         detail = f"{counted(len(damaged), 'damaged name')}: {_few([error.message for error in damaged])}"
         return Finding(subject, "bad", detail, damaged[0].hint)

@@ -62,6 +62,7 @@ def pull(
     remote: str | None = None,
     parts: Collection[str] | None = DEFAULT_PARTS,
     progress: Progress = SILENT,
+    allow_rollback: bool = False,
     workspace: Workspace | None = None,
 ) -> Artifact:
     """Bring an artifact into the local registry, or find it there.
@@ -74,6 +75,8 @@ def pull(
         remote: name of the remote; the default remote when left out.
         parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``.
         progress: progress callback, in bytes read.
+        allow_rollback: take the remote's tag as it is now, though its log does not continue what this machine has
+            seen of it.
         workspace: where it goes; by default where the settings say.
 
     Raises:
@@ -83,10 +86,12 @@ def pull(
         ConfigError: there is no such remote, or several and no default.
         ConflictError: the local tag points elsewhere, and not because of this remote.
         UnavailableError: the remote does not answer, and the artifact is not in the local registry.
-        CorruptError: the remote's objects are damaged; nothing of them became visible.
+        CorruptError: the remote's objects, or the log of its tag, are damaged; nothing of them became visible.
+        RolledBackError: the log went back, was rewritten or forked since this machine looked at it.
     """
     with opened(workspace) as space:
-        return bring(space, space.name_of(artifact), remote=remote, parts=parts, progress=progress).artifact
+        ref = space.name_of(artifact)
+        return bring(space, ref, remote=remote, parts=parts, progress=progress, allow_rollback=allow_rollback).artifact
 
 
 def bring(
@@ -96,11 +101,13 @@ def bring(
     remote: str | None = None,
     parts: Collection[str] | None = DEFAULT_PARTS,
     progress: Progress = SILENT,
+    allow_rollback: bool = False,
 ) -> Pulled:
     """Pull, and say what was transferred; arguments and errors are those of :func:`pull`."""
     source = workspace.remote_to_ask(remote)
-    with naming(ref):
-        pulled = transfer(workspace.local, source, ref, parts=parts, progress=progress, jobs=workspace.settings.jobs)
+    local, jobs = workspace.local, workspace.settings.jobs
+    with naming(ref), workspace.tag_of(source or local, ref, allow_rollback):
+        pulled = transfer(local, source, ref, parts=parts, progress=progress, jobs=jobs)
     return Pulled(
         pulled.resolved.ref,
         pulled.artifact,

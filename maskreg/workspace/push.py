@@ -19,6 +19,7 @@ def push(
     remote: str | None = None,
     tag: str | None = None,
     progress: Progress = SILENT,
+    allow_rollback: bool = False,
     workspace: Workspace | None = None,
 ) -> Pushed:
     """Publish an artifact on a remote.
@@ -30,6 +31,8 @@ def push(
         remote: name of the remote; the default remote when left out.
         tag: the tag to set on the remote; the local one when left out.
         progress: progress callback, in bytes sent.
+        allow_rollback: continue from the remote's tag as it is now, though its log does not continue what this
+            machine has seen of it.
         workspace: where the artifact is; by default the local registry of the settings.
 
     Raises:
@@ -39,6 +42,7 @@ def push(
         CorruptError: it is damaged; nothing damaged was sent.
         ConfigError: there is no such remote, or several and no default; or its catalog has another schema.
         ConflictError: the remote's tag was moved concurrently.
+        RolledBackError: its log went back, was rewritten or forked since this machine looked at it.
         UnavailableError: the remote does not answer, or offline is set.
         NotAllowedError: the remote refused the credentials.
     """
@@ -46,7 +50,8 @@ def push(
         ref = space.name_of(artifact)
         destination = space.remote(remote)
         _check_catalog(destination)
-        with naming(ref):
+        remote_ref = ref.with_tag(ref.tag if tag is None else tag)
+        with naming(ref), space.tag_of(destination, remote_ref, allow_rollback):
             pushed = transfer(space.local, destination, ref, tag=tag, progress=progress, jobs=space.settings.jobs)
         note_catalog(space, destination)
         return pushed

@@ -53,23 +53,32 @@ class Description(Named):
 
 
 @check_arguments
-def show(artifact: ArtifactLike, *, remote: str | None = None, workspace: Workspace | None = None) -> Description:
+def show(
+    artifact: ArtifactLike,
+    *,
+    remote: str | None = None,
+    allow_rollback: bool = False,
+    workspace: Workspace | None = None,
+) -> Description:
     """Describe an artifact: figures, source and target, parts, lineage, card and recorded overlaps.
 
     Args:
         artifact: a reference, a digest or an open artifact.
         remote: look on this remote instead of in the local registry.
+        allow_rollback: take the remote's tag as it is now, though its log does not continue what this machine has
+            seen of it.
         workspace: by default what the settings say.
 
     Raises:
         BadRefError: a text that does not follow the grammar.
         NotFoundError: there is no such artifact.
         DataError: it is damaged.
+        RolledBackError: the log of the remote's tag went back, was rewritten or forked since this machine looked at it.
         ConfigError: there is no such remote.
         UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
-        named = space.find(artifact, remote)
+        named = _find(space, artifact, remote, allow_rollback)
         registry = space.registry(remote)
         rlvr, seeds = _overlaps(registry, named.digest)
         note_catalog(space, registry)
@@ -77,14 +86,28 @@ def show(artifact: ArtifactLike, *, remote: str | None = None, workspace: Worksp
         return Description(named.ref, named.artifact, named.card, present, rlvr, seeds)
 
 
-def manifest_bytes(artifact: ArtifactLike, *, remote: str | None = None, workspace: Workspace | None = None) -> bytes:
+def manifest_bytes(
+    artifact: ArtifactLike,
+    *,
+    remote: str | None = None,
+    allow_rollback: bool = False,
+    workspace: Workspace | None = None,
+) -> bytes:
     """The canonical bytes of an artifact's manifest, whose sha256 is its digest; arguments as for :func:`show`."""
     from maskreg.artifact.presence import read_manifest
 
     with opened(workspace) as space:
-        named = space.find(artifact, remote)
+        named = _find(space, artifact, remote, allow_rollback)
         # As stored: the digest also covers keys of newer versions.
         return read_manifest(named.artifact.store, named.digest)[0]
+
+
+def _find(space: Workspace, artifact: ArtifactLike, remote: str | None, allow_rollback: bool) -> Named:
+    ref = space.known_name(artifact)
+    if ref is None or not remote:
+        return space.find(artifact, remote)
+    with space.tag_of(space.remote(remote), ref, allow_rollback):
+        return space.find(artifact, remote)
 
 
 def _overlaps(registry: Registry, digest: Digest) -> tuple[RecordedOverlap | None, RecordedOverlap | None]:

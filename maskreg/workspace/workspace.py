@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from maskreg.digest import Digest
-from maskreg.errors import BadRefError, MaskregError, UsageError
+from maskreg.errors import BadRefError, MaskregError, RolledBackError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.fetch import asks_remote, open_remote
@@ -158,7 +158,10 @@ class Workspace:
             UnavailableError: offline is set.
         """
         if name not in self._remotes:
-            self._remotes[name] = self._open.enter_context(open_remote(self.settings, name))
+            registry = self._open.enter_context(open_remote(self.settings, name))
+            if registry.witness is not None:
+                registry.witness.note = self.note
+            self._remotes[name] = registry
         return self._remotes[name]
 
     def remote_to_ask(self, name: str | None = None) -> Registry | None:
@@ -255,6 +258,26 @@ class Workspace:
         if self.command:
             return f"{self.command} --{option} {value}".rstrip()
         return f"pass {option.replace('-', '_')}={value or True}"
+
+    @contextmanager
+    def tag_of(self, registry: Registry, ref: Ref, allow_rollback: bool) -> Iterator[None]:
+        """Use a tag of a remote, whose log must continue what this machine has seen of it, unless it is allowed not to.
+
+        Args:
+            registry: where the tag is.
+            ref: the tag.
+            allow_rollback: take it as it is now, and say what was refused until now.
+
+        Raises:
+            RolledBackError: it does not; the hint says how to take it all the same.
+        """
+        try:
+            if allow_rollback and (refused := registry.accept(ref)):
+                self.note(f"accepted: {refused}")
+            yield
+        except RolledBackError as error:
+            error.hint = self.retry_with("allow-rollback")
+            raise
 
     def close(self) -> None:
         """Close the registries that were opened."""

@@ -94,9 +94,7 @@ def test_one_damaged_entry_is_reported_and_the_rest_looked_at(home: Path, digest
             collect(registry)
 
 
-def test_search_without_a_catalog_names_the_damaged_entry(
-    local: Registry, home: Path, remote: Registry
-) -> None:
+def test_search_without_a_catalog_names_the_damaged_entry(local: Registry, home: Path, remote: Registry) -> None:
     push(local, remote, REF)
     push(local, remote, Ref.parse("second"))
     damage_entry(remote)

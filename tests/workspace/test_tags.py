@@ -43,7 +43,7 @@ def test_a_card_changes_and_the_artifact_does_not(ada: maskreg.Workspace, toy: S
     assert again.card == maskreg.Card("toy", "", "mit", "", {"seed": "1"})
     with pytest.raises(maskreg.UsageError, match="nothing to change"):
         maskreg.annotate("toy:v1", workspace=ada)
-    with pytest.raises(maskreg.UsageError, match="control character"):
+    with pytest.raises(maskreg.UsageError, match="control or invisible character"):
         maskreg.annotate("toy:v1", family="a\x1b[2J", workspace=ada)
 
 

@@ -1,0 +1,296 @@
+"""What this machine has seen of the tags of remotes, so that a log that goes back, forks or is rewritten is refused.
+
+Whoever can write to a store can delete the newest entry of a tag, or seal another history, and everything in the store
+fits together again. Only a reader who was there before can tell, so it remembers, in the local registry's store::
+
+    seen/registries/<sha256 of the location>.json      which registry (uuid) was at this URL
+    seen/<uuid>/<project>/<name>/<tag>/<n>.json        the latest entry that was seen, byte for byte
+
+A tag is compared whenever its latest entry is looked up, ``n`` being the remembered number::
+
+    latest < n, or no entry     entry n read directly is still the remembered one?
+                                  yes   the listing is behind: list again, then UnavailableError
+                                  no    the log went back: RolledBackError
+    latest = n                  another id: the entry was rewritten
+    latest > n                  entry n has another id, or one of n..latest does not follow: another history
+    otherwise                   remember the latest
+
+For example, Bob pulls ``v3`` at entry 5. Somebody deletes entry 5, so that the remote ends at entry 4 again. Bob's next
+pull finds 4 < 5, reads entry 5, which is gone, and refuses with who set it, when, and both digests.
+
+Records are created, never replaced, and the highest number counts. So two pulls that race never move the memory back:
+the slower one adds a lower record, which nobody looks at and the next one deletes.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from maskreg.digest import Digest
+from maskreg.document import canonical, parse_object
+from maskreg.errors import (
+    CannotCreateError,
+    CorruptError,
+    DataError,
+    NotAllowedError,
+    NotFoundError,
+    RolledBackError,
+    UnavailableError,
+)
+from maskreg.limits import LIMITS
+from maskreg.ref import Ref
+from maskreg.settings import Remote
+from maskreg.store.base import Store
+from maskreg.store.chain import removal
+from maskreg.store.entry import RefEntry, entry_key, sealed
+from maskreg.store.reflog import RefLog
+
+SEEN = "seen/"
+"""Prefix of the memory in a local registry."""
+
+_SCHEMA = "maskreg.seen-registry/1"
+_RECORD = re.compile(r"([0-9]{20})\.json")
+_RECORD_BYTES = 64 << 10
+_LISTINGS = 3
+_PAUSE_S = 0.2
+_UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
+_log = logging.getLogger("maskreg")
+
+
+class Witness:
+    """The memory of one remote.
+
+    Attributes:
+        note: called with remarks for people, one sentence each.
+    """
+
+    def __init__(self, store: Store, remote: Remote, url: str, note: Callable[[str], None] = _log.info) -> None:
+        """Name the memory; nothing is read or written yet.
+
+        Args:
+            store: of the local registry.
+            remote: the remote.
+            url: where it is, without credentials.
+            note: called with remarks for people.
+        """
+        self.note = note
+        self._store = store
+        self._name = remote.name
+        self._location = {"url": url, "endpoint": remote.options.endpoint}
+        self._writes = True
+
+    # Which registry is there
+
+    def check_registry(self, uuid: str) -> None:
+        """Refuse another registry than the one that was at this location before; remember the first.
+
+        Raises:
+            RolledBackError: it is another one, or has lost its identity.
+            CorruptError: the record is damaged.
+        """
+        known = self._registry()
+        if known is None:
+            if uuid:
+                row = {"schema": _SCHEMA, **self._location, "uuid": uuid, "at": _now()}
+                self._write(self._registry_key, sealed(row))
+            return
+        if known["uuid"] != uuid:
+            now = f"registry {uuid}" if uuid else "no registry"
+            raise RolledBackError(
+                "maskreg.json",
+                f"{self._name} ({self._location['url']}) is another registry than before: it was "
+                f"{known['uuid']} when this machine first used it at {known['at']}, and now there is {now}",
+            )
+
+    # Its tags
+
+    def compare(self, log: RefLog, uuid: str, ref: Ref, head: RefEntry | None) -> RefEntry | None:
+        """Refuse a log that does not continue what was seen of it; remembers nothing.
+
+        Args:
+            log: of the remote.
+            uuid: the remote's identity.
+            ref: the tag.
+            head: its latest entry, as just read; None when there is none.
+
+        Returns:
+            The latest entry, which is a later one than ``head`` if the store's lists were behind.
+
+        Raises:
+            RolledBackError: the log went back, was rewritten, or has another history.
+            UnavailableError: the store's lists stay behind.
+            CorruptError: the log, or the memory, is damaged.
+        """
+        known = self.remembered(uuid, ref)
+        if known is None:
+            return head
+        for attempt in range(_LISTINGS):
+            if head is not None and head.n >= known.n:
+                return self._follow(log, ref, known, head)
+            direct = log.peek(ref, known.n)
+            if direct is None or direct.id != known.id:
+                raise self._refusal(ref, known, head, direct)
+            time.sleep(_PAUSE_S * attempt)
+            head = log.head(ref)
+        raise log.behind(entry_key(ref, known.n))
+
+    def remember(self, uuid: str, entry: RefEntry) -> None:
+        """Remember an entry that was compared, or that this machine wrote.
+
+        Raises:
+            RolledBackError: another process has just seen another entry of this number.
+        """
+        prefix = _prefix(uuid, entry.ref)
+        numbers = self._numbers(uuid, entry.ref)
+        if numbers and numbers[-1] >= entry.n:
+            return
+        if not self._write(f"{prefix}{entry.n:020d}.json", entry.to_bytes()):
+            return
+        known = self.remembered(uuid, entry.ref)
+        if known is not None and known.n == entry.n and known.id != entry.id:
+            raise self._refusal(entry.ref, known, entry, entry)
+        self._delete([f"{prefix}{n:020d}.json" for n in numbers])
+
+    def remembered(self, uuid: str, ref: Ref) -> RefEntry | None:
+        """The latest entry of a tag that was seen; None when none was.
+
+        Raises:
+            CorruptError: the record is damaged.
+        """
+        numbers = self._numbers(uuid, ref)
+        if not numbers:
+            return None
+        key = f"{_prefix(uuid, ref)}{numbers[-1]:020d}.json"
+        try:
+            return RefEntry.parse(entry_key(ref, numbers[-1]), self._store.get(key, max_bytes=LIMITS.ref_bytes))
+        except DataError as error:
+            raise self._damaged(key, error) from error
+        except NotFoundError:
+            # A process that saw a later entry has just deleted this one.
+            return self.remembered(uuid, ref)
+
+    def audit(self, log: RefLog, uuid: str, ref: Ref | None = None) -> list[CorruptError]:
+        """Everything of a tag, or of all that were seen, that does not continue what was seen; remembers nothing."""
+        damaged: list[CorruptError] = []
+        try:
+            self.check_registry(uuid)
+            for tag in self.tags(uuid) if uuid else []:
+                if ref not in (None, tag):
+                    continue
+                try:
+                    self.compare(log, uuid, tag, log.head(tag))
+                except CorruptError as error:
+                    damaged.append(error)
+                except DataError as error:
+                    key, _, fault = error.message.partition(": ")
+                    damaged.append(CorruptError(key, fault, hint=error.hint))
+        except RolledBackError as error:
+            damaged.append(error)
+        return damaged
+
+    def tags(self, uuid: str) -> list[Ref]:
+        """Every tag of the registry that was seen."""
+        prefix = f"{SEEN}{uuid}/"
+        paths = {info.key.removeprefix(prefix).rpartition("/")[0] for info in self._store.list(prefix)}
+        return [Ref(*path.split("/")) for path in sorted(paths)]  # type: ignore[arg-type]
+
+    def forget(self, uuid: str, ref: Ref) -> None:
+        """Forget a tag, and which registry is at this location: what is there next is taken as it is.
+
+        Raises:
+            CannotCreateError, NotAllowedError: the local store cannot be written.
+        """
+        self._store.delete([self._registry_key, *(info.key for info in self._store.list(_prefix(uuid, ref)))])
+
+    def _follow(self, log: RefLog, ref: Ref, known: RefEntry, head: RefEntry) -> RefEntry:
+        direct = head if head.n == known.n else log.peek(ref, known.n)
+        if direct is None or direct.id != known.id:
+            raise self._refusal(ref, known, head, direct)
+        try:
+            log.entries(ref, known.n, head.n)
+        except DataError as error:
+            raise RolledBackError(
+                head.key,
+                f"{ref} on {self._name} does not continue what this machine has seen, {_described(known)}: "
+                f"{error.message}",
+                hint=self._hint(ref, known),
+            ) from error
+        return head
+
+    def _refusal(self, ref: Ref, known: RefEntry, head: RefEntry | None, direct: RefEntry | None) -> RolledBackError:
+        latest = f"ends at {_described(head)}" if head else "has no such tag"
+        if direct is None:
+            fault, now = "went back", f"now it {latest}"
+        else:
+            fault, now = "was rewritten", f"now that is {_described(direct)}"
+            if head is not None and head.id != direct.id:
+                now += f", and it {latest}"
+        seen = f"this machine has seen {_described(known)}; {now}"
+        return RolledBackError(known.key, f"{ref} on {self._name} {fault}: {seen}", hint=self._hint(ref, known))
+
+    def _hint(self, ref: Ref, known: RefEntry) -> str:
+        accept = f"maskreg show {ref} --remote {self._name} --allow-rollback"
+        return f"ask {known.by}; {accept} takes what is there now"
+
+    # Records
+
+    @property
+    def _registry_key(self) -> str:
+        return f"{SEEN}registries/{Digest.of(canonical(self._location)).hex}.json"
+
+    def _registry(self) -> dict[str, str] | None:
+        key = self._registry_key
+        try:
+            data = self._store.get(key, max_bytes=_RECORD_BYTES)
+        except NotFoundError:
+            return None
+        try:
+            row = parse_object(data, key, max_bytes=_RECORD_BYTES)
+        except DataError as error:
+            raise self._damaged(key, error) from error
+        if sealed(row) != data or row.get("schema") != _SCHEMA:
+            raise self._damaged(key, CorruptError(key, "its bytes do not match its seal"))
+        return row
+
+    def _numbers(self, uuid: str, ref: Ref) -> list[int]:
+        prefix = _prefix(uuid, ref)
+        matches = (_RECORD.fullmatch(info.key.removeprefix(prefix)) for info in self._store.list(prefix))
+        return sorted(int(match[1]) for match in matches if match)
+
+    def _write(self, key: str, data: bytes) -> bool:
+        # Whether the record is there now, whoever wrote it.
+        try:
+            self._store.create(key, data)
+        except _UNWRITABLE as error:
+            if self._writes:
+                self._writes = False
+                self.note(f"what was seen of {self._name} could not be remembered: {error.message}")
+        return self._writes
+
+    def _delete(self, keys: list[str]) -> None:
+        # The highest record counts, so lower ones only take space.
+        with suppress(*_UNWRITABLE):
+            self._store.delete(keys)
+
+    def _damaged(self, key: str, error: DataError) -> CorruptError:
+        fault = error.message.removeprefix(f"{error.key}: " if isinstance(error, CorruptError) else "")
+        hint = f"forget what was seen of it: {removal(self._store.url, key)}"
+        return CorruptError(key, f"{fault}; this is what was seen of {self._name}", hint=hint)
+
+
+def _prefix(uuid: str, ref: Ref) -> str:
+    return f"{SEEN}{uuid}/{ref.path}/"
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _described(entry: RefEntry) -> str:
+    state = entry.digest.short if entry.digest else f"the removal of {entry.last_digest and entry.last_digest.short}"
+    return f"entry {entry.n}, {state} by {entry.by} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"

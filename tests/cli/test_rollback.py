@@ -1,0 +1,75 @@
+"""What the commands say about a remote whose log of a tag went back, and how its state is taken on purpose."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+LOG = "lab/refs/default/toy-opd/v1"
+
+
+@pytest.fixture
+def lab(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, str, str]:
+    """A remote with two entries of a tag, as somebody sees it who pulled the second; and the two digests."""
+    run("remote", "add", "lab", tmp_path / "lab")
+    run("push", "toy-opd:v1")
+    later = run("extract", pair[1], pair[0], "--name", "toy-opd:v1", "--json").json["digest"]
+    run("push", "toy-opd:v1")
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "bob"))
+    run("pull", "toy-opd:v1", "--json")
+    return tmp_path / LOG, artifact, later
+
+
+def test_a_log_that_went_back_is_refused_and_can_be_taken(run: Run, lab: tuple[Path, str, str]) -> None:
+    log, first, second = lab
+    (log / f"{2:020d}.json").unlink()
+    for command in (["pull", "toy-opd:v1"], ["push", "toy-opd:v1"], ["show", "toy-opd:v1", "--remote", "lab"]):
+        refused = run(*command, status=65).err
+        assert "toy-opd:v1 on lab went back: this machine has seen entry 2" in refused
+        assert second[:19] in refused
+        assert first[:19] in refused
+        assert f"next: maskreg {' '.join(command)} --allow-rollback" in refused
+    assert run("show", "toy-opd:v1", "--json").json["digest"] == second
+    found = run("doctor", "--json", status=1).json
+    assert [row["status"] for row in found if row["what"] == "remote lab"] == ["bad"]
+    assert any("went back" in row["detail"] for row in found)
+    taken = run("pull", "toy-opd:v1", "--allow-rollback")
+    assert "note: accepted: toy-opd:v1 on lab went back" in taken.err
+    assert json.loads(taken.out.splitlines()[0])["digest"] == first
+    assert run("show", "toy-opd:v1", "--json").json["digest"] == first
+    run("pull", "toy-opd:v1")
+    run("doctor")
+
+
+def test_a_failed_pull_tells_the_pipe(run: Run, lab: tuple[Path, str, str]) -> None:
+    log, _, _ = lab
+    for entry in log.iterdir():
+        entry.unlink()
+    end = json.loads(run("pull", "toy-opd:v1", status=65).out.splitlines()[-1])
+    assert (end["code"], end["error"]["exit"]) == ("ROLLED_BACK", 65)
+    assert "now it has no such tag" in end["error"]["message"]
+
+
+def test_pushing_and_showing_can_take_it_too(run: Run, lab: tuple[Path, str, str]) -> None:
+    log, first, second = lab
+    (log / f"{2:020d}.json").unlink()
+    assert second[:19] in run("push", "toy-opd:v1", "--allow-rollback").out
+    (log / f"{2:020d}.json").unlink()
+    shown = run("show", "toy-opd:v1", "--remote", "lab", "--allow-rollback", "--history", "--json").json
+    assert (shown["digest"], [entry["n"] for entry in shown["history"]]) == (first, [1])
+    run("show", "toy-opd:v1", "--allow-rollback", status=2)
+
+
+def test_an_entry_beyond_all_numbers_stops_a_push(run: Run, lab: tuple[Path, str, str]) -> None:
+    log, _, _ = lab
+    (log / f"{'9' * 20}.json").write_bytes((log / f"{1:020d}.json").read_bytes())
+    refused = run("push", "toy-opd:v1", status=65).err
+    assert "not an entry of a tag" in refused
+    assert f"rm {log}/{'9' * 20}.json" in refused
+    assert len(list(log.iterdir())) == 3

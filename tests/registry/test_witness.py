@@ -1,0 +1,241 @@
+"""What a reader notices of a log that it has seen: nothing that was seen can be taken back or changed silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from maskreg.errors import CorruptError, RolledBackError, UnavailableError
+from maskreg.ref import Card
+from maskreg.registry import Registry
+from maskreg.registry.identity import IDENTITY
+from maskreg.registry.witness import SEEN
+from maskreg.settings import Remote, Settings, StoreOptions
+from maskreg.store import FileStore, MemoryStore, ObjectInfo, Store
+from maskreg.store.entry import entry_key
+from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, rewrite
+from tests.servers import S3Server
+from tests.store.wrapped import Wrapped
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.registry.witness._PAUSE_S", 0)
+    monkeypatch.setattr("maskreg.store.reflog._PAUSE_S", 0)
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
+def remote(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+    if request.param == "file":
+        yield Remote("lab", str(tmp_path / "lab"))
+    elif request.param == "memory":
+        store = MemoryStore.named(uuid4().hex)
+        yield Remote("lab", store.url)
+    else:
+        server: S3Server = request.getfixturevalue("s3_server")
+        for name, value in server.env().items():
+            monkeypatch.setenv(name, value)
+        yield Remote("lab", f"s3://{server.new_bucket()}/team", options=StoreOptions(endpoint=server.endpoint))
+
+
+# One fault after another, over every store
+
+
+def deleted(store: Store) -> None:
+    store.delete([entry_key(REF, 3)])
+
+
+def vanished(store: Store) -> None:
+    store.delete([info.key for info in list(store.list("refs/"))])
+
+
+def forged(store: Store) -> None:
+    edit(store, 3, digest=D, by="eve@evil")
+
+
+def rewritten_from_the_start(store: Store) -> None:
+    rewrite(store, 1, 3, digest=D)
+
+
+def forked(store: Store) -> None:
+    store.delete([entry_key(REF, 3)])
+    move(store, D)
+    move(store, A)
+
+
+def forked_earlier(store: Store) -> None:
+    rewrite(store, 1, 3, by="eve@evil")
+    move(store, A)
+
+
+@pytest.mark.parametrize(
+    ("meddle", "said"),
+    [
+        (deleted, "went back: this machine has seen entry 3, .*; now it ends at entry 2"),
+        (vanished, "went back: .*; now it has no such tag"),
+        (forged, "was rewritten: .*; now that is entry 3, .* by eve@evil"),
+        (rewritten_from_the_start, "was rewritten"),
+        (forked, "was rewritten: .*, and it ends at entry 4"),
+        (forked_earlier, "was rewritten: .*, and it ends at entry 4"),
+    ],
+)
+def test_a_log_that_does_not_go_on_is_refused(
+    remote: Remote, tmp_path: Path, meddle: Callable[[Store], None], said: str
+) -> None:
+    mine = Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
+    with Registry.remote(remote, mine) as reader, Registry.remote(remote) as stranger:
+        for digest in (A, B, C):
+            last = move(reader.store, digest)
+        assert reader.head(REF) == last
+        assert reader.audit() == []
+        meddle(reader.store)
+        for read in (reader.head, reader.live, reader.resolve, reader.history):
+            with pytest.raises(RolledBackError, match=said) as caught:
+                read(REF)
+        text = str(caught.value)
+        assert text.startswith(f"{REF} on lab ")
+        assert all(part in text for part in (C.short, "ada@here", f"{last.at:%Y-%m-%d %H:%M:%S}"))
+        assert entry_key(REF, 3) in {error.key for error in reader.audit()}
+        assert str(caught.value) in {error.message for error in reader.audit(REF)}
+        # Only who has seen the log can tell, and what was refused can be taken on purpose.
+        now = stranger.head(REF)
+        assert reader.accept(REF) == text
+        assert reader.head(REF) == now
+        assert reader.accept(REF) == ""
+        assert [error for error in reader.audit() if isinstance(error, RolledBackError)] == []
+
+
+def test_what_follows_is_remembered_and_only_that_is_kept() -> None:
+    store, memory = MemoryStore(), MemoryStore()
+    reader = Reader(store, memory)
+    for digest in (A, B, None, C):
+        entry = move(store, digest)
+        assert reader.head(REF) == entry
+    prefix = f"{SEEN}{reader.uuid}/{REF.path}/"
+    assert [info.key for info in memory.list(prefix)] == [f"{prefix}{4:020d}.json"]
+    assert memory.get(f"{prefix}{4:020d}.json", max_bytes=MAX) == entry.to_bytes()
+
+
+def test_what_this_machine_wrote_is_remembered() -> None:
+    store, memory = MemoryStore(), MemoryStore()
+    written = Reader(store, memory).append(REF, A, card=Card(), after=None)
+    store.delete([written.key])
+    with pytest.raises(RolledBackError, match="now it has no such tag"):
+        Reader(store, memory).head(REF)
+
+
+def test_a_link_that_is_broken_after_what_was_seen() -> None:
+    store, memory = MemoryStore(), MemoryStore()
+    move(store, A)
+    reader = Reader(store, memory)
+    reader.head(REF)
+    for digest in (B, C):
+        move(store, digest)
+    edit(store, 2, by="eve@evil")
+    with pytest.raises(RolledBackError, match=r"does not continue what this machine has seen.*does not follow"):
+        reader.head(REF)
+
+
+def test_pulls_that_race_never_move_the_memory_back() -> None:
+    store, memory = MemoryStore(), MemoryStore()
+    entries = [move(store, digest) for digest in (A, B)]
+    reader = Reader(store, memory)
+    witness = reader.witness
+    assert witness is not None
+    witness.remember(reader.uuid, entries[1])
+    # The slower one looked before entry 2 was written, and is late: its record is created beside.
+    memory.put(f"{SEEN}{reader.uuid}/{REF.path}/{1:020d}.json", entries[0].to_bytes())
+    assert witness.remembered(reader.uuid, REF) == entries[1]
+    witness.remember(reader.uuid, entries[0])
+    assert witness.remembered(reader.uuid, REF) == entries[1]
+
+
+def test_two_readers_who_were_shown_different_entries_notice() -> None:
+    one, two, memory = MemoryStore(), MemoryStore(), MemoryStore()
+    shown = move(one, A)
+    two.put(IDENTITY, one.get(IDENTITY, max_bytes=MAX))
+    another = move(two, B)
+    first, second = Reader(one, memory), Reader(two, memory)
+    assert first.witness is not None
+    assert second.witness is not None
+
+    class Late(Wrapped):
+        def create(self, key: str, data: bytes) -> bool:
+            first.witness.remember(first.uuid, shown)  # type: ignore[union-attr]
+            return super().create(key, data)
+
+    second.witness._store = Late(memory)
+    with pytest.raises(RolledBackError):
+        second.witness.remember(second.uuid, another)
+
+
+def test_a_list_that_is_behind_is_no_rollback() -> None:
+    class Behind(Wrapped):
+        missing = 0
+
+        def list(self, prefix: str) -> Iterator[ObjectInfo]:
+            infos = list(super().list(prefix))
+            if prefix.startswith("refs/") and self.missing:
+                self.missing -= 1
+                infos = infos[:-1]
+            return iter(infos)
+
+    store, memory = Behind(MemoryStore()), MemoryStore()
+    move(store, A)
+    last = move(store, B)
+    reader = Reader(store, memory)
+    reader.head(REF)
+    store.missing = 2
+    assert reader.head(REF) == last
+    store.missing = 99
+    with pytest.raises(UnavailableError, match=r"lists of .* are behind"):
+        reader.head(REF)
+
+
+def test_another_registry_at_the_same_place_is_refused() -> None:
+    store, memory = MemoryStore(), MemoryStore()
+    move(store, A)
+    uuid = Reader(store, memory).uuid
+    Reader(store, memory).head(REF)
+    for key in [info.key for info in store.list("")]:
+        store.delete([key])
+    for now in ("now there is no registry", "now there is registry"):
+        with pytest.raises(RolledBackError, match=f"another registry than before: it was {uuid}.*{now}"):
+            Reader(store, memory).head(REF)
+        move(store, B)
+    assert [error.key for error in Reader(store, memory).audit()] == [IDENTITY]
+    reader = Reader(store, memory)
+    assert "another registry" in reader.accept(REF)
+    head = reader.head(REF)
+    assert head is not None
+    assert head.digest == B
+
+
+def test_a_memory_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file, not a folder")
+    store, notes = MemoryStore(), list[str]()
+    entry = move(store, A)
+    reader = Reader(store, FileStore(tmp_path / "home"), notes)
+    assert reader.head(REF) == entry
+    assert reader.head(REF) == entry
+    assert len(notes) == 1
+    assert "what was seen of lab could not be remembered" in notes[0]
+
+
+def test_a_damaged_memory_says_what_to_remove() -> None:
+    store, memory = MemoryStore(), MemoryStore()
+    move(store, A)
+    reader = Reader(store, memory)
+    reader.head(REF)
+    for info in list(memory.list(SEEN)):
+        before = memory.get(info.key, max_bytes=MAX)
+        memory.put(info.key, before.replace(b"ada", b"eve").replace(b"lab", b"bal").replace(b'"uuid":"', b'"uuid":"0'))
+        with pytest.raises(CorruptError, match="what was seen of lab") as caught:
+            Reader(store, memory).head(REF)
+        assert not isinstance(caught.value, RolledBackError)
+        assert info.key in caught.value.hint
+        memory.put(info.key, before)
+    assert Reader(store, memory).audit() == []
