@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from maskreg.errors import ConfigError
 
 from .command import Group, workspace
 from .output import Output
+
+if TYPE_CHECKING:
+    from maskreg.workspace.remotes import AddedRemote
 
 
 @click.group(cls=Group, example="maskreg remote add lab s3://masks/team --default")
@@ -47,6 +52,7 @@ def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, 
 
     URL is s3://bucket/prefix, file:///path or a path. First a small object is put, read, listed and deleted, and
     create-only writes are tried. A store without them could lose tags; it is refused unless its catalog is PostgreSQL.
+    A folder that does not exist is made. A store that may only be read is accepted when there is a registry in it.
     """
     from maskreg.workspace import remotes
 
@@ -54,7 +60,7 @@ def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, 
     if output.json:
         output.document(added.to_json())
     else:
-        output.note(f"added {name} ({added.url}): {_works(added.create_only)}")
+        output.note(f"added {name} ({added.url}): {_works(added)}")
 
 
 @command.command("list", example="maskreg remote list --json")
@@ -106,7 +112,8 @@ def default(output: Output, name: str) -> None:
 def check(output: Output, name: str | None) -> None:
     """Check that a remote can do what a registry needs.
 
-    Tries put, get, list, delete and create-only writes on NAME, or on the default remote.
+    Tries put, get, list, delete and create-only writes on NAME, or on the default remote. One that may only be read is
+    fine for pull, and said to be read-only.
     """
     from maskreg.workspace import remotes
 
@@ -114,12 +121,14 @@ def check(output: Output, name: str | None) -> None:
     if output.json:
         output.document(checked.to_json())
     else:
-        output.data(f"{checked.name}: {_works(checked.create_only)}")
+        output.data(f"{checked.name}: {_works(checked)}")
     if not checked.keeps_tags:
         raise ConfigError(
             f"{checked.url} cannot keep tags: {checked.reason}", hint=f"maskreg remote remove {checked.name}"
         )
 
 
-def _works(create_only: str) -> str:
-    return f"put, get, list, delete work; create-only writes are {create_only}"
+def _works(remote: AddedRemote) -> str:
+    if not remote.writable:
+        return "read-only: pull works, push does not"
+    return f"put, get, list, delete work; create-only writes are {remote.create_only}"

@@ -1,4 +1,12 @@
-"""Files and disks: one atomic write, one check of free space, and how their failures are reported."""
+"""Files and disks: one atomic write, one check of free space, who may read, and how their failures are reported.
+
+A registry's folder is made for its owner alone (:func:`make_root`), and what is made inside has the rights of the
+folder that it is in (:func:`make_folder`, :func:`new_file`)::
+
+    registry 0700                     folders 0700, files 0600, whatever the umask
+    registry 0755, umask 022          0755, 0644: others read, as whoever opened the folder meant
+    registry 2770 or 0775 (a group)   2770, 0660: the group writes, even with umask 022; never the world
+"""
 
 from __future__ import annotations
 
@@ -11,6 +19,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -173,6 +182,68 @@ def occupied(path: Path) -> bool:
         CannotCreateError: nothing can be created under that name.
     """
     return _status(path) is not None
+
+
+def make_root(folder: Path) -> None:
+    """Make the folder of a registry, for its owner alone; one that exists stays as it is.
+
+    Raises:
+        OSError: it cannot be made, or something else has the name.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it that are missing, with the rights of the folder that each is made in.
+
+    Raises:
+        OSError: it cannot be made, or something else has the name.
+    """
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    rights = folder.parent.stat().st_mode
+    try:
+        folder.mkdir(rights & 0o777)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return
+    if shared := _shared(rights, 0o070):
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | shared)
+
+
+def new_file(path: Path, *, replace: bool = False) -> FileIO:
+    """Open a new file to write, without a buffer, with the rights of its folder.
+
+    Args:
+        path: the file; its folder must exist.
+        replace: empty a file that exists.
+
+    Raises:
+        FileExistsError: the file exists, and ``replace`` is False.
+        OSError: it cannot be made.
+    """
+    rights = path.parent.stat().st_mode
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if replace else os.O_EXCL)
+    handle = os.open(path, flags, rights & 0o666)
+    if shared := _shared(rights, 0o060):
+        with suppress(PermissionError):  # a file of somebody else, which is replaced
+            os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) | shared)
+    return FileIO(handle, "wb")
+
+
+def write_all(file: FileIO, data: bytes) -> None:
+    """Write all of ``data``, however many calls that takes."""
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[file.write(view) :]
+
+
+def _shared(rights: int, bits: int) -> int:
+    # What the umask took from a group that may write; in a folder like /tmp, of everybody, nobody means a group.
+    return rights & bits if rights & 0o020 and not rights & 0o002 else 0
 
 
 def sync_folder(folder: Path) -> None:

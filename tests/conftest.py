@@ -10,9 +10,9 @@ import pytest
 from hypothesis import settings
 
 from tests.demo import demo
-from tests.servers import postgres, s3_server
+from tests.servers import other_s3_server, postgres, s3_server
 
-__all__ = ["demo", "postgres", "s3_server"]
+__all__ = ["demo", "other_s3_server", "postgres", "s3_server"]
 
 # How long a test takes says nothing here: machines are busy, and kernels are compiled when they are first called.
 settings.register_profile("maskreg", deadline=None)

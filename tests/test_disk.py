@@ -16,13 +16,17 @@ from maskreg.disk import (
     creating,
     free_bytes,
     is_alive,
+    make_folder,
+    make_root,
     nearest_existing,
+    new_file,
     occupied,
     remove_drafts,
     rename_new,
     replacing,
     require_space,
     sync_folder,
+    write_all,
 )
 from maskreg.errors import CannotCreateError, NoSpaceError, OutputExistsError
 
@@ -97,6 +101,56 @@ def test_a_new_file_has_the_mode_of_the_process(tmp_path: Path) -> None:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "default").stat().st_mode) == 0o640
     assert stat.S_IMODE((tmp_path / "chosen").stat().st_mode) == 0o666
+
+
+@pytest.mark.parametrize(
+    ("rights", "umask", "folder", "file"),
+    [
+        (0o700, 0o000, 0o700, 0o600),
+        (0o700, 0o022, 0o700, 0o600),
+        (0o755, 0o022, 0o755, 0o644),
+        (0o755, 0o077, 0o700, 0o600),
+        (0o775, 0o022, 0o775, 0o664),
+        (0o770, 0o077, 0o770, 0o660),
+        (0o2770, 0o022, 0o2770, 0o660),
+        (0o777, 0o022, 0o755, 0o644),
+        (0o1777, 0o022, 0o755, 0o644),
+    ],
+    ids=lambda value: f"{value:o}",
+)
+def test_what_is_made_has_the_rights_of_its_folder(
+    tmp_path: Path, rights: int, umask: int, folder: int, file: int
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    root.chmod(rights)
+    before = os.umask(umask)
+    try:
+        make_root(root)
+        make_folder(root / "a" / "b")
+        make_folder(root / "a" / "b")
+        with new_file(root / "f") as opened:
+            write_all(opened, b"data")
+        with pytest.raises(FileExistsError):
+            new_file(root / "f")
+        new_file(root / "f", replace=True).close()
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (root, root / "a", root / "f")] == [rights, folder, file]
+    if not rights & 0o002:
+        assert stat.S_IMODE((root / "a" / "b").stat().st_mode) == folder
+    assert (root / "f").read_bytes() == b""
+
+
+def test_the_folder_of_a_registry_is_its_owners_alone(tmp_path: Path) -> None:
+    make_root(tmp_path / "above" / "root")
+    assert stat.S_IMODE((tmp_path / "above" / "root").stat().st_mode) == 0o700
+    (tmp_path / "file").touch()
+    for make in (make_root, make_folder):
+        with pytest.raises(FileExistsError):
+            make(tmp_path / "file")
+        with pytest.raises((FileExistsError, NotADirectoryError)):
+            make(tmp_path / "file" / "folder")
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ import psycopg
 from tests.servers import Postgres, S3Server
 
 
-def test_s3_server_gives_fresh_buckets(s3_server: S3Server) -> None:
-    assert s3_server.new_bucket() != s3_server.new_bucket()
-    assert s3_server.env()["AWS_ENDPOINT_URL"] == s3_server.endpoint
+def test_s3_servers_give_fresh_buckets(s3_server: S3Server, other_s3_server: S3Server) -> None:
+    for server in (s3_server, other_s3_server):
+        assert server.new_bucket() != server.new_bucket()
+        assert server.env()["AWS_ENDPOINT_URL"] == server.endpoint
+    assert type(s3_server) is not type(other_s3_server)
 
 
 def test_postgres_gives_fresh_databases(postgres: Postgres) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix
 from maskreg.artifact.manifest import Manifest, Object, check_objects, dump_manifest
 from maskreg.digest import Digest
-from maskreg.disk import sync_folder
+from maskreg.disk import make_folder, make_root, new_file, sync_folder, write_all
 from maskreg.store.file import FileStore
 
 _SYNC_THREADS = 16
@@ -34,16 +34,20 @@ _SYNC_THREADS = 16
 class StagingStore(FileStore):
     """A private folder that records size and digest of every object and is synced once, at the end."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, registry: Path) -> None:
         super().__init__(root)
+        self._registry = registry
         self.written: dict[str, Object] = {}
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object and record it; durable after :meth:`sync`."""
         path = self.path(key)
         with self.errors("write", key):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            if not path.parent.is_dir():
+                make_root(self._registry)
+                make_folder(path.parent)
+            with new_file(path, replace=True) as file:
+                write_all(file, data)
         self.written[key] = Object(key=key, size=len(data), sha256=str(Digest.of(data)))
 
     def sync(self) -> None:
@@ -64,7 +68,7 @@ class Staging:
         nonce = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._root = root
         self._folder = root / "staging" / nonce
-        self.store = StagingStore(self._folder)
+        self.store = StagingStore(self._folder, root)
 
     def discard(self) -> None:
         """Delete what was not published."""
@@ -91,7 +95,7 @@ class Staging:
 
     def _move(self, digest: Digest, objects: tuple[Object, ...]) -> None:
         artifact = self._root / artifact_prefix(digest)
-        artifact.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(artifact.parent)
         self.store.sync()
         try:
             self._folder.rename(artifact)
@@ -103,13 +107,13 @@ class Staging:
 
     def _repair(self, digest: Digest, artifact: Path, objects: tuple[Object, ...]) -> None:
         waiting = self._root / incoming_prefix(digest) / self._folder.name
-        waiting.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(waiting.parent)
         self._folder.rename(waiting)
         try:
             for key in [*(o.key for o in objects), MANIFEST]:
                 new, existing = waiting / key, artifact / key
                 if not existing.is_file() or existing.read_bytes() != new.read_bytes():
-                    existing.parent.mkdir(parents=True, exist_ok=True)
+                    make_folder(existing.parent)
                     new.replace(existing)
         finally:
             shutil.rmtree(waiting)

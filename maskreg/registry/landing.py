@@ -30,7 +30,7 @@ from maskreg.artifact.layout import artifact_prefix, incoming_prefix
 from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import matches
 from maskreg.digest import Digest
-from maskreg.disk import require_space, sync_folder
+from maskreg.disk import make_folder, require_space, sync_folder
 from maskreg.errors import CannotCreateError, LimitError, NotFoundError
 from maskreg.store.base import Store
 
@@ -89,7 +89,7 @@ class Landing:
         try:
             for entry in entries:
                 path = self._store.path(self._final + entry.key)
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent)
                 # A concurrent pull of the same artifact may have moved it already.
                 with contextlib.suppress(FileNotFoundError):
                     self._store.path(self._prefix + entry.key).replace(path)

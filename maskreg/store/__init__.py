@@ -20,7 +20,7 @@ __all__ = ["STORES", "FileStore", "MemoryStore", "ObjectInfo", "S3Store", "Store
 def _file(url: SplitResult, options: StoreOptions) -> Store:
     if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
         raise ConfigError("a file store needs an absolute path", hint="write file:///absolute/path")
-    return FileStore(Path(unquote(url.path)))
+    return FileStore(Path(unquote(url.path)), existing=True)
 
 
 def _s3(url: SplitResult, options: StoreOptions) -> Store:
@@ -38,7 +38,7 @@ STORES: dict[str, Callable[[SplitResult, StoreOptions], Store]] = {"file": _file
 
 
 def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # noqa: B008 - a frozen value
-    """Open the store at ``url``; nothing is read or written yet.
+    """Open the store at ``url``; nothing is read or written yet. A folder has to exist before it is used.
 
     Args:
         url: a path, ``file:///path``, ``s3://bucket/prefix`` or ``memory://name``.
@@ -50,7 +50,7 @@ def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # no
     if "://" not in url:
         if not url:
             raise ConfigError("a store's URL is empty")
-        return FileStore(Path(url).expanduser())
+        return FileStore(Path(url).expanduser(), existing=True)
     check_address(url, "the store")
     parts = urlsplit(url)
     if parts.scheme not in STORES:

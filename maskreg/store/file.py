@@ -25,11 +25,13 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from maskreg.disk import sync_folder
+from maskreg.disk import make_folder, make_root, nearest_existing, new_file, sync_folder, write_all
 from maskreg.errors import (
     CannotCreateError,
     LimitError,
@@ -56,10 +58,17 @@ class FileStore:
 
     Symbolic links below the root are never followed: no key reads or writes anything outside. One key cannot lie under
     another (``a`` and ``a/b``): the second is refused with ``CannotCreateError``.
+
+    Args:
+        root: the directory. A new one is made for its owner alone, when the first object is written; what is written
+            has the rights of the directory, see :mod:`maskreg.disk`.
+        existing: never make the directory: while it is not there, its disk is not mounted or it was moved, and every
+            method raises ``UnavailableError``. An empty one in its place would look like a store that lost everything.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, existing: bool = False) -> None:
         self.root = Path(os.path.realpath(root))
+        self._existing = existing
         self.url = self.root.as_uri()
         self._swept = False
 
@@ -142,13 +151,28 @@ class FileStore:
             with self.errors("delete", str(folder)):
                 self._sync_folders(self._prune(folder))
 
+    def make(self) -> None:
+        """Make the directory with the rights that the umask leaves; one that exists stays as it is.
+
+        Raises:
+            NotAllowedError: not allowed to.
+            CannotCreateError: something else has the name.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            kind = NotAllowedError if error.errno in _DENIED else CannotCreateError
+            fault = f"cannot make the folder {self.root}: {error.strerror}"
+            raise kind(fault, hint=f"ls -ld {nearest_existing(self.root)}") from error
+
     def close(self) -> None:
         """Do nothing: every file is closed after its use."""
 
     def clock(self) -> datetime:
         """The time by the file system's clock, which over a network is the server's."""
-        if not self.root.exists():
-            return datetime.now(UTC)
+        with self.errors("read", "the clock"):
+            if not self.root.exists():
+                return datetime.now(UTC)
         try:
             with self._temporary(b"") as temporary:
                 return _utc(temporary.stat().st_mtime_ns)
@@ -181,19 +205,19 @@ class FileStore:
         self._sweep(folder)
         path = folder / f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex}"
         try:
-            with path.open("xb", buffering=0) as file:
+            with new_file(path) as file:
                 _write(file, data)
             yield path
         finally:
             path.unlink(missing_ok=True)
 
     def _make_folder(self, folder: Path) -> None:
-        fresh = not self.root.exists()
-        folder.mkdir(parents=True, exist_ok=True)
+        if not self.root.exists():
+            make_root(self.root)
+            sync_folder(self.root.parent)
+        make_folder(folder)
         if folder.is_symlink():
             raise NotAllowedError(f"{folder}: symbolic links inside a store are not followed")
-        if fresh:
-            sync_folder(self.root.parent)
 
     def _sweep(self, folder: Path) -> None:
         # Once per store object: files that a crash left behind a day ago or more.
@@ -210,7 +234,7 @@ class FileStore:
         # Another process that deletes the folder's last object removes the folder, possibly between mkdir and action.
         for _ in range(_PARENT_TRIES):
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_folder(path.parent)
             except (FileExistsError, FileNotFoundError):
                 continue
             try:
@@ -244,6 +268,11 @@ class FileStore:
             verb: ``read``, ``write``, ``list`` or ``delete``.
             key: the object.
         """
+        if self._existing and not self.root.is_dir():
+            raise UnavailableError(
+                f"{self.root}: the folder of this registry is not there",
+                hint="mount its disk or move it back; maskreg remote add makes a new one",
+            )
         try:
             yield
         except MaskregError:
@@ -273,7 +302,7 @@ class FileStore:
         return hash(self.root)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FileStore, (self.root,)
+        return partial(FileStore, existing=self._existing), (self.root,)
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
@@ -292,7 +321,7 @@ def _link(source: Path, path: Path) -> None:
 
 def _copy_exclusively(source: Path, path: Path) -> None:
     # Without links, O_EXCL on the final name is the only create-once; a crash here can leave a short object.
-    with path.open("xb", buffering=0) as file:
+    with new_file(path) as file:
         try:
             _write(file, source.read_bytes())
         except BaseException:
@@ -300,10 +329,8 @@ def _copy_exclusively(source: Path, path: Path) -> None:
             raise
 
 
-def _write(file: Any, data: bytes) -> None:
-    view = memoryview(data).cast("B")
-    while view:
-        view = view[file.write(view) :]
+def _write(file: FileIO, data: bytes) -> None:
+    write_all(file, data)
     os.fsync(file.fileno())
 
 

@@ -9,6 +9,8 @@ to a fresh key do::
     create(k, first) -> ConfigError (501)                                    unsupported
 
 Whatever happens, both objects are deleted again, and a store that still has them is refused.
+
+Credentials that may list and read, and not write, are those of somebody who only pulls: nothing is tried then.
 """
 
 from __future__ import annotations
@@ -27,16 +29,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Probe:
-    """Whether create-only writes hold in a store that can be read, written, listed and deleted from.
+    """What a store allows, and whether create-only writes hold in one that can be written to.
 
     Attributes:
         create_only: ``safe`` when the second of two create-only writes was refused; ``unsafe`` when it
-            replaced the first; ``unsupported`` when the store does not know such writes.
+            replaced the first; ``unsupported`` when the store does not know such writes; ``untried`` when it must
+            not be written to.
         reason: why it is not safe, for a message; empty when it is.
+        writable: False when it may be listed and read, and not written to.
     """
 
-    create_only: Literal["safe", "unsafe", "unsupported"]
+    create_only: Literal["safe", "unsafe", "unsupported", "untried"]
     reason: str = ""
+    writable: bool = True
 
     @property
     def safe(self) -> bool:
@@ -45,10 +50,10 @@ class Probe:
 
 
 def probe(store: Store) -> Probe:
-    """Try every method of a store on two small objects, which are deleted again.
+    """Try every method of a store on two small objects, which are deleted again; only reading where writing is refused.
 
     Raises:
-        NotAllowedError: a permission is missing; the message names it.
+        NotAllowedError: a permission is missing, and it is not read-only; the message names it.
         NotFoundError: the bucket does not exist.
         ConfigError: nothing accepts a write, so the bucket or the endpoint is wrong.
         UnavailableError: the store does not answer.
@@ -56,7 +61,12 @@ def probe(store: Store) -> Probe:
     """
     folder = f"probe/{uuid4().hex}/"
     written, created = folder + "written", folder + "created"
-    _try(store, "put", lambda: store.put(written, b"written"))
+    try:
+        _try(store, "put", lambda: store.put(written, b"written"))
+    except NotAllowedError as error:
+        if not _readable(store, folder, written):
+            raise
+        return Probe("untried", error.message, writable=False)
     try:
         _check_round_trip(store, folder, written)
         return _try(store, "create", lambda: _create_twice(store, created))
@@ -64,6 +74,14 @@ def probe(store: Store) -> Probe:
         _try(store, "delete", lambda: store.delete([written, created]))
         if _try(store, "get", lambda: store.head(written)) is not None:
             raise CorruptError(written, f"{store.url} still has it after deleting it")
+
+
+def _readable(store: Store, folder: str, key: str) -> bool:
+    try:
+        store.head(key)
+        return not any(store.list(folder))
+    except NotAllowedError:
+        return False
 
 
 def _check_round_trip(store: Store, folder: str, key: str) -> None:

@@ -7,13 +7,14 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from maskreg.errors import ConfigError, LimitError, UnavailableError
@@ -25,7 +26,9 @@ from maskreg.store.s3_errors import status_of, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
+_T = TypeVar("_T")
 _CONNECTIONS = 32
 _DELETERS = 8
 _PAUSE_SECONDS = 0.05
@@ -73,12 +76,14 @@ class S3Store:
         boto3 retries the request but not the body: an answer that breaks off is requested again.
         """
         check_key(key)
+
+        def request() -> bytes | None:
+            answer = self._client.get_object(Bucket=self._bucket, Key=self._root + key)
+            with closing(answer["Body"]) as body:
+                return _read(body, key, answer.get("ContentLength"), max_bytes)
+
         for attempt in range(1, self._attempts + 1):
-            with self._errors("get", key):
-                answer = self._client.get_object(Bucket=self._bucket, Key=self._root + key)
-                with closing(answer["Body"]) as body:
-                    data = _read(body, key, answer.get("ContentLength"), max_bytes)
-            if data is not None:
+            if (data := self._answer("get", key, request)) is not None:
                 return data
             _pause(attempt)
         raise UnavailableError(f"{self.url}: get: the connection broke off {self._attempts} times while reading {key}")
@@ -86,20 +91,24 @@ class S3Store:
     def head(self, key: str) -> ObjectInfo | None:
         """The object's size and time, or None."""
         check_key(key)
-        with self._errors("head", key):
+
+        def request() -> ObjectInfo | None:
             try:
                 answer = self._client.head_object(Bucket=self._bucket, Key=self._root + key)
             except self._client.exceptions.ClientError as error:
                 if status_of(error) == 404:
                     return None
                 raise
-        return ObjectInfo(key, answer["ContentLength"], answer["LastModified"].astimezone(UTC))
+            return ObjectInfo(key, answer["ContentLength"], answer["LastModified"].astimezone(UTC))
+
+        return self._answer("head", key, request)
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object, in one request."""
         check_key(key)
-        with self._errors("put", key):
-            self._client.put_object(Bucket=self._bucket, Key=self._root + key, Body=bytes(data))
+        self._answer(
+            "put", key, lambda: self._client.put_object(Bucket=self._bucket, Key=self._root + key, Body=bytes(data))
+        )
 
     def create(self, key: str, data: bytes) -> bool:
         """Write an object only if there is none, in one conditional request.
@@ -108,21 +117,17 @@ class S3Store:
             ConfigError: the service does not support create-only writes.
         """
         check_key(key)
-        for attempt in range(1, self._attempts + 1):
-            with self._errors("create", key):
-                try:
-                    self._client.put_object(
-                        Bucket=self._bucket, Key=self._root + key, Body=bytes(data), IfNoneMatch="*"
-                    )
-                    return True
-                except self._client.exceptions.ClientError as error:
-                    if status_of(error) == 412:
-                        return False
-                    # 409: another write of the same key is in progress, and neither has won yet.
-                    if status_of(error) != 409:
-                        raise
-            _pause(attempt)
-        raise UnavailableError(f"{self.url}: create: others kept writing {key} during {self._attempts} attempts")
+
+        def request() -> bool:
+            try:
+                self._client.put_object(Bucket=self._bucket, Key=self._root + key, Body=bytes(data), IfNoneMatch="*")
+            except self._client.exceptions.ClientError as error:
+                if status_of(error) == 412:
+                    return False
+                raise
+            return True
+
+        return self._answer("create", key, request)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key begins with ``prefix``, in key order; names that are not clean keys are left out."""
@@ -144,10 +149,13 @@ class S3Store:
 
     def clock(self) -> datetime:
         """The time by the service's clock, to the second."""
-        with self._errors("list"):
+
+        def request() -> datetime:
             answer = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._root, MaxKeys=1)
             date = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
             return parsedate_to_datetime(date).astimezone(UTC)
+
+        return self._answer("list", "", request)
 
     def close(self) -> None:
         """Close the connections; the store must not be used afterwards."""
@@ -190,8 +198,7 @@ class S3Store:
     def _pages(self, prefix: str) -> Iterator[ObjectInfo]:
         token: dict[str, Any] = {}
         while True:
-            with self._errors("list"):
-                page = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._root + prefix, **token)
+            page = self._answer("list", prefix, partial(self._page, prefix, **token))
             for row in page.get("Contents", ()):
                 key = row["Key"].removeprefix(self._root)
                 if is_clean(key):
@@ -200,9 +207,31 @@ class S3Store:
                 return
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
+    def _page(self, prefix: str, **token: Any) -> ListObjectsV2OutputTypeDef:
+        return self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._root + prefix, **token)
+
     def _delete_one(self, key: str) -> None:
-        with self._errors("delete", key):
-            self._client.delete_object(Bucket=self._bucket, Key=self._root + key)
+        self._answer("delete", key, lambda: self._client.delete_object(Bucket=self._bucket, Key=self._root + key))
+
+    def _answer(self, operation: str, key: str, request: Callable[[], _T]) -> _T:
+        """What a request returns; one that is answered with 409 is made again.
+
+        409 means that the service is at work on the same key or bucket. What two writers of one key get is up to the
+        service: some answer 409 to the one that comes second, though the first may yet fail.
+        """
+        for attempt in range(1, self._attempts + 1):
+            with self._errors(operation, key):
+                try:
+                    return request()
+                except self._client.exceptions.ClientError as error:
+                    if status_of(error) != 409:
+                        raise
+            _pause(attempt)
+        raise UnavailableError(
+            f"{self.url}: {operation}: the service reported a conflict {self._attempts} times"
+            + (f" for {key}" if key else ""),
+            hint="run the same command again in a moment",
+        )
 
     def _errors(self, operation: str, key: str = "") -> AbstractContextManager[None]:
         return translated(self.url, self._bucket, operation, key)

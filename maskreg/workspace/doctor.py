@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +23,13 @@ from maskreg.workspace.workspace import Workspace, opened
 
 _LOW_BYTES = 5 << 30
 _SHOWN = 3
+# A team or a read-only cache may share a home on purpose; that everybody can change it is never meant.
+_WIDER: tuple[tuple[int, Literal["note", "bad"], str, str], ...] = (
+    (0o002, "bad", "anybody may write to", "o-w"),
+    (0o020, "note", "its group may write to", "g-rwx"),
+    (0o005, "note", "anybody may read", "go-rwx"),
+    (0o050, "note", "its group may read", "g-rwx"),
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,8 @@ def findings(workspace: Workspace, directory: Path | None = None) -> Iterator[Fi
     missing = "" if settings.config_path.exists() else ", does not exist"
     yield Finding("configuration", "ok", f"{settings.config_path}{missing}")
     yield _checked("registry", lambda: _registry(workspace))
+    if settings.home.is_dir():
+        yield _rights(settings.home)
     yield _checked("catalog", lambda: _catalog(workspace))
     yield _disk(settings.home)
     for remote in settings.remotes.values():
@@ -84,6 +95,16 @@ def _registry(workspace: Workspace) -> Finding:
     if not home.exists():
         return Finding("registry", "ok", f"{home}, does not exist yet")
     return _names("registry", registry, str(home))
+
+
+def _rights(home: Path) -> Finding:
+    mode = stat.S_IMODE(home.stat().st_mode)
+    for bits, status, verb, change in _WIDER:
+        if mode & bits:
+            return Finding(
+                "rights", status, f"{verb} {home} (mode {mode:04o})", f"chmod {change} {shlex.quote(str(home))}"
+            )
+    return Finding("rights", "ok", f"nobody else may read {home}")
 
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:
@@ -133,6 +154,9 @@ def _remote(workspace: Workspace, remote: Remote) -> Finding:
     if workspace.settings.offline:
         return Finding(subject, "note", "not checked while offline is set")
     probe = probed(remote)
+    if not probe.writable:
+        finding = _names(subject, workspace.remote(remote.name), f"{remote.url}: read-only: pull works, push does not")
+        return replace(finding, status="note") if finding.status == "ok" else finding
     detail = f"{remote.url}: put, get, list, delete work; create-only writes are {probe.create_only}"
     if remote.keeps_tags(probe.safe):
         return _names(subject, workspace.remote(remote.name), detail)

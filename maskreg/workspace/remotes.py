@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from maskreg.errors import ConfigError
+from maskreg.errors import ConfigError, NotAllowedError
 from maskreg.registry import Registry
 from maskreg.result import Result
 from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
+from maskreg.store import FileStore
 from maskreg.store.probe import Probe, probe
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
@@ -38,10 +39,12 @@ class AddedRemote(NamedRemote):
 
     Attributes:
         create_only: whether its store refuses the second of two create-only writes, as tags need: ``safe``,
-            ``unsafe`` or ``unsupported``.
+            ``unsafe``, ``unsupported``, or ``untried`` where nothing may be written.
+        writable: False when its store may be listed and read, and not written to: pull works, push does not.
     """
 
     create_only: str
+    writable: bool
 
 
 @dataclass(frozen=True)
@@ -49,15 +52,15 @@ class CheckedRemote(AddedRemote):
     """A remote whose store was tried.
 
     Attributes:
-        reason: why create-only writes are not safe; empty when they are.
+        reason: why create-only writes are not safe, or why nothing may be written; empty when they are.
     """
 
     reason: str
 
     @property
     def keeps_tags(self) -> bool:
-        """Two writers cannot lose a tag: the store refuses the second, or PostgreSQL lets them take turns."""
-        return Remote(self.name, self.url, self.catalog).keeps_tags(self.create_only == "safe")
+        """No two writers can lose a tag: the store refuses one, PostgreSQL lets them take turns, or nobody writes."""
+        return not self.writable or Remote(self.name, self.url, self.catalog).keeps_tags(self.create_only == "safe")
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ def add(
     """Add a remote to the configuration file.
 
     First a small object is put, read, listed and deleted, and create-only writes are tried. A store without them
-    could lose tags; it is refused unless its catalog is PostgreSQL.
+    could lose tags; it is refused unless its catalog is PostgreSQL. One that may only be read is accepted when there
+    is a registry in it. A folder that does not exist is made.
 
     Args:
         name: what to call it.
@@ -116,8 +120,8 @@ def add(
         if name in space.settings.remotes:
             raise ConfigError(f"there is already a remote called {name!r}", hint=f"maskreg remote remove {name}")
         remote = checked(Remote(name, str(url), catalog, options))
-        result = probed(remote)
-        if not remote.keeps_tags(result.safe):
+        result = _first_probe(remote)
+        if result.writable and not remote.keeps_tags(result.safe):
             raise ConfigError(
                 f"{remote.url} cannot keep tags: {result.reason}",
                 hint=f"maskreg remote add {name} {url} --catalog postgresql+psycopg://HOST/DATABASE",
@@ -127,7 +131,7 @@ def add(
         if default:
             set_value(path, "default_remote", name)
         space.reload()
-        return AddedRemote(remote.name, remote.url, remote.catalog, remote.options, result.create_only)
+        return AddedRemote(remote.name, remote.url, remote.catalog, remote.options, result.create_only, result.writable)
 
 
 def list(*, workspace: Workspace | None = None) -> tuple[ListedRemote, ...]:
@@ -170,6 +174,8 @@ def set_default(name: str, *, workspace: Workspace | None = None) -> None:
 def check(name: str | None = None, *, workspace: Workspace | None = None) -> CheckedRemote:
     """Try what a registry needs of a remote's store: put, get, list, delete and create-only writes.
 
+    A store that may only be read is not an error: pull works then, and push does not.
+
     Args:
         name: which remote; the default one when left out.
         workspace: by default what the settings say.
@@ -184,10 +190,25 @@ def check(name: str | None = None, *, workspace: Workspace | None = None) -> Che
     with opened(workspace) as space:
         remote = space.settings.remote(name)
         result = probed(remote)
-        return CheckedRemote(remote.name, remote.url, remote.catalog, remote.options, result.create_only, result.reason)
+        return CheckedRemote(
+            remote.name, remote.url, remote.catalog, remote.options, result.create_only, result.writable, result.reason
+        )
 
 
 def probed(remote: Remote) -> Probe:
     """Try the store of a remote."""
     with Registry.remote(remote) as registry:
         return probe(registry.store)
+
+
+def _first_probe(remote: Remote) -> Probe:
+    with Registry.remote(remote) as registry:
+        if isinstance(registry.store, FileStore):
+            registry.store.make()
+        result = probe(registry.store)
+        if not result.writable and not registry.uuid:
+            raise NotAllowedError(
+                f"{remote.url}: there is no registry yet, and none can begin: {result.reason}",
+                hint="add it with credentials that may write, and push something to it",
+            )
+        return result

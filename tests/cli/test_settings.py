@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from maskreg.store import STORES, MemoryStore
 from tests.cli.conftest import Run
-from tests.servers import Postgres
+from tests.servers import Postgres, SeaweedFS
 from tests.store.scripted_s3 import Answer, serve
 from tests.store.wrapped import Wrapped
 
@@ -90,6 +92,118 @@ def test_a_remote_that_refuses_names_the_permission(run: Run, credentials: None)
     assert run("remote", "list").out == ""
 
 
+def test_a_reader_pulls_and_does_not_push(
+    run: Run, artifact: str, s3_server: SeaweedFS, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in s3_server.env().items():
+        monkeypatch.setenv(name, value)
+    url = f"s3://{s3_server.new_bucket()}/team"
+    empty = f"s3://{s3_server.new_bucket()}/team"
+    run("remote", "add", "lab", url)
+    run("push", "toy-opd:v1")
+    run("remote", "remove", "lab")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.reader_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.reader_secret)
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "reader"))
+    refused = run("remote", "add", "lab", empty, status=77).err
+    assert "there is no registry yet, and none can begin" in refused
+    assert run("remote", "list").out == ""
+    read_only = "read-only: pull works, push does not"
+    assert f"added lab ({url}): {read_only}" in run("remote", "add", "lab", url).err
+    assert run("remote", "check", "lab").out == f"lab: {read_only}\n"
+    checked = run("remote", "check", "--json").json
+    assert (checked["writable"], checked["create_only"]) == (False, "untried")
+    assert "s3:PutObject" in checked["reason"]
+    doctor = {row["what"]: row for row in run("doctor", "--json").json}
+    assert (doctor["remote lab"]["status"], doctor["remote lab"]["detail"]) == ("note", f"{url}: {read_only}, 1 tag")
+    run("pull", "toy-opd:v1")
+    assert "s3:PutObject" in run("push", "toy-opd:v1", "--tag", "mine", status=77).err
+
+
+def test_a_folder_that_vanished_is_not_an_empty_registry(run: Run, artifact: str, tmp_path: Path) -> None:
+    run("remote", "add", "nas", tmp_path / "nas")
+    run("push", "toy-opd:v1")
+    (tmp_path / "nas").rename(tmp_path / "elsewhere")
+    for line in (
+        ["list", "--remote", "nas"],
+        ["show", "toy-opd:v1", "--remote", "nas"],
+        ["push", "toy-opd:v1"],
+        ["pull", "toy-opd:v2"],
+        ["verify", "--all", "--remote", "nas"],
+        ["gc", "--remote", "nas"],
+        ["remote", "check", "nas"],
+    ):
+        assert f"{tmp_path / 'nas'}: the folder of this registry is not there" in run(*line, status=69).err, line
+    assert "is not there" in run("doctor", status=1).out
+    assert not (tmp_path / "nas").exists()
+    (tmp_path / "elsewhere").rename(tmp_path / "nas")
+    run("pull", "toy-opd:v1")
+    run("remote", "add", "new", tmp_path / "new")
+    assert (tmp_path / "new").is_dir()
+
+
+def modes(folder: Path) -> set[int]:
+    return {stat.S_IMODE(path.lstat().st_mode) for path in (folder, *folder.rglob("*"))}
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_home_is_its_owners_alone(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path(os.environ["MASKREG_HOME"])
+    run("remote", "add", "team", tmp_path / "team")
+    run("extract", *pair, "--name", "toy")
+    run("push", "toy")
+    run("analyze", "toy", "--source", pair[0], "--target", pair[1], "--metrics", "norm")
+    assert modes(home) == {0o700, 0o600}
+    assert modes(tmp_path / "team") == {0o755, 0o644}  # made by remote add, for others to read
+    monkeypatch.setenv("MASKREG_HOME", str(home := tmp_path / "above" / "other"))
+    run("pull", "toy")
+    run("annotate", "toy", "--license", "mit")
+    assert modes(home) == {0o700, 0o600}
+    assert f"rights          nobody else may read {home}" in run("doctor").out
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_home_that_a_group_shares_stays_shared(run: Run, pair: tuple[Path, Path]) -> None:
+    home = Path(os.environ["MASKREG_HOME"])
+    home.mkdir()
+    home.chmod(0o2770)
+    run("extract", *pair, "--name", "toy")
+    folders = {stat.S_IMODE(path.stat().st_mode) for path in (home, *home.rglob("*")) if path.is_dir()}
+    assert folders == {0o2770}
+    assert modes(home) - folders == {0o660}
+    assert f"note  rights          its group may write to {home} (mode 2770)" in run("doctor").out
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize(
+    ("mode", "status", "says"),
+    [
+        (0o755, 0, "note  rights          anybody may read HOME (mode 0755)\n{:<22}next: chmod go-rwx HOME\n"),
+        (0o750, 0, "note  rights          its group may read HOME (mode 0750)\n{:<22}next: chmod g-rwx HOME\n"),
+        (0o777, 1, "BAD   rights          anybody may write to HOME (mode 0777)\n{:<22}next: chmod o-w HOME\n"),
+    ],
+)
+def test_a_home_of_wider_rights_is_left_and_reported(
+    run: Run, pair: tuple[Path, Path], mode: int, status: int, says: str
+) -> None:
+    home = Path(os.environ["MASKREG_HOME"])
+    home.mkdir()
+    home.chmod(mode)
+    run("extract", *pair, "--name", "toy")
+    assert stat.S_IMODE(home.stat().st_mode) == mode
+    assert says.format("").replace("HOME", str(home)) in run("doctor", status=status).out
+    assert modes(home) == {mode, *((0o755, 0o644) if mode & 0o005 else (0o750, 0o640))}
+
+
 def test_a_store_that_would_lose_tags_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STORES, "careless", lambda url, options: Careless(MemoryStore()))
     told = run("remote", "add", "lab", "careless://x", status=78).err
@@ -116,7 +230,7 @@ def test_an_offline_machine_asks_nobody(
 
 def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:
     assert run("db", "check").out.startswith("usable, schema ")
-    assert run("db", "rebuild", "--json").json == {"refs": 1, "artifacts": 1, "damaged": []}
+    assert run("db", "rebuild", "--json").json == {"refs": 1, "artifacts": 1, "damaged": [], "aside": "", "lost": 0}
     catalog = Path(os.environ["MASKREG_HOME"]) / "catalog.db"
     catalog.write_bytes(b"this is not a database" * 100)
     done = run("list", "-q")

@@ -354,6 +354,7 @@ def test_a_safe_store_needs_no_turns(local: Registry, digest: Digest, tmp_path: 
 
 def test_a_remote_may_be_called_local(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'c.db'}"
+    (tmp_path / "s").mkdir()
     with Registry.remote(Remote("local", str(tmp_path / "s"), database)) as registry:
         assert registry.root is None
     careless = Registry(Forgetful(tmp_path / "s"), name="local", catalog_url=database)

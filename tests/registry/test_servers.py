@@ -26,11 +26,12 @@ from tests.registry.conftest import CARD, REF, new_local
 from tests.servers import Postgres, S3Server
 
 
-@pytest.fixture
-def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Remote:
-    for name, value in s3_server.env().items():
+@pytest.fixture(params=["s3_server", "other_s3_server"])
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Remote:
+    server: S3Server = request.getfixturevalue(request.param)
+    for name, value in server.env().items():
         monkeypatch.setenv(name, value)
-    return Remote("lab", f"s3://{s3_server.new_bucket()}/team", options=StoreOptions(endpoint=s3_server.endpoint))
+    return Remote("lab", f"s3://{server.new_bucket()}/team", options=StoreOptions(endpoint=server.endpoint))
 
 
 @pytest.fixture
@@ -130,6 +131,7 @@ def test_a_bucket_with_a_database(
 def test_a_database_that_is_behind_is_said_and_worked_around(
     local: Registry, postgres: Postgres, digest: Digest, tmp_path: Path
 ) -> None:
+    (tmp_path / "s").mkdir()
     with Registry.remote(Remote("disk", str(tmp_path / "s"), postgres.new_database())) as registry:
         push(local, registry, REF)
         assert registry.catalog is None

@@ -27,11 +27,25 @@ def s3_store(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) 
     store.close()
 
 
-@pytest.fixture(params=["file", "memory", "s3"])
+@pytest.fixture(scope="session")
+def other_bucket(other_s3_server: S3Server) -> str:
+    return other_s3_server.new_bucket()
+
+
+@pytest.fixture
+def other_s3_store(other_s3_server: S3Server, other_bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Store]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", other_s3_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", other_s3_server.secret_key)
+    store = S3Store(other_bucket, f"team/{uuid4().hex}", StoreOptions(endpoint=other_s3_server.endpoint))
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["file", "memory", "s3", "other_s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "file":
         return FileStore(tmp_path / "store")
     if request.param == "memory":
         return MemoryStore()
-    found: S3Store = request.getfixturevalue("s3_store")
+    found: S3Store = request.getfixturevalue(f"{request.param}_store")
     return found

@@ -52,6 +52,39 @@ class Denies(Wrapped):
         super().delete(keys)
 
 
+class ReadOnly(Wrapped):
+    """Credentials that may list and read; ``denied`` is refused besides."""
+
+    def __init__(self, denied: str = "") -> None:
+        super().__init__(MemoryStore())
+        self.denied = denied
+
+    def put(self, key: str, data: bytes) -> None:
+        raise NotAllowedError("put was refused")
+
+    def head(self, key: str) -> ObjectInfo | None:
+        if self.denied == "get":
+            raise NotAllowedError("get was refused")
+        return super().head(key)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        if self.denied == "list":
+            raise NotAllowedError("list was refused")
+        return super().list(prefix)
+
+
+def test_a_store_that_may_only_be_read_is_not_written_to() -> None:
+    probed = probe(ReadOnly())
+    assert (probed.writable, probed.create_only, probed.safe) == (False, "untried", False)
+    assert "s3:PutObject" in probed.reason
+
+
+@pytest.mark.parametrize("denied", ["get", "list"])
+def test_a_store_that_may_not_be_read_either_is_refused(denied: str) -> None:
+    with pytest.raises(NotAllowedError, match="not allowed to put"):
+        probe(ReadOnly(denied))
+
+
 def test_a_store_that_ignores_conditions_is_unsafe() -> None:
     store = IgnoresConditions(MemoryStore())
     found = probe(store)

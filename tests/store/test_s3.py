@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -187,8 +187,37 @@ def test_a_conflict_between_writers_is_tried_again() -> None:
         assert store.create("a", b"x") is True
     with scripted(conflict, Answer(412, code="PreconditionFailed")) as (store, _):
         assert store.create("a", b"x") is False
-    with scripted(conflict) as (store, _), pytest.raises(UnavailableError, match="others kept writing"):
+    with scripted(conflict) as (store, _), pytest.raises(UnavailableError, match="a conflict 2 times for a") as caught:
         store.create("a", b"x")
+    assert "again" in caught.value.hint
+
+
+PAGE = b"<?xml version='1.0'?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+
+
+@pytest.mark.parametrize("code", ["OperationAborted", "ConditionalRequestConflict"])
+@pytest.mark.parametrize(
+    ("request_", "answer", "result"),
+    [
+        (lambda store: store.get("a", max_bytes=9), Answer(200, b"data"), b"data"),
+        (lambda store: store.put("a", b"x"), Answer(200), None),
+        (lambda store: store.list(""), Answer(200, PAGE), []),
+        (lambda store: store.delete(["a"]), Answer(204), None),
+        (lambda store: store.head("a"), Answer(404), None),
+    ],
+    ids=["get", "put", "list", "delete", "head"],
+)
+def test_a_service_at_work_on_a_key_is_asked_again(
+    request_: Callable[[S3Store], object], answer: Answer, result: object, code: str
+) -> None:
+    conflict = Answer(409, code=code)
+    with scripted(conflict, conflict, answer, attempts=3) as (store, script):
+        value = request_(store)
+        assert (list(value) if isinstance(value, Iterator) else value) == result
+        assert len(script.asked) == 3
+    with scripted(conflict) as (store, script), pytest.raises(UnavailableError, match="a conflict 2 times"):
+        request_(store)
+    assert len(script.asked) == 2
 
 
 def test_a_lost_answer_to_create_looks_like_somebody_elses_write() -> None:

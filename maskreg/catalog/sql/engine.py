@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
 
 from maskreg.catalog.sql.address import Address
 from maskreg.catalog.sql.filesystem import journal_mode, sqlite_uri, writable
+from maskreg.disk import make_root, new_file
 from maskreg.errors import CannotCreateError
 
 BUSY_SECONDS = 10.0
@@ -53,7 +55,7 @@ def make_engine(address: Address) -> Engine:
         return _postgresql(address)
     if address.path is not None:
         try:
-            address.path.parent.mkdir(parents=True, exist_ok=True)
+            make_root(address.path.parent)
         except OSError as error:
             raise CannotCreateError(f"{address.path.parent}: {error.strerror}") from error
     return _sqlite(address)
@@ -64,6 +66,10 @@ def _sqlite(address: Address) -> Engine:
 
     def connect() -> sqlite3.Connection:
         name = ":memory:" if path is None else sqlite_uri(path)
+        if path is not None and not path.exists():
+            # SQLite would follow the umask alone; it takes an empty file for a new database.
+            with suppress(OSError):
+                new_file(path).close()
         # isolation_level=None: the driver would begin transactions itself, deferred and only at the first write.
         connection = sqlite3.connect(
             name, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False

