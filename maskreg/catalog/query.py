@@ -137,8 +137,10 @@ class Answer(NamedTuple):
         results: live refs that match, in the query's order.
         unindexed: live refs that match or not, whose artifact is not in the index; in the order of their names.
         unread: keys of the store's ref entries that could not be read when the index was filled, and why.
+        numbers: number of the indexed entry of every ref, removed ones included.
     """
 
     results: list[SearchResult]
     unindexed: list[tuple[Ref, Digest]]
     unread: dict[str, str]
+    numbers: dict[Ref, int]

@@ -26,6 +26,8 @@ from maskreg.catalog import (
 from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError, UsageError
+from maskreg.ref import Ref
+from maskreg.registry.freshness import behind, catch_up, lost
 from maskreg.result import Result
 from maskreg.store.base import Store
 from maskreg.store.entry import ref_of
@@ -167,7 +169,7 @@ class Index:
         Raises:
             UsageError: the query is malformed.
         """
-        search = self.use(lambda catalog: self._searched(catalog, query))
+        search = self.use(lambda catalog: self._searched(catalog, query, follows=True))
         if search is None:
             with self._in_memory() as catalog:
                 search = self._searched(catalog, query)
@@ -267,13 +269,20 @@ class Index:
 
     # Searching
 
-    def _searched(self, catalog: Catalog, query: Query) -> Search:
+    def _searched(self, catalog: Catalog, query: Query, *, follows: bool = False) -> Search:
+        # A catalog that follows the store may be behind it, or know what the store has lost.
         answer = catalog.answer(query)
+        log = self._refs.numbers() if follows else answer.numbers
+        gone = lost(log, answer.numbers)
+        if catch_up(catalog, self._refs, behind(log, answer.numbers)):
+            answer = catalog.answer(query)
         left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
         if len(left_out) < len(answer.unread) + len(answer.unindexed):
             # What was damaged or missing is there now, and has been indexed.
             answer = catalog.answer(query)
-        return Search(tuple(answer.results), tuple(sorted(left_out, key=lambda name: name.ref)))
+        left_out += [LeftOut(str(ref), None, error.message, error.hint) for ref, error in gone.items()]
+        results = (row for row in answer.results if Ref(row.project, row.name, row.tag) not in gone)
+        return Search(tuple(results), tuple(sorted(left_out, key=lambda name: name.ref)))
 
     def _unread(self, catalog: Catalog, unread: Iterable[str]) -> Iterator[LeftOut]:
         for key in unread:

@@ -167,6 +167,11 @@ class RefLog:
         """Every tag that was ever set, deleted ones included; lists keys and reads no entry."""
         return [ref_of(f"{path}/") for path in sorted(folders(self._store.list(REFS)))]
 
+    def numbers(self) -> dict[Ref, int]:
+        """Number of the latest entry of every tag, removed ones included; lists keys and reads no entry."""
+        tags = folders(self._store.list(REFS))
+        return {ref_of(f"{path}/"): folder.latest for path, folder in tags.items() if folder.latest}
+
     def digests(self, damaged: list[CorruptError] | None = None) -> set[Digest]:
         """Digests that some tag points to; ``damaged`` and what is raised are as for :meth:`heads`."""
         return {entry.digest for entry in self.heads(damaged) if entry.digest is not None}

@@ -12,7 +12,7 @@ from maskreg.errors import CorruptError, UnavailableError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
-from maskreg.registry.tags import tag
+from maskreg.registry.tags import remove, restore, tag
 from maskreg.registry.transfer import push
 from maskreg.registry.verify import verify
 from tests.registry.conftest import REF, new_local
@@ -100,3 +100,42 @@ def test_search_without_a_catalog_names_the_damaged_entry(local: Registry, home:
     damage_entry(remote)
     assert found(remote) == {REF.name}
     assert [name.ref for name in remote.search(Query()).left_out] == ["second"]
+
+
+def test_a_name_whose_writer_died_before_it_indexed_it_is_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with new_local(home) as first:
+        assert found(first) == NAMES - {"third"}
+        with monkeypatch.context() as patched:
+            patched.setattr("maskreg.registry.index.Index.note", lambda *_: None)
+            tag(first, REF, Ref.parse("third"))
+            remove(first, Ref.parse("second"))
+    with new_local(home) as later:
+        assert found(later) == {"qwen3-8b-opd", "third"}
+        assert later.search(Query()).left_out == ()
+
+
+def test_an_older_copy_of_the_catalog_catches_up(home: Path) -> None:
+    with new_local(home) as first:
+        assert found(first) == NAMES - {"third"}
+    copy = (home / "catalog.db").read_bytes()
+    with new_local(home) as first:
+        tag(first, REF, Ref.parse("third"))
+    (home / "catalog.db").write_bytes(copy)
+    with new_local(home) as later:
+        assert found(later) == NAMES
+
+
+def test_what_the_store_has_lost_is_said(home: Path) -> None:
+    with new_local(home) as first:
+        assert found(first) == NAMES - {"third"}
+        remove(first, Ref.parse("second"))
+        restore(first, Ref.parse("second"))
+        first.store.delete([f"refs/{Ref.parse('second').path}/{3:020d}.json"])
+    with new_local(home) as later:
+        search = later.search(Query())
+        assert {row.name for row in search.results} == {"qwen3-8b-opd"}
+        (name,) = search.left_out
+        assert name.ref == "second"
+        assert "entry 3 of second is in the catalog, and missing in the store, whose latest is entry 2" in name.reason
+        later.index.rebuild()
+        assert later.search(Query()).left_out == ()

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _REF_KEY = ("project", "name", "tag")
 _NO_OVERLAP: Overlap = (None, None)
+_NUMBERED = select(RefRow.project, RefRow.name, RefRow.tag, RefRow.n)
 _RECORDED = select(MeasurementRow.digest, MeasurementRow.value, MeasurementRow.against).where(
     MeasurementRow.metric == RLVR_OVERLAP, MeasurementRow.by_group == ""
 )
@@ -169,12 +170,13 @@ class SqlCatalog:
             unread = self._unread(connection)
             if self._unchecked:
                 matches = results(connection.execute(statement(query)))
-                return Answer(matches, [_pair(row) for row in dicts(connection.execute(unindexed()))], unread)
+                lacking = [_pair(row) for row in dicts(connection.execute(unindexed()))]
+                return Answer(matches, lacking, unread, _numbers(dicts(connection.execute(_NUMBERED))))
             refs, artifacts = (checked_rows(connection, name) for name in ("refs", "artifacts"))
         known = {row["digest"] for row in artifacts}
         lacking = [_pair(row) for row in refs if not row["deleted"] and row["digest"] not in known]
         with translated(self._address):
-            return Answer(search_rows(refs, artifacts, query), sorted(lacking), unread)
+            return Answer(search_rows(refs, artifacts, query), sorted(lacking), unread, _numbers(refs))
 
     def _unread(self, connection: Connection) -> dict[str, str]:
         filled = dicts(connection.execute(select(FilledRow.__table__)))
@@ -379,6 +381,10 @@ def _forget_unread(connection: Connection, entry: RefEntry) -> None:
         rest = {key: why for key, why in unread.items() if ref_of(key) != entry.ref}
         if len(rest) < len(unread):
             connection.execute(update(FilledRow).values(sealed("filled", {**filled, "unread": rest})))
+
+
+def _numbers(rows: Iterable[Mapping[str, Any]]) -> dict[Ref, int]:
+    return {Ref(row["project"], row["name"], row["tag"]): row["n"] for row in rows}
 
 
 def _pair(row: Mapping[str, Any]) -> tuple[Ref, Digest]:

@@ -153,6 +153,8 @@ class Kills:
             (self.member, ("gc", *NOW)),
             (self.stage.ada, ("gc", "--remote", "team", *NOW)),
         )
+        if self.writer.name == "remote add":
+            clean = (*clean, (self.member, ("gc", "--remote", "spare", *NOW)))
         for member, args in clean:
             said = member.run(*args)
             if said.status:

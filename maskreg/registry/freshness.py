@@ -1,0 +1,55 @@
+"""Whether a catalog is as far as the ref log, tag by tag, from one listing of keys.
+
+::
+
+    number of a tag's latest entry    in the log   in the catalog
+    the same                               4             4          nothing to do
+    the catalog is behind                  4             3, none    a writer died, or could not reach it: index entry 4
+    the log is behind                  3, none           4          entry 4 was lost, or an older copy put back: damage
+
+The catalog is an index, so it follows the log. But that it knows an entry which the log has no more is how the loss
+of the latest entry of a tag, or of all of them, shows: what is left of the log looks sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from maskreg.catalog import Catalog
+from maskreg.errors import CorruptError, DataError
+from maskreg.ref import Ref
+from maskreg.store.entry import entry_key
+from maskreg.store.reflog import RefLog
+
+
+def behind(log: Mapping[Ref, int], catalog: Mapping[Ref, int]) -> list[Ref]:
+    """Tags of which the log has entries that the catalog does not know, in the order of their names."""
+    return sorted((ref for ref, n in log.items() if n > catalog.get(ref, 0)), key=str)
+
+
+def lost(log: Mapping[Ref, int], catalog: Mapping[Ref, int]) -> dict[Ref, CorruptError]:
+    """Tags of which the catalog knows an entry that the log has no more, and the damage."""
+    return {
+        ref: CorruptError(
+            entry_key(ref, n),
+            f"entry {n} of {ref} is in the catalog, and missing in the store"
+            + (f", whose latest is entry {log[ref]}" if log.get(ref) else ""),
+            hint="restore it from a copy; or accept the loss: maskreg db rebuild",
+        )
+        for ref, n in sorted(catalog.items(), key=lambda item: str(item[0]))
+        if n > log.get(ref, 0)
+    }
+
+
+def catch_up(catalog: Catalog, refs: RefLog, tags: list[Ref]) -> bool:
+    """Index the latest entries of these tags; whether any was. Those that cannot be read are left as they are."""
+    changed = False
+    for ref in tags:
+        try:
+            head = refs.head(ref)
+        except DataError:
+            continue
+        if head is not None:
+            catalog.put_ref(head)
+            changed = True
+    return changed
