@@ -18,6 +18,7 @@ from maskreg.errors import (
     TryAgainError,
     UnavailableError,
     UsageError,
+    WorkerError,
 )
 
 BUG = 70
@@ -32,6 +33,7 @@ EXITS: Mapping[type[BaseException], int] = {
     DataError: 65,
     NotFoundError: 66,
     UnavailableError: 69,
+    WorkerError: BUG,
     CannotCreateError: 73,
     TryAgainError: 75,
     NotAllowedError: 77,

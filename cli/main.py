@@ -141,7 +141,7 @@ def _report(error: BaseException, described: Failure, args: list[str], output: O
     try:
         if output.debug:
             click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-        elif described.exit == BUG:
+        elif described.exit == BUG and not isinstance(error, MaskregError):
             described = replace(described, hint=_save_traceback(error))
         elif described.hint.startswith("maskreg pull ") and "|" not in described.hint:
             described = replace(described, hint=_hint_without_remotes() or described.hint)

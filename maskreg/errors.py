@@ -21,6 +21,7 @@ MaskregError
 ├── TryAgainError               another process was faster, or holds a lock
 │   └── ConflictError           a tag moved between reading and writing
 ├── NotAllowedError             the store or database refused the credentials (also PermissionError)
+├── WorkerError                 a process of a training run crashed or raised what nobody expected
 └── ConfigError                 settings or a schema that are missing, wrong or of another version
 
 The exit code of each family is decided in one place, the command line's table.
@@ -196,6 +197,12 @@ class NotAllowedError(MaskregError, PermissionError):
     """A store or database that refuses the credentials."""
 
     code = "DENIED"
+
+
+class WorkerError(MaskregError):
+    """A process of a training run that crashed, or raised an exception that may be a bug."""
+
+    code = "WORKER_FAILED"
 
 
 class ConfigError(MaskregError):

@@ -33,7 +33,8 @@ def parameter_masks(
 
     Raises:
         WrongCheckpointError: a tensor of the mask is not in the model, or has another shape.
-        UsageError: the mask does not cover a parameter, or has two masks for one.
+        UsageError: the mask does not cover a parameter, has two masks for one, or has no coordinate of any, which is
+            known after the last.
     """
     tensors = dict(trained)
     if model is not None:
@@ -60,6 +61,7 @@ def _composed(
     tensors: Mapping[str, torch.Tensor],
     joins: Mapping[tuple[object, ...], list[Join]],
 ) -> Iterator[tuple[str, TensorMask]]:
+    empty = True
     for name, tensor in trained.items():
         first, *duplicates = joins[storage_key(tensor)]
         bits = _bits(first, tensor, mask, tensors)
@@ -69,7 +71,13 @@ def _composed(
                     f"tensors {first.first} and {duplicate.first} of the mask are both {name}, but they differ",
                     hint="untie the weights (tie_word_embeddings=False), or make the mask from tied checkpoints",
                 )
+        empty = empty and not bits.any()
         yield name, TensorMask(name, tuple(tensor.shape), bits)
+    if empty and trained:
+        raise UsageError(
+            f"the mask has no coordinate of {_listed(list(trained))}, so nothing would be trained",
+            hint="give a mask with coordinates of the parameters that the optimizer trains, or train without a mask",
+        )
 
 
 def _bits(join: Join, tensor: torch.Tensor, mask: Mask, tensors: Mapping[str, torch.Tensor]) -> npt.NDArray[np.uint8]:
@@ -127,7 +135,7 @@ def _every_name(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _missing(names: list[str]) -> WrongCheckpointError:
-    others = f", like {len(names) - 1} others of the mask" if len(names) > 1 else ""
+    others = f", as {'is' if len(names) == 2 else 'are'} {_listed(names[1:])} of the mask" if len(names) > 1 else ""
     return WrongCheckpointError(
         names[0], f"missing in this model{others}", hint="use the mask of a checkpoint that this model is loaded from"
     )

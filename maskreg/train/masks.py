@@ -1,42 +1,84 @@
-"""Masks as people give them: by name, as an artifact, or by tensor name."""
+"""Masks as people give them: by name, as an artifact, or by tensor name, packed or as booleans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+import torch
+
 from maskreg.errors import NotFoundError, UsageError
-from maskreg.mask.packed import Mask
+from maskreg.mask.packed import Mask, TensorMask, pack
 from maskreg.ref import Ref
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
 
-MaskLike: TypeAlias = "str | Artifact | Mask"
-"""``"name:tag"``, an opened artifact, or masks by tensor name."""
+MaskLike: TypeAlias = "str | Artifact | Mask | Mapping[str, torch.Tensor] | Mapping[str, npt.NDArray[np.bool_]]"
+"""``"name:tag"``, an opened artifact, or masks by tensor name: packed, or boolean tensors or arrays in its shape."""
 
 
 def mask_of(mask: MaskLike) -> Mask:
-    """Masks by tensor name, each read when it is asked for.
+    """Masks by tensor name; those of an artifact are read when they are asked for.
 
     Args:
         mask: ``[project/]name[:tag][@sha256:...]``, taken from the local registry or else pulled; an opened artifact;
-            or masks by tensor name.
+            or by tensor name, boolean ``torch`` tensors, boolean ``numpy`` arrays or packed masks. Of a ``dict`` of
+            booleans, the packed bits are kept, an eighth of its size, and not the tensors themselves.
 
     Raises:
         BadRefError: the text does not follow the grammar of refs.
         NotFoundError: there is no such artifact, or it has no mask.
         UnavailableError: it is not in the local registry, and the remote does not answer.
-        UsageError: the value is of another type.
+        UsageError: the value is of another type, or has no tensors; names a tensor whose mask is not boolean.
     """
     if isinstance(mask, str):
         mask = artifact_of(mask)
-    if isinstance(mask, Mapping):
-        return mask
-    masks = getattr(mask, "mask", None)
+    masks = mask if isinstance(mask, Mapping) else getattr(mask, "mask", None)
     if not isinstance(masks, Mapping):
         raise UsageError(f"{type(mask).__name__} is no mask", hint='mask="name:tag", or maskreg.pull("name:tag")')
-    return masks
+    if not masks:
+        raise UsageError("the mask has no tensors", hint="give a mask for every tensor that is to be trained")
+    packed = _Packed(masks)
+    return dict(packed) if isinstance(masks, dict) else packed
+
+
+class _Packed(Mapping[str, TensorMask]):
+    """Masks by tensor name, each packed on access unless it is already."""
+
+    def __init__(self, masks: Mapping[str, object]) -> None:
+        self._masks = masks
+
+    def __getitem__(self, name: str) -> TensorMask:
+        return _packed(name, self._masks[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._masks)
+
+    def __len__(self) -> int:
+        return len(self._masks)
+
+
+def _packed(name: str, mask: object) -> TensorMask:
+    if isinstance(mask, TensorMask):
+        return mask
+    if isinstance(mask, torch.Tensor):
+        if hasattr(mask, "to_local"):
+            raise UsageError(f"the mask of {name} is sharded", hint="give all of it: mask.full_tensor()")
+        if mask.is_meta or mask.layout != torch.strided:
+            kind = "on the meta device, without values" if mask.is_meta else "sparse"
+            raise UsageError(f"the mask of {name} is {kind}", hint="give a dense tensor of booleans")
+        if mask.dtype == torch.bool:
+            mask = mask.detach().cpu().numpy()
+    if isinstance(mask, np.ndarray) and mask.dtype == np.bool_:
+        return TensorMask(name, mask.shape, pack(mask))
+    kind = str(mask.dtype) if isinstance(mask, torch.Tensor | np.ndarray) else f"a {type(mask).__name__}"
+    raise UsageError(
+        f"the mask of {name} is {kind}, not booleans",
+        hint="mask={name: tensor != 0}, with a boolean tensor or array of the shape of each parameter",
+    )
 
 
 def artifact_of(ref: str) -> Artifact:

@@ -20,7 +20,8 @@ class MaskedAdamW(MaskedOptimizer):
         betas: decay of the two moments.
         eps: added to the root of the second moment.
         weight_decay: decoupled.
-        options: mask (``"name:tag"``, an artifact, or masks by tensor name), max_grad_norm, clip, gradients, backend.
+        options: mask (``"name:tag"``, an artifact, or masks by tensor name: packed, or boolean tensors or arrays),
+            max_grad_norm, clip, gradients, backend.
     """
 
     def __init__(
@@ -56,7 +57,8 @@ class MaskedSGD(MaskedOptimizer):
         momentum: decay of the velocity; 0 keeps none.
         weight_decay: times the weights, added to the gradient.
         nesterov: Nesterov momentum.
-        options: mask (``"name:tag"``, an artifact, or masks by tensor name), max_grad_norm, clip, gradients, backend.
+        options: mask (``"name:tag"``, an artifact, or masks by tensor name: packed, or boolean tensors or arrays),
+            max_grad_norm, clip, gradients, backend.
     """
 
     def __init__(

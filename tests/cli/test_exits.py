@@ -28,6 +28,7 @@ from maskreg.errors import MaskregError
         (errors.ConflictError("x"), 75, "CONFLICT"),
         (errors.NotAllowedError("x"), 77, "DENIED"),
         (errors.ConfigError("x"), 78, "CONFIG"),
+        (errors.WorkerError("x"), BUG, "WORKER_FAILED"),
         (OSError(errno.ENOSPC, "no space"), 73, "NO_SPACE"),
         (OSError(errno.ENAMETOOLONG, "too long", "/x"), 66, "NOT_FOUND"),
         (OSError(errno.ELOOP, "links in a circle", "/x"), 66, "NOT_FOUND"),

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,11 +12,12 @@ import torch
 
 import maskreg
 from maskreg.artifact.reader import Artifact
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.errors import NotFoundError, UsageError, WrongCheckpointError
+from maskreg.mask.packed import TensorMask, pack
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.settings import Settings
-from maskreg.train import MaskedAdamW, MaskedSGD, mask_of
+from maskreg.train import MaskedAdamW, MaskedSGD, attach, mask_of
 from tests.checkpoints import bf16, moved
 from tests.flow.making import extracted, opened
 
@@ -78,6 +81,102 @@ def test_what_is_not_here_is_pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_what_is_no_mask() -> None:
     with pytest.raises(UsageError, match="int is no mask"):
         mask_of(3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="the mask has no tensors"):
+        mask_of({})
+
+
+def booleans(density: float = 0.4) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return {name: torch.rand(shape, generator=generator) < density for name, shape in NAMES.items()}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        dict,
+        MappingProxyType,
+        lambda mask: {name: tensor.numpy() for name, tensor in mask.items()},
+        lambda mask: {name: tensor.T.contiguous().T for name, tensor in mask.items()},
+        lambda mask: {name: TensorMask(name, tuple(t.shape), pack(t.numpy())) for name, t in mask.items()},
+    ],
+    ids=["tensors", "other mapping", "arrays", "not contiguous", "packed"],
+)
+def test_booleans_by_name_are_a_mask(kind: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+    mask = booleans()
+    for before, after, inside in zip(*trained(kind(mask)), mask.values(), strict=True):
+        assert torch.equal(before[~inside], after[~inside])
+        assert not torch.equal(before[inside], after[inside])
+
+
+def test_booleans_confine_any_optimizer_and_replace_a_mask() -> None:
+    model, mask = net().float(), booleans()
+    before = [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    attachment = attach(model, optimizer, mask)
+    model(torch.ones(3, 16)).square().sum().backward()
+    optimizer.step()
+    attachment.check()
+    for was, now, inside in zip(before, model.parameters(), mask.values(), strict=True):
+        assert bool((was != now)[inside].any())
+    masked = MaskedAdamW(model.named_parameters(), mask=booleans(1.0))
+    assert [item.bits.nnz for item in masked.bind(model, mask)] == [int(inside.sum()) for inside in mask.values()]
+
+
+def test_later_changes_of_booleans_change_no_mask() -> None:
+    given = booleans()
+    mask = mask_of(given)
+    expected = {name: int(tensor.sum()) for name, tensor in given.items()}
+    for tensor in given.values():
+        tensor.fill_(True)
+    assert {name: one.nnz for name, one in mask.items()} == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.to(torch.uint8), r"the mask of 0\.weight is torch\.uint8, not booleans"),
+        (lambda t: t.numpy().astype("f4"), r"the mask of 0\.weight is float32, not booleans"),
+        (lambda t: t.tolist(), r"the mask of 0\.weight is a list, not booleans"),
+        (lambda t: t.to("meta"), r"the mask of 0\.weight is on the meta device"),
+        (lambda t: t.to_sparse(), r"the mask of 0\.weight is sparse"),
+    ],
+)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_values_that_are_no_booleans(change: Callable[[torch.Tensor], Any], words: str, lazy: bool) -> None:
+    mask = {name: change(tensor) for name, tensor in booleans().items()}
+    with pytest.raises(UsageError, match=words):
+        trained(MappingProxyType(mask) if lazy else mask)
+
+
+def test_booleans_of_another_model() -> None:
+    mask = booleans()
+    with pytest.raises(WrongCheckpointError, match=r"0\.weight: shape \[24, 16\] in this model, \[16, 24\]"):
+        trained({name: tensor.T for name, tensor in mask.items()})
+    with pytest.raises(
+        WrongCheckpointError, match=r"a\.0\.weight: missing in this model, as is a\.2\.weight of the mask"
+    ):
+        trained({f"a.{name}": tensor for name, tensor in mask.items()})
+    more = {f"{n}.more": torch.ones(2, dtype=torch.bool) for n in range(5)}
+    with pytest.raises(WrongCheckpointError, match=r"as are 1\.more, 2\.more, 3\.more and 1 more of the mask"):
+        trained({**mask, **more})
+
+
+@pytest.mark.parametrize("kind", [MaskedAdamW, MaskedSGD])
+def test_a_mask_without_coordinates_is_refused(kind: type[Any]) -> None:
+    with pytest.raises(UsageError, match=r"no coordinate of 0\.weight, 2\.weight, so nothing would be trained"):
+        trained(booleans(0.0), kind)
+    # Any coordinate is enough; a tensor may have none.
+    mask = booleans(0.0)
+    mask["2.weight"][1, 2] = True
+    before, after = trained(mask, kind)
+    assert [int((was != now).sum()) for was, now in zip(before, after, strict=True)] == [0, 1]
+
+
+def test_a_mask_without_coordinates_of_what_is_trained_is_refused() -> None:
+    model, mask = net().float(), {**booleans(), "2.weight": torch.zeros(5, 24, dtype=torch.bool)}
+    optimizer = torch.optim.AdamW(model[2].parameters(), 0.1)  # type: ignore[index]
+    with pytest.raises(UsageError, match=r"no coordinate of 2\.weight"):
+        attach(model, optimizer, mask)
 
 
 def test_optimizers_need_neither_a_registry_nor_a_model_library() -> None:

@@ -20,7 +20,7 @@ def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tup
 
     Args:
         args: of the Trainer; learning rate, betas, epsilon and norm come from them. Weight decay Trainer sets itself.
-        mask: by the names in the checkpoint.
+        mask: by name (``"name:tag"``), as an artifact, or by the names in the checkpoint, packed or as booleans.
         options: for :class:`maskreg.train.MaskedAdamW`, such as ``gradients="packed"``.
     """
     kwargs = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
@@ -60,7 +60,7 @@ class MaskCallback(TrainerCallback):  # type: ignore[misc]
         """Attach the mask to the model.
 
         Raises:
-            UsageError: there is no mask, or it does not cover what is trained.
+            UsageError: there is no mask, it does not cover what is trained, or it has no coordinate of it.
             WrongCheckpointError: it is of another model.
         """
         if self.attachment is not None:

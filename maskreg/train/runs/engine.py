@@ -25,6 +25,7 @@ from maskreg.train.optimizers import MaskedAdamW, MaskedSGD
 from maskreg.train.recipes import Batch, Context, get_recipe
 from maskreg.train.recipes.records import Record, Records, drawn
 from maskreg.train.recipes.setup import RunSetup
+from maskreg.train.runs.endings import out_of_memory
 from maskreg.train.runs.folder import RunFolder
 from maskreg.train.runs.models import load_model, load_tokenizer, stored_dtype
 from maskreg.train.runs.parallel import World, distribute, gradient_sync, micro_batches
@@ -55,6 +56,7 @@ def train(folder: RunFolder, setup: RunSetup, paths: RunPaths, listener: StepLis
     In processes that torchrun has started, each takes its share.
 
     Raises:
+        TryAgainError: memory ran out.
         MaskregError: a file cannot be loaded or trained on, or the loss is not finite.
     """
     world = World.join(paths.device)
@@ -63,6 +65,8 @@ def train(folder: RunFolder, setup: RunSetup, paths: RunPaths, listener: StepLis
             trainer = Trainer(folder, setup, paths, source, world)
             trainer.train(listener)
             write_result(trainer.plain, source, folder.model, world)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise out_of_memory(error) from error
     finally:
         world.leave()
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from maskreg.errors import ConfigError
+from maskreg.errors import ConfigError, MaskregError
+from maskreg.train.runs.endings import ended_early
 from maskreg.train.runs.engine import StepListener, train
 from maskreg.train.runs.folder import RunFolder
 
@@ -27,16 +28,17 @@ def launch(folder: RunFolder, options: Sequence[str], listener: StepListener, *,
         lock: open file that the processes inherit, so that the folder stays locked while any of them runs.
 
     Raises:
+        TryAgainError: a process was ended by a signal, or has no memory.
+        WorkerError: a process crashed, or raised an exception of another kind.
         MaskregError: the failure of any process.
-        ConfigError: torchrun failed before a process could report why.
+        ConfigError: torchrun failed before it started one.
     """
     if not options:
         train(folder, folder.setup(), folder.paths(), listener)
         return
     spelled = [option.replace("_", "-") for option in options]
     standalone = [] if any(option.startswith(_RENDEZVOUS) for option in spelled) else ["--standalone"]
-    command = [sys.executable, "-m", "torch.distributed.run", *standalone, *options]
-    command += ["-m", "maskreg.train.runs.worker", str(folder.path)]
+    command = [sys.executable, "-m", "maskreg.train.runs.launcher", str(folder.path), *standalone, *options]
     folder.take_failure()  # of an earlier attempt
     with folder.log.open("wb") as log:
         # In its own session, so that Ctrl-C reaches this process alone, which then ends torchrun in order.
@@ -47,10 +49,9 @@ def launch(folder: RunFolder, options: Sequence[str], listener: StepListener, *,
             _follow(folder, process, listener)
         finally:
             _end(process)
+    failure = folder.take_failure()  # with --max-restarts, a run may succeed after one
     if process.returncode:
-        raise folder.take_failure() or ConfigError(
-            f"torchrun ended with {process.returncode}: {_last_error(folder)}", hint=f"less {folder.log}"
-        )
+        raise failure or _unreported(folder, process.returncode)
 
 
 def _follow(folder: RunFolder, process: subprocess.Popen[bytes], listener: StepListener) -> None:
@@ -79,6 +80,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _unreported(folder: RunFolder, status: int) -> MaskregError:
+    if status < 0:
+        return ended_early("torchrun", status, "", folder.log)
+    return ConfigError(f"torchrun ended with {status}: {_last_error(folder)}", hint=f"less {folder.log}")
 
 
 def _last_error(folder: RunFolder) -> str:

@@ -87,7 +87,7 @@ def prepare(
         progress: progress callback, in bytes.
 
     Raises:
-        UsageError: options contradict each other or make no sense.
+        UsageError: options contradict each other or make no sense, or there is no coordinate to train.
         NotFoundError: a file that was given does not exist.
         DataError: the source is not the mask's, vocabularies differ, or a record cannot be trained on.
         ConfigError: transformers is not installed, or there is no such device.
@@ -104,6 +104,7 @@ def prepare(
     _check_setup(setup)
     if artifact is not None:
         artifact.require("mask")
+        _check_trained(artifact, request.control)
         check_source(artifact, source)
     data = _checked_data(request, setup, recipe, source, progress)
     teacher = _teacher(request, source, data.tokenizer, progress)
@@ -135,6 +136,18 @@ def prepare(
         save_every=request.save_every,
     )
     return PreparedRun(setup, paths, len(data.records), notes)
+
+
+def _check_trained(artifact: Artifact, control: str) -> None:
+    """Reject a mask, or the control of one, that has no coordinates. Only two controls have others than the mask."""
+    totals = artifact.manifest.totals
+    trained = {FULL: totals.numel, "complement": totals.numel - totals.nnz}.get(control, totals.nnz)
+    if not trained:
+        name = f"control {control}" if control else "the mask"
+        raise UsageError(
+            f"{name} has 0 of {totals.numel:,} coordinates, so nothing would be trained",
+            hint="maskreg show <name>; or --control full to train all coordinates",
+        )
 
 
 def _checked_recipe(request: RunRequest) -> Recipe:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch.distributed.elastic.multiprocessing.errors import record
+
 from maskreg.errors import MaskregError
 from maskreg.train.runs.engine import train
 from maskreg.train.runs.folder import RunFolder
@@ -22,6 +24,7 @@ class SilentSteps:
         """Ignore."""
 
 
+@record  # an exception of another kind is left for torchrun
 def main(path: str) -> int:
     """Train this process's share of a run.
 

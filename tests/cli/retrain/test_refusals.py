@@ -111,6 +111,17 @@ def test_checkpoints_that_do_not_belong_together(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_mask_without_coordinates_trains_nothing(train: Train, run: Run, source: Path, tmp_path: Path) -> None:
+    run("extract", source, source, "--name", "same")
+    run("baseline", "same", "--kind", "complement", "--name", "everything")
+    for args in (["same"], ["same", "--control", "random-per-tensor"], ["everything", "--control", "complement"]):
+        for more in ([], ["--dry-run"]):
+            told = train(*args[1:], *more, ref=args[0], status=2).err
+            assert "has 0 of 16,096 coordinates, so nothing would be trained" in told
+    assert "--control full to train all coordinates" in told
+    assert not (tmp_path / "run").exists()
+
+
 BAD_LOSSES = """
 import torch
 def broken(model, records, context):

@@ -62,7 +62,7 @@ def train(
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @settings(max_examples=6, deadline=None)
 @given(
-    density=st.sampled_from([0.0, 0.3, 1.0]),
+    density=st.sampled_from([0.05, 0.3, 1.0]),
     accumulate=st.integers(1, 2),
     clip=st.sampled_from([0.0, 1e-3]),
     resumed=st.booleans(),
@@ -81,7 +81,7 @@ def test_frozen_coordinates_keep_their_bits(
     attachment.check()
     outside, inside = changed(net, before, mask)
     assert outside == 0
-    assert (inside > 0) == (density > 0)
+    assert inside > 0
 
 
 def test_clipping_sees_masked_gradients_even_where_they_are_not_numbers() -> None:
@@ -131,12 +131,13 @@ def test_check_names_what_was_written_behind_its_back(kind: str) -> None:
 
 def test_a_zero_that_changes_its_sign_has_changed() -> None:
     net = Net()
-    mask = masked(net, 0.0)
+    mask = masked(net)
+    row, column = np.argwhere(~mask["embed.weight"].to_bool())[0].tolist()
     with torch.no_grad():
-        net.embed.weight[0, 0] = 0.0
+        net.embed.weight[row, column] = 0.0
     attachment = attach(net, torch.optim.SGD(net.parameters()), mask)
     with torch.no_grad():
-        net.embed.weight[0, 0] = -0.0
+        net.embed.weight[row, column] = -0.0
     with pytest.raises(CorruptError, match=r"embed\.weight"):
         attachment.check()
 

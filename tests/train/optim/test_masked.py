@@ -49,7 +49,7 @@ def reference(
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("density", [1.0, 0.4, 0.0])
+@pytest.mark.parametrize("density", [1.0, 0.4, 0.02])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("ours", "theirs", "options"),
@@ -80,7 +80,7 @@ def test_it_is_torch_bit_for_bit_on_the_mask_and_nothing_elsewhere(
             assert torch.equal(p[inside], wanted[inside])
         else:  # the norm of packed entries is summed in another order, and what is vectorised depends on where it lies
             torch.testing.assert_close(p[inside], wanted[inside], rtol=0, atol=5e-5 if dtype == torch.float32 else 4e-3)
-    assert density == 0 or any(not torch.equal(p, was) for p, was in zip(net.parameters(), before, strict=True))
+    assert any(not torch.equal(p, was) for p, was in zip(net.parameters(), before, strict=True))
 
 
 def test_state_is_packed() -> None:
