@@ -179,12 +179,11 @@ def _print_result(output: Output, result: RetrainResult) -> None:
     if output.json:
         output.document(result.to_json())
         return
-    summary = result.summary
-    output.note(f"loss {summary['first_loss']:.4f} -> {summary['last_loss']:.4f} in {summary['seconds']:,.1f} s")
+    output.note(f"loss {result.first_loss:.4f} -> {result.last_loss:.4f} in {result.seconds:,.1f} s")
     output.note(
-        f"trained {summary['density']:.4f} of {summary['coordinates']:,} coordinates, "
-        f"{summary['visible_density']:.4f} changed visibly, all inside the mask"
+        f"trained {result.density:.4f} of {result.coordinates:,} coordinates, "
+        f"{result.visible_density:.4f} changed visibly, all inside the mask"
     )
-    if result.stored is not None:
-        output.note(f"registered as {result.stored.ref}  {result.stored.digest.short}")
-    output.value(summary["model"])
+    if result.digest is not None:
+        output.note(f"registered as {result.ref}  {result.digest.short}")
+    output.value(str(result.model))

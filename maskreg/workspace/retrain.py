@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.digest import Digest
+from maskreg.errors import FormatError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.result import plain
+from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.pull import bring
 from maskreg.workspace.sources import with_source
@@ -25,24 +26,68 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RetrainResult:
+class RetrainResult(Result):
     """A complete run.
 
     Attributes:
         model: the trained checkpoint.
-        summary: losses, counts and the setup, as in the run's ``summary.json``.
-        stored: what changed, as a named artifact; None if no name was given.
+        steps: optimizer steps.
+        first_loss: before the first step.
+        last_loss: before the last step.
+        tokens: that the model read.
+        seconds: of all steps.
+        coordinates: of all floating-point tensors.
+        trained: coordinates in the mask.
+        visible: coordinates whose bf16 code changed.
+        density: trained / coordinates.
+        visible_density: visible / coordinates.
+        outside_mask: coordinates outside the mask that changed, which is always 0.
+        notes: remarks for people, one sentence each.
+        setup: what decided the result, as in :class:`maskreg.train.recipes.setup.RunSetup`.
+        environments: processes, device and library versions, and after which step they began.
+        ref: the name of what changed; None if no name was given, as are digest and was.
+        digest: of the artifact with what changed.
+        was: the artifact that the name pointed to before; None when there was none, or it was this one.
     """
 
     model: Path
-    summary: dict[str, Any]
-    stored: Stored | None
+    steps: int
+    first_loss: float
+    last_loss: float
+    tokens: int
+    seconds: float
+    coordinates: int
+    trained: int
+    visible: int
+    density: float
+    visible_density: float
+    outside_mask: int
+    notes: tuple[str, ...]
+    setup: dict[str, Any]
+    environments: tuple[dict[str, Any], ...]
+    ref: Ref | None = None
+    digest: Digest | None = None
+    was: Digest | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """What ``--json`` prints."""
-        if self.stored is None:
-            return self.summary
-        return {**self.summary, **{name: plain(getattr(self.stored, name)) for name in ("ref", "digest", "was")}}
+    @classmethod
+    def of(cls, summary: Mapping[str, Any], stored: Stored | None) -> RetrainResult:
+        """The result of a run with this summary, and of what was stored of it.
+
+        Raises:
+            FormatError: a figure is missing.
+        """
+        own = {field.name for field in fields(cls)} - {"ref", "digest", "was"}
+        if missing := sorted(own - summary.keys()):
+            raise FormatError(f"summary.json: {missing[0]!r} is missing", hint="choose another -o")
+        figures: dict[str, Any] = {name: summary[name] for name in own}
+        figures |= {
+            "model": Path(summary["model"]),
+            "notes": tuple(summary["notes"]),
+            "environments": tuple(summary["environments"]),
+        }
+        if stored is not None:
+            figures |= {"ref": stored.ref, "digest": stored.digest, "was": stored.was}
+        return cls(**figures)
 
 
 @check_arguments
@@ -118,7 +163,7 @@ def retrain(
             card = Card(family, recipe if ":" not in recipe else "custom").checked()
             stored = naming.store(extracted.digest, naming.card_for(extracted.digest, card))
             remember(space, stored.artifact.manifest.target.root, folder.model)
-        return RetrainResult(folder.model, summary, stored)
+        return RetrainResult.of(summary, stored)
 
 
 def plan(

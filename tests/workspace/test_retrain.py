@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 import maskreg
-from maskreg.errors import UsageError
+from maskreg.errors import FormatError, UsageError
+from maskreg.result import plain
 from tests.train.making import make_model, make_target, sums
 
 
@@ -25,11 +27,38 @@ def setting(tmp_path: Path) -> dict[str, Any]:
 
 def test_a_mask_is_trained_and_what_changed_is_named(setting: dict[str, Any]) -> None:
     result = maskreg.retrain("toy", **setting, name="again:v1")
-    assert result.stored is not None
-    assert result.stored.card.to_json() == {"family": "tiny", "method": "sft"}
-    assert maskreg.load("again:v1").manifest.totals.nnz == result.summary["visible"] > 0
+    assert maskreg.show("again:v1").card.to_json() == {"family": "tiny", "method": "sft"}
+    artifact = maskreg.load("again:v1")
+    assert artifact.manifest.totals.nnz == result.visible > 0
     assert (result.model / "config.json").exists()
-    assert result.to_json()["digest"] == str(result.stored.digest)
+    assert (str(result.ref), result.digest, result.was) == ("again:v1", artifact.digest, None)
+
+
+def test_every_key_is_an_attribute(setting: dict[str, Any]) -> None:
+    for name in (None, "again"):
+        result = maskreg.retrain("toy", **setting, name=name)
+        document = result.to_json()
+        assert all(plain(getattr(result, key)) == value for key, value in document.items())
+        assert (document["digest"] is None) == (document["ref"] is None) == (name is None)
+        summary = json.loads((setting["out"] / "summary.json").read_text())
+        assert summary == {key: document[key] for key in summary}
+    del summary["visible"]
+    (setting["out"] / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(FormatError, match=r"summary\.json: 'visible' is missing"):
+        maskreg.retrain("toy", **setting)
+
+
+def test_lineage_says_what_the_bits_depend_on(setting: dict[str, Any]) -> None:
+    result = maskreg.retrain("toy", **setting, name="again")
+    (environment,) = result.environments
+    assert environment["after_step"] == 0
+    assert environment["processes"] == environment["threads"] == 1
+    assert environment["device"].startswith("cpu ")
+    assert environment["versions"].keys() == {"maskreg", "torch", "transformers", "numpy"}
+    assert environment["versions"]["torch"] == torch.__version__
+    recipe = maskreg.load("again").manifest.recipe
+    assert recipe is not None
+    assert recipe["environments"] == [environment]
 
 
 def test_an_option_that_does_not_exist_is_named(setting: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from maskreg.train.recipes import Batch, Context, get_recipe
 from maskreg.train.recipes.records import Record, Records, drawn
 from maskreg.train.recipes.setup import RunSetup
 from maskreg.train.runs.endings import out_of_memory
+from maskreg.train.runs.environment import environment_of
 from maskreg.train.runs.folder import RunFolder
 from maskreg.train.runs.models import load_model, load_tokenizer, stored_dtype
 from maskreg.train.runs.parallel import World, distribute, gradient_sync, micro_batches
@@ -228,6 +229,7 @@ class Trainer:
         latest = self._folder.latest_checkpoint()
         if self._world.is_first:
             self._folder.truncate_metrics(latest[0] if latest else 0)
+            self._folder.record_environment(latest[0] if latest else 0, environment_of(self._world, self._paths))
         self._world.barrier()
         if latest is None:
             return 0

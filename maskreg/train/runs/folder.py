@@ -2,6 +2,7 @@
 
 ``run.json``       the setup; a run with another setup may only take the place of one that has saved nothing
 ``paths.json``     where the files are that the setup identifies; may change
+``environments.json``  processes, device and libraries, and after which step they began
 ``metrics.jsonl``  one line per step
 ``checkpoints/``   the last two states that a run can resume from
 ``model/``         the result, in the source's layout
@@ -34,6 +35,7 @@ KEPT_CHECKPOINTS = 2
 _SETUP = "run.json"
 _PATHS = "paths.json"
 _FAILURE = "failure.json"
+_ENVIRONMENTS = "environments.json"
 _MAX_BYTES = 1 << 20
 
 
@@ -134,6 +136,31 @@ class RunFolder:
     def paths(self) -> RunPaths:
         """Where its files are."""
         return RunPaths(**self._read(_PATHS))
+
+    # -- environments
+
+    def record_environment(self, done: int, environment: Mapping[str, Any]) -> None:
+        """Note in which environment the steps after ``done`` are taken, unless it is that of the step before.
+
+        What was noted for steps that are now taken again is forgotten::
+
+            resumed after step 50:  [after 0: A, after 70: B] + C  ->  [after 0: A, after 50: C]
+
+        Args:
+            done: number of steps that are kept.
+            environment: of the following ones, see :func:`maskreg.train.runs.environment.environment_of`.
+        """
+        kept = [entry for entry in self.environments() if entry["after_step"] < done]
+        if not kept or {**kept[-1], "after_step": 0} != {**environment, "after_step": 0}:
+            kept.append({"after_step": done, **environment})
+        self._write(_ENVIRONMENTS, {"environments": kept})
+
+    def environments(self) -> list[dict[str, Any]]:
+        """The environments of the run, each with the step after which it began, in order."""
+        if not (self.path / _ENVIRONMENTS).exists():
+            return []
+        entries: list[dict[str, Any]] = self._read(_ENVIRONMENTS)["environments"]
+        return entries
 
     # -- metrics
 

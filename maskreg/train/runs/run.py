@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -80,17 +80,25 @@ def store(folder: RunFolder, setup: RunSetup, paths: RunPaths, *, progress: Prog
             paths.home,
             mask_only=is_wide(source),
             parents=parents,
-            recipe=lineage(setup),
+            recipe=lineage(setup, folder.environments()),
             progress=progress,
         )
 
 
-def lineage(setup: RunSetup) -> dict[str, Any]:
-    """The lineage recipe of a result's manifest: the setup, without what is empty or does not apply."""
+def lineage(setup: RunSetup, environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The lineage recipe of a result's manifest: the setup, without what is empty or does not apply, and environments.
+
+    The environments are lineage, and not remarks on a card, because the bits depend on them: who repeats a run with
+    equal setups and gets another digest finds the reason here, and nobody can edit it.
+
+    Args:
+        setup: of the run.
+        environments: in which its steps were taken, usually one.
+    """
     omitted = {*(_ADAMW_ONLY if setup.optimizer == "sgd" else _SGD_ONLY), "source"}
     omitted |= set() if setup.recipe == "opd" else set(_OPD_ONLY)
     kept = {name: value for name, value in setup.to_json().items() if name not in omitted and value not in ("", {})}
-    return {"kind": "retrain", **kept}
+    return {"kind": "retrain", **kept, "environments": [dict(entry) for entry in environments]}
 
 
 def plan(setup: RunSetup, paths: RunPaths, source: Checkpoint) -> dict[str, Any]:
@@ -139,4 +147,5 @@ def _summary(folder: RunFolder, prepared: PreparedRun, progress: Progress) -> di
         "outside_mask": 0,
         "notes": list(prepared.notes),
         "setup": setup.to_json(),
+        "environments": folder.environments(),
     }

@@ -87,6 +87,22 @@ def test_half_a_line_is_no_line(folder: RunFolder) -> None:
     assert folder.metrics(after=3) == []
 
 
+def test_environments_are_those_of_the_steps_that_were_kept(folder: RunFolder) -> None:
+    first, second = {"processes": 1, "device": "cpu AVX2"}, {"processes": 2, "device": "cpu AVX2"}
+    assert folder.environments() == []
+    folder.record_environment(0, second)
+    folder.record_environment(0, first)
+    assert folder.environments() == [{"after_step": 0, **first}]
+    folder.record_environment(50, first)
+    assert folder.environments() == [{"after_step": 0, **first}]
+    folder.record_environment(70, second)
+    assert folder.environments() == [{"after_step": 0, **first}, {"after_step": 70, **second}]
+    folder.record_environment(50, second)
+    assert folder.environments() == [{"after_step": 0, **first}, {"after_step": 50, **second}]
+    folder.record_environment(50, first)
+    assert folder.environments() == [{"after_step": 0, **first}]
+
+
 def save(folder: RunFolder, step: int) -> None:
     folder.save_checkpoint(step, lambda path: path.joinpath("state").write_text(str(step)), ALONE)  # type: ignore[arg-type]
 
