@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
-from maskreg.words import counted, human_bytes
+from maskreg.errors import TryAgainError
+from maskreg.words import counted, human_bytes, listed
 
 from .command import Command, workspace
 from .output import Output
 from .values import DURATION
+
+if TYPE_CHECKING:
+    from maskreg.registry.garbage import Collected, Garbage
 
 
 @click.command(
@@ -29,17 +35,65 @@ from .values import DURATION
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @click.option("--remote", help="Collect on a remote, not in the local registry.")
+@click.option("--yes-delete-many", is_flag=True, help="Delete more than half of all artifacts, if it comes to that.")
+@click.option(
+    "--trust-listing",
+    is_flag=True,
+    help="Believe the list of tags although it is empty, or shorter than at the last collection.",
+)
 @click.pass_obj
-def command(output: Output, grace: timedelta, dry_run: bool, remote: str | None) -> None:
+def command(
+    output: Output,
+    grace: timedelta,
+    dry_run: bool,
+    remote: str | None,
+    yes_delete_many: bool,
+    trust_listing: bool,
+) -> None:
     """Delete artifacts that no tag points to.
 
     Also deletes what interrupted work left behind. Safe while others push: an artifact that
-    is tagged in the meantime is kept.
+    is tagged in the meantime is kept. What will go is printed to stderr first. Nothing is
+    deleted while the lists of the store disagree, or lack tags that were there before.
     """
     from maskreg.workspace.gc import gc
 
+    verb = "would delete" if dry_run else "deleting"
+
+    def announce(artifacts: Sequence[Collected]) -> None:
+        for artifact in artifacts:
+            output.note(f"{verb} {_described(artifact)}")
+
     with output.progress() as progress:
-        report = gc(grace, dry_run=dry_run, remote=remote, progress=progress, workspace=workspace(output))
+        report = gc(
+            grace,
+            dry_run=dry_run,
+            remote=remote,
+            trust_listing=trust_listing,
+            delete_many=yes_delete_many,
+            announce=announce,
+            progress=progress,
+            workspace=workspace(output),
+        )
+    _print(output, report)
+    if report.overtaken:
+        output.reported = output.json
+        where = f" --remote {remote}" if remote else ""
+        raise TryAgainError(
+            f"this run stood still while it deleted {listed([d.short for d in report.overtaken])}, and was taken for "
+            "dead: whoever pushed them meanwhile may lack objects",
+            hint=f"maskreg verify --all{where}",
+        )
+
+
+def _described(artifact: Collected) -> str:
+    size = human_bytes(artifact.bytes)
+    state = f"was {', '.join(artifact.names)}" if artifact.names else "never had a tag, as far as is known"
+    pieces = "" if artifact.complete else ", without a manifest"
+    return f"{artifact.digest}  {size}{pieces}, last written {artifact.modified:%Y-%m-%d}, {state}"
+
+
+def _print(output: Output, report: Garbage) -> None:
     if output.json:
         output.document(report.to_json())
         return
@@ -47,6 +101,8 @@ def command(output: Output, grace: timedelta, dry_run: bool, remote: str | None)
         output.data(f"{artifact.digest}  {human_bytes(artifact.bytes)}")
     for error in report.damaged:
         output.note(f"kept whatever this tag points to: {error.message}\nnext: {error.hint}")
-    verb = "would delete" if dry_run else "deleted"
+    if report.spared:
+        output.note(f"kept {counted(len(report.spared), 'artifact')} that changed, or got a tag, during this run")
+    verb = "would delete" if report.dry_run else "deleted"
     debris = f", {counted(report.debris_files, 'file')} of interrupted work" if report.debris_files else ""
     output.note(f"{verb} {counted(len(report.collected), 'artifact')}{debris}, {human_bytes(report.bytes)}")

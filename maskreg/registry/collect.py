@@ -3,11 +3,15 @@
 The protocol with push is described in :mod:`maskreg.registry.settling`. Collecting goes in batches::
 
     take over    lift the markers of collections that died
-    census       list refs twice: names of artifacts                     (lists that disagree end the run)
+    census       list refs twice: names of artifacts
     survey       artifacts without a live ref, all objects older than the grace period
+    doubts       can the listings be right, and may so much go?           (nothing is deleted otherwise)
+    announce     say what will go
     per batch    write a marker for each; list refs once more
       per artifact   named now, or its listing changed?    spare it
-                     otherwise                             delete the manifest, then the objects, then the marker
+                     otherwise                             delete the manifest, then the objects, then its back
+                                                           references, then the marker
+    remember     how many tags and entries there were
 
 The manifest goes first: without it every reader takes the rest for an interrupted push. The marker stays until
 everything is gone, even if the process dies, so that a push of the same artifact waits or sees the holes.
@@ -18,7 +22,7 @@ that writers put into entries are for people.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import islice
@@ -26,15 +30,18 @@ from itertools import islice
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError
+from maskreg.errors import CorruptError, MaskregError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.census import Census
 from maskreg.registry.debris import LOCAL, SHARED, sweep
+from maskreg.registry.doubts import Witnesses, check_amount, check_listing, remember
 from maskreg.registry.garbage import Collected, Garbage
 from maskreg.registry.markers import CHUNK, Run, take_over
 from maskreg.registry.registry import Registry
 from maskreg.registry.survey import Candidate, examine, survey
 from maskreg.store import FileStore
+from maskreg.store.entry import ref_of
+from maskreg.words import counted
 
 GRACE = timedelta(days=7)
 """How long garbage collection leaves artifacts alone that no name points to."""
@@ -46,7 +53,14 @@ _BATCH = 256
 
 
 def collect(
-    registry: Registry, grace: timedelta = GRACE, *, dry_run: bool = False, progress: Progress = SILENT
+    registry: Registry,
+    grace: timedelta = GRACE,
+    *,
+    dry_run: bool = False,
+    trust_listing: bool = False,
+    delete_many: bool = False,
+    announce: Callable[[Sequence[Collected]], object] | None = None,
+    progress: Progress = SILENT,
 ) -> Garbage:
     """Delete artifacts that no live ref points to and that are older than the grace period, by the store's clock.
 
@@ -56,35 +70,55 @@ def collect(
         registry: where to delete.
         grace: spare artifacts that were written, or lost their name, less than this ago.
         dry_run: only report.
+        trust_listing: believe that no tag is there, or fewer than at the last collection.
+        delete_many: delete more than half of all artifacts, if it comes to that.
+        announce: is given what will be deleted, before anything is.
         progress: progress callback, in deleted bytes.
 
     Raises:
         CorruptError: no entry of a tag can be read, so it may name any artifact.
-        UnavailableError: the store's lists disagree with each other.
+        DataError: the store lists no tag beside artifacts, or less than at the last collection.
+        UnavailableError: the store's lists disagree with each other or with what can be read.
+        UsageError: more than half of all artifacts, and more than ten, would go.
     """
     registry.check_format()
     store = registry.store
     if not dry_run:
         take_over(store)
+    now = store.clock()
     # Without a grace period ages are not compared: clocks differ, and those of buckets tick in whole seconds.
-    deadline = store.clock() - min(grace, _LONGEST_GRACE) if grace else datetime.max.replace(tzinfo=UTC)
+    deadline = now - min(grace, _LONGEST_GRACE) if grace else datetime.max.replace(tzinfo=UTC)
     census = Census(registry)
     census.look()
     census.look()
     damaged: list[CorruptError] = []
     plan = survey(store, census.spares(deadline, damaged), deadline)
+    if not trust_listing:
+        check_listing(registry, census, plan)
+    witnesses = Witnesses(census, frozenset(ref_of(error.key) for error in damaged))
+    witnesses.examine(plan, now)
+    if announce is not None:
+        announce([candidate.report for candidate in plan.candidates.values()])
     work = _Collection(registry, census, deadline, damaged, progress)
     if dry_run:
         work.collected = [candidate.report for candidate in plan.candidates.values()]
     else:
+        if not delete_many:
+            check_amount(registry, plan)
         progress.start("collect", 0)
-        for batch in _batches(plan.candidates.values()):
-            work.collect(batch)
+        work.collect_all(plan.candidates.values())
+        store.delete([r.info.key for r in plan.stale if store.head(artifact_prefix(r.digest) + MANIFEST) is None])
+        remember(registry, census, plan.artifacts - len(work.collected))
     files, size = _sweep(registry, grace, dry_run=dry_run)
     deleted = {item.digest for item in work.collected}
-    spared = tuple(digest for digest in plan.candidates if digest not in deleted)
     return Garbage(
-        *(tuple(work.collected), spared, files, size, dry_run, tuple(damaged)), overtaken=tuple(work.overtaken)
+        collected=tuple(work.collected),
+        spared=tuple(digest for digest in plan.candidates if digest not in deleted),
+        debris_files=files,
+        debris_bytes=size,
+        dry_run=dry_run,
+        damaged=(*damaged, *witnesses.damaged),
+        overtaken=tuple(work.overtaken),
     )
 
 
@@ -108,7 +142,17 @@ class _Collection:
         self.collected: list[Collected] = []
         self.overtaken: list[Digest] = []
 
-    def collect(self, batch: list[Candidate]) -> None:
+    def collect_all(self, candidates: Iterable[Candidate]) -> None:
+        rest = iter(candidates)
+        try:
+            while batch := list(islice(rest, _BATCH)):
+                self._collect_batch(batch)
+        except MaskregError as error:
+            if self.collected:
+                error.message += f"; {counted(len(self.collected), 'artifact')} had been deleted before that"
+            raise
+
+    def _collect_batch(self, batch: list[Candidate]) -> None:
         with Run(self.registry.store, self.registry.by) as run:
             for candidate in batch:
                 if run.is_valid():
@@ -125,9 +169,9 @@ class _Collection:
     def _collect_one(self, run: Run, candidate: Candidate) -> None:
         digest = candidate.digest
         objects = listing(self.registry.store, digest)
-        if not objects or examine(digest, objects.values()) != candidate:
+        if not objects or examine(digest, objects.values()).listing != candidate.listing:
             return
-        result = self._delete(run, digest, objects)
+        result = self._delete(run, candidate, objects)
         if result is _Deleted.ALL:
             report = candidate.report
             self.collected.append(report)
@@ -136,7 +180,8 @@ class _Collection:
         elif result is _Deleted.OVERTAKEN:
             self.overtaken.append(digest)
 
-    def _delete(self, run: Run, digest: Digest, objects: Iterable[str]) -> _Deleted:
+    def _delete(self, run: Run, candidate: Candidate, objects: Iterable[str]) -> _Deleted:
+        digest = candidate.digest
         prefix = artifact_prefix(digest)
         keys = iter([prefix + key for key in objects if key != MANIFEST])
         chunk = [prefix + MANIFEST]
@@ -148,14 +193,9 @@ class _Collection:
                 if not run.is_valid() and not run.has_marked(digest):
                     return _Deleted.OVERTAKEN
                 chunk = list(islice(keys, CHUNK))
+            self.registry.store.delete([reference.info.key for reference in candidate.references])
         run.lift(digest)
         return _Deleted.ALL
-
-
-def _batches(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    rest = iter(candidates)
-    while batch := list(islice(rest, _BATCH)):
-        yield batch
 
 
 def _sweep(registry: Registry, grace: timedelta, *, dry_run: bool) -> tuple[int, int]:

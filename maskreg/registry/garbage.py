@@ -19,12 +19,16 @@ class Collected:
         objects: how many objects it had.
         bytes: their size.
         modified: when the newest of them was written, by the store's clock (aware, UTC).
+        complete: whether it had a manifest; what has none is the rest of an interrupted push or collection.
+        names: tags that pointed to it, as far as its back references tell.
     """
 
     digest: Digest
     objects: int
     bytes: int
     modified: datetime
+    complete: bool = True
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

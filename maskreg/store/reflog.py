@@ -6,6 +6,7 @@ each holds the id of the one before it (:mod:`maskreg.store.entry`)::
 
     after = the latest entry                  read when the command begins, before its work
     ... extract, push ...                     minutes or hours
+    put(back reference)                       for garbage collection (:mod:`maskreg.store.backrefs`)
     create(entry after.n + 1)                 the store refuses it when there is one (If-None-Match: *, O_EXCL)
       written                                 go on
       refused, or the answer was lost         read the entry of that number:
@@ -38,6 +39,7 @@ from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, DataError, NotAllowedError, NotFoundError, UnavailableError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
+from maskreg.store.backrefs import put_back_reference
 from maskreg.store.base import Store
 from maskreg.store.chain import Folder, folders, link_fault, removal
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
@@ -225,6 +227,8 @@ class RefLog:
         data = entry.to_bytes()
         # An unreadable entry must never become the latest one.
         RefEntry.parse(entry.key, data)
+        # First, so that no entry is without one: see maskreg.store.backrefs.
+        put_back_reference(self._store, entry)
         return self._read_back(self._create(entry, data))
 
     def _create(self, entry: RefEntry, data: bytes) -> RefEntry:

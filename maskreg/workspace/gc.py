@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.collect import GRACE, collect
-from maskreg.registry.garbage import Garbage
+from maskreg.registry.garbage import Collected, Garbage
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -18,6 +19,9 @@ def gc(
     *,
     dry_run: bool = False,
     remote: str | None = None,
+    trust_listing: bool = False,
+    delete_many: bool = False,
+    announce: Callable[[Sequence[Collected]], object] | None = None,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Garbage:
@@ -29,16 +33,29 @@ def gc(
         grace: keep what was written, or lost its name, less than this ago.
         dry_run: report what would be deleted, and delete nothing.
         remote: collect on a remote instead of in the local registry.
+        trust_listing: believe the list of names although it is empty, or shorter than at the last collection.
+        delete_many: delete more than half of all artifacts, if it comes to that.
+        announce: is given what will be deleted, before anything is.
         progress: progress callback, in deleted bytes.
         workspace: by default what the settings say.
 
     Raises:
-        UsageError: ``grace`` is negative, or not a timedelta.
+        UsageError: ``grace`` is negative, or not a timedelta; or more than half of all artifacts would be deleted, and
+            more than ten.
+        DataError: no name is listed beside artifacts, or fewer than at the last collection.
         CorruptError: no entry of a tag can be read, so the artifacts that it names are unknown.
         ConfigError: there is no such remote, or its format is of a newer version.
-        UnavailableError: the remote does not answer, or offline is set.
+        UnavailableError: the remote does not answer, its lists disagree, or offline is set.
     """
     if not isinstance(grace, timedelta) or grace < timedelta():
         raise UsageError(f"{grace!r} is not a grace period; pass a timedelta of 0 or more")
     with opened(workspace) as space:
-        return collect(space.registry(remote), grace, dry_run=dry_run, progress=progress)
+        return collect(
+            space.registry(remote),
+            grace,
+            dry_run=dry_run,
+            trust_listing=trust_listing,
+            delete_many=delete_many,
+            announce=announce,
+            progress=progress,
+        )

@@ -155,7 +155,7 @@ def test_many_at_once(local: Registry, remote: Registry, digest: Digest) -> None
     push(local, remote, REF)
     for number in range(600):
         remote.store.put(artifact_prefix(Digest.of(str(number).encode())) + "tensors.json", b"x")
-    report = collect(remote, NOW)
+    report = collect(remote, NOW, delete_many=True)
     assert (len(report.collected), report.bytes) == (600, 600)
     assert verify(remote).artifacts == 1
     assert verify(remote).ok

@@ -136,7 +136,7 @@ def complete(here: Registry, store: MemoryStore) -> None:
 @pytest.mark.parametrize("grace", [timedelta(0), timedelta(days=7)], ids=["no grace", "a week"])
 def test_a_push_that_says_it_worked_did(here: Registry, grace: timedelta) -> None:
     pushes = lambda store: push(here, over(store), REF, jobs=1)  # noqa: E731
-    collects = lambda store: collect(over(store), grace)  # noqa: E731
+    collects = lambda store: collect(over(store), grace, trust_listing=True)  # noqa: E731
     k_end = count(pushes, without_name(here))
     j_end = count(collects, without_name(here))
     outcomes = set()
@@ -161,7 +161,7 @@ def test_a_push_that_says_it_worked_did(here: Registry, grace: timedelta) -> Non
 def test_nobody_who_dies_leaves_a_name_without_its_artifact(here: Registry) -> None:
     week = timedelta(days=7)
     pushes = lambda store: push(here, over(store), REF, jobs=1)  # noqa: E731
-    collects = lambda store: collect(over(store), week)  # noqa: E731
+    collects = lambda store: collect(over(store), week, trust_listing=True)  # noqa: E731
     k_end = count(pushes, without_name(here))
     decided = count(collects, without_name(here)) - len(list(without_name(here).list("artifacts/")))
     for k in range(k_end):
@@ -180,7 +180,7 @@ def test_nobody_who_dies_leaves_a_name_without_its_artifact(here: Registry) -> N
 
 def test_a_restore_beside_a_collection(here: Registry) -> None:
     restores = lambda store: restore(over(store), REF)  # noqa: E731
-    collects = lambda store: collect(over(store), timedelta(0))  # noqa: E731
+    collects = lambda store: collect(over(store), timedelta(0), trust_listing=True)  # noqa: E731
     k_end = count(restores, orphan(here))
     # One delete is like another.
     j_end = count(collects, orphan(here)) - len(list(orphan(here).list("artifacts/"))) + 2

@@ -1,0 +1,215 @@
+"""What garbage collection checks before it believes that something is garbage.
+
+A store that answers wrongly (a proxy with an empty answer, a cache, a restored backup) makes names disappear, and
+artifacts without a name are deleted. The log of names only grows, so a lost name shows in one of these::
+
+    no tag at all, and artifacts are there                          refused, unless told to trust the listing
+    fewer tags or entries than the last collection recorded         refused, unless told to trust the listing
+    an entry that was listed before and is not now                  refused (maskreg.registry.census)
+    an artifact's back reference to an entry that is there          refused
+      and is not listed
+    more than half of all artifacts, and more than 10, would go     refused, unless told to delete many
+
+The record of the last collection is ``gc/last.json``. Collections that end at the same time overwrite each other's;
+each states what was there, and no count ever shrinks, so any of them will do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from maskreg.document import parse_object
+from maskreg.errors import CorruptError, DataError, NotFoundError, UnavailableError, UsageError
+from maskreg.ref import Ref
+from maskreg.registry.census import Census
+from maskreg.registry.registry import Registry
+from maskreg.registry.survey import Survey
+from maskreg.store.backrefs import BackReference, tag_hash
+from maskreg.store.base import Store
+from maskreg.store.chain import Folder
+from maskreg.store.entry import entry_key, ref_of, sealed
+from maskreg.words import counted
+
+LAST = "gc/last.json"
+"""Key of the record of the last collection."""
+
+MANY = 10
+"""A run deletes up to this many artifacts without being told to delete many, or up to half of all."""
+
+_SCHEMA = "maskreg.gc-last/1"
+_MAX_BYTES = 16 << 10
+_DANGLING_LIFE = timedelta(hours=1)
+_LOOKS = 3
+_PAUSE_S = 0.5
+
+
+def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
+    """Refuse a listing of the log that has lost names, as far as the counts tell.
+
+    Raises:
+        DataError: it lists no tag beside artifacts that would be deleted, or less than the last collection saw.
+    """
+    if not census.tags and survey.candidates and survey.complete:
+        raise DataError(
+            f"{registry.url} lists no name at all, and {counted(survey.complete, 'artifact', 'is')} there; "
+            "nothing was deleted",
+            hint=f"{_command(registry)} --trust-listing --dry-run shows what would go if no artifact has a name",
+        )
+    last = _read(registry.store)
+    now = {"tags": len(census.tags), "entries": census.entries}
+    for what, number in now.items():
+        if number < last.get(what, 0):
+            raise DataError(
+                f"{registry.url} lists {number:,} {what}, and {last[what]:,} when garbage was last collected "
+                f"({last['at']}, by {last['by']}), though none is ever deleted; nothing was deleted now",
+                hint=f"if the rest was removed on purpose: {_command(registry)} --trust-listing",
+            )
+
+
+def check_amount(registry: Registry, survey: Survey) -> None:
+    """Refuse to delete more than half of all artifacts at once.
+
+    Raises:
+        UsageError: more than half, and more than ``MANY``, would go.
+    """
+    many = len(survey.candidates)
+    if many > MANY and many * 2 > survey.artifacts:
+        raise UsageError(
+            f"{many:,} of {counted(survey.artifacts, 'artifact')} in {registry.url} would be deleted, more than half; "
+            "nothing was deleted",
+            hint=f"if they are to go: {_command(registry)} --yes-delete-many",
+        )
+
+
+def remember(registry: Registry, census: Census, artifacts: int) -> None:
+    """Record what a collection that has ended saw, for the next one."""
+    row = {
+        "schema": _SCHEMA,
+        "tags": len(census.tags),
+        "entries": census.entries,
+        "artifacts": artifacts,
+        "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
+        "by": registry.by,
+    }
+    registry.store.put(LAST, sealed(row))
+
+
+@dataclass
+class Witnesses:
+    """The back references of artifacts that may be deleted, held against the listing of the log.
+
+    Attributes:
+        census: the listing.
+        unread: tags that cannot be read.
+        damaged: errors of back references that cannot be read; their artifacts are kept.
+        dangling: keys of back references to entries that were not written, or not yet.
+    """
+
+    census: Census
+    unread: frozenset[Ref]
+    damaged: list[CorruptError] = field(default_factory=list)
+    dangling: set[str] = field(default_factory=set)
+    _hashed: dict[str, Folder] = field(default_factory=dict)
+    _by_hash: dict[str, Folder] = field(default_factory=dict)
+
+    def examine(self, survey: Survey, now: datetime) -> None:
+        """Take artifacts that have to be kept out of the candidates, and write former names into the others.
+
+        Args:
+            survey: what was found; it changes.
+            now: by the store's clock.
+
+        Raises:
+            UnavailableError: the listing lacks an entry that is there.
+        """
+        for digest, candidate in list(survey.candidates.items()):
+            names = self.former_names(candidate.references)
+            if names is None:
+                del survey.candidates[digest]
+                continue
+            references = tuple(r for r in candidate.references if self._is_settled(r, now))
+            report = replace(candidate.report, names=names)
+            survey.candidates[digest] = replace(candidate, report=report, references=references)
+        survey.stale = [r for r in survey.stale if self.former_names([r]) is not None and self._is_settled(r, now)]
+
+    def _is_settled(self, reference: BackReference, now: datetime) -> bool:
+        # Of one whose entry is missing the writer may be about to write it.
+        return reference.info.key not in self.dangling or reference.info.modified < now - _DANGLING_LIFE
+
+    def former_names(self, references: Iterable[BackReference]) -> tuple[str, ...] | None:
+        """Names that an artifact had; None when it has to be kept.
+
+        Args:
+            references: its back references.
+
+        Raises:
+            UnavailableError: the listing lacks an entry that is there.
+        """
+        names = set()
+        for reference in references:
+            try:
+                ref = self._ref(reference)
+            except CorruptError as error:
+                self.damaged.append(error)
+                return None
+            if ref in self.unread:
+                # The entry that cannot be read may be this one.
+                return None
+            if ref is None:
+                self.dangling.add(reference.info.key)
+            else:
+                names.add(str(ref))
+        return tuple(sorted(names))
+
+    def _ref(self, reference: BackReference) -> Ref | None:
+        # None when the entry was never written.
+        store = self.census.registry.store
+        for look in range(_LOOKS):
+            folder = self._tags().get(reference.tag)
+            if folder is not None and folder.latest >= reference.n:
+                return ref_of(f"{folder.path}/")
+            try:
+                ref = reference.read(store)
+            except NotFoundError:
+                return None
+            key = entry_key(ref, reference.n)
+            if store.head(key) is None:
+                return None
+            # Written since the listing, or left out of it.
+            time.sleep(_PAUSE_S * look)
+            self.census.look()
+        raise UnavailableError(
+            f"{store.url} holds {key} and does not list it: its lists cannot be trusted, and nothing was deleted",
+            hint="run the same command again in a minute; if it fails again, ask who runs the store",
+        )
+
+    def _tags(self) -> Mapping[str, Folder]:
+        # By hash; hashed again after each look.
+        if self._hashed is not self.census.tags:
+            self._hashed = self.census.tags
+            self._by_hash = {tag_hash(ref_of(f"{path}/")): folder for path, folder in self._hashed.items()}
+        return self._by_hash
+
+
+def _read(store: Store) -> dict[str, Any]:
+    try:
+        data = store.get(LAST, max_bytes=_MAX_BYTES)
+    except NotFoundError:
+        return {}
+    row = parse_object(data, LAST, max_bytes=_MAX_BYTES)
+    counts = all(type(row.get(name)) is int for name in ("tags", "entries", "artifacts"))
+    if sealed(row) != data or row.get("schema") != _SCHEMA or not counts:
+        raise CorruptError(
+            LAST,
+            "not the record of a collection",
+            hint="maskreg gc --trust-listing writes it again, if names are right",
+        )
+    return row
+
+
+def _command(registry: Registry) -> str:
+    return "maskreg gc" if registry.root is not None else f"maskreg gc --remote {registry.name}"

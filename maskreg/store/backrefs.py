@@ -1,0 +1,109 @@
+"""Back references: beside each artifact's digest, which entries of the ref log name it.
+
+Garbage collection knows by a listing of the log what has a name. A listing that lacks a tag (a cache, a proxy, a lost
+page) would make its artifact garbage. So a writer leaves a trace under the artifact's digest first::
+
+    put     names/sha256/<hex>/<20-digit n>-<hash of the tag>.json     entry n of the tag names the artifact
+    create  refs/<project>/<name>/<tag>/<20-digit n>.json              the entry
+
+Whoever wants to delete the artifact checks each of its back references::
+
+    the listing of the log shows entry n of that tag     it was read, and the tag has moved on since: fine
+    it does not, and reading entry n finds it            the listing is wrong
+    it does not, and reading entry n finds nothing       the writer died in between, or is about to write it: fine
+
+They are deleted together with the artifact. A missing one is no damage of the tag: it only takes away this check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from maskreg.digest import Digest
+from maskreg.document import parse_object
+from maskreg.errors import BadRefError, CorruptError, DataError
+from maskreg.ref import Ref
+from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.entry import RefEntry, sealed
+
+NAMES = "names/sha256/"
+"""Prefix of all back references."""
+
+_SCHEMA = "maskreg.back-reference/1"
+_KEY = re.compile(re.escape(NAMES) + r"([0-9a-f]{64})/([0-9]{20})-([0-9a-f]{32})\.json")
+_MAX_BYTES = 16 << 10
+
+
+@dataclass(frozen=True)
+class BackReference:
+    """One back reference, as its key tells it.
+
+    Attributes:
+        info: the stored object.
+        digest: the artifact.
+        n: number of the entry that names it.
+        tag: hash of the entry's tag; see :func:`tag_hash`.
+    """
+
+    info: ObjectInfo
+    digest: Digest
+    n: int
+    tag: str
+
+    @classmethod
+    def of(cls, info: ObjectInfo) -> BackReference | None:
+        """Parse a key; None when it is none of a back reference."""
+        match = _KEY.fullmatch(info.key)
+        return cls(info, Digest(f"sha256:{match[1]}"), int(match[2]), match[3]) if match else None
+
+    def read(self, store: Store) -> Ref:
+        """The tag, from the object.
+
+        Raises:
+            CorruptError: it is damaged, or another tag's or number's.
+            NotFoundError: it is not there any more.
+        """
+        key = self.info.key
+        hint = "it guards its artifact against a wrong listing; gc keeps the artifact until the object is removed"
+        data = store.get(key, max_bytes=_MAX_BYTES)
+        try:
+            row = parse_object(data, key, max_bytes=_MAX_BYTES)
+            ref = Ref.parse(f"{row.get('project')}/{row.get('name')}:{row.get('tag')}")
+        except (DataError, BadRefError) as error:
+            raise CorruptError(key, "not a back reference", hint=hint) from error
+        if _document(ref, self.n) != data or tag_hash(ref) != self.tag:
+            raise CorruptError(key, "its bytes do not match its key and seal", hint=hint)
+        return ref
+
+
+def tag_hash(ref: Ref) -> str:
+    """Hash of a tag: tags are longer than keys may be."""
+    return hashlib.sha256(ref.path.encode()).hexdigest()[:32]
+
+
+def back_reference_key(digest: Digest, ref: Ref, n: int) -> str:
+    """Key of the back reference that says that entry ``n`` of a tag names an artifact."""
+    return f"{NAMES}{digest.hex}/{n:020d}-{tag_hash(ref)}.json"
+
+
+def put_back_reference(store: Store, entry: RefEntry) -> None:
+    """Write the back reference of an entry that is about to be created; a deletion has none."""
+    if entry.digest is not None:
+        store.put(back_reference_key(entry.digest, entry.ref, entry.n), _document(entry.ref, entry.n))
+
+
+def without_back_reference(store: Store, entries: Iterable[RefEntry]) -> Iterator[RefEntry]:
+    """Those of ``entries`` that name an artifact which has no back reference to them: gc cannot check them twice."""
+    present = {info.key for info in store.list(NAMES)}
+    for entry in entries:
+        if entry.digest is not None:
+            key = back_reference_key(entry.digest, entry.ref, entry.n)
+            if key not in present and store.head(key) is None:
+                yield entry
+
+
+def _document(ref: Ref, n: int) -> bytes:
+    return sealed({"schema": _SCHEMA, "project": ref.project, "name": ref.name, "tag": ref.tag, "n": n})

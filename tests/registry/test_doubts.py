@@ -1,0 +1,274 @@
+"""Listings that are wrong, and amounts that are large: what garbage collection refuses to believe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import pytest
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.digest import Digest
+from maskreg.errors import DataError, MaskregError, UnavailableError, UsageError
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.registry.collect import collect
+from maskreg.registry.doubts import LAST
+from maskreg.registry.garbage import Collected
+from maskreg.store import MemoryStore
+from maskreg.store.backrefs import NAMES, back_reference_key, without_back_reference
+from maskreg.store.entry import REFS, entry_key
+from tests.registry.conftest import REF
+from tests.registry.steps import Steps
+from tests.store.wrapped import Censored
+
+NOW = timedelta(0)
+NAMED = 20
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.registry.doubts._PAUSE_S", 0)
+
+
+def over(store: Steps | Censored | MemoryStore) -> Registry:
+    return Registry(store, name="lab", by="ada@here")
+
+
+def put_artifact(store: MemoryStore, number: int) -> Digest:
+    """Something with a manifest; garbage collection reads no object of an artifact."""
+    digest = Digest.of(str(number).encode())
+    for key in (MANIFEST, "tensors.json"):
+        store.put(artifact_prefix(digest) + key, b"1234")
+    return digest
+
+
+def ref(number: int) -> Ref:
+    return Ref.parse(f"team/run{number}")
+
+
+def move(store: MemoryStore, tag: Ref, digest: Digest | None) -> None:
+    registry = over(store)
+    registry.append(tag, digest, card=Card(), after=registry.head(tag))
+
+
+@pytest.fixture
+def team() -> MemoryStore:
+    """Twenty named artifacts, and two that lost their names."""
+    store = MemoryStore()
+    for number in range(NAMED + 2):
+        move(store, ref(number), put_artifact(store, number))
+    for number in (NAMED, NAMED + 1):
+        move(store, ref(number), None)
+    return store
+
+
+def artifacts(store: MemoryStore) -> int:
+    return len({info.key.split("/")[2] for info in store.list("artifacts/")})
+
+
+def assert_refused(store: MemoryStore, registry: Registry, error: type[MaskregError], match: str) -> MaskregError:
+    """For a rehearsal and for the run; nothing is deleted, and nothing left behind."""
+    before = list(store.list(""))
+    with pytest.raises(error, match=match):
+        collect(registry, NOW, dry_run=True)
+    with pytest.raises(error, match=match) as caught:
+        collect(registry, NOW)
+    assert list(store.list("")) == before
+    return caught.value
+
+
+def test_no_name_at_all_is_not_believed(team: MemoryStore) -> None:
+    lies = over(Censored(team, REFS, lambda key: True))
+    error = assert_refused(team, lies, DataError, f"lists no name at all, and {NAMED + 2} artifacts are there")
+    assert error.hint.startswith("maskreg gc --remote lab --trust-listing --dry-run")
+    # And where it is to be believed, the back references still contradict it.
+    with pytest.raises(UnavailableError, match="and does not list it"):
+        collect(lies, NOW, trust_listing=True)
+    assert artifacts(team) == NAMED + 2
+
+
+def test_where_no_artifact_ever_had_a_name_it_can_be_said(team: MemoryStore) -> None:
+    store = MemoryStore()
+    digest = put_artifact(store, 1)
+    assert_refused(store, over(store), DataError, "lists no name at all")
+    assert [gone.digest for gone in collect(over(store), NOW, trust_listing=True).collected] == [digest]
+
+
+def test_pieces_go_where_nothing_has_a_name_yet() -> None:
+    store = MemoryStore()
+    store.put(artifact_prefix(Digest.of(b"x")) + "tensors.json", b"an interrupted first push")
+    (gone,) = collect(over(store), NOW).collected
+    assert not gone.complete
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_one_empty_answer_deletes_nothing_that_has_a_name(team: MemoryStore, number: int) -> None:
+    lies = Censored(team, REFS, lambda key: True, first=number, last=number + 1)
+    try:
+        deleted = len(collect(over(lies), NOW).collected)
+    except (DataError, UnavailableError):
+        deleted = 0
+    assert deleted in (0, 2)
+    assert artifacts(team) == NAMED + 2 - deleted
+    assert not list(team.list("doomed/"))
+    assert not list(team.list("gc/runs/"))
+    collect(over(team), NOW)
+    assert artifacts(team) == NAMED
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [entry_key(ref(7), 1).__eq__, lambda key: key > entry_key(ref(7), 1), lambda key: key < entry_key(ref(3), 1)],
+    ids=["one tag", "the last page", "the first page"],
+)
+def test_a_tag_that_is_never_listed_is_found_through_its_artifact(
+    team: MemoryStore, hidden: Callable[[str], bool]
+) -> None:
+    lies = over(Censored(team, REFS, hidden))
+    assert_refused(team, lies, UnavailableError, "and does not list it: its lists cannot be trusted")
+
+
+def test_a_move_that_is_never_listed_is_found_through_its_artifact(team: MemoryStore) -> None:
+    # The listing shows that the tag was removed, and not that it was restored.
+    move(team, ref(NAMED), Digest.of(str(NAMED).encode()))
+    lies = over(Censored(team, REFS, entry_key(ref(NAMED), 3).__eq__))
+    assert_refused(team, lies, UnavailableError, f"holds {entry_key(ref(NAMED), 3)} and does not list it")
+
+
+def test_fewer_tags_than_at_the_last_collection_are_not_believed(team: MemoryStore) -> None:
+    assert len(collect(over(team), NOW).collected) == 2
+    assert team.head(LAST) is not None
+    # A restored backup: the tag is really gone, and so is the trace of it.
+    digest = Digest.of(b"7")
+    team.delete([entry_key(ref(7), 1), back_reference_key(digest, ref(7), 1)])
+    match = r"lists 21 tags, and 22 when garbage was last collected \(.* UTC, by ada@here\)"
+    error = assert_refused(team, over(team), DataError, match)
+    assert error.hint.endswith("maskreg gc --remote lab --trust-listing")
+    (gone,) = collect(over(team), NOW, trust_listing=True).collected
+    assert (gone.digest, gone.names) == (digest, ())
+    assert collect(over(team), NOW).collected == ()  # the record is of now
+
+
+def test_fewer_entries_than_at_the_last_collection_are_not_believed(team: MemoryStore) -> None:
+    collect(over(team), NOW)
+    team.delete([entry_key(ref(NAMED), 2)])
+    assert_refused(team, over(team), DataError, "lists 23 entries, and 24 when")
+
+
+@pytest.mark.parametrize("record", [b"{}", b"[]", b'{"entries":1,"schema":"maskreg.gc-last/1"}'])
+def test_a_damaged_record_is_not_taken_for_none(team: MemoryStore, record: bytes) -> None:
+    team.put(LAST, record)
+    assert_refused(team, over(team), DataError, LAST)
+    assert len(collect(over(team), NOW, trust_listing=True).collected) == 2
+    assert collect(over(team), NOW).collected == ()
+
+
+def test_a_rehearsal_records_nothing(team: MemoryStore) -> None:
+    collect(over(team), NOW, dry_run=True)
+    assert team.head(LAST) is None
+
+
+def test_more_than_half_of_all_artifacts_need_a_word() -> None:
+    store = MemoryStore()
+    for number in range(21):
+        move(store, ref(number), put_artifact(store, number))
+    for number in range(10):
+        move(store, ref(number), None)
+    assert len(collect(over(store), NOW, dry_run=True).collected) == 10
+    move(store, ref(10), None)
+    before = list(store.list(""))
+    announced: list[Collected] = []
+    with pytest.raises(UsageError, match=r"11 of 21 artifacts in .* would be deleted, more than half") as caught:
+        collect(over(store), NOW, announce=announced.extend)
+    assert caught.value.hint.endswith("maskreg gc --remote lab --yes-delete-many")
+    assert list(store.list("")) == before
+    assert len(announced) == 11
+    assert len(collect(over(store), NOW, dry_run=True).collected) == 11
+    assert len(collect(over(store), NOW, delete_many=True).collected) == 11
+
+
+def test_what_will_go_is_said_first_with_its_former_names(team: MemoryStore) -> None:
+    move(team, REF, Digest.of(str(NAMED).encode()))
+    move(team, REF, None)
+    announced: list[Collected] = []
+
+    def hears(artifacts: Sequence[Collected]) -> None:
+        assert len({info.key.split("/")[2] for info in team.list("artifacts/")}) == NAMED + 2
+        announced.extend(artifacts)
+
+    rehearsed = collect(over(team), NOW, dry_run=True)
+    report = collect(over(team), NOW, announce=hears)
+    assert tuple(announced) == report.collected == rehearsed.collected
+    names = {item.digest: item.names for item in announced}
+    assert names[Digest.of(str(NAMED).encode())] == (str(REF), f"team/run{NAMED}")
+    assert not [info for info in team.list(NAMES) if any(digest.hex in info.key for digest in names)]
+
+
+def test_a_name_that_was_never_written_does_not_keep_an_artifact(team: MemoryStore) -> None:
+    class Dies(Steps):
+        def create(self, key: str, data: bytes) -> bool:
+            raise UnavailableError("killed between the two writes")
+
+    digest, tag = put_artifact(team, 99), Ref.parse("never")
+    with pytest.raises(UnavailableError):
+        over(Dies(team)).append(tag, digest, card=Card(), after=None)
+    assert digest in {gone.digest for gone in collect(over(team), NOW).collected}
+    # Its writer may be about to go on, so the back reference waits.
+    (left,) = [info.key for info in team.list(NAMES) if digest.hex in info.key]
+    data, modified = team._objects[left]
+    team._objects[left] = data, modified - timedelta(hours=2)
+    collect(over(team), NOW)
+    assert team.head(left) is None
+
+
+@pytest.mark.parametrize("data", [b"{}", b'{"project":"..","name":"x","tag":"y"}', b"\xff"])
+def test_a_damaged_back_reference_keeps_its_artifact(team: MemoryStore, data: bytes) -> None:
+    digest = put_artifact(team, 99)
+    key = back_reference_key(digest, Ref.parse("unknown"), 1)
+    team.put(key, data)
+    report = collect(over(team), NOW)
+    assert digest not in {gone.digest for gone in report.collected}
+    assert [error.key for error in report.damaged] == [key]
+
+
+def test_an_unreadable_tag_keeps_what_another_tag_has_given_up(team: MemoryStore) -> None:
+    digest = put_artifact(team, 99)
+    for tag in (ref(7), ref(8)):
+        move(team, tag, digest)
+    move(team, ref(8), None)
+    team.put(entry_key(ref(7), 2), b"{}")
+    report = collect(over(team), NOW)
+    assert [error.key for error in report.damaged] == [entry_key(ref(7), 2)]
+    assert digest not in {gone.digest for gone in report.collected}
+    assert team.head(artifact_prefix(digest) + MANIFEST) is not None
+
+
+def test_a_tag_that_is_written_meanwhile_is_no_wrong_listing(team: MemoryStore) -> None:
+    digest = put_artifact(team, 99)
+
+    class Names(Steps):
+        def list(self, prefix: str):  # type: ignore[no-untyped-def]
+            if prefix == "artifacts/sha256/" and team.head(entry_key(ref(99), 1)) is None:
+                move(team, ref(99), digest)
+            return super().list(prefix)
+
+    report = collect(over(Names(team)), NOW)
+    assert digest not in {gone.digest for gone in report.collected}
+    assert len(report.collected) == 2
+
+
+def test_who_stops_half_way_says_what_was_deleted(team: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("maskreg.registry.collect._BATCH", 1)
+    lies = Censored(team, REFS, lambda key: True, first=3)
+    with pytest.raises(UnavailableError, match=r"disagree.*; 1 artifact had been deleted before that"):
+        collect(over(lies), NOW)
+    assert artifacts(team) == NAMED + 1
+
+
+def test_names_without_a_back_reference_are_told(team: MemoryStore) -> None:
+    heads = list(over(team).refs.heads())
+    assert list(without_back_reference(team, heads)) == []
+    team.delete([back_reference_key(Digest.of(b"7"), ref(7), 1)])
+    assert [entry.ref for entry in without_back_reference(team, heads)] == [ref(7)]
+    assert len(collect(over(team), NOW).collected) == 2
