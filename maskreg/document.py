@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from maskreg.errors import FormatError, LimitError
@@ -26,31 +27,42 @@ def canonical(value: Any) -> bytes:
     Raises:
         ValueError: the value holds a NaN or an infinity.
     """
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode()
+    return _ENCODER.encode(value).encode()
 
 
-def parse(data: bytes, name: str, *, max_bytes: int, max_depth: int = LIMITS.json_depth) -> Any:
+def parse(
+    data: bytes,
+    name: str,
+    *,
+    max_bytes: int,
+    max_depth: int = LIMITS.json_depth,
+    max_values: int = LIMITS.json_values,
+) -> Any:
     """Parse one JSON document from outside.
+
+    In memory a value takes up to thirty times the bytes that it has in a document. So values are counted before they
+    are parsed, by the commas and opening brackets, of which each value but the first follows one. Those within texts
+    count too: a limit is several times what real documents have.
 
     Args:
         data: the document, UTF-8.
         name: what messages call it, such as ``manifest.json``.
         max_bytes: refuse anything longer before parsing.
         max_depth: refuse deeper nesting before parsing.
+        max_values: refuse more values before parsing.
 
     Raises:
-        LimitError: too long or too deep.
+        LimitError: too long, too deep or too many values.
         FormatError: not UTF-8, not JSON, or a value that :func:`canonical` could not write again: a key twice in one
             object, NaN, a number beyond every float, a lone surrogate.
     """
     if len(data) > max_bytes:
         raise LimitError(f"{name}: {len(data)} bytes; the limit is {max_bytes}")
+    if sum(map(data.count, (b",", b"[", b"{"))) > max_values:
+        raise LimitError(f"{name}: more than {max_values} values")
     _check_depth(data, name, max_depth)
     try:
-        value = json.loads(
-            data.decode(), object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite
-        )
+        value = _DECODER.decode(data.decode())
         if _SURROGATE.search(data):
             canonical(value)
         return value
@@ -58,26 +70,102 @@ def parse(data: bytes, name: str, *, max_bytes: int, max_depth: int = LIMITS.jso
         raise FormatError(f"{name}: not a well-formed JSON document ({error})") from error
 
 
-def parse_object(data: bytes, name: str, *, max_bytes: int, max_depth: int = LIMITS.json_depth) -> dict[str, Any]:
+def parse_object(
+    data: bytes,
+    name: str,
+    *,
+    max_bytes: int,
+    max_depth: int = LIMITS.json_depth,
+    max_values: int = LIMITS.json_values,
+) -> dict[str, Any]:
     """Parse a document that must be a JSON object; see :func:`parse`.
 
     Raises:
-        LimitError: too long or too deep.
+        LimitError: too long, too deep or too many values.
         FormatError: not one well-formed object.
     """
-    value = parse(data, name, max_bytes=max_bytes, max_depth=max_depth)
+    value = parse(data, name, max_bytes=max_bytes, max_depth=max_depth, max_values=max_values)
     if not isinstance(value, dict):
         raise FormatError(f"{name}: expected a JSON object")
     return value
 
 
+def parse_rows(
+    data: bytes, name: str, *, key: str, max_bytes: int, max_rows: int, max_row_bytes: int
+) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+    """Parse a document whose bulk is one list of objects, row by row.
+
+    Rows are counted before any is parsed, and one is in memory at a time. A row is an object without objects in it,
+    which a regular expression finds; what remains without the rows is a small document::
+
+        {"schema":"x/1","rows":[{"a":[1,2]},{"a":[3]}]}     two rows, and {"schema":"x/1","rows":[null,null]}
+
+    Args:
+        data: the document, UTF-8.
+        name: what messages call it.
+        key: where the list is, at the top level.
+        max_bytes: refuse anything longer.
+        max_rows: refuse more rows.
+        max_row_bytes: refuse a longer row.
+
+    Returns:
+        The document without its rows, and the rows.
+
+    Raises:
+        LimitError: too long, too many rows, or a row that is too long.
+        FormatError: not well-formed, no list, or objects that are not rows of it; rows raise it as they are drawn.
+    """
+    if len(data) > max_bytes:
+        raise LimitError(f"{name}: {len(data)} bytes; the limit is {max_bytes}")
+    rest = bytearray()
+    count = end = 0
+    for start, stop in _rows_in(data):
+        count += 1
+        if count > max_rows:
+            raise LimitError(f"{name}: more than {max_rows} rows")
+        if stop - start > max_row_bytes:
+            raise LimitError(f"{name}: a row of {stop - start} bytes; the limit is {max_row_bytes}")
+        rest += data[end:start] + b"null"
+        end = stop
+        if len(rest) > _REST_BYTES + 8 * count:
+            break
+    rest += data[end : end + _REST_BYTES + 8 * count + 1]
+    if len(rest) > _REST_BYTES + 8 * count:
+        raise FormatError(f"{name}: not a list of rows under {key!r}, and little else")
+    document = parse_object(bytes(rest), name, max_bytes=len(rest), max_values=len(rest))
+    if document.get(key) != [None] * count:
+        raise FormatError(f"{name}: {key!r} must be the list of all objects in it")
+    del document[key]
+    return document, (parse_object(data[slice(*row)], name, max_bytes=max_row_bytes) for row in _rows_in(data))
+
+
+_REST_BYTES = 4_096
+"""What a document of rows may hold besides them."""
+
+
+def _rows_in(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where the objects without objects in them begin and end; stops where texts outside them become many."""
+    texts = 0
+    # A document without rows holds no object either, and is not a row.
+    document = len(data) - len(data.lstrip())
+    for token in _ROW.finditer(data):
+        if token.end(1) >= 0 and token.start() != document:
+            yield token.span(1)
+        elif (texts := texts + 1) > _REST_BYTES:
+            return
+
+
 # An escaped surrogate: half of a character beyond 16 bits. A pair in the right order is fine, which only writing the
 # value again can tell, so this cheap search decides whether to.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# A whole string, or an object that holds no other, as a group. Linear for the reasons below.
+_ROW = re.compile(
+    rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|(\{[^{}"]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^{}"]*+)*+\})', re.DOTALL
+)
 # A whole string, so that brackets inside it do not count, or one bracket. A hostile document of quotes and backslashes
 # takes linear time: the possessive *+ never backtracks, and a string without an end goes to the document's end, where
 # it would otherwise be sought again from each quote within it.
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 def _check_depth(data: bytes, name: str, max_depth: int) -> None:
@@ -115,3 +203,8 @@ def _finite(text: str) -> float:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+# Made once: a tensor table has thousands of rows, and making one takes longer than reading a row.
+_DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from maskreg.artifact.layout import ANALYSIS, TENSORS
-from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, dump_tensors, part_entry
+from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, part_entry
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.staging import Staging
+from maskreg.artifact.tensors import dump_tensors
 from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
 from maskreg.errors import FormatError
@@ -63,7 +64,9 @@ def read_analysis(artifact: Artifact, limits: Limits = LIMITS) -> dict[str, Any]
     """
     artifact.require("analysis")
     data = artifact.document(ANALYSIS, max_bytes=limits.analysis_bytes)
-    document = parse_object(data, ANALYSIS, max_bytes=limits.analysis_bytes, max_depth=limits.json_depth)
+    document = parse_object(
+        data, ANALYSIS, max_bytes=limits.analysis_bytes, max_depth=limits.json_depth, max_values=limits.analysis_values
+    )
     if document.get("schema") != ANALYSIS_SCHEMA:
         raise FormatError(
             f"{ANALYSIS}: schema {document.get('schema')!r} is not {ANALYSIS_SCHEMA}",

@@ -15,7 +15,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from maskreg.artifact.manifest import Manifest, Side, Tensor, require_same
+from maskreg.artifact.manifest import Manifest, Side, require_same
+from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.totals import totals_of
 from maskreg.digest import fingerprint_root
 from maskreg.errors import FormatError

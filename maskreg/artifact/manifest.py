@@ -1,4 +1,4 @@
-"""The manifest and the tensor table of an artifact: parsed and checked, and written in canonical form."""
+"""The manifest of an artifact: parsed and checked, and written in canonical form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from maskreg.store.keys import is_clean
 from maskreg.tensors.names import shown
 
 SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
-TENSORS_SCHEMA = "maskreg.tensors/1"
 ENCODER = "maskreg-3"
 """Identifies the encoder; changes whenever the same input would give other bytes."""
 
@@ -166,53 +165,6 @@ class Manifest(_Model):
         return sum(o.size for o in self.objects)
 
 
-class Tensor(_Model):
-    """One row of ``tensors.json``.
-
-    Attributes:
-        name: the tensor's name in the checkpoints.
-        role: ffn, attention, embedding, lm_head, norm, router or other.
-        layer: ``3``, ``visual.3``, or empty.
-        source_shape, source_dtype: absent when the tensor is new in the target.
-        target_shape, target_dtype: absent when the target lacks it; the dtype is that of the stored values.
-        numel: coordinates with a mask; 0 for a tensor that is stored whole or cannot move.
-        nnz: of them moved.
-        differing: of them with other bits.
-        energy: sum of squared differences, six digits.
-        bit_offset: first bit in the ``mask`` array (a multiple of 64).
-        first_block, blocks: its span in ``delta_index`` and ``reverse_index``.
-        first_leaf, leaves: its span in ``leaves``; the longer of the two sides.
-        whole_offset, whole_bytes: its raw target bytes in ``whole``.
-        reverse_whole_offset, reverse_whole_bytes: its raw source bytes in ``reverse_whole``.
-        source_fingerprint, target_fingerprint: empty where that side is absent.
-        aliases: other names with the same content on both sides (tied weights).
-    """
-
-    name: str
-    role: str
-    layer: str = ""
-    source_shape: tuple[Count, ...] | None = None
-    source_dtype: str = ""
-    target_shape: tuple[Count, ...] | None = None
-    target_dtype: str = ""
-    numel: Count = 0
-    nnz: Count = 0
-    differing: Count = 0
-    energy: float = 0.0
-    bit_offset: Count = 0
-    first_block: Count = 0
-    blocks: Count = 0
-    first_leaf: Count = 0
-    leaves: Count = 0
-    whole_offset: Count = 0
-    whole_bytes: Count = 0
-    reverse_whole_offset: Count = 0
-    reverse_whole_bytes: Count = 0
-    source_fingerprint: str = ""
-    target_fingerprint: str = ""
-    aliases: tuple[str, ...] = ()
-
-
 def dump_manifest(manifest: Manifest) -> bytes:
     """Canonical bytes of a manifest; their sha256 is the artifact's digest."""
     fields = manifest.model_dump(mode="json", by_alias=True)
@@ -245,12 +197,6 @@ def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manif
     check_objects(manifest, limits)
     _check_statements(manifest)
     return manifest
-
-
-def dump_tensors(tensors: tuple[Tensor, ...]) -> bytes:
-    """Canonical bytes of ``tensors.json``."""
-    rows = [t.model_dump(mode="json", exclude_defaults=True) for t in tensors]
-    return canonical({"schema": TENSORS_SCHEMA, "tensors": rows})
 
 
 def _validated(model: type[Any], value: object, document: str) -> Any:
@@ -329,26 +275,3 @@ def _check_texts(value: object) -> None:
         case list():
             for item in value:
                 _check_texts(item)
-
-
-def load_tensors(data: bytes, limits: Limits = LIMITS) -> tuple[Tensor, ...]:
-    """Parse ``tensors.json`` (its digest was checked before).
-
-    Raises:
-        LimitError: too large or too many tensors.
-        FormatError: not a tensor table, a repeated name, a name with control characters.
-    """
-    value = parse_object(data, "tensors.json", max_bytes=limits.tensors_json_bytes, max_depth=limits.json_depth)
-    if value.get("schema") != TENSORS_SCHEMA:
-        raise FormatError(f"tensors.json: schema {value.get('schema')!r} is not {TENSORS_SCHEMA}")
-    table: _TensorTable = _validated(_TensorTable, value, "tensors.json")
-    if len(table.tensors) > limits.tensors:
-        raise LimitError(f"tensors.json: {len(table.tensors)} tensors; the limit is {limits.tensors}")
-    names = [n for t in table.tensors for n in (t.name, *t.aliases)]
-    if len(set(names)) != len(names):
-        raise FormatError("tensors.json: a tensor name appears twice")
-    return table.tensors
-
-
-class _TensorTable(_Model):
-    tensors: tuple[Tensor, ...]

@@ -13,11 +13,12 @@ import zarr
 
 from maskreg.artifact.arrays import StoredArray, check_shard
 from maskreg.artifact.layout import FILES, GROUP, REVERSE_FILES, TENSORS, part_of
-from maskreg.artifact.manifest import SCHEMA, Manifest, Object, Tensor, load_tensors
+from maskreg.artifact.manifest import SCHEMA, Manifest, Object
 from maskreg.artifact.metadata import ARRAYS, ArrayLayout, check_array, check_group, metadata_key
 from maskreg.artifact.objects import VerifiedObjects
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.artifact.table import check_table
+from maskreg.artifact.tensors import Tensor, load_tensors
 from maskreg.checkpoint.companions import check_small_file
 from maskreg.codec import Codec, get_codec
 from maskreg.digest import Digest

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.digest import fingerprint
 from maskreg.mask import packed_bytes
 from maskreg.mask.packed import PAD_BITS

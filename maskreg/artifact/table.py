@@ -6,7 +6,8 @@ import math
 import re
 
 from maskreg.artifact.figures import check_figures
-from maskreg.artifact.manifest import Manifest, Tensor
+from maskreg.artifact.manifest import Manifest
+from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.roles import ROLES
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import FormatError, LimitError

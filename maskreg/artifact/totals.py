@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from maskreg.artifact.manifest import FfnRatios, Group, Tensor, Totals
+from maskreg.artifact.manifest import FfnRatios, Group, Totals
+from maskreg.artifact.tensors import Tensor
 from maskreg.mask import Counts, summarize
 
 

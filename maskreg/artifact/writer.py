@@ -14,9 +14,10 @@ import zarr
 
 from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.layout import FILES, GROUP, PARTS, REVERSE_FILES, TENSORS
-from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, PartName, Side, Tensor, dump_tensors, part_entry
+from maskreg.artifact.manifest import ENCODER, SCHEMA, Manifest, PartName, Side, part_entry
 from maskreg.artifact.metadata import dump_metadata, group_document
 from maskreg.artifact.staging import Staging
+from maskreg.artifact.tensors import Tensor, dump_tensors
 from maskreg.artifact.totals import six_digits, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
 from maskreg.mask import packed_bytes

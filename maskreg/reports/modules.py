@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from maskreg.artifact.manifest import Group, Tensor
+from maskreg.artifact.manifest import Group
+from maskreg.artifact.tensors import Tensor
 from maskreg.words import natural
 
 MOST_MODULES = 24

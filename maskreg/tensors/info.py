@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from maskreg.tensors.dtypes import ITEM_BYTES
 
+MAX_RANK = 64
+"""Maximum number of dimensions of a tensor, which is that of numpy arrays."""
+
 
 @dataclass(frozen=True)
 class TensorInfo:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.codec import Codec
 from maskreg.errors import CorruptError, FormatError, PartAbsentError
 from maskreg.tensors.blocks import blocks_of, rechunked

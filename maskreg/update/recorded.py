@@ -7,8 +7,8 @@ from functools import lru_cache
 from operator import eq
 from typing import TYPE_CHECKING, Literal
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import FormatError, WrongCheckpointError
 from maskreg.tensors.blocks import blocks_of

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 
 from maskreg.artifact.layout import artifact_prefix
-from maskreg.artifact.manifest import Tensor, load_tensors
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.recount import recount
+from maskreg.artifact.tensors import Tensor, load_tensors
 from maskreg.artifact.totals import totals_of
 from maskreg.digest import Digest
 from maskreg.document import canonical

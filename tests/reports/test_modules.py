@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from maskreg.artifact.manifest import Group, Tensor
+from maskreg.artifact.manifest import Group
+from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint import layer_of
 from maskreg.reports.modules import MOST_MODULES, REST, grid_of, module_of
 

@@ -22,17 +22,16 @@ from maskreg.document import parse_object
 from maskreg.errors import CorruptError, FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.dtypes import ITEM_BYTES
-from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.info import MAX_RANK, TensorInfo
 from maskreg.tensors.names import check_name, shown
 
 LENGTH_BYTES = 8
 """The little-endian length in front of the JSON."""
 
-MAX_RANK = 64
-"""Maximum number of dimensions of a tensor, which is that of numpy arrays."""
-
 # An object of objects that hold lists; anything deeper is not a header.
 _DEPTH = 3
+# A tensor takes about eight; the metadata, a text, counts with its commas.
+_VALUES = 20
 _KEYS = {"dtype", "shape", "data_offsets"}
 
 
@@ -114,7 +113,11 @@ def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits 
     if header[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{":
         raise FormatError(f"{file_name}: not a safetensors file")
     document = parse_object(
-        header[LENGTH_BYTES:], file_name, max_bytes=limits.safetensors_header_bytes, max_depth=_DEPTH
+        header[LENGTH_BYTES:],
+        file_name,
+        max_bytes=limits.safetensors_header_bytes,
+        max_depth=_DEPTH,
+        max_values=_VALUES * limits.tensors,
     )
     metadata = _metadata(document.pop("__metadata__", {}), file_name)
     if len(document) > limits.tensors:

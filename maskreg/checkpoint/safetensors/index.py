@@ -13,6 +13,9 @@ from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.names import check_name, shown
 
+_VALUES = 5
+"""JSON values for each tensor; there should be one."""
+
 INDEX_NAME = "model.safetensors.index.json"
 """The file that says which tensor is in which shard."""
 
@@ -27,7 +30,13 @@ def parse_index(data: bytes, limits: Limits = LIMITS) -> Mapping[str, str]:
         FormatError: no well-formed ``weight_map``, or a shard name that is not a plain file name.
         LimitError: too large, too deep or too many tensors.
     """
-    document = parse_object(data, INDEX_NAME, max_bytes=limits.index_json_bytes, max_depth=limits.json_depth)
+    document = parse_object(
+        data,
+        INDEX_NAME,
+        max_bytes=limits.index_json_bytes,
+        max_depth=limits.json_depth,
+        max_values=_VALUES * limits.tensors,
+    )
     weight_map = document.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise FormatError(f"{INDEX_NAME}: weight_map must be an object that names at least one tensor")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.flow.baseline.drawing import DrawnChooser
 from maskreg.flow.baseline.ranking import RankedChooser
 from maskreg.flow.baseline.sweeping import Choices, Sweeper

@@ -8,8 +8,8 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.digest import short_key
 from maskreg.errors import UsageError
 from maskreg.flow.baseline.sweeping import Choices, MaskedSpan, Sweeper

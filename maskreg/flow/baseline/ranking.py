@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.flow.baseline.sweeping import Choices, MaskedSpan, Sweeper
 from maskreg.mask import pack_spans, unpack
 from maskreg.mask.baseline import BaselineSpec, Kept, Safe, Small

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.mask.baseline import Choice
 from maskreg.parallel import ordered
 from maskreg.progress import Progress

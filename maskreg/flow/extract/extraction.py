@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from maskreg.artifact.manifest import PartName, Side, Tensor
+from maskreg.artifact.manifest import PartName, Side
+from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.checkpoint.base import Checkpoint

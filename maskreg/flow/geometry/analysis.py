@@ -191,7 +191,9 @@ class _FinishedTensors:
         except FileNotFoundError:
             return None
         try:
-            row = TensorRow.from_json(parse_object(data, path.name, max_bytes=LIMITS.analysis_bytes))
+            row = TensorRow.from_json(
+                parse_object(data, path.name, max_bytes=LIMITS.analysis_bytes, max_values=LIMITS.analysis_values)
+            )
         except (DataError, KeyError, TypeError, ValueError):
             # Cut short by a crash, or of another version: measured again.
             return None

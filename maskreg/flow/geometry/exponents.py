@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from maskreg.analysis.chance import fit_flips
 from maskreg.analysis.contingency import count_classes
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.mask.rounding import CLASSES, hidden_flips
 from maskreg.parallel import ordered, worker_count

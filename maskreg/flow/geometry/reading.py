@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.device import Device
 from maskreg.errors import PartAbsentError, WrongCheckpointError

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from maskreg.analysis.contingency import Cells, Packed, count_agreeing, count_both, count_classes, count_stripes
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope
+from maskreg.artifact.tensors import Tensor
 from maskreg.tensors.blocks import blocks_of
 from maskreg.update.verified import VerifiedSource
 

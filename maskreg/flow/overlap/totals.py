@@ -21,8 +21,8 @@ from maskreg.analysis.evidence import (
 )
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.stripes import Stripes, stripes_of
-from maskreg.artifact.manifest import Tensor
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
 from maskreg.errors import CorruptError
 from maskreg.flow.overlap.counting import SpanCounts
 from maskreg.mask.rounding import hidden_flips, off_grid

@@ -117,7 +117,7 @@ class Records:
     def _parsed(self, line: bytes, number: int) -> Record:
         location = f"{self.path}:{number}"
         try:
-            return Record(location, parse_object(line, location, max_bytes=MAX_LINE_BYTES))
+            return Record(location, parse_object(line, location, max_bytes=MAX_LINE_BYTES, max_values=MAX_LINE_BYTES))
         except FormatError as error:
             raise FormatError(
                 error.message, hint=f"one JSON object per line, in UTF-8: sed -n {number}p {self.path}"
