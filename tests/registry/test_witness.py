@@ -30,6 +30,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(params=["file", "memory", "s3"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
     if request.param == "file":
+        (tmp_path / "lab").mkdir()
         yield Remote("lab", str(tmp_path / "lab"))
     elif request.param == "memory":
         store = MemoryStore.named(uuid4().hex)

@@ -110,7 +110,6 @@ def test_a_store_that_does_not_list_what_it_has_is_refused() -> None:
     ("method", "permission"),
     [
         ("get", "s3:GetObject"),
-        ("put", "s3:PutObject"),
         ("list", "s3:ListBucket"),
         ("delete", "s3:DeleteObject"),
     ],

@@ -19,6 +19,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A remote with one artifact, an empty home that knows the remote, and the pair it was made from."""
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "theirs"))
     config = Settings.load().config_path
+    (tmp_path / "lab").mkdir()
     add_remote(config, Remote("lab", (tmp_path / "lab").as_uri()))
     source, target = opened(tmp_path, *edge_pair())
     settings = Settings.load()
