@@ -93,7 +93,7 @@ def history_table(entries: Sequence[HistoryEntry]) -> str:
     """The history of a tag, oldest entry first."""
     rows = [
         f"  {e.n:>4}  {e.at:%Y-%m-%d %H:%M}  {'deleted' if e.digest is None or e.deleted else e.digest.short:<19}"
-        f"  {e.by}" + (f"  from {e.origin}" if e.origin else "")
+        f"  {e.by}" + (f"  from {e.origin}" if e.origin else "") + ("  immutable" if e.immutable else "")
         for e in entries
     ]
     return "\n".join(["history", *map(printable, rows)])

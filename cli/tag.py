@@ -15,21 +15,23 @@ from .values import REF
     cls=Command,
     example="""
     maskreg tag qwen3-8b-opd v3 best
+    maskreg tag team/qwen3-8b-opd v3 --immutable
     maskreg tag qwen3-8b-opd@sha256:<64 hex> team/qwen3-8b-opd:paper
     """,
 )
 @click.argument("ref", type=REF)
 @click.argument("new", nargs=-1, required=True)
+@click.option("--immutable", is_flag=True, help="NEW must never point to another artifact; cannot be undone.")
 @click.pass_obj
-def command(output: Output, ref: Ref, new: tuple[str, ...]) -> None:
+def command(output: Output, ref: Ref, new: tuple[str, ...], immutable: bool) -> None:
     """Give an artifact more names.
 
     REF keeps its own. NEW is a tag of the same name, or a whole reference when it holds a '/' or a ':'.
-    A tag that exists moves.
+    A tag that exists moves, unless it is immutable.
     """
     from maskreg.workspace.tag import tag
 
-    names = tag(ref, *new, workspace=workspace(output))
+    names = tag(ref, *new, immutable=immutable, workspace=workspace(output))
     if output.json:
         output.document([name.to_json() for name in names])
         return

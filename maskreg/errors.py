@@ -21,6 +21,7 @@ MaskregError
 ├── TryAgainError               another process was faster, or holds a lock
 │   └── ConflictError           a tag moved between reading and writing
 ├── NotAllowedError             the store or database refused the credentials (also PermissionError)
+│   └── ImmutableTagError       a tag that must never point to another artifact
 ├── WorkerError                 a process of a training run crashed or raised what nobody expected
 └── ConfigError                 settings or a schema that are missing, wrong or of another version
 
@@ -197,6 +198,12 @@ class NotAllowedError(MaskregError, PermissionError):
     """A store or database that refuses the credentials."""
 
     code = "DENIED"
+
+
+class ImmutableTagError(NotAllowedError):
+    """A tag that must never point to another artifact than the one that it was set to."""
+
+    code = "TAG_IMMUTABLE"
 
 
 class WorkerError(MaskregError):

@@ -18,6 +18,7 @@ _REF = re.compile(
     r"(?::(?P<tag>[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_CHARS = 255
 _SHOWN_CHARS = 80
 
@@ -87,9 +88,9 @@ class Ref:
             )
         digest = Digest(match["digest"]) if match["digest"] else None
         if match["name"] == "sha256" and (match["project"] or DEFAULT_PROJECT) == DEFAULT_PROJECT:
-            raise BadRefError(
-                f"{_shown(text)} reads like a digest, which is not a name", hint="write NAME@sha256:<64 hex>"
-            )
+            known = text.removeprefix(f"{DEFAULT_PROJECT}/")
+            pin = known if _DIGEST.fullmatch(known) else "sha256:<64 hex>"
+            raise BadRefError(f"{_shown(text)} reads like a digest, which is not a name", hint=f"write NAME@{pin}")
         return cls(match["project"] or DEFAULT_PROJECT, match["name"], match["tag"] or DEFAULT_TAG, digest)
 
     @property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
+from maskreg.result import Result
 from maskreg.store.reflog import RefEntry
 
 _MAX_SUGGESTIONS = 3
@@ -31,6 +33,43 @@ class Resolved:
     def card(self) -> Card:
         """What people say about it; empty when no tag points to it."""
         return self.entry.card if self.entry else Card()
+
+
+@dataclass(frozen=True)
+class Removal(Result):
+    """A tag was removed before it was set to another artifact.
+
+    Attributes:
+        digest: what it pointed to until then.
+        by: who removed it.
+        at: when, by the clock of whoever did (aware, UTC).
+    """
+
+    digest: Digest
+    by: str
+    at: datetime
+
+    @classmethod
+    def before(cls, after: RefEntry | None, digest: Digest) -> Removal | None:
+        """The removal that ``after``, the latest entry of a tag, is; None when it is none, or ``digest`` comes back."""
+        if after is None or after.removed in (None, digest):
+            return None
+        assert after.removed is not None  # for type checkers: it is not in the tuple
+        return cls(after.removed, after.by, after.at)
+
+    @classmethod
+    def between(cls, entries: Sequence[RefEntry]) -> Removal | None:
+        """The last removal in a part of a log that ends at another artifact than it began with."""
+        last = entries[-1].digest
+        if last is None or entries[0].last_digest == last:
+            return None
+        removals = (cls.before(entry, last) for entry in reversed(entries[:-1]))
+        return next((removal for removal in removals if removal), None)
+
+    def sentence(self, ref: Ref) -> str:
+        """A remark for people."""
+        when = f"{self.at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{ref} was {self.digest.short} until {self.by} removed it at {when}; it is another artifact now"
 
 
 def similar_names(tags: Iterable[Ref], ref: Ref) -> list[str]:

@@ -12,16 +12,17 @@ from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError, RolledBackError
-from maskreg.ref import Card, Ref
+from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.registry.home import check_home
 from maskreg.registry.identity import ensure_identity, read_identity, who
 from maskreg.registry.index import Index, Search
 from maskreg.registry.locking import StoreLock
-from maskreg.registry.naming import Resolved, similar_names
+from maskreg.registry.naming import Removal, Resolved, similar_names
 from maskreg.registry.settling import PATIENCE_S, Delivery, collected, is_listed, settle
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, Store, open_store
+from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Registry:
         root: the directory of a local registry; None elsewhere.
         by: who writes, as the ref log records it.
         witness: the memory of what was seen of its tags; None for a local registry.
+        immutable_projects: projects in which every tag but ``latest`` that is set here must never move.
         patience_s: how long to wait for a garbage collection that looks at the same artifact, in seconds.
     """
 
@@ -64,6 +66,7 @@ class Registry:
         self.root = root
         self.witness = witness
         self.by = by or who()
+        self.immutable_projects: frozenset[str] = frozenset()
         self.patience_s = PATIENCE_S
         self.index = Index(catalog_url, store, lambda: self.uuid)
         self._lock = StoreLock(store, self.index) if catalog_url and root is None else None
@@ -79,7 +82,9 @@ class Registry:
         """
         check_home(settings.home)
         store = FileStore(settings.home)
-        return cls(store, root=store.root, catalog_url=f"sqlite:///{store.root / 'catalog.db'}")
+        registry = cls(store, root=store.root, catalog_url=f"sqlite:///{store.root / 'catalog.db'}")
+        registry.immutable_projects = frozenset(settings.immutable_projects)
+        return registry
 
     @classmethod
     def remote(cls, remote: Remote, settings: Settings | None = None) -> Registry:
@@ -87,15 +92,17 @@ class Registry:
 
         Args:
             remote: where it is.
-            settings: say where the local registry is, which remembers what was seen of the remote's tags; without
-                them a remote that went back is not noticed.
+            settings: say where the local registry is, which remembers what was seen of the remote's tags, and which
+                tags are immutable; without them a remote that went back is not noticed.
 
         Raises:
             ConfigError: its URL is of no known kind.
         """
         store = open_store(remote.url, remote.options)
         witness = Witness(FileStore(settings.home), remote, store.url) if settings else None
-        return cls(store, name=remote.name, catalog_url=remote.catalog, witness=witness)
+        registry = cls(store, name=remote.name, catalog_url=remote.catalog, witness=witness)
+        registry.immutable_projects = frozenset(settings.immutable_projects if settings else ())
+        return registry
 
     def close(self) -> None:
         """Close the connections of the catalog and of the store."""
@@ -201,10 +208,13 @@ class Registry:
         if not self.uuid:
             return head
         ref = replace(ref, digest=None)
-        head = self.witness.compare(self.refs, self.uuid, ref, head)
-        if head is not None:
-            self.witness.remember(self.uuid, head)
-        return head
+        since = self.witness.compare(self.refs, self.uuid, ref, head)
+        if not since:
+            return None
+        self.witness.remember(self.uuid, since[-1])
+        if removal := Removal.between(since):
+            self.witness.note(removal.sentence(ref))
+        return since[-1]
 
     def accept(self, ref: Ref) -> str:
         """Take a tag as it is now, though its log does not continue what this machine has seen, and remember that.
@@ -288,7 +298,7 @@ class Registry:
         card: Card,
         after: RefEntry | EllipsisType | None = ...,
         origin: str = "",
-        immutable: bool = False,
+        immutable: bool | None = None,
     ) -> RefEntry:
         """Point a tag at an artifact of this registry.
 
@@ -298,16 +308,17 @@ class Registry:
             card: what people say about it.
             after: the tag's latest entry when the work began, None when it had none; read now when left out.
             origin: uuid of the registry that it was pulled from; empty when it was made locally.
-            immutable: the tag must never point to another artifact again.
+            immutable: the tag must never point to another artifact again; left out, ``immutable_projects`` says so.
 
         Raises:
             NotFoundError: the artifact is not in this registry.
             CorruptError: a part of it is incomplete.
             ConflictError: the tag was moved concurrently.
-            NotAllowedError: the tag is immutable, and points to another artifact.
+            ImmutableTagError: the tag must not move to another artifact.
             TryAgainError: a garbage collection is about to delete the artifact, or has begun to.
         """
         latest = self.head(ref) if isinstance(after, EllipsisType) else after
+        check_movable(latest, digest)
         data, manifest = read_manifest(self.store, digest)
         present = listing(self.store, digest)
         if MANIFEST not in present:
@@ -332,7 +343,7 @@ class Registry:
         after: RefEntry | None,
         origin: str = "",
         action: str = "publish",
-        immutable: bool = False,
+        immutable: bool | None = None,
     ) -> RefEntry:
         """Write the next entry of a tag's log, and index it; does not look at the artifact's objects.
 
@@ -340,9 +351,11 @@ class Registry:
 
         Raises:
             ConflictError: the tag was moved since ``after``.
-            NotAllowedError: the tag is immutable, and points to another artifact.
+            ImmutableTagError: the tag must not move to another artifact.
         """
         self.ensure_uuid()
+        if immutable is None:
+            immutable = ref.project in self.immutable_projects and ref.tag != DEFAULT_TAG
         head = self.refs.head(ref)
         is_after = head is not None and after is not None and head.id == after.id
         if head and is_after and (head.digest, head.card) == (digest, card) and head.immutable >= immutable:

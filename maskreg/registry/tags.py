@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import EllipsisType
 
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, UsageError
@@ -12,20 +13,37 @@ from maskreg.registry.registry import Registry
 from maskreg.store.reflog import RefEntry
 
 
-def tag(registry: Registry, ref: Ref, new: Ref) -> RefEntry:
+def tag(
+    registry: Registry,
+    ref: Ref,
+    new: Ref,
+    *,
+    after: RefEntry | EllipsisType | None = ...,
+    immutable: bool | None = None,
+) -> RefEntry:
     """Point the tag ``new`` at the artifact of ``ref``, with the same card; a tag that exists moves.
+
+    Args:
+        registry: where both are.
+        ref: the artifact.
+        new: the tag.
+        after: the latest entry of ``new`` when the work began; read now when left out.
+        immutable: ``new`` must never point to another artifact again; left out, the registry's settings say so.
 
     Raises:
         NotFoundError: there is no such artifact.
         ConflictError: ``new`` was moved concurrently.
+        ImmutableTagError: ``new`` must not move to another artifact.
     """
-    after, resolved = registry.head(new), registry.resolve(ref)
+    if isinstance(after, EllipsisType):
+        after = registry.head(new)
+    resolved = registry.resolve(ref)
     card = resolved.card
     if resolved.entry is None:
         # A pinned digest that the tag has left: the last card it had under this tag.
         cards = [entry.card for entry in registry.refs.history(ref) if entry.digest == resolved.digest]
         card = cards[-1] if cards else Card()
-    return registry.publish(new, resolved.digest, card=card, after=after)
+    return registry.publish(new, resolved.digest, card=card, after=after, immutable=immutable)
 
 
 def annotate(
@@ -49,7 +67,9 @@ def annotate(
     texts = {"family": family, "method": method, "license": license, "description": description}
     merged = {k: v for k, v in {**live.card.meta, **(meta or {})}.items() if v}
     card = replace(live.card, **{k: v for k, v in texts.items() if v is not None}, meta=merged)
-    return registry.append(ref, live.digest, card=card, after=live, origin=live.origin, action="annotate")
+    return registry.append(
+        ref, live.digest, card=card, after=live, origin=live.origin, action="annotate", immutable=live.immutable
+    )
 
 
 def remove(registry: Registry, ref: Ref) -> RefEntry:
@@ -61,7 +81,9 @@ def remove(registry: Registry, ref: Ref) -> RefEntry:
     """
     live = registry.live(ref)
     _check_pin(ref, live.digest)
-    return registry.append(ref, None, card=live.card, after=live, origin=live.origin, action="remove")
+    return registry.append(
+        ref, None, card=live.card, after=live, origin=live.origin, action="remove", immutable=live.immutable
+    )
 
 
 def restore(registry: Registry, ref: Ref) -> RefEntry:
@@ -78,7 +100,9 @@ def restore(registry: Registry, ref: Ref) -> RefEntry:
     last = next(entry for entry in reversed(log) if not entry.deleted)
     assert last.digest is not None
     _check_pin(ref, last.digest)
-    return registry.publish(ref, last.digest, card=last.card, after=log[-1], origin=last.origin)
+    return registry.publish(
+        ref, last.digest, card=last.card, after=log[-1], origin=last.origin, immutable=last.immutable
+    )
 
 
 def _check_pin(ref: Ref, digest: Digest | None) -> None:

@@ -17,12 +17,13 @@ from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.landing import Landing, LocalStore, check_space
-from maskreg.registry.naming import Resolved
+from maskreg.registry.naming import Removal, Resolved
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling import Delivery, settle
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore, Store
+from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
 
 DEFAULT_PARTS = ("mask", "delta", "analysis")
@@ -42,6 +43,8 @@ class Pushed(Result):
         sent_objects: objects that were transferred.
         sent_bytes: their size.
         reused_bytes: size of the objects that the remote had already.
+        immutable: whether the name must never point to another artifact.
+        replaces: the removal of another artifact from the name, which this one undid; None when there was none.
     """
 
     ref: Ref
@@ -52,6 +55,8 @@ class Pushed(Result):
     sent_objects: int
     sent_bytes: int
     reused_bytes: int
+    immutable: bool
+    replaces: Removal | None
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ def push(
         NotFoundError: there is no such local artifact.
         CorruptError: the local artifact is damaged; nothing damaged was sent.
         ConflictError: the remote's tag moved since the command began.
+        ImmutableTagError: the remote's tag must not move to another artifact; nothing was sent.
         TryAgainError: a garbage collection of the remote interferes.
         UnavailableError, NotAllowedError: the remote does not answer, or refuses.
     """
@@ -106,6 +112,7 @@ def push(
     remote_ref = ref.with_tag(ref.tag if tag is None else tag)
     after = remote.head(remote_ref)
     digest = resolved.digest
+    check_movable(after, digest, hint=f"maskreg push {ref} --tag OTHER-TAG")
     data, manifest = read_manifest(local.store, digest)
     parts = whole_parts(local.store, digest, manifest, listing(local.store, digest))
     if not parts:
@@ -113,14 +120,23 @@ def push(
     needed = objects_of(manifest, parts)
     remote.ensure_uuid()
     sent = _Sent(local.store, remote.store, digest, progress)
-    settle(
+    # The mark goes with the tag, and not to another one, such as latest.
+    is_fixed = resolved.entry is not None and resolved.entry.immutable and remote_ref.tag == ref.tag
+    entry = settle(
         Delivery(remote.store, digest, data, needed),
         lambda: sent.bring(needed, jobs),
-        lambda: remote.append(remote_ref, digest, card=resolved.card, after=after, action="push"),
+        lambda: remote.append(
+            remote_ref, digest, card=resolved.card, after=after, action="push", immutable=is_fixed or None
+        ),
         patience_s=remote.patience_s,
     )
     reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
-    return Pushed(remote_ref, digest, remote.name, remote.url, parts, sent.count, sent.bytes, reused)
+    replaces = Removal.before(after, digest)
+    return Pushed(
+        *(remote_ref, digest, remote.name, remote.url, parts, sent.count, sent.bytes, reused),
+        immutable=entry.immutable,
+        replaces=replaces,
+    )
 
 
 def pull(
@@ -150,6 +166,7 @@ def pull(
         PartAbsentError: the artifact has no such part, or the remote does not hold it.
         CorruptError: the remote's objects are damaged; nothing of them became visible.
         ConflictError: the local tag points elsewhere, and this remote did not set it.
+        ImmutableTagError: the local tag must not move to another artifact.
         NoSpaceError: the disk would fill up.
         UnavailableError: the remote does not answer, and the artifact is not local.
     """
@@ -187,7 +204,10 @@ def _fetch(
     def name() -> RefEntry | None:
         if note or (head and head.digest == digest and not _set_by(head, origin)):
             return head
-        return local.append(local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull")
+        is_fixed = resolved.entry is not None and resolved.entry.immutable
+        return local.append(
+            local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull", immutable=is_fixed
+        )
 
     local.ensure_uuid()
     delivery = Delivery(store, digest, data, needed)
@@ -205,11 +225,14 @@ def _fetch(
 
 def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origin: str) -> str:
     # Empty when the local tag may be set, otherwise why a pinned pull does not move it.
-    if head is None or head.deleted or head.digest is None or head.digest == resolved.digest:
+    if head is None or head.last_digest in (None, resolved.digest) or (head.deleted and not head.immutable):
         return ""
+    tag = replace(resolved.ref, digest=None)
     if resolved.ref.digest is not None:
-        tag = replace(resolved.ref, digest=None)
-        return f"{tag} stays at {head.digest.short}; {resolved.digest.short} has no local name, only its digest"
+        state = f"stays at {head.digest.short}" if head.digest else "stays removed"
+        return f"{tag} {state}; {resolved.digest.short} has no local name, only its digest"
+    check_movable(head, resolved.digest, hint=f"maskreg pull {tag}@{resolved.digest} leaves the tag alone")
+    assert head.digest is not None  # an immutable tag that was removed has just been refused
     if _set_by(head, origin):
         return ""
     raise ConflictError(

@@ -109,7 +109,7 @@ class Witness:
 
     # Its tags
 
-    def compare(self, log: RefLog, uuid: str, ref: Ref, head: RefEntry | None) -> RefEntry | None:
+    def compare(self, log: RefLog, uuid: str, ref: Ref, head: RefEntry | None) -> list[RefEntry]:
         """Refuse a log that does not continue what was seen of it; remembers nothing.
 
         Args:
@@ -119,7 +119,8 @@ class Witness:
             head: its latest entry, as just read; None when there is none.
 
         Returns:
-            The latest entry, which is a later one than ``head`` if the store's lists were behind.
+            What was seen before and everything since, up to the latest entry; only that when nothing was seen, and
+            nothing when there is no such tag.
 
         Raises:
             RolledBackError: the log went back, was rewritten, or has another history.
@@ -128,7 +129,7 @@ class Witness:
         """
         known = self.remembered(uuid, ref)
         if known is None:
-            return head
+            return [head] if head else []
         for attempt in range(_LISTINGS):
             if head is not None and head.n >= known.n:
                 return self._follow(log, ref, known, head)
@@ -207,12 +208,14 @@ class Witness:
         """
         self._store.delete([self._registry_key, *(info.key for info in self._store.list(_prefix(uuid, ref)))])
 
-    def _follow(self, log: RefLog, ref: Ref, known: RefEntry, head: RefEntry) -> RefEntry:
+    def _follow(self, log: RefLog, ref: Ref, known: RefEntry, head: RefEntry) -> list[RefEntry]:
         direct = head if head.n == known.n else log.peek(ref, known.n)
         if direct is None or direct.id != known.id:
             raise self._refusal(ref, known, head, direct)
+        if head.n == known.n:
+            return [head]
         try:
-            log.entries(ref, known.n, head.n)
+            return log.entries(ref, known.n, head.n)
         except DataError as error:
             raise RolledBackError(
                 head.key,
@@ -220,7 +223,6 @@ class Witness:
                 f"{error.message}",
                 hint=self._hint(ref, known),
             ) from error
-        return head
 
     def _refusal(self, ref: Ref, known: RefEntry, head: RefEntry | None, direct: RefEntry | None) -> RolledBackError:
         latest = f"ends at {_described(head)}" if head else "has no such tag"

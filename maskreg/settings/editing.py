@@ -31,7 +31,8 @@ def set_value(path: Path, key: str, value: str) -> None:
     table, _, leaf = key.rpartition(".")
     if not table and key in KEYS:
         typed = KEYS[key].parse(value, key) if value else None
-        _edit(path, lambda document: _assign(document, key, str(typed) if isinstance(typed, Path) else typed))
+        stored = list(typed) if isinstance(typed, tuple) else str(typed) if isinstance(typed, Path) else typed
+        _edit(path, lambda document: _assign(document, key, stored))
         return
     name = table.removeprefix("remotes.")
     if not table.startswith("remotes.") or leaf not in REMOTE_KEYS:

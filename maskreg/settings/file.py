@@ -53,7 +53,7 @@ def parse_file(data: bytes, path: Path) -> dict[str, Any]:
         if type(value) is not KEYS[key].kind:
             raise ConfigError(f"{path}: {key}: {value!r} is not of type {KEYS[key].kind.__name__}")
         if value != "":
-            KEYS[key].parse(str(value), f"{path}: {key}")
+            KEYS[key].read(value if isinstance(value, list) else str(value), f"{path}: {key}")
     remotes = content.get("remotes", {})
     if not isinstance(remotes, dict):
         raise ConfigError(f"{path}: remotes: tables called [remotes.NAME] were expected")

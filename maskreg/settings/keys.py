@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from maskreg.errors import ConfigError
 from maskreg.settings.remotes import DEFAULT_JOBS, REMOTE_KEYS, parse_name
 
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+# As in references, which settings know nothing of.
+_PROJECT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Key:
     Attributes:
         name: its key in the file; the flag is ``--name``, with hyphens.
         variable: its environment variable.
-        kind: its type in the file.
+        kind: its type in the file; a list there is a tuple of texts in Python, joined by commas in other places.
         parse: a text and its origin (for messages) to a value.
         default: makes the default.
     """
@@ -63,9 +67,18 @@ class Key:
             return self.parse(text, self.variable), self.variable
         if self.name in sources.file:
             value = sources.file[self.name]
-            origin = f"{sources.path}: {self.name}"
-            return (self.parse(value, origin) if isinstance(value, str) else value), str(sources.path)
+            return self.read(value, f"{sources.path}: {self.name}"), str(sources.path)
         return self.default(), "default"
+
+    def read(self, value: Any, origin: str) -> Any:
+        """The value of the setting from what the file holds.
+
+        Raises:
+            ConfigError: it is invalid.
+        """
+        if isinstance(value, list):
+            return self.parse(",".join(map(str, value)), origin)
+        return self.parse(value, origin) if isinstance(value, str) else value
 
 
 def _path(text: str, origin: str) -> Path:
@@ -88,6 +101,14 @@ def _flag(text: str, origin: str) -> bool:
     return _FLAGS[text.lower()]
 
 
+def _projects(text: str, origin: str) -> tuple[str, ...]:
+    projects = tuple(part.strip() for part in text.split(",") if part.strip())
+    for project in projects:
+        if not _PROJECT.fullmatch(project):
+            raise ConfigError(f"{origin}: {project!r} is not a project", hint="write projects as in team,paper")
+    return tuple(dict.fromkeys(projects))
+
+
 KEYS = {
     key.name: key
     for key in (
@@ -95,8 +116,15 @@ KEYS = {
         Key("default_remote", "MASKREG_REMOTE", str, parse_name, str),
         Key("jobs", "MASKREG_JOBS", int, _jobs, lambda: DEFAULT_JOBS),
         Key("offline", "MASKREG_OFFLINE", bool, _flag, bool),
+        Key("immutable_projects", "MASKREG_IMMUTABLE_PROJECTS", list, _projects, tuple),
     )
 }
 """The top-level settings by name."""
+
+
+def as_text(value: object) -> str:
+    """A setting's value as the command line and the environment write it."""
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
 
 KNOWN_KEYS_HINT = f"known: {', '.join(KEYS)}, remotes.NAME.({'|'.join(REMOTE_KEYS)})"

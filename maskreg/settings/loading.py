@@ -10,7 +10,7 @@ from typing import Any
 
 from maskreg.errors import ConfigError
 from maskreg.settings.file import config_path, read_file
-from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT, Sources
+from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT, Sources, as_text
 from maskreg.settings.remotes import DEFAULT_JOBS, Remote, parse_name
 
 
@@ -24,6 +24,7 @@ class Settings:
         default_remote: name of the remote to use when none is named; empty when not set.
         jobs: objects that travel at the same time.
         offline: never talk to a remote.
+        immutable_projects: projects in which every tag but ``latest`` that this machine sets must never move.
         remotes: by name.
         origins: where each value came from, by dotted key.
     """
@@ -33,6 +34,7 @@ class Settings:
     default_remote: str = ""
     jobs: int = DEFAULT_JOBS
     offline: bool = False
+    immutable_projects: tuple[str, ...] = ()
     remotes: Mapping[str, Remote] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -91,6 +93,6 @@ class Settings:
 
     def items(self) -> list[tuple[str, str, str]]:
         """Every setting as (dotted key, value, origin)."""
-        rows = [(key, str(getattr(self, key))) for key in KEYS]
+        rows = [(key, as_text(getattr(self, key))) for key in KEYS]
         rows += [(f"remotes.{n}.{k}", v) for n in sorted(self.remotes) for k, v in self.remotes[n].items() if v]
         return [(key, value, self.origins.get(key, "default")) for key, value in rows]

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from maskreg.errors import CorruptError
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError, ImmutableTagError
 from maskreg.limits import LIMITS
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import REFS, RefEntry, numbered
@@ -102,6 +103,28 @@ def link_fault(before: RefEntry, entry: RefEntry) -> str:
         was, now = (e.last_digest.short if e.last_digest else "nothing" for e in (before, entry))
         return f"{entry.by} moved the immutable tag from {was} to {now} at {entry.at:%Y-%m-%d %H:%M:%S} UTC"
     return ""
+
+
+def check_movable(after: RefEntry | None, digest: Digest | None, *, hint: str = "") -> None:
+    """Refuse to move an immutable tag to another artifact; deleting it is allowed.
+
+    Args:
+        after: the tag's latest entry; None when it has none.
+        digest: where it is to move; None deletes it.
+        hint: the next step; another tag when empty.
+
+    Raises:
+        ImmutableTagError: it is immutable, and this is not the artifact that it points or pointed to.
+    """
+    if after is None or not after.immutable or digest is None or digest == after.last_digest:
+        return
+    was = after.last_digest.short if after.last_digest else "nothing"
+    state = "was removed" if after.deleted else "is"
+    raise ImmutableTagError(
+        f"{after.ref} is immutable: it {state} at {was} since entry {after.n} by {after.by} of "
+        f"{after.at:%Y-%m-%d %H:%M:%S} UTC, and cannot move to {digest.short}",
+        hint=hint or f"choose another tag than {after.tag}",
+    )
 
 
 def removal(url: str, *keys: str) -> str:

@@ -36,12 +36,12 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, CorruptError, DataError, NotAllowedError, NotFoundError, UnavailableError
+from maskreg.errors import ConflictError, CorruptError, DataError, NotFoundError, UnavailableError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 from maskreg.store.backrefs import put_back_reference
 from maskreg.store.base import Store
-from maskreg.store.chain import Folder, folders, link_fault, removal
+from maskreg.store.chain import Folder, check_movable, folders, link_fault, removal
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
 
 __all__ = ["RefEntry", "RefLog"]
@@ -206,7 +206,7 @@ class RefLog:
 
         Raises:
             ConflictError: another writer moved the tag; the message says who, when and where to.
-            NotAllowedError: the tag is immutable, and points or pointed to another digest.
+            ImmutableTagError: the tag must not move from the digest that it has or had.
             UnavailableError: the store does not answer, or its lists are behind; the tag may or may not have moved.
             CorruptError: readers would not resolve the tag to the entry that was written.
             FormatError, LimitError: an entry with this card or ``by`` could not be read back.
@@ -220,7 +220,7 @@ class RefLog:
             removed=after.last_digest if after and digest is None else None,
             immutable=immutable or (after is not None and after.immutable),
         )
-        _check_mutable(after, entry)
+        check_movable(after, digest)
         if after is not None and self.entry(ref, after.n).id != after.id:
             fault = f"it was replaced since entry {after.n} by {after.by} was read, so nothing is appended to it"
             raise CorruptError(after.key, fault, hint=f"maskreg show {ref} --history")
@@ -341,15 +341,3 @@ class RefLog:
 
 def _state(entry: RefEntry) -> str:
     return entry.digest.short if entry.digest else "deleted"
-
-
-def _check_mutable(after: RefEntry | None, entry: RefEntry) -> None:
-    if after is None or not after.immutable or entry.digest in (None, after.last_digest):
-        return
-    was = after.last_digest.short if after.last_digest else "nothing"
-    state = "was removed" if after.deleted else "is"
-    raise NotAllowedError(
-        f"{entry.ref} is immutable: it {state} at {was} since entry {after.n} by {after.by} of "
-        f"{after.at:%Y-%m-%d %H:%M:%S} UTC, and cannot move to {_state(entry)}",
-        hint=f"choose another tag than {entry.tag}",
-    )

@@ -22,6 +22,7 @@ class HistoryEntry(Result):
         by: who changed it.
         at: when, by the clock of whoever changed it (aware, UTC).
         origin: uuid of the registry that it was pulled from; empty when it was set in this one.
+        immutable: whether the tag must never point to another artifact.
     """
 
     n: int
@@ -30,6 +31,7 @@ class HistoryEntry(Result):
     by: str
     at: datetime
     origin: str
+    immutable: bool
 
 
 @check_arguments
@@ -55,4 +57,4 @@ def history(
         ref = space.name_of(artifact)
         with naming(ref):
             log = space.registry(remote).history(ref)
-    return tuple(HistoryEntry(entry.n, entry.digest, entry.deleted, entry.by, entry.at, entry.origin) for entry in log)
+    return tuple(HistoryEntry(e.n, e.digest, e.deleted, e.by, e.at, e.origin, e.immutable) for e in log)

@@ -8,7 +8,7 @@ from maskreg.registry import Registry
 from maskreg.registry.transfer import Pushed
 from maskreg.registry.transfer import push as transfer
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.storing import catalog_step, note_catalog
+from maskreg.workspace.storing import catalog_step, note_catalog, note_removal
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
 
@@ -42,6 +42,7 @@ def push(
         CorruptError: it is damaged; nothing damaged was sent.
         ConfigError: there is no such remote, or several and no default; or its catalog has another schema.
         ConflictError: the remote's tag was moved concurrently.
+        ImmutableTagError: the remote's tag must not move to another artifact; nothing was sent.
         RolledBackError: its log went back, was rewritten or forked since this machine looked at it.
         UnavailableError: the remote does not answer, or offline is set.
         NotAllowedError: the remote refused the credentials.
@@ -53,6 +54,7 @@ def push(
         remote_ref = ref.with_tag(ref.tag if tag is None else tag)
         with naming(ref), space.tag_of(destination, remote_ref, allow_rollback):
             pushed = transfer(space.local, destination, ref, tag=tag, progress=progress, jobs=space.settings.jobs)
+        note_removal(space, pushed.ref, pushed.replaces)
         note_catalog(space, destination)
         return pushed
 

@@ -26,7 +26,6 @@ def remove(artifact: ArtifactLike, *, workspace: Workspace | None = None) -> Tag
     with opened(workspace) as space:
         ref = space.name_of(artifact)
         with naming(ref):
-            digest = space.local.live(ref).digest
             entry = tags.remove(space.local, ref)
         note_catalog(space, space.local)
-        return Tagged.of(entry, digest)
+        return Tagged.of(entry)

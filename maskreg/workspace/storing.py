@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, MaskregError
+from maskreg.errors import ConflictError, ImmutableTagError, MaskregError
 from maskreg.ref import Card, Ref
+from maskreg.registry.naming import Removal
 from maskreg.result import plain
 from maskreg.workspace.workspace import Named, Workspace
 
@@ -25,15 +26,22 @@ class Stored(Named):
 
     Attributes:
         was: the artifact that the name pointed to before; None when there was none, or it was this one.
+        replaces: the removal of another artifact from the name, which this one undid; None when there was none.
         notes: remarks for people, one sentence each.
     """
 
     was: Digest | None = None
+    replaces: Removal | None = None
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        return {**super().to_json(), "was": plain(self.was), "notes": plain(self.notes)}
+        return {
+            **super().to_json(),
+            "was": plain(self.was),
+            "replaces": plain(self.replaces),
+            "notes": plain(self.notes),
+        }
 
 
 class Naming:
@@ -62,18 +70,22 @@ class Naming:
 
         Raises:
             ConflictError: the name was moved since; the artifact is kept all the same.
+            ImmutableTagError: the name must not move to another artifact; this one is kept all the same.
         """
         local = self._workspace.local
         was = self._publish(local, self.ref, digest, card) if self.ref else None
         note_catalog(self._workspace, local)
-        return Stored(self.ref, local.artifact(digest), card, was, tuple(notes))
+        replaces = Removal.before(self.head, digest)
+        if self.ref:
+            note_removal(self._workspace, self.ref, replaces)
+        return Stored(self.ref, local.artifact(digest), card, was, replaces, tuple(notes))
 
     def _publish(self, local: Registry, ref: Ref, digest: Digest, card: Card) -> Digest | None:
         try:
             local.publish(ref, digest, card=card, after=self.head)
-        except ConflictError as error:
+        except (ConflictError, ImmutableTagError) as error:
             kept = Ref(ref.project, ref.name, digest=digest)
-            raise ConflictError(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
+            raise type(error)(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
         was = self.head.digest if self.head is not None else None
         if was is None or was == digest:
             return None
@@ -88,6 +100,12 @@ def remember(workspace: Workspace, root: str, path: Path) -> None:
     with suppress(MaskregError):
         if workspace.local.catalog is not None:
             workspace.local.catalog.saw_source(root, str(path.absolute()))
+
+
+def note_removal(workspace: Workspace, ref: Ref, removal: Removal | None) -> None:
+    """Say so when a name means another artifact than before it was removed."""
+    if removal is not None:
+        workspace.note(removal.sentence(ref))
 
 
 def note_catalog(workspace: Workspace, registry: Registry) -> None:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
+from maskreg.registry.naming import Removal
 from maskreg.registry.tags import tag as set_tag
 from maskreg.result import Result
+from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.storing import note_catalog
+from maskreg.workspace.storing import note_catalog, note_removal
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
 
 
@@ -22,26 +24,40 @@ class Tagged(Result):
         ref: the name.
         digest: the artifact that it points to.
         n: number of the entry in the name's log, from 1.
+        immutable: whether the name must never point to another artifact.
+        replaces: the removal of another artifact from the name, which this one undid; None when there was none.
     """
 
     ref: Ref
     digest: Digest
     n: int
+    immutable: bool
+    replaces: Removal | None = None
 
     @classmethod
-    def of(cls, entry: RefEntry, digest: Digest | None = None) -> Tagged:
-        """From an entry of the log; ``digest`` where the entry has none, because it removes the name."""
-        digest = entry.digest or digest
+    def of(cls, entry: RefEntry, after: RefEntry | None = None) -> Tagged:
+        """From an entry of the log; of a removed name, what it pointed to.
+
+        Args:
+            entry: the entry.
+            after: the one before it.
+        """
+        digest = entry.last_digest
         assert digest is not None
-        return cls(entry.ref, digest, entry.n)
+        replaces = None if entry.deleted else Removal.before(after, digest)
+        return cls(entry.ref, digest, entry.n, entry.immutable, replaces)
 
 
-def tag(artifact: ArtifactLike, *names: str | Ref, workspace: Workspace | None = None) -> tuple[Tagged, ...]:
-    """Give an artifact more names. It keeps those that it has; a name that exists moves.
+def tag(
+    artifact: ArtifactLike, *names: str | Ref, immutable: bool = False, workspace: Workspace | None = None
+) -> tuple[Tagged, ...]:
+    """Give an artifact more names. It keeps those that it has; a name that exists moves, unless it is immutable.
 
     Args:
         artifact: a reference, a digest or an open artifact.
         names: a tag of the same name, such as ``v3``; or a whole reference when it holds a ``/`` or a ``:``.
+        immutable: the names must never point to another artifact again. This cannot be undone: after a removal, only
+            the same artifact can get the name.
         workspace: where the artifact is; by default the local registry of the settings.
 
     Returns:
@@ -52,23 +68,30 @@ def tag(artifact: ArtifactLike, *names: str | Ref, workspace: Workspace | None =
         UsageError: no name, one with a digest, or a tag alone for an artifact without a name.
         NotFoundError: there is no such artifact.
         ConflictError: a name was moved concurrently.
+        ImmutableTagError: a name must not move to another artifact; none was set.
     """
     if not names:
         raise UsageError("no new name was given", hint="pass a tag, or [project/]name[:tag]")
     with opened(workspace) as space:
         ref = space.known_name(artifact)
         new = [_name(ref, name) for name in names]
-        if ref is not None:
-            entries = [set_tag(space.local, ref, name) for name in new]
-        else:
-            heads = [space.local.head(name) for name in new]
-            named = space.find(artifact)
-            entries = [
-                space.local.publish(name, named.artifact.digest, card=named.card, after=head)
-                for name, head in zip(new, heads, strict=True)
-            ]
-        note_catalog(space, space.local)
-        return tuple(Tagged.of(entry) for entry in entries)
+        local, fixed = space.local, immutable or None
+        heads = [local.head(name) for name in new]
+        named = space.find(artifact) if ref is None else None
+        digest = local.resolve(ref).digest if ref is not None else space.digest_of(artifact)
+        for head in heads:
+            check_movable(head, digest)
+        tagged = []
+        for name, head in zip(new, heads, strict=True):
+            if named is None:
+                assert ref is not None  # given by name
+                entry = set_tag(local, ref, name, after=head, immutable=fixed)
+            else:
+                entry = local.publish(name, named.digest, card=named.card, after=head, immutable=fixed)
+            tagged.append(Tagged.of(entry, head))
+            note_removal(space, entry.ref, tagged[-1].replaces)
+        note_catalog(space, local)
+        return tuple(tagged)
 
 
 def _name(ref: Ref | None, name: str | Ref) -> Ref:

@@ -221,7 +221,9 @@ class Workspace:
         ref = self.known_name(artifact)
         if ref is None:
             digest = self.digest_of(artifact)
-            raise UsageError(f"{digest.short} was given without a name", hint="name it with tag, and pass the name")
+            raise UsageError(
+                f"{digest.short} was given without a name", hint=f"write NAME@{digest}, or name it with tag"
+            )
         return ref
 
     def digest_of(self, artifact: ArtifactLike) -> Digest:

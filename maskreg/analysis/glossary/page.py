@@ -23,6 +23,7 @@ PLAIN = {
     "metric": "Name of the measured figure.",
     "names": "Refs of A and B.",
     "notes": "Caveats about the figures.",
+    "immutable": "Whether the tag must never point to another artifact.",
     "origin": "The remote that the tag was pulled from; empty for a local one.",
     "pairs": "Every pair of masks, in the order in which they were named.",
     "reason": "Why a null is undefined; else empty.",
@@ -56,7 +57,7 @@ KEYS = {
             "layers",
         ),
         *("ffn", "param_share", "energy_share", "energy_lift", "density_lift", "mask_share", "mask_lift"),
-        *("codec", "objects", "lift", "against", "at", "n", "deleted", "by", "origin"),
+        *("codec", "objects", "lift", "against", "at", "n", "deleted", "by", "origin", "immutable"),
     ),
     "compare": (
         *("masks", "pairs", "consensus", "stripes", "recorded", "ref", "digest", "kind", "rule", "source"),

@@ -1,4 +1,4 @@
-"""What the commands say about a remote whose log of a tag went back, and how its state is taken on purpose."""
+"""What the commands say about logs that went back, tags that must not move, and names that come back."""
 
 from __future__ import annotations
 
@@ -73,3 +73,19 @@ def test_an_entry_beyond_all_numbers_stops_a_push(run: Run, lab: tuple[Path, str
     assert "not an entry of a tag" in refused
     assert f"rm {log}/{'9' * 20}.json" in refused
     assert len(list(log.iterdir())) == 3
+
+
+def test_an_immutable_tag(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    named = run("tag", "toy-opd:v1", "v9", "--immutable", "--json").json
+    assert [(row["ref"], row["immutable"], row["replaces"]) for row in named] == [("toy-opd:v9", True, None)]
+    refused = run("extract", pair[1], pair[0], "--name", "toy-opd:v9", status=77).err
+    assert "toy-opd:v9 is immutable: it is at " + artifact[:19] in refused
+    assert "next: maskreg tag toy-opd@sha256:" in refused
+    assert run("show", "toy-opd:v9", "--history").out.rstrip().endswith("  immutable")
+    run("rm", "-y", "toy-opd:v9")
+    run("extract", pair[1], pair[0], "--name", "other:v1")
+    assert "it was removed at" in run("tag", "other:v1", "toy-opd:v9", status=77).err
+    run("restore", "toy-opd:v9")
+    run("rm", "-y", "toy-opd:v1")
+    named_again = run("tag", "other:v1", "toy-opd:v1")
+    assert f"note: toy-opd:v1 was {artifact[:19]} until " in named_again.err

@@ -1,0 +1,183 @@
+"""Tags that never move, and names that come back for another artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import maskreg
+from maskreg.errors import BadRefError, ImmutableTagError
+from maskreg.workspace.storing import Stored
+from tests.workspace.conftest import Lab
+
+
+@pytest.fixture
+def other(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> Stored:
+    """Another artifact in ada's registry: the pair the other way round."""
+    return maskreg.extract(lab.target, lab.source, "other:v1", workspace=ada)
+
+
+@pytest.fixture
+def bob(lab: Lab) -> Iterator[tuple[maskreg.Workspace, list[str]]]:
+    """Somebody else with the same remote, and what he is told."""
+    with lab.workspace("bob") as workspace:
+        notes: list[str] = []
+        workspace.note = notes.append
+        maskreg.remotes.add("team", lab.folder / "team", workspace=workspace)
+        yield workspace, notes
+
+
+def test_an_immutable_tag_refuses_every_other_artifact(ada: maskreg.Workspace, toy: Stored, other: Stored) -> None:
+    (name,) = maskreg.tag("toy:v1", "v2", immutable=True, workspace=ada)
+    assert (name.immutable, name.replaces) == (True, None)
+    with pytest.raises(ImmutableTagError, match=r"toy:v2 is immutable: it is at sha256:") as caught:
+        maskreg.tag("other:v1", "fresh", "toy:v2", workspace=ada)
+    assert isinstance(caught.value, maskreg.NotAllowedError)
+    with pytest.raises(maskreg.NotFoundError):
+        maskreg.load("other:fresh", workspace=ada)
+    maskreg.annotate("toy:v2", license="mit", workspace=ada)
+    maskreg.remove("toy:v2", workspace=ada)
+    with pytest.raises(ImmutableTagError, match="it was removed at sha256:"):
+        maskreg.tag("other:v1", "toy:v2", workspace=ada)
+    assert maskreg.restore("toy:v2", workspace=ada).digest == toy.digest
+    assert [entry.immutable for entry in maskreg.history("toy:v2", workspace=ada)] == [True] * 4
+
+
+def test_extract_keeps_what_it_may_not_name(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
+    with pytest.raises(ImmutableTagError) as caught:
+        maskreg.extract(lab.target, lab.source, "toy:v1", workspace=ada)
+    kept = caught.value.hint.split("@")[1].split()[0]
+    assert caught.value.hint == f"maskreg tag toy@{kept} OTHER-TAG"
+    assert maskreg.load(kept, workspace=ada).digest == kept
+    assert maskreg.extract(lab.source, lab.target, "toy:v1", workspace=ada).digest == toy.digest
+
+
+def test_a_push_takes_the_mark_along_and_nobody_moves_the_tag(
+    lab: Lab, ada: maskreg.Workspace, toy: Stored, bob: tuple[maskreg.Workspace, list[str]]
+) -> None:
+    maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
+    assert maskreg.push("toy:v1", workspace=ada).immutable
+    assert not maskreg.push("toy:v1", tag="latest", workspace=ada).immutable
+    workspace, _ = bob
+    theirs = maskreg.extract(lab.target, lab.source, "toy:v1", workspace=workspace)
+    before = list((lab.folder / "team").rglob("*"))
+    with pytest.raises(ImmutableTagError, match="toy:v1 is immutable") as caught:
+        maskreg.push("toy:v1", workspace=workspace)
+    assert caught.value.hint == "maskreg push toy:v1 --tag OTHER-TAG"
+    assert list((lab.folder / "team").rglob("*")) == before
+    assert maskreg.push("toy:v1", tag="latest", workspace=workspace).digest == theirs.digest
+
+
+def test_a_pull_takes_the_mark_along(
+    lab: Lab, ada: maskreg.Workspace, toy: Stored, bob: tuple[maskreg.Workspace, list[str]]
+) -> None:
+    maskreg.tag("toy:v1", "v1", immutable=True, workspace=ada)
+    maskreg.push("toy:v1", workspace=ada)
+    workspace, _ = bob
+    maskreg.pull("toy:v1", workspace=workspace)
+    with pytest.raises(ImmutableTagError):
+        maskreg.extract(lab.target, lab.source, "toy:v1", workspace=workspace)
+
+
+def test_a_project_whose_tags_never_move(lab: Lab, toy: Stored, ada: maskreg.Workspace, other: Stored) -> None:
+    given = maskreg.Settings(
+        home=ada.settings.home,
+        config_path=ada.settings.config_path,
+        remotes=ada.settings.remotes,
+        immutable_projects=("paper",),
+    )
+    with maskreg.Workspace(given) as workspace:
+        names = maskreg.tag("toy:v1", "paper/toy:v1", "paper/toy", "toy:v9", workspace=workspace)
+        assert [name.immutable for name in names] == [True, False, False]
+        with pytest.raises(ImmutableTagError):
+            maskreg.tag("other:v1", "paper/toy:v1", workspace=workspace)
+        maskreg.tag("other:v1", "paper/toy", workspace=workspace)
+        assert maskreg.push("paper/toy:v1", workspace=workspace).immutable
+        assert maskreg.push("paper/toy:v1", tag="v2", workspace=workspace).immutable
+        assert not maskreg.push("paper/toy:v1", tag="latest", workspace=workspace).immutable
+
+
+def test_a_removed_name_that_comes_back_for_another_artifact_says_so(
+    lab: Lab, ada: maskreg.Workspace, toy: Stored, other: Stored, bob: tuple[maskreg.Workspace, list[str]]
+) -> None:
+    heard: list[str] = []
+    ada.note = heard.append
+    maskreg.push("toy:v1", workspace=ada)
+    maskreg.remove("toy:v1", workspace=ada)
+    (again,) = maskreg.tag("toy:v1@" + toy.digest, "toy:v1", workspace=ada)
+    assert (again.replaces, heard) == (None, [])
+    maskreg.remove("toy:v1", workspace=ada)
+    (named,) = maskreg.tag("other:v1", "toy:v1", workspace=ada)
+    assert named.replaces is not None
+    assert named.replaces.digest == toy.digest
+    assert (said := heard.pop()).startswith(f"toy:v1 was {toy.digest.short} until {named.replaces.by} removed it at ")
+    assert said.endswith("; it is another artifact now")
+    assert named.to_json()["replaces"] == {
+        "digest": toy.digest,
+        "by": named.replaces.by,
+        "at": named.replaces.at.isoformat(),
+    }
+    maskreg.remove("other:v1", workspace=ada)
+    stored = maskreg.extract(lab.source, lab.target, "other:v1", workspace=ada)
+    assert stored.replaces is not None
+    assert stored.replaces.digest == other.digest
+    assert stored.to_json()["replaces"] is not None
+    assert "other:v1 was" in heard.pop()
+
+
+def test_a_push_and_a_pull_say_so_too(
+    lab: Lab, ada: maskreg.Workspace, toy: Stored, other: Stored, bob: tuple[maskreg.Workspace, list[str]]
+) -> None:
+    workspace, notes = bob
+    maskreg.push("toy:v1", workspace=ada)
+    maskreg.pull("toy:v1", workspace=workspace)
+    remove_on(ada, "toy:v1")
+    maskreg.tag("other:v1", "toy:v1", workspace=ada)
+    heard: list[str] = []
+    ada.note = heard.append
+    pushed = maskreg.push("toy:v1", workspace=ada)
+    assert pushed.replaces is not None
+    assert pushed.replaces.digest == toy.digest
+    assert [text for text in heard if f"toy:v1 was {toy.digest.short} until " in text]
+    assert maskreg.pull("toy:v1", workspace=workspace).digest == other.digest
+    assert [text for text in notes if f"toy:v1 was {toy.digest.short} until " in text] == notes[-1:]
+    maskreg.pull("toy:v1", workspace=workspace)
+    assert len(notes) == 1
+
+
+def remove_on(workspace: maskreg.Workspace, name: str) -> None:
+    """Remove a tag on the remote, as only its keeper can."""
+    from maskreg.registry.tags import remove
+
+    remove(workspace.remote(), maskreg.Ref.parse(name))
+
+
+def test_a_digest_alone_says_how_it_is_written(ada: maskreg.Workspace, toy: Stored) -> None:
+    with pytest.raises(BadRefError, match="reads like a digest") as caught:
+        maskreg.Ref.parse(toy.digest)
+    assert caught.value.hint == f"write NAME@{toy.digest}"
+    with pytest.raises(maskreg.UsageError, match="without a name") as unnamed:
+        maskreg.push(toy.digest, workspace=ada)
+    assert unnamed.value.hint == f"write NAME@{toy.digest}, or name it with tag"
+
+
+def test_the_setting_is_a_list_of_projects(tmp_path: Path) -> None:
+    from maskreg.settings import Settings, set_value
+
+    config = tmp_path / "config.toml"
+    set_value(config, "immutable_projects", "paper, team")
+    assert config.read_text() == 'immutable_projects = ["paper", "team"]\n'
+    env = {"MASKREG_CONFIG": str(config)}
+    read = Settings.load(env=env)
+    assert read.immutable_projects == ("paper", "team")
+    assert ("immutable_projects", "paper,team", str(config)) in read.items()
+    assert Settings.load(env={**env, "MASKREG_IMMUTABLE_PROJECTS": "lab"}).immutable_projects == ("lab",)
+    set_value(config, "immutable_projects", "")
+    assert Settings.load(env=env).immutable_projects == ()
+    for text in ("immutable_projects = 1", 'immutable_projects = ["A b"]', 'immutable_projects = "paper"'):
+        config.write_text(text + "\n")
+        with pytest.raises(maskreg.ConfigError, match="immutable_projects"):
+            Settings.load(env=env)
