@@ -89,8 +89,8 @@ def check_catalog(url: str, where: str) -> None:
         raise ConfigError(f"{where}: a URL must not hold a password; write {bare}", hint=_CATALOG_HINT)
     if not _harmless(match["query"] or ""):
         raise ConfigError(
-            f"{where}: a URL must not hold a password, and its query may only set "
-            f"{', '.join(CATALOG_KEYS)}, to values without '=', '@' and '%'; write {bare}",
+            f"{where}: a URL must not hold a password; its query may only have options that cannot hold one, such as "
+            f"sslmode, passfile and connect_timeout; write {bare}",
             hint=f"{_CATALOG_HINT}, and other options into PGOPTIONS",
         )
 

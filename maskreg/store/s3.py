@@ -198,7 +198,7 @@ class S3Store:
     def _pages(self, prefix: str) -> Iterator[ObjectInfo]:
         token: dict[str, Any] = {}
         while True:
-            page = self._answer("list", prefix, partial(self._page, prefix, **token))
+            page = self._answer("list", "", partial(self._page, prefix, **token))
             for row in page.get("Contents", ()):
                 key = row["Key"].removeprefix(self._root)
                 if is_clean(key):

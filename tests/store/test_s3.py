@@ -85,9 +85,11 @@ def test_without_credentials_it_says_so(s3_server: S3Server, bucket: str, monkey
 def test_a_missing_bucket_is_named(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
     with client(s3_server.endpoint, "absent-bucket") as store:
-        for action in (lambda: store.get("a", max_bytes=1), lambda: store.list(""), lambda: store.clock()):
+        for action in (lambda: store.get("a", max_bytes=1), lambda: store.list("a/"), lambda: store.clock()):
             with pytest.raises(NotFoundError, match="there is no bucket absent-bucket"):
                 action()
+    with scripted(Answer(404)) as (other, _), pytest.raises(NotFoundError, match="there is no bucket bucket"):
+        other.list("a/")
     # SeaweedFS makes a bucket that is written to; others refuse.
     with scripted(Answer(404, code="NoSuchBucket")) as (other, _):
         for write in (lambda: other.put("a", b""), lambda: other.create("a", b"")):
