@@ -1,50 +1,69 @@
-"""``maskreg verify``: hash stored objects."""
+"""``maskreg verify``: check stored artifacts, tags and the catalog."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
 from maskreg.errors import DataError
-from maskreg.ref import Ref
+from maskreg.ref import Ref, printable
 from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
 from .output import Output
 from .values import REF
 
+if TYPE_CHECKING:
+    from maskreg.registry.verify import Verified
+
 
 @click.command(
     cls=Command,
     example="""
     maskreg verify qwen3-8b-opd
+    maskreg verify qwen3-8b-opd --recount
     maskreg verify --all --remote lab --json
     """,
 )
 @click.argument("ref", type=REF, required=False)
-@click.option("--all", "everything", is_flag=True, help="Verify every artifact.")
+@click.option("--all", "everything", is_flag=True, help="Verify every tag and artifact, and the catalog.")
 @click.option("--remote", help="Verify a remote, not the local registry.")
+@click.option("--recount", is_flag=True, help="Count the mask's bits, and compare them with the figures.")
 @click.pass_obj
-def command(output: Output, ref: Ref | None, everything: bool, remote: str | None) -> None:
-    """Hash stored objects, and list damaged ones.
+def command(output: Output, ref: Ref | None, everything: bool, remote: str | None, recount: bool) -> None:
+    """Check stored artifacts and tags, and list what is damaged.
 
-    Every object of the artifact REF, or of all artifacts; exits with 65 when any is damaged.
+    Every object of the artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
+    registry. Exits with 65 when anything is damaged.
     """
     if (ref is None) != everything:
         raise click.UsageError("give a REF, or --all")
     from maskreg.workspace.verify import verify
 
     with output.progress() as progress:
-        report = verify(ref, remote=remote, progress=progress, workspace=workspace(output))
+        report = verify(ref, remote=remote, recount=recount, progress=progress, workspace=workspace(output))
     if output.json:
         # The document says what is damaged; a second one would not parse beside it.
         output.reported = True
         output.document(report.to_json())
     else:
         for damage in report.damaged:
-            output.data(f"{damage.key}: {damage.what}  ({', '.join(damage.names) or 'no name'})")
-        objects, artifacts = counted(report.objects, "object"), counted(report.artifacts, "artifact")
-        output.note(f"hashed {objects} of {artifacts}, {human_bytes(report.bytes)}")
+            line = f"{damage.key}: {damage.what}  ({', '.join(damage.names) or 'no name'})"
+            output.data(printable(f"{line}\n  next: {damage.hint}", keep="\n"))
+        output.note(f"checked {_checked(report)}")
     if not report.ok:
-        names = sorted({name for damage in report.damaged for name in damage.names})
-        hint = f"maskreg pull {names[0]} replaces damaged objects" if names and not remote else ""
-        raise DataError(f"{counted(len(report.damaged), 'object')} damaged in {remote or 'local'}", hint=hint)
+        hint = report.damaged[0].hint if output.json or len(report.damaged) == 1 else "each damage says what to do"
+        raise DataError(f"{counted(len(report.damaged), 'damage')} in {remote or 'local'}", hint=hint)
+
+
+def _checked(report: Verified) -> str:
+    objects = f"{counted(report.objects, 'object')} ({human_bytes(report.bytes)})"
+    kinds = [f"{counted(report.artifacts, 'artifact')} with {objects}"]
+    if report.recounted:
+        kinds.append("their figures against their masks")
+    if report.tags:
+        kinds.append(f"{counted(report.tags, 'tag')} with {counted(report.entries, 'log entry')}")
+    if report.catalog:
+        kinds.append("the catalog")
+    return ", ".join(kinds)

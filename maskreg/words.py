@@ -8,7 +8,7 @@ from collections.abc import Sequence
 NAMED_AT_MOST = 5
 """Names that a message spells out; the rest is counted."""
 
-_PLURALS = {"matrix": "matrices", "was": "were", "is": "are", "has": "have", "does": "do"}
+_PLURALS = {"matrix": "matrices", "was": "were", "entry": "entries", "is": "are", "has": "have", "does": "do"}
 
 
 def counted(number: int, thing: str, verb: str = "") -> str:
@@ -19,7 +19,8 @@ def counted(number: int, thing: str, verb: str = "") -> str:
         thing: the noun, in the singular.
         verb: the verb, in the singular.
     """
-    words = [word if number == 1 else _PLURALS.get(word, f"{word}s") for word in (thing, verb) if word]
+    *before, noun = thing.split(" ")
+    words = [*before, *(word if number == 1 else _PLURALS.get(word, f"{word}s") for word in (noun, verb) if word)]
     return f"{number:,} {' '.join(words)}"
 
 

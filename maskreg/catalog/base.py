@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, Self
@@ -13,6 +13,7 @@ from maskreg.digest import Digest
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
+    from maskreg.ref import Ref
     from maskreg.store.reflog import RefEntry
 
 REBUILD = "maskreg db rebuild"
@@ -82,6 +83,23 @@ class Catalog(Protocol):
 
         Raises:
             CorruptError: the file is damaged.
+        """
+
+    def differing(
+        self,
+        entries: Iterable[RefEntry],
+        manifests: Iterable[tuple[Digest, Manifest]],
+        *,
+        except_refs: Collection[Ref] = (),
+        except_artifacts: Collection[Digest] = (),
+    ) -> tuple[str, ...]:
+        """What the index has otherwise than the store, or has and the store has not; one sentence each.
+
+        Args:
+            entries: the newest entry of every ref, deleted ones included.
+            manifests: of every artifact.
+            except_refs: refs that may be in the index though they are not in ``entries``.
+            except_artifacts: artifacts that may be in the index though they are not in ``manifests``.
         """
 
     def filled_from(self) -> str | None:

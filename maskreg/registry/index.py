@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TypeVar
 
-from maskreg.artifact.layout import ARTIFACTS, MANIFEST
-from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.presence import read_manifest
 from maskreg.catalog import (
     Answer,
@@ -28,14 +24,12 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.freshness import behind, catch_up, lost
+from maskreg.registry.manifests import digests_in, readable_manifests
 from maskreg.result import Result
 from maskreg.store.base import Store
 from maskreg.store.entry import ref_of
 from maskreg.store.reflog import RefEntry, RefLog
 from maskreg.words import counted
-
-_READERS = 16
-_BATCH = 256
 
 T = TypeVar("T")
 
@@ -180,7 +174,9 @@ class Index:
 
         def write(catalog: Catalog) -> None:
             if entry.digest is not None and catalog.get(entry.digest) is None:
-                catalog.put_artifact(entry.digest, read_manifest(self._store, entry.digest)[1])
+                # One whose manifest cannot be read has a name all the same, and searching leaves it out aloud.
+                for digest, manifest in readable_manifests(self._store, [entry.digest], []):
+                    catalog.put_artifact(digest, manifest)
             catalog.put_ref(entry)
             catalog.log(Event(action, str(entry.ref), entry.by, {"digest": entry.digest or "", "n": entry.n}))
 
@@ -212,6 +208,31 @@ class Index:
         """
         with repairing(self.url) if self.url else nullcontext():
             return self._rebuild()
+
+    def audit(self) -> tuple[MaskregError | str, ...]:
+        """What is wrong with the catalog: damage, or what it has otherwise than the store. Nothing is repaired.
+
+        Empty for a registry that has no catalog, and for one that was never filled from this store.
+        """
+        self.close()
+        if (catalog := self._open(_leave)) is None:
+            return (self.problem,) if self.problem is not None else ()
+        try:
+            catalog.check()
+            if catalog.filled_from() != self._uuid():
+                return ()
+            unread: dict[str, str] = {}
+            heads = list(self._heads(unread, []))
+            digests = set(digests_in(self._store))
+            # An artifact without a name need not be in the index.
+            named = sorted(digests & {entry.digest for entry in heads})
+            manifests = readable_manifests(self._store, named, [])
+            # What cannot be read is damage of the store; a row about it is neither right nor wrong.
+            return catalog.differing(heads, manifests, except_refs={*map(ref_of, unread)}, except_artifacts=digests)
+        except MaskregError as error:
+            return (error,)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the catalog's connections and forget its problems."""
@@ -365,35 +386,3 @@ _LOCAL = "sqlite:///"
 
 def _leave(catalog: Catalog) -> None:
     """Open without filling: the caller fills."""
-
-
-def digests_in(store: Store) -> Iterator[Digest]:
-    """Artifacts of which the store holds at least the manifest."""
-    for info in store.list(ARTIFACTS):
-        name, _, key = info.key.removeprefix(ARTIFACTS).partition("/")
-        if key == MANIFEST:
-            try:
-                yield Digest(f"sha256:{name}")
-            except ValueError:
-                continue
-
-
-def readable_manifests(
-    store: Store, digests: Iterable[Digest], damaged: list[MaskregError]
-) -> Iterator[tuple[Digest, Manifest]]:
-    """The manifests of ``digests``; errors of missing or damaged ones are appended to ``damaged``."""
-
-    def read(digest: Digest) -> Manifest | MaskregError:
-        try:
-            return read_manifest(store, digest)[1]
-        except (DataError, NotFoundError) as error:
-            return error
-
-    rest = iter(digests)
-    with ThreadPoolExecutor(_READERS) as pool:
-        while batch := list(islice(rest, _BATCH)):
-            for digest, result in zip(batch, pool.map(read, batch), strict=True):
-                if isinstance(result, MaskregError):
-                    damaged.append(result)
-                else:
-                    yield digest, result

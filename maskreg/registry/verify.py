@@ -1,57 +1,80 @@
-"""Hashing every stored byte: each damaged object is reported, and the rest is still verified."""
+"""One audit of a registry: its identity, every tag's log, every artifact, and the catalog against them.
+
+Damage is collected, and never ends the audit. Each kind of thing is counted, so that a report says what it is about::
+
+    identity      maskreg.json is there once anything is, and can be read
+    tags          every entry of every log: parsed, numbered without gaps, linked, immutable tags unmoved; of a remote
+                  also whether they continue what this machine has seen of them
+    artifacts     every object hashed and opened as readers do; with ``recount`` the mask's bits are counted
+    catalog       every row sealed, every table summed, and every row what the store gives
+"""
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
-from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.artifact.manifest import Object
-from maskreg.artifact.presence import begun_parts, listing, objects_of, read_manifest, read_object, strays
+from maskreg.artifact.layout import ARTIFACTS
+from maskreg.artifact.presence import listing
+from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, DataError, NotFoundError
-from maskreg.parallel import each
+from maskreg.errors import CorruptError, FormatError, MaskregError, NotFoundError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.index import digests_in
+from maskreg.registry.identity import IDENTITY, read_identity
+from maskreg.registry.inspect import Inspector
+from maskreg.registry.manifests import digests_in
 from maskreg.registry.registry import Registry
 from maskreg.result import Result
-from maskreg.store.base import Store
+from maskreg.store.chain import folders, removal
+from maskreg.store.entry import REFS, ref_of
+
+_HEX_CHARS = 64
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One damaged object.
+    """One thing that is wrong.
 
     Attributes:
-        digest: the artifact; None for an entry of the ref log.
-        names: live references that point to it.
-        key: the object, as the store names it.
+        digest: the artifact; None for what belongs to none.
+        names: live references that point to it, or the tag whose log it is.
+        key: the object, as the store names it; the catalog's address for its rows.
         what: the fault, for a message.
+        hint: what to do about it.
     """
 
     digest: Digest | None
     names: tuple[str, ...]
     key: str
     what: str
+    hint: str
 
 
 @dataclass(frozen=True)
 class Verified(Result):
-    """What was hashed, and what is damaged.
+    """What was checked, and what is damaged.
 
     Attributes:
+        tags: tags whose log was read.
+        entries: entries in them.
         artifacts: how many were verified.
         objects: how many objects were hashed.
         bytes: their size.
-        damaged: everything that is damaged, by artifact and key.
+        recounted: the mask's bits were counted and compared with the figures.
+        catalog: the catalog was compared with the store.
+        damaged: everything that is damaged: by artifact and key, then tags, identity and catalog.
     """
 
+    tags: int
+    entries: int
     artifacts: int
     objects: int
     bytes: int
+    recounted: bool
+    catalog: bool
     damaged: tuple[Damage, ...]
 
     @property
@@ -65,82 +88,135 @@ class Verified(Result):
 
 
 def verify(
-    registry: Registry, artifact: Ref | Digest | None = None, *, progress: Progress = SILENT, jobs: int = 4
+    registry: Registry,
+    artifact: Ref | Digest | None = None,
+    *,
+    recount: bool = False,
+    progress: Progress = SILENT,
+    jobs: int = 4,
 ) -> Verified:
-    """Hash every object of one artifact, or of all that the registry has or that a name points to.
+    """Check one artifact and the log of its tag, or everything that a registry holds.
 
     Damage is reported, and does not stop the rest from being verified.
 
     Args:
-        registry: where they are.
-        artifact: which one; all of them when left out.
+        registry: where it is.
+        artifact: which one; everything when left out.
+        recount: count the mask's bits too, and compare them with the figures.
         progress: progress callback, in hashed bytes, one phase for each artifact.
         jobs: objects that are hashed at the same time.
 
     Raises:
         NotFoundError: there is no such name, or nothing of such an artifact.
+        ConfigError: the registry has a format that this version does not know.
+        UnavailableError: the store does not answer.
     """
-    digests = None
-    if artifact is not None:
-        digests = [registry.resolve(artifact).digest if isinstance(artifact, Ref) else artifact]
-    names = defaultdict(list)
-    unreadable: list[CorruptError] = []
-    for entry in registry.refs.heads(unreadable):
-        if entry.digest is not None:
-            names[entry.digest].append(str(entry.ref))
-    chosen = sorted({*names, *digests_in(registry.store)} if digests is None else set(digests))
-    if isinstance(artifact, Digest) and artifact not in names and not listing(registry.store, artifact):
-        raise NotFoundError(
-            f"artifact {artifact.short} is not in {registry.url}", hint="maskreg list shows what there is"
-        )
-    verifier = _Verifier(registry.store, progress, jobs)
-    for digest in chosen:
-        verifier.verify(digest)
-    damaged = [_damage(digest, names[digest], error) for digest, error in verifier.damaged]
-    damaged.sort(key=lambda damage: damage.key)
-    if digests is None:
-        damaged += [_damage(None, (), error) for error in unreadable]
-    return Verified(len(chosen), verifier.objects, verifier.bytes, tuple(damaged))
+    # A damaged identity is part of the report.
+    with suppress(FormatError):
+        registry.check_format()
+    audit = _Audit(registry, Inspector(registry.store, progress, jobs, count=recount))
+    chosen = sorted(audit.all_digests() if artifact is None else {audit.digest_of(artifact)})
+    damaged = [damage for digest in chosen for damage in audit.artifact(digest)]
+    ref = artifact if isinstance(artifact, Ref) else None
+    tags = entries = 0
+    if artifact is None or ref is not None:
+        tags, entries = audit.count(ref)
+        damaged += audit.logs(ref)
+    if artifact is None:
+        damaged += [*audit.strays(), *audit.identity(bool(chosen or tags)), *audit.catalog()]
+    inspected = audit.inspector
+    has_catalog = artifact is None and bool(registry.catalog_url)
+    counts = (tags, entries, len(chosen), inspected.objects, inspected.bytes)
+    return Verified(*counts, recounted=recount, catalog=has_catalog, damaged=tuple(damaged))
 
 
-def _damage(digest: Digest | None, names: Iterable[str], error: CorruptError) -> Damage:
-    return Damage(digest, tuple(sorted(names)), error.key, error.message.removeprefix(f"{error.key}: "))
+class _Audit:
+    def __init__(self, registry: Registry, inspector: Inspector) -> None:
+        self.inspector = inspector
+        self._registry = registry
+        self._store = registry.store
+        self._names: dict[Digest, list[str]] = defaultdict(list)
+        # Damaged entries are reported by the audit of the logs.
+        for entry in registry.refs.heads([]):
+            if entry.digest is not None:
+                self._names[entry.digest].append(str(entry.ref))
 
+    def digest_of(self, artifact: Ref | Digest) -> Digest:
+        if isinstance(artifact, Ref):
+            return self._registry.resolve(artifact).digest
+        if artifact not in self._names and not listing(self._store, artifact):
+            raise NotFoundError(
+                f"artifact {artifact.short} is not in {self._registry.url}", hint="maskreg list shows what there is"
+            )
+        return artifact
 
-class _Verifier:
-    def __init__(self, store: Store, progress: Progress, jobs: int) -> None:
-        self.store = store
-        self.progress = progress
-        self.jobs = jobs
-        self.damaged: list[tuple[Digest, CorruptError]] = []
-        self.objects = 0
-        self.bytes = 0
-        self._lock = threading.Lock()
+    def all_digests(self) -> set[Digest]:
+        return {*self._names, *digests_in(self._store)}
 
-    def verify(self, digest: Digest) -> None:
+    def artifact(self, digest: Digest) -> Iterator[Damage]:
+        names = tuple(sorted(self._names[digest]))
+        for error in self.inspector.inspect(digest):
+            yield _damage(digest, names, error, self._repair(error, names))
+
+    def logs(self, ref: Ref | None) -> Iterator[Damage]:
         try:
-            _, manifest = read_manifest(self.store, digest)
-        except CorruptError as error:
-            self.damaged.append((digest, error))
-            return
-        except (DataError, NotFoundError) as error:
-            self.damaged.append((digest, CorruptError(artifact_prefix(digest) + MANIFEST, error.message)))
-            return
-        present = listing(self.store, digest)
-        for key in strays(manifest, present):
-            self.damaged.append((digest, CorruptError(artifact_prefix(digest) + key, "not an object of this artifact")))
-        # A part without any object was not pulled; one with some objects has to be complete.
-        chosen = objects_of(manifest, begun_parts(self.store, digest, manifest, present))
-        self.progress.start("verify", sum(entry.size for entry in chosen))
-        each(chosen, lambda entry: self._hash(digest, entry), self.jobs)
+            damaged = self._registry.audit(ref)
+        except FormatError:
+            # Without an identity nobody knows what was seen of this registry; the logs are there all the same.
+            damaged = self._registry.refs.audit(ref and replace(ref, digest=None))
+        for error in damaged:
+            names = (str(ref_of(error.key)),) if error.key.startswith(REFS) else ()
+            yield _damage(None, names, error, error.hint)
 
-    def _hash(self, digest: Digest, entry: Object) -> None:
+    def count(self, ref: Ref | None) -> tuple[int, int]:
+        prefix = REFS if ref is None else f"{REFS}{ref.path}/"
+        found = folders(self._store.list(prefix))
+        return len(found), sum(len(folder.numbers) for folder in found.values())
+
+    def strays(self) -> Iterator[Damage]:
+        # Folders beside the artifacts that no digest has.
+        seen = set()
+        for info in self._store.list(ARTIFACTS):
+            name = info.key.removeprefix(ARTIFACTS).partition("/")[0]
+            if name not in seen and (len(name) != _HEX_CHARS or set(name) - set("0123456789abcdef")):
+                seen.add(name)
+                hint = f"look at it, then remove it: {removal(self._registry.url, info.key)}"
+                yield Damage(None, (), info.key, "not below the folder of an artifact", hint)
+
+    def identity(self, used: bool) -> Iterator[Damage]:
         try:
-            read_object(self.store, digest, entry)
-        except CorruptError as error:
-            with self._lock:
-                self.damaged.append((digest, error))
-        with self._lock:
-            self.objects += 1
-            self.bytes += entry.size
-        self.progress.advance(entry.size)
+            if not read_identity(self._store) and used:
+                yield Damage(None, (), IDENTITY, "missing, and the registry is not empty", _IDENTITY_HINT)
+        except FormatError as error:
+            yield Damage(None, (), IDENTITY, error.message.rpartition(f"{IDENTITY}: ")[2], _IDENTITY_HINT)
+
+    def catalog(self) -> Iterator[Damage]:
+        index = self._registry.index
+        step = REBUILD if self._registry.root else f"{REBUILD} --remote {self._registry.name}"
+        for fault in index.audit():
+            hint = fault.hint if isinstance(fault, MaskregError) and fault.hint != REBUILD else step
+            what = fault.message.removeprefix(f"{_key(fault)}: ") if isinstance(fault, MaskregError) else fault
+            yield Damage(None, (), "catalog", what, hint)
+
+    def _repair(self, error: CorruptError, names: tuple[str, ...]) -> str:
+        local = self._registry.root is not None
+        if not names:
+            return error.hint.replace("<name>", "NAME") or f"remove it: {removal(self._registry.url, error.key)}"
+        if local or "publish" in error.hint:
+            return error.hint.replace("<name>", names[0]) or f"maskreg pull {names[0]}"
+        # A push sends only what is missing.
+        push = f"maskreg push {names[0]} --remote {self._registry.name}"
+        if self._store.head(error.key) is None:
+            return f"from a registry that has it: {push}"
+        return f"{removal(self._registry.url, error.key)}, then, from a registry that has it: {push}"
+
+
+_IDENTITY_HINT = f"restore {IDENTITY} from a copy of the store; other registries know this one by its uuid"
+
+
+def _damage(digest: Digest | None, names: tuple[str, ...], error: CorruptError, hint: str) -> Damage:
+    return Damage(digest, names, error.key, error.message.removeprefix(f"{error.key}: "), hint)
+
+
+def _key(error: MaskregError) -> str:
+    return error.key if isinstance(error, CorruptError) else ""

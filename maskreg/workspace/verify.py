@@ -1,10 +1,10 @@
-"""Verify: hash what a registry holds."""
+"""Verify: check what a registry holds."""
 
 from __future__ import annotations
 
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.verify import Verified
-from maskreg.registry.verify import verify as hash_objects
+from maskreg.registry.verify import verify as audit
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 
@@ -14,16 +14,20 @@ def verify(
     artifact: ArtifactLike | None = None,
     *,
     remote: str | None = None,
+    recount: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Verified:
-    """Hash every object of an artifact, or of all, and report what is damaged.
+    """Check an artifact, or everything in a registry, and report what is damaged.
 
-    Damage is not an error: it is in the result, and does not stop the rest from being verified.
+    Every object is hashed and opened as readers open it, and the log of the artifact's tag is read whole. Without an
+    artifact, all tags and artifacts are checked, the registry's identity, and its catalog against its store. Damage is
+    not an error: it is in the result, and does not stop the rest from being verified.
 
     Args:
         artifact: a reference, a digest or an open artifact; every artifact of the registry when left out.
         remote: verify a remote instead of the local registry.
+        recount: count the mask's bits too, and compare them with the figures that its publisher states.
         progress: progress callback, in hashed bytes, one phase for each artifact.
         workspace: by default what the settings say.
 
@@ -35,8 +39,8 @@ def verify(
     with opened(workspace) as space:
         registry = space.registry(remote)
         if artifact is None:
-            return hash_objects(registry, progress=progress)
+            return audit(registry, recount=recount, progress=progress)
         if (ref := space.known_name(artifact)) is None:
-            return hash_objects(registry, space.digest_of(artifact), progress=progress)
+            return audit(registry, space.digest_of(artifact), recount=recount, progress=progress)
         with naming(ref):
-            return hash_objects(registry, ref, progress=progress)
+            return audit(registry, ref, recount=recount, progress=progress)

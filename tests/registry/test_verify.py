@@ -60,6 +60,7 @@ def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None
         (MANIFEST, ("second",)): "its bytes do not match the artifact's digest",
         (MANIFEST, ("gone",)): f"artifact {Digest.of(b'nothing').short} is not in {local.url}",
     }
+    assert all(d.hint for d in report.damaged)
     assert verify(local, Ref.parse(f"third@{third}")).ok
 
 

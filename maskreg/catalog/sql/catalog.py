@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -19,6 +19,7 @@ from maskreg.catalog.base import REBUILD
 from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import RLVR_OVERLAP, Event, Indexed, Measurement
 from maskreg.catalog.sql.address import Address, parse_address
+from maskreg.catalog.sql.comparing import differing
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import readable_rows, translated
 from maskreg.catalog.sql.filesystem import writable
@@ -30,6 +31,8 @@ from maskreg.catalog.sql.rows import (
     event_of,
     indexed_of,
     measurement_of,
+    numbers_of,
+    pair_of,
     record_row,
     ref_row,
     with_overlap,
@@ -41,11 +44,11 @@ from maskreg.catalog.sql.snapshot import search_rows
 from maskreg.catalog.sql.statement import results, statement, unindexed
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError
-from maskreg.ref import Ref
 from maskreg.store.entry import ref_of
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
+    from maskreg.ref import Ref
     from maskreg.store.reflog import RefEntry
 
 _REF_KEY = ("project", "name", "tag")
@@ -170,13 +173,13 @@ class SqlCatalog:
             unread = self._unread(connection)
             if self._unchecked:
                 matches = results(connection.execute(statement(query)))
-                lacking = [_pair(row) for row in dicts(connection.execute(unindexed()))]
-                return Answer(matches, lacking, unread, _numbers(dicts(connection.execute(_NUMBERED))))
+                lacking = [pair_of(row) for row in dicts(connection.execute(unindexed()))]
+                return Answer(matches, lacking, unread, numbers_of(dicts(connection.execute(_NUMBERED))))
             refs, artifacts = (checked_rows(connection, name) for name in ("refs", "artifacts"))
         known = {row["digest"] for row in artifacts}
-        lacking = [_pair(row) for row in refs if not row["deleted"] and row["digest"] not in known]
+        lacking = [pair_of(row) for row in refs if not row["deleted"] and row["digest"] not in known]
         with translated(self._address):
-            return Answer(search_rows(refs, artifacts, query), sorted(lacking), unread, _numbers(refs))
+            return Answer(search_rows(refs, artifacts, query), sorted(lacking), unread, numbers_of(refs))
 
     def _unread(self, connection: Connection) -> dict[str, str]:
         filled = dicts(connection.execute(select(FilledRow.__table__)))
@@ -201,6 +204,18 @@ class SqlCatalog:
                 faults = connection.execute(text("PRAGMA integrity_check(1)")).scalars().all()
                 if faults != ["ok"]:
                     raise CorruptError(str(self._address), str(faults[0]), hint=REBUILD)
+
+    def differing(
+        self,
+        entries: Iterable[RefEntry],
+        manifests: Iterable[tuple[Digest, Manifest]],
+        *,
+        except_refs: Collection[Ref] = (),
+        except_artifacts: Collection[Digest] = (),
+    ) -> tuple[str, ...]:
+        """What the index has otherwise than the store; see :meth:`maskreg.catalog.base.Catalog.differing`."""
+        with self._read() as connection:
+            return tuple(differing(connection, entries, manifests, except_refs, except_artifacts))
 
     def filled_from(self) -> str | None:
         """Uuid of the registry that the index was last rebuilt from; None when it never was."""
@@ -381,11 +396,3 @@ def _forget_unread(connection: Connection, entry: RefEntry) -> None:
         rest = {key: why for key, why in unread.items() if ref_of(key) != entry.ref}
         if len(rest) < len(unread):
             connection.execute(update(FilledRow).values(sealed("filled", {**filled, "unread": rest})))
-
-
-def _numbers(rows: Iterable[Mapping[str, Any]]) -> dict[Ref, int]:
-    return {Ref(row["project"], row["name"], row["tag"]): row["n"] for row in rows}
-
-
-def _pair(row: Mapping[str, Any]) -> tuple[Ref, Digest]:
-    return Ref(row["project"], row["name"], row["tag"]), Digest(row["digest"])

@@ -12,6 +12,7 @@ from maskreg.catalog.records import Event, Indexed, Measurement
 from maskreg.catalog.sql.seals import Row, sealed
 from maskreg.catalog.sql.statement import folded
 from maskreg.digest import Digest
+from maskreg.ref import Ref
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -103,6 +104,16 @@ def event_of(row: Mapping[str, Any]) -> Event:
 def indexed_of(row: Mapping[str, Any]) -> Indexed:
     """The indexed facts of a row."""
     return Indexed(**{**_fields(Indexed, row), "digest": Digest(row["digest"])})
+
+
+def numbers_of(rows: Iterable[Mapping[str, Any]]) -> dict[Ref, int]:
+    """Number of the indexed entry by ref."""
+    return {Ref(row["project"], row["name"], row["tag"]): row["n"] for row in rows}
+
+
+def pair_of(row: Mapping[str, Any]) -> tuple[Ref, Digest]:
+    """The ref of a row, and the artifact that it points to."""
+    return Ref(row["project"], row["name"], row["tag"]), Digest(row["digest"])
 
 
 def _fields(record: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
