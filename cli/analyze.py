@@ -12,7 +12,7 @@ from maskreg.ref import Ref
 from .command import Command, workspace
 from .explanation import explanation
 from .output import Output
-from .values import NAME
+from .values import NAME, POSITIVE, SEED
 
 _SHARED = ("exact_up_to", "seed", "device", "download")
 _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverage")
@@ -38,13 +38,11 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 )
 @click.option("--metrics", type=click.Choice(_GROUPS), multiple=True, help="Only this group of figures (repeatable).")
 @click.option("--preset", "presets", multiple=True, help="Definition of coverage: dssu, geo or small (repeatable).")
-@click.option(
-    "--rank", "ranks", type=click.IntRange(min=1), multiple=True, help="Number of principal angles (repeatable)."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the rounding null.")
+@click.option("--rank", "ranks", type=POSITIVE, multiple=True, help="Number of principal angles (repeatable).")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the rounding null.")
 @click.option(
     "--exact-up-to",
-    type=click.IntRange(min=1),
+    type=POSITIVE,
     default=4096,
     show_default=True,
     help="Largest shorter side that gets an exact SVD.",

@@ -10,7 +10,7 @@ from maskreg.ref import Ref
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, REF
+from .values import NAME, NUMBER, POSITIVE, REF, SEED
 
 
 @click.command(
@@ -23,12 +23,12 @@ from .values import NAME, REF
 )
 @click.argument("ref", type=REF)
 @click.option("--kind", required=True, help="Kind of baseline, from the list above.")
-@click.option("--seed", type=int, help="Seed of the draw [0].")
+@click.option("--seed", type=SEED, help="Seed of the draw [0].")
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the mask: file, directory or hub id.")
-@click.option("--density", type=float, help="For subset: density of the result.")
-@click.option("--rank", type=int, help="For principal, safe: rank [a tenth of the shorter side].")
+@click.option("--density", type=NUMBER, help="For subset: density of the result.")
+@click.option("--rank", type=POSITIVE, help="For principal, safe: rank [a tenth of the shorter side].")
 @click.option(
-    "--alpha", type=float, help="For safe: share of each matrix that counts as principal, and as small [0.5]."
+    "--alpha", type=NUMBER, help="For safe: share of each matrix that counts as principal, and as small [0.5]."
 )
 @click.option(
     "--name",

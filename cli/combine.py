@@ -10,7 +10,7 @@ from maskreg.ref import Ref
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, REF
+from .values import NAME, POSITIVE, REF
 
 
 @click.command(
@@ -27,7 +27,7 @@ from .values import NAME, REF
     type=click.Choice(["and", "or", "minus", "xor"]),
     help="and: coordinates in all masks; or: in any; minus: in the first alone; xor: in exactly one of two.",
 )
-@click.option("--at-least", type=click.IntRange(min=1), metavar="K", help="Coordinates in at least K of the masks.")
+@click.option("--at-least", type=POSITIVE, metavar="K", help="Coordinates in at least K of the masks.")
 @click.option("--name", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the result.")
 @click.option("--description", default="", help="Free text, one paragraph.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules.")

@@ -15,7 +15,7 @@ from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
 from .output import Output
-from .values import RANGE
+from .values import RANGE, IntegerType
 
 if TYPE_CHECKING:
     from maskreg.workspace.search import Listed
@@ -56,7 +56,7 @@ def _range_options(function: Any) -> Any:
 @click.option(
     "--sort", default="created", show_default=True, metavar="KEY[:asc|desc]", help="Sort key, such as density:asc."
 )
-@click.option("--limit", type=click.IntRange(min=0), help="Maximum number of results.")
+@click.option("--limit", type=IntegerType(0, (1 << 63) - 1), help="Maximum number of results.")
 @click.option("--remote", help="List a remote, not the local registry.")
 @click.option("--strict", is_flag=True, help="Exit with 65 if a damaged name is left out.")
 @click.pass_obj

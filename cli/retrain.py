@@ -11,7 +11,7 @@ from maskreg.words import human_bytes
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, OUT, REF
+from .values import NAME, NATURAL, NUMBER, OUT, POSITIVE, REF, SEED, IntegerType, NumberType
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,28 +50,24 @@ class _WithTorchrun(Command):
 @click.option("-o", "--out", type=OUT, required=True, help="Folder of the run; the model appears in OUT/model.")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Store what changed as an artifact of this name.")
 @click.option("--control", default="", metavar="KIND", help="Train a control instead of the mask; see above.")
-@click.option("--control-seed", type=click.IntRange(min=0), metavar="N", help="Seed for random controls [0].")
-@click.option("--control-density", type=float, metavar="SHARE", help="Density of control subset, of all coordinates.")
+@click.option("--control-seed", type=SEED, metavar="N", help="Seed for random controls [0].")
+@click.option("--control-density", type=NUMBER, metavar="SHARE", help="Density of control subset, of all coordinates.")
 @click.option("--loss", default="", metavar="LOSS", help="Loss of opd: full (all tokens) or sampled [full].")
-@click.option("--steps", type=click.IntRange(min=1), default=100, show_default=True, help="Optimizer steps.")
-@click.option(
-    "--batch-size", "batch", type=click.IntRange(min=1), default=8, show_default=True, help="Records per step."
-)
-@click.option(
-    "--micro-batch-size", "micro_batch", type=click.IntRange(min=1), help="Records per forward pass [batch size]."
-)
+@click.option("--steps", type=POSITIVE, default=100, show_default=True, help="Optimizer steps.")
+@click.option("--batch-size", "batch", type=POSITIVE, default=8, show_default=True, help="Records per step.")
+@click.option("--micro-batch-size", "micro_batch", type=POSITIVE, help="Records per forward pass [batch size].")
 @click.option("--optimizer", type=click.Choice(["adamw", "sgd"]), default="adamw", show_default=True, help="Optimizer.")
-@click.option("--lr", type=click.FloatRange(min=0), help="Learning rate [1e-6; sgd: 1e-2].")
+@click.option("--lr", type=NumberType(min=0), help="Learning rate [1e-6; sgd: 1e-2].")
 @click.option("--betas", type=(float, float), default=(0.9, 0.999), show_default=True, help="Betas of adamw.")
 @click.option(
     "--weight-decay",
-    type=click.FloatRange(min=0),
+    type=NumberType(min=0),
     default=0.0,
     show_default=True,
     help="Weight decay, decoupled for adamw.",
 )
-@click.option("--momentum", type=click.FloatRange(0, 1), default=0.0, show_default=True, help="Momentum of sgd.")
-@click.option("--clip", type=click.FloatRange(min=0), help="Largest norm of the masked gradient; 0 disables [1].")
+@click.option("--momentum", type=NumberType(0, 1), default=0.0, show_default=True, help="Momentum of sgd.")
+@click.option("--clip", type=NumberType(min=0), help="Largest norm of the masked gradient; 0 disables [1].")
 @click.option(
     "--schedule",
     type=click.Choice(["constant", "linear", "cosine"]),
@@ -79,19 +75,13 @@ class _WithTorchrun(Command):
     show_default=True,
     help="Learning rate after warmup.",
 )
-@click.option("--warmup", type=click.IntRange(min=0), default=0, show_default=True, help="Steps of linear warmup.")
+@click.option("--warmup", type=NATURAL, default=0, show_default=True, help="Steps of linear warmup.")
+@click.option("--max-length", type=IntegerType(2), help="Tokens of prompt and completion [1024, or the model's limit].")
+@click.option("--max-new-tokens", type=POSITIVE, default=256, show_default=True, help="Tokens that opd samples.")
 @click.option(
-    "--max-length", type=click.IntRange(min=2), help="Tokens of prompt and completion [1024, or the model's limit]."
+    "--temperature", type=NumberType(min=0), default=1.0, show_default=True, help="Temperature of opd's sampling."
 )
-@click.option(
-    "--max-new-tokens", type=click.IntRange(min=1), default=256, show_default=True, help="Tokens that opd samples."
-)
-@click.option(
-    "--temperature", type=click.FloatRange(min=0), default=1.0, show_default=True, help="Temperature of opd's sampling."
-)
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of data order and sampling."
-)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of data order and sampling.")
 @click.option(
     "--gradients",
     type=click.Choice(["packed", "dense", "in-backward"]),
@@ -114,7 +104,7 @@ class _WithTorchrun(Command):
     show_default=True,
     help="How processes of torchrun share the model.",
 )
-@click.option("--save-every", type=click.IntRange(min=1), default=50, show_default=True, help="Steps per checkpoint.")
+@click.option("--save-every", type=POSITIVE, default=50, show_default=True, help="Steps per checkpoint.")
 @click.option("--download", is_flag=True, help="Fetch hub checkpoints that are not in the cache.")
 @click.option("--dry-run", is_flag=True, help="Check everything, and print what the run would need.")
 @click.pass_context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +15,7 @@ from maskreg.ref import Ref
 
 from .output import Output
 
+_LONGEST = timedelta(weeks=5_200)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -72,6 +74,24 @@ class RangeType(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         return bounds
 
 
+class IntegerType(click.IntRange):
+    """A whole number that the machine can hold; at most 2^31 - 1 if nothing else is said."""
+
+    def __init__(self, least: int, most: int = (1 << 31) - 1) -> None:
+        super().__init__(least, most)
+
+
+class NumberType(click.FloatRange):
+    """A number: neither NaN, with which every comparison is false, nor infinite."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse a number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
+
+
 class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
     """A length of time: ``7d``, ``12h``, ``30m``, ``0s``."""
 
@@ -81,10 +101,14 @@ class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in newe
         """Parse a length of time."""
         if isinstance(value, timedelta):
             return value
-        match = re.fullmatch(r"(\d{1,6})([smhdw])", value)
+        match = re.fullmatch(r"([0-9]{1,6})([smhdw])", value)
         if match is None:
             self.fail(f"{value!r} is not a duration; write 7d, 12h, 30m or 0s", param, ctx)
-        return timedelta(**{_UNITS[match[2]]: int(match[1])})
+        length = timedelta(**{_UNITS[match[2]]: int(match[1])})
+        if length > _LONGEST:
+            # Dates begin with the year 1, so a longer time before now may not be one.
+            self.fail(f"{value!r} is more than {_LONGEST.days // 7}w", param, ctx)
+        return length
 
 
 class PairType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
@@ -120,5 +144,9 @@ NAME = NameType()
 RANGE = RangeType()
 DURATION = DurationType()
 PAIR = PairType()
+SEED = IntegerType(0, (1 << 64) - 1)
+NATURAL = IntegerType(0)
+POSITIVE = IntegerType(1)
+NUMBER = NumberType()
 OUT = OutType()
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

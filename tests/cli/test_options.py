@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import click
 import pytest
 from maskreg_cli.main import cli
 
@@ -25,10 +26,26 @@ OWN = {
 
 @pytest.mark.parametrize("name", OWN)
 def test_options_are_parameters_of_the_use_case(name: str) -> None:
-    import click
-
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     passed = {param.name for param in command.params if param.expose_value} - OWN[name]
     use_case: Callable[..., Any] = getattr(maskreg, name)
     assert passed <= set(inspect.signature(use_case).parameters)
+
+
+def _numbers() -> Iterator[Any]:
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        groups = [command, *getattr(command, "commands", {}).values()]
+        for parameter in (parameter for group in groups if group is not None for parameter in group.params):
+            if isinstance(parameter.type, (click.types.IntParamType, click.types.FloatParamType)):
+                yield pytest.param(parameter, id=f"{name} {parameter.name}")
+
+
+@pytest.mark.parametrize("parameter", list(_numbers()))
+def test_numbers_are_ones_that_the_machine_can_hold(parameter: click.Parameter) -> None:
+    for text in ("99999999999999999999", "9" * 5000, "nan", "inf", "-inf", "1e999"):
+        if not (text.isdigit() and isinstance(parameter.type, click.types.FloatParamType)):
+            with pytest.raises(click.BadParameter):
+                parameter.type.convert(text, parameter, None)

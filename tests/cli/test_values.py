@@ -37,13 +37,19 @@ def test_what_is_no_range(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "length"),
-    [("7d", timedelta(7)), ("12h", timedelta(hours=12)), ("0s", timedelta(0)), ("2w", timedelta(14))],
+    [
+        ("7d", timedelta(7)),
+        ("12h", timedelta(hours=12)),
+        ("0s", timedelta(0)),
+        ("2w", timedelta(14)),
+        ("5200w", timedelta(36400)),
+    ],
 )
 def test_durations(text: str, length: timedelta) -> None:
     assert DURATION.convert(text, None, None) == length
 
 
-@pytest.mark.parametrize("text", ["7", "d", "-1d", "1.5h", "7 d", "99999999d"])
+@pytest.mark.parametrize("text", ["7", "d", "-1d", "1.5h", "7 d", "99999999d", "999999w", "٣d"])
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(click.BadParameter):
         DURATION.convert(text, None, None)
