@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e.attack.damages import Damages, Tally
@@ -24,11 +24,14 @@ from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.kills import Kills, world_of
 from tests.e2e.attack.people import shared_clients
 from tests.e2e.attack.stage import Site, set_up
-from tests.e2e.attack.writers import writers
-from tests.servers import S3Server, SeaweedFS
+from tests.e2e.attack.writers import training, writers
+from tests.servers import Moto, S3Server, SeaweedFS
 
-WHERE = {"local": 4, "folder": 3, "seaweed": 3}
+WHERE = {"local": 8, "folder": 7, "seaweed": 4, "moto": 1}
 """Where objects are damaged, and the share of the damages."""
+
+SERVERS: dict[str, Callable[[], S3Server]] = {"seaweed": SeaweedFS, "moto": Moto}
+"""Real servers, by name."""
 
 _SAY_EVERY_S = 60.0
 
@@ -67,9 +70,11 @@ def kills(options: argparse.Namespace, folder: Path) -> Tally:
     stage = set_up(folder, Site((folder / "remote").as_uri()))
     world = world_of(stage)
     chosen = [writer for writer in writers(stage) if not options.only or writer.name in options.only]
+    if not options.only or "retrain" in options.only:
+        chosen.append(training(stage))
     tally = Tally()
-    for place, writer in enumerate(chosen):
-        count = options.count // len(chosen) + (place < options.count % len(chosen))
+    for number, writer in enumerate(chosen):
+        count = options.count // len(chosen) + (number < options.count % len(chosen))
         attack = Kills(stage, writer, world)
         numbers = range(options.first, options.first + count)
         _run(f"kills --only {shlex.quote(writer.name)}", options, numbers, attack.run, tally)
@@ -79,7 +84,7 @@ def kills(options: argparse.Namespace, folder: Path) -> Tally:
 def faults(options: argparse.Namespace, folder: Path) -> Tally:
     """Work behind a proxy that fails, and compare what commands reported with what is there."""
     tally = Tally()
-    with _weed() as server, rounds(folder, server) as attack:
+    with _running(SeaweedFS) as server, rounds(folder, server) as attack:
         numbers = range(options.first, options.first + options.count)
         _run("faults", options, numbers, attack.run, tally)
         print(f"  {attack.faults.requests} requests, faults: {dict(attack.faults.total)}")
@@ -111,17 +116,16 @@ def _run(
 @contextmanager
 def _site(name: str, folder: Path) -> Iterator[Site]:
     folder.mkdir()
-    with ExitStack() as stack:
-        if name == "seaweed":
-            server = stack.enter_context(_weed())
-            yield Site(f"s3://{server.new_bucket()}/team", server.endpoint, server.env())
-        else:
-            yield Site((folder / "remote").as_uri())
+    if name not in SERVERS:
+        yield Site((folder / "remote").as_uri())
+        return
+    with _running(SERVERS[name]) as server:
+        yield Site(f"s3://{server.new_bucket()}/team", server.endpoint, server.env())
 
 
 @contextmanager
-def _weed() -> Iterator[S3Server]:
-    server = SeaweedFS()
+def _running(start: Callable[[], S3Server]) -> Iterator[S3Server]:
+    server = start()
     try:
         yield server
     finally:

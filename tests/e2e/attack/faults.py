@@ -24,7 +24,7 @@ from maskreg.errors import MaskregError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.tags import remove, restore
-from maskreg.settings import Remote, StoreOptions
+from maskreg.settings import Remote, Settings, StoreOptions
 from tests.e2e.attack.damages import Tally
 from tests.e2e.attack.people import Member, Said, shared_clients
 from tests.e2e.attack.proxy import LISTING, STALL_SECONDS, Faults, fault_proxy
@@ -156,7 +156,7 @@ class Rounds:
         said = who.run("list", "--remote", "team", "--json")
         if said.status:
             return said, []
-        rows = {row["ref"]: row["digest"] for row in said.json}
+        rows = {row["ref"]: row["digest"] for row in said.json["names"]}
         wrong = [f"lists {tag} as {digest}" for tag, digest in rows.items() if not belief.allows(tag, digest)]
         # Somebody who has never used the remote cannot know that a listing lacks something.
         knows = who.home.name == "ada"
@@ -169,7 +169,7 @@ class Rounds:
     ) -> tuple[Said, list[str]]:  # fmt: skip
         args = (change.__name__, tag)
         status, text = 0, ""
-        with patch.dict(os.environ, who.variables), self._remote(url, self.endpoint) as remote:
+        with patch.dict(os.environ, who.variables), self._remote(url, self.endpoint, Settings.load()) as remote:
             try:
                 change(remote, Ref.parse(tag))
             except MaskregError as error:
@@ -204,8 +204,8 @@ class Rounds:
             if doomed:
                 yield f"markers are left after gc: {doomed}"
 
-    def _remote(self, url: str, endpoint: str) -> Registry:
-        return Registry.remote(Remote("team", url, options=StoreOptions(endpoint=endpoint)))
+    def _remote(self, url: str, endpoint: str, settings: Settings | None = None) -> Registry:
+        return Registry.remote(Remote("team", url, options=StoreOptions(endpoint=endpoint)), settings)
 
 
 def exit_of(error: MaskregError) -> int:

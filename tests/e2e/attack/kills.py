@@ -114,7 +114,7 @@ class Kills:
             for entry in RefLog(FileStore(root)).heads():
                 state[f"tag {entry.ref} of {name}"] = entry.digest, entry.card.to_json()
         for member in (self.stage.ada, self.stage.bob, self.stage.carol):
-            rows = member.must("list", "--json").json if member.registry.exists() else []
+            rows = member.must("list", "--json").json["names"] if member.registry.exists() else []
             state |= {f"{row['ref']} in the list of {member.home.name}": row["digest"] for row in rows}
         if self.writer.makes is not None:
             state["output"] = effect_of(self.writer.makes)
