@@ -257,9 +257,11 @@ class Registry:
             NotFoundError: the tag never existed.
             CorruptError: an entry is damaged, missing, or does not follow from the one before it.
         """
-        if self.head(ref) is None:
+        head = self.head(ref)
+        if head is None:
             raise self._unknown(ref)
-        return self.refs.history(ref)
+        # By their numbers: another listing may be behind the one that showed the latest entry.
+        return self.refs.entries(ref, 1, head.n)
 
     def artifact(self, digest: Digest) -> Artifact:
         """Open an artifact.

@@ -41,7 +41,8 @@ def tag(
     card = resolved.card
     if resolved.entry is None:
         # A pinned digest that the tag has left: the last card it had under this tag.
-        cards = [entry.card for entry in registry.refs.history(ref) if entry.digest == resolved.digest]
+        log = registry.history(ref) if registry.head(ref) else []
+        cards = [entry.card for entry in log if entry.digest == resolved.digest]
         card = cards[-1] if cards else Card()
     return registry.publish(new, resolved.digest, card=card, after=after, immutable=immutable)
 

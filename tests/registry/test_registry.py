@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,10 @@ from maskreg.registry.tags import annotate, remove, restore, tag
 from maskreg.registry.transfer import pull, push
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings
-from maskreg.store import FileStore, MemoryStore
+from maskreg.store import FileStore, MemoryStore, ObjectInfo
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, new_local
+from tests.store.wrapped import Wrapped
 
 
 @pytest.fixture
@@ -160,6 +162,26 @@ def test_a_removed_name_comes_back(local: Registry, digest: Digest) -> None:
         restore(local, REF)
     with pytest.raises(NotFoundError):
         restore(local, Ref.parse("never"))
+
+
+class Fading(Wrapped):
+    """Lists what is there once, and nothing from then on."""
+
+    listed = False
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        if prefix.startswith("refs/"):
+            if self.listed:
+                return iter(())
+            self.listed = True
+        return self.store.list(prefix)
+
+
+def test_a_history_needs_one_listing(local: Registry, digest: Digest, remote: Registry) -> None:
+    push(local, remote, REF)
+    remove(remote, REF)
+    registry = Registry(Fading(remote.store), name="lab", by="ada@here")
+    assert [entry.n for entry in registry.history(REF)] == [1, 2]
 
 
 def test_removing_a_pinned_name_checks_the_pin(local: Registry, digest: Digest, other: Digest) -> None:

@@ -172,8 +172,9 @@ class Rounds:
         with patch.dict(os.environ, who.variables), self._remote(url, self.endpoint, Settings.load()) as remote:
             try:
                 change(remote, Ref.parse(tag))
-            except MaskregError as error:
-                status, text = exit_of(error), f"error: {error}"
+            except (MaskregError, ArithmeticError, AttributeError, LookupError, OSError, TypeError) as error:
+                described = failure(error)
+                status, text = described.exit, f"error: {described.message}"
         # Removing what may be absent, or restoring what may be there, is refused for a good reason.
         refused = status in (2, 66) and len(belief.possible.get(tag, ())) > 1
         if status not in (2, 66):
@@ -206,12 +207,6 @@ class Rounds:
 
     def _remote(self, url: str, endpoint: str, settings: Settings | None = None) -> Registry:
         return Registry.remote(Remote("team", url, options=StoreOptions(endpoint=endpoint)), settings)
-
-
-def exit_of(error: MaskregError) -> int:
-    """The exit code that a command has for an error."""
-    status: int = failure(error).exit
-    return status
 
 
 @contextmanager
