@@ -253,6 +253,9 @@ def require_same(name: str, stated: object, computed: object, basis: str) -> Non
 def _check_statements(manifest: Manifest) -> None:
     if manifest.parts.keys() not in _PARTS_OF_KIND[manifest.kind]:
         raise FormatError(f"manifest.json: kind {manifest.kind} with the parts {', '.join(sorted(manifest.parts))}")
+    for entry in manifest.objects:
+        if part_of(entry.key) not in {"", *manifest.parts}:
+            raise FormatError(f"manifest.json: {entry.key} belongs to a part that this artifact does not have")
     for name, part in manifest.parts.items():
         require_same(f"parts.{name}", part, part_entry(name, manifest.objects, part.codec), "the object list")
     try:

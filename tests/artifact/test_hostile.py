@@ -168,6 +168,13 @@ def test_keys_stay_inside(tmp_path: Path, key: str) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["root"]
 
 
+def test_objects_of_parts_that_the_manifest_lacks_are_refused(tmp_path: Path) -> None:
+    digest = write(tmp_path, pair())
+    forged = forge(tmp_path, digest, {}, lambda manifest: manifest["parts"].pop("reverse"))
+    with pytest.raises(FormatError, match="reverse/.* belongs to a part that this artifact does not have"):
+        Artifact.open(FileStore(tmp_path), forged)
+
+
 def test_limits_hold_before_anything_is_parsed(tmp_path: Path) -> None:
     digest = write(tmp_path, pair())
     store = FileStore(tmp_path)
