@@ -16,7 +16,8 @@ ResultT = TypeVar("ResultT")
 BATCH_NUMEL = 1 << 18
 """Elements that small tasks which are handed to a thread together may have: a sixteenth of a block."""
 
-_BATCH_TASKS = 256
+BATCH_TASKS = 256
+"""Small tasks that are handed over together at most."""
 
 MAX_DEFAULT_JOBS = 16
 """More threads only wait for the disk and the memory bus, and each holds blocks of about 50 MB."""
@@ -109,7 +110,7 @@ def _batches(tasks: Iterable[TaskT], size: Callable[[TaskT], int] | None) -> Ite
     total = 0
     for task in tasks:
         numel = BATCH_NUMEL if size is None else size(task)
-        if batch and (total + numel > BATCH_NUMEL or len(batch) == _BATCH_TASKS):
+        if batch and (total + numel > BATCH_NUMEL or len(batch) == BATCH_TASKS):
             yield batch
             batch, total = [], 0
         batch.append(task)
