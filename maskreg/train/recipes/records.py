@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -74,7 +76,7 @@ class Records:
         Raises:
             NotFoundError: there is no such file, or it is a directory.
             UsageError: it is a pipe or a device.
-            DataError: there are no records.
+            DataError: there are no records, or the disk does not return them.
             LimitError: a line is too long.
         """
         lines: list[tuple[int, int]] = []
@@ -88,7 +90,7 @@ class Records:
                 f"{path}: pipes and devices cannot be read, because every step seeks its records",
                 hint="write the records to a file first",
             )
-        with path.open("rb") as file:
+        with _readable(path), path.open("rb") as file:
             for number, line in enumerate(_lines(file, path), start=1):
                 digest.update(line)
                 marked = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
@@ -147,6 +149,16 @@ def drawn(records: int, seed: int, *, step: int, batch: int) -> list[int]:
 def _order(records: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     # Cached between steps; two, because a step may end one epoch and begin the next.
     return np.random.default_rng([seed, epoch]).permutation(records)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise DataError(f"{path}: cannot be read ({error.strerror})", hint="copy it to another disk") from error
 
 
 def _lines(file: Any, path: Path) -> Iterator[bytes]:

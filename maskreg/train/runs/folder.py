@@ -64,8 +64,9 @@ class RunFolder:
             OutputExistsError: the folder holds something else.
             CannotCreateError: the folder cannot be created.
         """
-        if (self.path / _SETUP).is_file():
-            return True
+        with creating(self.path):  # a name may be too long, or a folder above unreadable
+            if (self.path / _SETUP).is_file():
+                return True
         if os.path.lexists(self.path) and not (self.path.is_dir() and all(map(_is_begun, self.path.iterdir()))):
             raise OutputExistsError(f"{self.path} exists already and holds no run", hint="choose another -o")
         above = next(folder for folder in self.path.parents if os.path.lexists(folder))

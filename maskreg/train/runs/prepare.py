@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -193,6 +194,8 @@ def _max_length(request: RunRequest, source: Checkpoint) -> int:
 
 def _check_setup(setup: RunSetup) -> None:
     check_numbers(vars(setup))
+    if math.isinf(setup.clip):
+        raise UsageError("clip cannot be inf", hint="--clip 0 disables clipping")
     if setup.seed >= 1 << 64:
         raise UsageError(f"seed {setup.seed} does not fit 64 bits", hint="--seed from 0 to 2^64 - 1")
     if setup.optimizer == "adamw" and setup.momentum:

@@ -87,6 +87,8 @@ class RunRequest:
         Raises:
             UsageError: there is no such option, or it cannot have that value.
         """
+        if not str(data):
+            raise UsageError("the path of the data is empty", hint="data: a file with one JSON object per line")
         own = {entry.name for entry in fields(cls)} - {"recipe", "data", "options"}
         if unknown := sorted(set(options) - own - set(OPTIONS)):
             raise UsageError(f"unknown option {unknown[0]!r}", hint=f"one of: {', '.join(sorted({*own, *OPTIONS}))}")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -86,3 +87,14 @@ def test_a_record_with_other_fields_says_which(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="'prompt' is missing; the record has question") as caught:
         absent.text("prompt")
     assert "messages" in caught.value.hint
+
+
+def test_a_disk_that_does_not_return_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data.jsonl").write_text("{}\n")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("maskreg.train.recipes.records._lines", fail)
+    with pytest.raises(DataError, match=r"data\.jsonl: cannot be read \(Input/output error\)"):
+        Records.of(tmp_path / "data.jsonl")
