@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--revert", is_flag=True, help="Turn the target back into the source (needs a reversible artifact).")
 @click.option("--force", is_flag=True, help="Replace an earlier output; other files stay.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
+@click.option("--with-code", is_flag=True, help="Write the artifact's files that can run code, such as .py.")
 @click.pass_context
 def command(ctx: click.Context, /, ref_text: str, revert: bool, **options: Any) -> None:
     """Apply REF to its source checkpoint.

@@ -33,6 +33,7 @@ from .values import NAME, PAIR
     "--allow-mismatch", is_flag=True, help="Store tensors whole that are missing on one side or differ in shape."
 )
 @click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
+@click.option("--with-code", is_flag=True, help="Take along differing files that can run code, such as .py.")
 @click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
 @click.pass_obj
 def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, str], ...], **options: Any) -> None:

@@ -50,6 +50,7 @@ def apply(
     device: str = "cpu",
     force: bool = False,
     download: bool = False,
+    with_code: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Applied:
@@ -67,6 +68,8 @@ def apply(
         device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded.
         force: replace files of an earlier output that are written again; others in its folder stay.
         download: fetch the checkpoint from the hub when it is not in the cache.
+        with_code: write small files of the artifact that can run code too: Python files, and JSON documents that name
+            code which the source's do not. The source's own files are copied in any case, and named.
         progress: progress callback, in bytes of the result.
         workspace: where artifacts and known checkpoints are; by default what the settings say.
 
@@ -84,7 +87,14 @@ def apply(
 
         def work(checkpoint: Checkpoint) -> ApplyResult:
             return apply_on_disk(
-                named.artifact, checkpoint, path, revert=revert, device=device, force=force, progress=progress
+                named.artifact,
+                checkpoint,
+                path,
+                revert=revert,
+                device=device,
+                force=force,
+                with_code=with_code,
+                progress=progress,
             )
 
         manifest = named.artifact.manifest

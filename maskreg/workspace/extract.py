@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
+from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
+
+
+@dataclass(frozen=True)
+class Extracted(Stored):
+    """An artifact that an extraction has made.
+
+    Attributes:
+        code_files: small files in it that can run code.
+        code_left_out: small files of the checkpoints that can run code, and are not in it.
+    """
+
+    code_files: tuple[str, ...] = ()
+    code_left_out: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        code = {"code_files": plain(self.code_files), "code_left_out": plain(self.code_left_out)}
+        return {**super().to_json(), **code}
 
 
 @check_arguments
@@ -28,9 +48,10 @@ def extract(
     allow_mismatch: bool = False,
     device: str = "cpu",
     download: bool = False,
+    with_code: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
-) -> Stored:
+) -> Extracted:
     """Diff two checkpoints and store what moved in the local registry.
 
     The delta gives the target exactly, unless the rule drops small changes. The same input gives the same digest.
@@ -51,6 +72,8 @@ def extract(
         allow_mismatch: store whole, or list, tensors that do not pair up.
         device: ``cpu``, ``cuda`` or ``cuda:N``; the result does not depend on it.
         download: fetch hub checkpoints that are not in the cache.
+        with_code: take along small files that can run code too: Python files, and JSON documents that name code which
+            the other checkpoint's do not.
         progress: progress callback, in bytes of both checkpoints.
         workspace: where to store it; by default what the settings say.
 
@@ -82,6 +105,7 @@ def extract(
             reversible=reversible,
             allow_mismatch=allow_mismatch,
             device=device,
+            with_code=with_code,
             progress=progress,
         )
         if naming.head is not None and naming.head.digest == extracted.digest:
@@ -91,7 +115,7 @@ def extract(
         manifest = stored.artifact.manifest
         remember(space, manifest.source.root, before.path)
         remember(space, manifest.target.root, after.path)
-        return stored
+        return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
 
 
 def _merged(old: Card, new: Card) -> Card:

@@ -51,3 +51,20 @@ def test_the_way_out_of_a_conflict_can_be_run(
     program, *words = error["hint"].split()
     assert program == "maskreg"
     assert run(*words, "--json").json[0]["ref"] == "team/toy:OTHER-TAG"
+
+
+def test_code_beside_the_weights_travels_on_request(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    source, target = pair
+    (target / "modeling_toy.py").write_text("print('hello')")
+    done = run("extract", source, target, "--name", "plain", "--json").json
+    assert (done["code_files"], done["code_left_out"]) == ([], ["modeling_toy.py"])
+    assert "left out, because it can run code: modeling_toy.py" in run("extract", source, target, "--name", "again").out
+    done = run("extract", source, target, "--name", "coded", "--with-code", "--json").json
+    assert (done["code_files"], done["code_left_out"]) == (["modeling_toy.py"], [])
+    out = tmp_path / "out"
+    applied = run("apply", "coded", "--source", source, "-o", out, "--json").json
+    assert (applied["code_files"], applied["code_left_out"]) == ([], ["modeling_toy.py"])
+    assert not (out / "modeling_toy.py").exists()
+    said = run("apply", "coded", "--source", source, "-o", out, "--force", "--with-code").err
+    assert "modeling_toy.py of the artifact can run code" in said
+    assert (out / "modeling_toy.py").read_text() == "print('hello')"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.artifact.layout import FILES
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, OutputPlan, plan_like, write_checkpoint
 from maskreg.device import Device, open_device
 from maskreg.errors import WrongCheckpointError
+from maskreg.flow.apply.files import SmallFiles, small_files_of
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
@@ -39,6 +39,8 @@ class ApplyResult(Result):
         bytes: size of its weight files.
         skipped_files: weight files and folders beside the source that were not copied.
         kept_files: files that were in the output's folder, and that ``force`` left there.
+        code_files: small files of the output that can run code, from the artifact or copied from the source.
+        code_left_out: small files of the artifact that can run code, and were not written.
         notes: warnings and remarks, one sentence each.
     """
 
@@ -47,6 +49,8 @@ class ApplyResult(Result):
     bytes: int
     skipped_files: tuple[str, ...]
     kept_files: tuple[str, ...]
+    code_files: tuple[str, ...]
+    code_left_out: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -58,6 +62,7 @@ def apply(
     revert: bool = False,
     device: str | Device = "cpu",
     force: bool = False,
+    with_code: bool = False,
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> ApplyResult:
@@ -81,6 +86,7 @@ def apply(
         revert: turn the target into the source.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded.
         force: replace files of an earlier output that are written again; others in its folder stay.
+        with_code: write small files of the artifact that can run code, such as ``modeling_x.py``, too.
         progress: progress callback, in bytes of the result.
         jobs: threads; by default one per CPU, at most 16.
 
@@ -96,7 +102,8 @@ def apply(
     delta = Delta(artifact, revert=revert)
     try:
         verified = VerifiedSource(artifact, source, side=delta.before.name, jobs=threads)
-        plan = _plan(delta, source)
+        files = small_files_of(delta, source, with_code=with_code)
+        plan = _plan(delta, source, files)
         patcher = _SpanPatcher(verified, partial(decoder.decode, delta.codec))
         progress.start("apply", plan.total_bytes)
         with write_checkpoint(Path(out), plan, force=force) as writer:
@@ -115,7 +122,9 @@ def apply(
         bytes=plan.total_bytes,
         skipped_files=(*source.other_weights(), *writer.skipped_files),
         kept_files=writer.kept_files,
-        notes=_notes(delta),
+        code_files=tuple(sorted({*files.code, *files.own_code} - set(writer.skipped_files))),
+        code_left_out=files.left_out,
+        notes=(*_notes(delta), *files.notes),
     )
 
 
@@ -153,17 +162,15 @@ class _SpanPatcher:
         return span.result(at_hand, self.decode).view(np.uint8)
 
 
-def _plan(delta: Delta, checkpoint: Checkpoint) -> OutputPlan:
+def _plan(delta: Delta, checkpoint: Checkpoint, files: SmallFiles) -> OutputPlan:
     tensors = delta.values()
-    # Reverting drops small files that the target had and the source lacked.
-    added = {o.key.removeprefix(FILES) for o in delta.artifact.manifest.objects if o.key.startswith(FILES)}
     return plan_like(
         checkpoint,
         replace={t.name: t.after for t in tensors if t.before and t.after and t.before != t.after},
         remove=[t.name for t in tensors if t.after is None],
         add=[t.after for t in tensors if t.before is None and t.after],
-        files=delta.artifact.files(delta.part),
-        remove_files=added if delta.revert else (),
+        files=files.written,
+        remove_files=files.removed,
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import filecmp
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
 from maskreg.errors import UsageError
 from maskreg.flow.extract.differ import BlockDiff, Differ, spans_of
+from maskreg.flow.extract.files import CodeFiles, add_files
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_up
 from maskreg.flow.space import require_artifact_space
 from maskreg.parallel import ordered, worker_count
@@ -37,10 +37,14 @@ class ExtractResult:
     Attributes:
         digest: the artifact, now in the registry's folder.
         notes: warnings and remarks, one sentence each.
+        code_files: small files in it that can run code.
+        code_left_out: small files of the checkpoints that can run code, and are not in it.
     """
 
     digest: Digest
     notes: tuple[str, ...]
+    code_files: tuple[str, ...] = ()
+    code_left_out: tuple[str, ...] = ()
 
 
 def extract(
@@ -52,6 +56,7 @@ def extract(
     mask_only: bool = False,
     reversible: bool = False,
     allow_mismatch: bool = False,
+    with_code: bool = False,
     device: str | Device = "cpu",
     parents: Sequence[Digest] = (),
     recipe: Mapping[str, Any] | None = None,
@@ -80,6 +85,7 @@ def extract(
         mask_only: keep the mask and no values.
         reversible: keep the source's values too, so that the target can be turned back.
         allow_mismatch: store whole, or list, tensors that do not pair up.
+        with_code: take along small files that can run code, such as ``modeling_x.py``, too.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where codes are compared; the result does not depend on it.
         parents: artifacts that this one derives from.
         recipe: lineage recipe of the target, if known; part of the artifact's identity.
@@ -114,8 +120,9 @@ def extract(
         for diff in diffs:
             tensors.write(diff)
             progress.advance(diff.read_bytes * (1 + len(diff.span.pair.aliases)))
+        code = CodeFiles()
         if codec:
-            _add_files(writer, source, target, reversible)
+            code = add_files(writer, source, target, reversible=reversible, with_code=with_code)
         digest = writer.finish(
             Provenance(
                 kind="delta" if codec else "mask",
@@ -128,7 +135,8 @@ def extract(
                 codec=codec.name if codec else "",
             )
         )
-    return ExtractResult(digest, (*notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs)))
+    notes = (*notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs), *_code_notes(code))
+    return ExtractResult(digest, notes, code.taken, code.left_out)
 
 
 class _TensorWriter:
@@ -209,6 +217,15 @@ def _cast_of(pairs: Iterable[Pair]) -> Literal["", "BF16"]:
     return "BF16" if any(pair.stored_as is StoredAs.CAST for pair in pairs) else ""
 
 
+def _code_notes(code: CodeFiles) -> list[str]:
+    notes = []
+    if code.left_out:
+        notes.append(f"left out, because it can run code: {', '.join(code.left_out)}; --with-code takes it along")
+    if code.taken:
+        notes.append(f"takes along what can run code: {', '.join(code.taken)}")
+    return notes
+
+
 def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: bool) -> tuple[str, ...]:
     notes: list[str] = []
     if not any_differs:
@@ -220,19 +237,3 @@ def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: boo
     if kept:
         notes.append(f"{counted(len(kept), 'tensor', 'is')} wider than 16 bits and stored whole, such as {kept[0]}")
     return tuple(notes)
-
-
-def _add_files(writer: ArtifactWriter, source: Checkpoint, target: Checkpoint, reversible: bool) -> None:
-    for name, data in _differing_files(target, source):
-        writer.add_file(name, data)
-    if reversible:
-        for name, data in _differing_files(source, target):
-            writer.add_reverse_file(name, data)
-
-
-def _differing_files(checkpoint: Checkpoint, reference: Checkpoint) -> Iterator[tuple[str, bytes]]:
-    """Small files of ``checkpoint``, such as its configuration, that ``reference`` lacks or has with other bytes."""
-    known = reference.small_files()
-    for name, path in sorted(checkpoint.small_files().items()):
-        if name not in known or not filecmp.cmp(path, known[name], shallow=False):
-            yield name, path.read_bytes()

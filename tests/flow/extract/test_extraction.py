@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.device import TorchDevice, open_device
 from maskreg.digest import Digest
@@ -17,6 +18,7 @@ from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes
 from maskreg.flow.space import require_artifact_space
 from maskreg.registry import Registry
 from maskreg.settings import Settings
+from maskreg.store import FileStore
 from maskreg.tensors.info import TensorInfo
 from tests.checkpoints import SMALL_FILES, bf16, f32, make_checkpoint, make_pair, moved, widened
 from tests.flow.making import BLOCK, bits, edge_pair, every_special_pair, extracted, left_over, opened
@@ -139,6 +141,28 @@ def test_small_files_that_differ_travel_with_it(tmp_path: Path) -> None:
         "chat_template.jinja": b"{{ messages }}",
     }
     assert artifact.files("reverse") == {"config.json": SMALL_FILES["config.json"], "LICENSE": b"free"}
+
+
+def test_code_is_left_out_and_named_unless_it_is_wanted(tmp_path: Path) -> None:
+    source, target = make_pair(tmp_path)
+    (source / "modeling_x.py").write_text("old = 1")
+    (target / "modeling_x.py").write_text("new = 1")
+    (target / "tool.json").write_text('{"auto_map": {"AutoModel": "modeling_x.X"}}')
+    (target / "vocab.txt").write_text("a")
+    pair = open_checkpoint(source), open_checkpoint(target)
+    without = extract(*pair, tmp_path / "root", reversible=True)
+    assert (without.code_files, without.code_left_out) == ((), ("modeling_x.py", "tool.json"))
+    (note,) = without.notes
+    assert note == "left out, because it can run code: modeling_x.py, tool.json; --with-code takes it along"
+    artifact = Artifact.open(FileStore(tmp_path / "root"), without.digest)
+    assert set(artifact.files()) == {"config.json", "vocab.txt"}
+    assert set(artifact.files("reverse")) == {"config.json"}
+    taken = extract(*pair, tmp_path / "root", reversible=True, with_code=True)
+    assert (taken.code_files, taken.code_left_out) == (("modeling_x.py", "tool.json"), ())
+    assert taken.notes == ("takes along what can run code: modeling_x.py, tool.json",)
+    artifact = Artifact.open(FileStore(tmp_path / "root"), taken.digest)
+    assert artifact.files()["modeling_x.py"] == b"new = 1"
+    assert artifact.files("reverse")["modeling_x.py"] == b"old = 1"
 
 
 def test_an_extraction_that_fails_leaves_nothing(tmp_path: Path) -> None:
