@@ -37,7 +37,7 @@ def test_a_bucket_alone_is_a_registry(tmp_path: Path, pair: tuple[Path, Path], s
     author.run("push", "lab/qwen3-8b-opd:v1")
     colleague = _member(tmp_path / "colleague", s3_server, bucket)
     found = colleague.json("list", "--remote", "team", "--family", "qwen3-8b", "--density", "0.3..0.7")
-    assert [row["name"] for row in found] == ["qwen3-8b-opd"]
+    assert [row["name"] for row in found["names"]] == ["qwen3-8b-opd"]
     done = colleague.sh(f"maskreg pull lab/qwen3-8b-opd:v1 | maskreg apply --source '{source}' -o out")
     assert done.returncode == 0, done.stderr
     assert same_files(colleague.home / "out", target)
@@ -59,7 +59,7 @@ def test_a_bucket_with_a_postgres_index(
     author.run("push", "opd")
     colleague = _member(tmp_path / "colleague", s3_server, bucket, catalog)
     before = colleague.json("list", "--remote", "team", "--density", "..0.9")
-    assert [row["name"] for row in before] == ["opd"]
+    assert [row["name"] for row in before["names"]] == ["opd"]
     colleague.run("db", "rebuild", "--remote", "team")
     assert colleague.json("list", "--remote", "team", "--density", "..0.9") == before
     colleague.run("pull", "opd")
@@ -108,4 +108,4 @@ def test_two_pushes_race_for_one_tag(
     assert digest[7:19] in told.decode() and getpass.getuser() in told.decode()
     assert quick.json("show", "opd", "--remote", "team")["digest"] == digest
     slow.run("push", "opd", "--tag", "two")
-    assert {row["tag"] for row in slow.json("list", "--remote", "team")} == {"latest", "two"}
+    assert {row["tag"] for row in slow.json("list", "--remote", "team")["names"]} == {"latest", "two"}
