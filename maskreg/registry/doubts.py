@@ -59,7 +59,7 @@ def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
             "nothing was deleted",
             hint=f"{_command(registry)} --trust-listing --dry-run shows what would go if no artifact has a name",
         )
-    last = _read(registry.store)
+    last = read_last(registry.store)
     now = {"tags": len(census.tags), "entries": census.entries}
     for what, number in now.items():
         if number < last.get(what, 0):
@@ -195,7 +195,12 @@ class Witnesses:
         return self._by_hash
 
 
-def _read(store: Store) -> dict[str, Any]:
+def read_last(store: Store) -> dict[str, Any]:
+    """The record of the last collection; empty when there was none.
+
+    Raises:
+        CorruptError: it is damaged.
+    """
     try:
         data = store.get(LAST, max_bytes=_MAX_BYTES)
     except NotFoundError:

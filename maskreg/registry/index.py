@@ -212,7 +212,8 @@ class Index:
     def audit(self) -> tuple[MaskregError | str, ...]:
         """What is wrong with the catalog: damage, or what it has otherwise than the store. Nothing is repaired.
 
-        Empty for a registry that has no catalog, and for one that was never filled from this store.
+        Empty for a registry that has no catalog, and for one that was never filled from this store. What the catalog
+        does not know yet is no damage: the next search takes it in.
         """
         self.close()
         if (catalog := self._open(_leave)) is None:
@@ -222,13 +223,15 @@ class Index:
             if catalog.filled_from() != self._uuid():
                 return ()
             unread: dict[str, str] = {}
-            heads = list(self._heads(unread, []))
+            late = set(behind(self._refs.numbers(), catalog.answer(Query()).numbers))
+            heads = [entry for entry in self._heads(unread, []) if entry.ref not in late]
             digests = set(digests_in(self._store))
             # An artifact without a name need not be in the index.
             named = sorted(digests & {entry.digest for entry in heads})
             manifests = readable_manifests(self._store, named, [])
             # What cannot be read is damage of the store; a row about it is neither right nor wrong.
-            return catalog.differing(heads, manifests, except_refs={*map(ref_of, unread)}, except_artifacts=digests)
+            excepted = {*late, *map(ref_of, unread)}
+            return catalog.differing(heads, manifests, except_refs=excepted, except_artifacts=digests)
         except MaskregError as error:
             return (error,)
         finally:

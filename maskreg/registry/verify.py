@@ -6,6 +6,7 @@ Damage is collected, and never ends the audit. Each kind of thing is counted, so
     tags          every entry of every log: parsed, numbered without gaps, linked, immutable tags unmoved; of a remote
                   also whether they continue what this machine has seen of them
     artifacts     every object hashed and opened as readers do; with ``recount`` the mask's bits are counted
+    guards        the records that garbage collection checks names by can be read
     catalog       every row sealed, every table summed, and every row what the store gives
 """
 
@@ -23,6 +24,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, FormatError, MaskregError, NotFoundError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
+from maskreg.registry.guards import damaged_guards
 from maskreg.registry.identity import IDENTITY, read_identity
 from maskreg.registry.inspect import Inspector
 from maskreg.registry.manifests import digests_in
@@ -65,7 +67,7 @@ class Verified(Result):
         bytes: their size.
         recounted: the mask's bits were counted and compared with the figures.
         catalog: the catalog was compared with the store.
-        damaged: everything that is damaged: by artifact and key, then tags, identity and catalog.
+        damaged: everything that is damaged: by artifact and key, then tags, guards, identity and catalog.
     """
 
     tags: int
@@ -123,7 +125,8 @@ def verify(
         tags, entries = audit.count(ref)
         damaged += audit.logs(ref)
     if artifact is None:
-        damaged += [*audit.strays(), *audit.identity(bool(chosen or tags)), *audit.catalog()]
+        damaged += [*audit.strays(), *audit.guards(jobs)]
+        damaged += [*audit.identity(bool(chosen or tags)), *audit.catalog()]
     inspected = audit.inspector
     has_catalog = artifact is None and bool(registry.catalog_url)
     counts = (tags, entries, len(chosen), inspected.objects, inspected.bytes)
@@ -182,6 +185,10 @@ class _Audit:
                 seen.add(name)
                 hint = f"look at it, then remove it: {removal(self._registry.url, info.key)}"
                 yield Damage(None, (), info.key, "not below the folder of an artifact", hint)
+
+    def guards(self, jobs: int) -> Iterator[Damage]:
+        for error in damaged_guards(self._store, jobs):
+            yield _damage(None, (), error, error.hint)
 
     def identity(self, used: bool) -> Iterator[Damage]:
         try:

@@ -13,16 +13,20 @@ import pytest
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.tensors import load_tensors
 from maskreg.artifact.totals import totals_of
+from maskreg.catalog import Query
 from maskreg.digest import Digest
 from maskreg.document import canonical
 from maskreg.errors import UnavailableError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.registry.collect import collect
+from maskreg.registry.doubts import LAST
 from maskreg.registry.tags import tag
 from maskreg.registry.transfer import push
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings, StoreOptions
 from maskreg.store import FileStore, MemoryStore, S3Store, Store
+from maskreg.store.backrefs import tag_hash
 from maskreg.store.entry import entry_key
 from tests.artifact.making import pair, write
 from tests.artifact.test_hostile import forge, tensors_of
@@ -226,19 +230,37 @@ def test_a_damaged_catalog_is_reported_and_not_repaired(local: Registry, digest:
             assert verify(registry, REF).ok
 
 
-def test_a_catalog_that_is_behind_is_reported(local: Registry, digest: Digest, other: Digest) -> None:
-    report = verify(local)
-    assert (report.ok, report.catalog) == (True, False) if local.catalog is None else (True, True)
-    local.refs.append(Ref.parse("unseen"), after=None, digest=other, card=Card(), by="bob@there")
-    local.store.put(artifact_prefix(other) + "x", b"")
-    local.store.delete([artifact_prefix(other) + "x"])
+def test_a_catalog_that_is_behind_is_no_damage(local: Registry, digest: Digest, other: Digest) -> None:
+    assert local.catalog is not None
+    unseen = Ref.parse("unseen")
+    local.refs.append(unseen, after=None, digest=other, card=Card(), by="bob@there")
+    local.refs.append(REF, after=local.head(REF), digest=other, card=Card(), by="bob@there")
+    assert verify(local).damaged == ()
+    assert {row.name: row.digest for row in local.search(Query()).results} == {"unseen": other, REF.name: other}
+    assert verify(local).damaged == ()
+
+
+def test_a_catalog_that_differs_from_the_store_is_reported(local: Registry, digest: Digest, other: Digest) -> None:
+    assert local.catalog is not None
+    unseen = Ref.parse("unseen")
+    entry = local.refs.append(unseen, after=None, digest=other, card=Card(), by="bob@there")
+    assert len(local.search(Query()).results) == 2
+    local.store.delete([entry.key])
+    local.refs.append(unseen, after=None, digest=digest, card=Card(), by="eve@there")
     whats = [damage.what for damage in verify(local).damaged if damage.key == "catalog"]
-    assert whats == [
-        "unseen is missing, and in the store",
-        f"{other.short} is missing, and in the store",
-    ]
+    assert whats == ["unseen is other than in the store"]
     local.index.rebuild()
     assert verify(local).ok
+
+
+@pytest.mark.parametrize("key", ["names/sha256/{hex}/{n}-{tag}.json", "names/sha256/{hex}/stray", LAST])
+def test_a_damaged_guard_is_reported(lab: Registry, digest: Digest, key: str) -> None:
+    collect(lab)
+    name = key.format(hex=digest.hex, n=f"{1:020d}", tag=tag_hash(REF))
+    assert verify(lab).damaged == ()
+    lab.store.put(name, b"{}")
+    (damage,) = verify(lab).damaged
+    assert (damage.digest, damage.key) == (None, name)
 
 
 def test_what_was_seen_of_a_remote_is_part_of_its_audit(

@@ -142,6 +142,10 @@ def tokens(keys: Iterable[str], names: Mapping[str, Iterable[str]]) -> set[str]:
         if match := re.match(r"(?:maskreg/)?refs/(.*)/[^/]*", key):
             project, name, tag = match[1].split("/")
             texts |= {f"{name}:{tag}", f"{project}/{name}", *([name] if tag == "latest" else [])}
+        if kind_of(key) == "identity":
+            texts.add("another registry than before")
+        if kind_of(key) == "refs":
+            texts.add(" entries, and ")
         if kind_of(key) == "catalog":
             texts.add("catalog")
         if kind_of(key) == "pipe":

@@ -91,11 +91,12 @@ class Kills:
 
     def faults(self) -> Iterator[str]:
         """Everything that is not as it has to be after a kill."""
+        # First, because a list takes into the catalog what a killed command has not.
+        yield from self._damage()
         left = self.state()
         for part in sorted({*left, *self.old, *self.new}):
             if left.get(part) not in (self.old.get(part), self.new.get(part)):
                 yield f"{part} is neither old nor new: {left.get(part)}"
-        yield from self._damage()
         again = self.command()
         was_done = left == self.new and again.status == self.writer.again
         if again.status != 0 and not was_done:

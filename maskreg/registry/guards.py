@@ -1,0 +1,51 @@
+"""The records that keep garbage collection from deleting what has a name: whether each of them can be read.
+
+A damaged one makes a collection refuse, or keep an artifact for ever; a missing one only takes away its check.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from maskreg.errors import CorruptError, DataError, NotFoundError
+from maskreg.parallel import each
+from maskreg.registry.doubts import LAST, read_last
+from maskreg.store.backrefs import NAMES, BackReference
+from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.chain import removal
+
+
+def damaged_guards(store: Store, jobs: int) -> list[CorruptError]:
+    """Back references, and the record of the last collection, that cannot be read; by key.
+
+    Args:
+        store: of the registry.
+        jobs: objects that are read at the same time.
+
+    Raises:
+        UnavailableError, NotAllowedError: the store cannot be read.
+    """
+    damaged: list[CorruptError] = []
+    lock = threading.Lock()
+
+    def read(info: ObjectInfo) -> None:
+        try:
+            reference = BackReference.of(info)
+            if reference is None:
+                hint = f"look at it, then remove it: {removal(store.url, info.key)}"
+                raise CorruptError(info.key, "not the key of a back reference", hint=hint)
+            reference.read(store)
+        except NotFoundError:
+            # A collection has just deleted it.
+            return
+        except CorruptError as error:
+            with lock:
+                damaged.append(error)
+
+    names = (info for info in store.list(NAMES) if not info.key.rpartition("/")[2].startswith("."))
+    each(names, read, jobs)
+    try:
+        read_last(store)
+    except DataError as error:
+        damaged.append(CorruptError(LAST, error.message.removeprefix(f"{LAST}: "), hint=error.hint))
+    return sorted(damaged, key=lambda error: error.key)
