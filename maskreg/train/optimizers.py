@@ -21,7 +21,7 @@ class MaskedAdamW(MaskedOptimizer):
         eps: added to the root of the second moment.
         weight_decay: decoupled.
         options: mask (``"name:tag"``, an artifact, or masks by tensor name: packed, or boolean tensors or arrays),
-            max_grad_norm, clip, gradients, backend.
+            max_grad_norm, clip, nonfinite, gradients, backend, maximize.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class MaskedSGD(MaskedOptimizer):
         weight_decay: times the weights, added to the gradient.
         nesterov: Nesterov momentum.
         options: mask (``"name:tag"``, an artifact, or masks by tensor name: packed, or boolean tensors or arrays),
-            max_grad_norm, clip, gradients, backend.
+            max_grad_norm, clip, nonfinite, gradients, backend, maximize.
     """
 
     def __init__(

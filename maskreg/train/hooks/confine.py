@@ -22,6 +22,12 @@ from maskreg.live.naming import find
 from maskreg.train.hooks.channel import Channel, into_channel
 from maskreg.train.optim.masked import MaskedOptimizer
 
+_NEGLIGIBLE = 1e-3
+"""Share of a projected update that products in reduced precision, such as TF32, leave outside the channel."""
+
+_ROUNDING = 1e-5
+"""Share of the weights that rounding them to fp32 may leave outside."""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -64,11 +70,13 @@ class Confined:
         self._parts = _parts(model, named, channel)
         self._parameters = {name: named[name] for name in self._parts}
         self._start = {name: p.detach().clone() for name, p in self._parameters.items()}
+        self._scales = {p.name: float(p.of(self._start[n]).norm()) for n, ps in self._parts.items() for p in ps}
         self._handles: list[Any] = []
         for name, parameter in self._parameters.items():
             register: Callable[..., Any] = parameter.register_post_accumulate_grad_hook
             self._handles.append(register(partial(self._confine_gradient, name)))
         if optimizer is not None:
+            self._handles.append(optimizer.register_step_pre_hook(lambda *_: self._refuse_other_weights()))
             self._handles.append(optimizer.register_step_post_hook(lambda *_: self._confine_update()))
 
     @torch.no_grad()
@@ -108,6 +116,22 @@ class Confined:
                 view.copy_(into_channel(view, part.basis))
 
     @torch.no_grad()
+    def _refuse_other_weights(self) -> None:
+        """Reject weights outside the channel before a step: projecting would undo what was loaded.
+
+        Raises:
+            UsageError: names the matrix.
+        """
+        for part, update in self._updates():
+            outside = (update - into_channel(update, part.basis)).norm()
+            if outside > _NEGLIGIBLE * update.norm() + _ROUNDING * self._scales[part.name]:
+                raise UsageError(
+                    f"{part.name} was moved out of the channel since it was confined, or since the last step;"
+                    " projecting the next one would move it back",
+                    hint="after loading weights: confined.release(), then confine(model, channel, optimizer) again",
+                )
+
+    @torch.no_grad()
     def _confine_update(self) -> None:
         for name, parts in self._parts.items():
             now, start = self._parameters[name].detach(), self._start[name]
@@ -129,7 +153,8 @@ def confine(
     joined projections each have their own ``V``. Vectors, and tensors that the channel does not have, train freely. An
     optimizer that scales coordinates individually still leaves the channel: with Adam, 84 to 93 % of the update's
     energy stays in it, as :meth:`Confined.energy` measures. ``project="update"`` also projects the weights after each
-    step: ``W = W0 + (W - W0) V V^T``.
+    step: ``W = W0 + (W - W0) V V^T``. That would move back weights that were loaded outside the channel; the step is
+    refused then, and confining again makes them the new ``W0``.
 
     Memory does not shrink: a copy of the current weights is kept.
 

@@ -12,11 +12,33 @@ from maskreg.train.masks import MaskLike
 from maskreg.train.optimizers import MaskedAdamW
 
 
+class _Taken(float):
+    """The 0 that Trainer sees once an optimizer has taken over its clipping; saved as a plain 0.0.
+
+    Attributes:
+        taken: the norm.
+    """
+
+    taken: float
+
+    def __new__(cls, norm: float) -> _Taken:
+        zero = super().__new__(cls, 0.0)
+        zero.taken = norm
+        return zero
+
+    def __deepcopy__(self, _: object) -> _Taken:
+        return self
+
+    def __reduce__(self) -> tuple[type[float], tuple[float]]:
+        return float, (0.0,)
+
+
 def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tuple[type[MaskedAdamW], dict[str, Any]]:
     """Trainer's ``optimizer_cls_and_kwargs`` for AdamW on a mask, with the options of the arguments.
 
     Trainer would clip gradients before the optimizer sees them, by a norm that includes frozen coordinates. So the
-    optimizer clips instead: it takes over ``args.max_grad_norm``, which is set to 0.
+    optimizer clips instead: it takes over ``args.max_grad_norm``, which becomes 0. So does every other optimizer
+    that is made from the same arguments; set the norm anew to change it.
 
     Args:
         args: of the Trainer; learning rate, betas, epsilon and norm come from them. Weight decay Trainer sets itself.
@@ -24,9 +46,10 @@ def masked_adamw(args: TrainingArguments, mask: MaskLike, **options: Any) -> tup
         options: for :class:`maskreg.train.MaskedAdamW`, such as ``gradients="packed"``.
     """
     kwargs = {"lr": args.learning_rate, "betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
-    if args.max_grad_norm:
-        kwargs["max_grad_norm"] = args.max_grad_norm
-        args.max_grad_norm = 0.0
+    norm = args.max_grad_norm.taken if isinstance(args.max_grad_norm, _Taken) else args.max_grad_norm
+    if norm:
+        kwargs["max_grad_norm"] = norm
+        args.max_grad_norm = _Taken(norm)
     return MaskedAdamW, {**kwargs, "mask": mask, **options}
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
 
+from maskreg.errors import DataError
 from maskreg.live.shards import Layout
 
 Clip = Literal["masked", "dense"]
+NonFinite = Literal["raise", "skip", "propagate"]
 
 
 class Clipping(NamedTuple):
@@ -19,14 +23,44 @@ class Clipping(NamedTuple):
     Attributes:
         max_norm: the largest norm that is left as it is; None does not clip.
         norm_of: whether the norm is that of the masked entries, or of dense gradients.
+        nonfinite: whether a norm that is infinite or NaN raises, skips the step, or is multiplied by.
     """
 
     max_norm: float | None
     norm_of: Clip
+    nonfinite: NonFinite
+
+    @property
+    def needs_norm(self) -> bool:
+        """Whether a step depends on the norm."""
+        return self.max_norm is not None or self.nonfinite != "propagate"
+
+    def admits(self, norm: float, subject: str, effect: str) -> bool:
+        """Whether an update may go on.
+
+        Args:
+            norm: of what it takes.
+            subject: whose norm that is, for messages.
+            effect: what an update that is left out means, for messages.
+
+        Raises:
+            DataError: the norm is not finite, and that raises.
+        """
+        if math.isfinite(norm) or self.nonfinite == "propagate":
+            return True
+        if self.nonfinite == "raise":
+            raise DataError(
+                f"{subject} has norm {norm}; {effect}",
+                hint='lower lr, and look at the loss; nonfinite="skip" leaves such steps out, "propagate" takes them as'
+                " PyTorch does",
+            )
+        warnings.warn(f"{subject} has norm {norm}; {effect}", RuntimeWarning, stacklevel=4)
+        return False
 
     def factor(self, norm: torch.Tensor) -> float:
-        """What gradients of this norm are multiplied by, as ``torch.nn.utils.clip_grad_norm_`` does."""
-        return 1.0 if self.max_norm is None else min(1.0, self.max_norm / (float(norm) + 1e-6))
+        """What gradients of this norm are multiplied by, as ``torch.nn.utils.clip_grad_norm_`` does: NaN if that is."""
+        # In this order: min(1.0, nan) is 1.0, which would take a step without clipping.
+        return 1.0 if self.max_norm is None else min(self.max_norm / (float(norm) + 1e-6), 1.0)
 
 
 def total_norm(squares: Iterable[tuple[Layout, torch.Tensor | None]]) -> torch.Tensor:

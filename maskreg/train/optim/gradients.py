@@ -9,7 +9,9 @@ from typing import Any, Literal
 import torch
 
 from maskreg.errors import UsageError
+from maskreg.live.shards import local_of
 from maskreg.train.optim.fastest import backend_of
+from maskreg.train.optim.packed import PackedGradient, UsedGradient
 from maskreg.train.optim.parameter import MaskedParameter
 from maskreg.train.optim.step import Backend, Gradient
 
@@ -17,13 +19,13 @@ GradientMode = Literal["dense", "packed", "in-backward"]
 
 
 class GradientStore:
-    """The gradients of a masked optimizer, stored in one of three modes.
+    """The gradients of a masked optimizer, stored in one of three modes. All of them stand in ``parameter.grad``.
 
     ``dense``
-        They stay in ``parameter.grad``, and nothing happens before the step.
+        Nothing happens before the step.
     ``packed``
-        As soon as autograd has finished a parameter's gradient, its masked entries are added to fp32 ``[nnz]``, and
-        ``parameter.grad`` is freed. Accumulation over micro-batches is fp32, whatever the dtype of the gradients.
+        As soon as autograd has finished a parameter's gradient, ``parameter.grad`` becomes its masked entries, fp32
+        ``[nnz]``, and the dense one is freed. Accumulation over micro-batches is fp32, whatever the dtype of gradients.
     ``in-backward``
         The parameter is updated right then and the gradient freed, so that no gradient outlives the backward pass.
 
@@ -31,16 +33,17 @@ class GradientStore:
     backward pass. Two layers, from the last to the first::
 
         loss.backward()
-          grad of layer 2, [numel]   packed: packed[2] += grad[mask]    in-backward: update layer 2    grad = None
-          grad of layer 1, [numel]   packed: packed[1] += grad[mask]    in-backward: update layer 1    grad = None
-        optimizer.step()             packed: update both                in-backward: allow the next backward pass
+          grad of layer 2, [numel]   packed: grad = grad[mask]    in-backward: update layer 2, grad = a used one
+          grad of layer 1, [numel]   packed: grad = grad[mask]    in-backward: update layer 1, grad = a used one
+        optimizer.step()             packed: update both          in-backward: allow the next backward pass
 
     The dense gradients of both layers never exist at once. The price of ``in-backward`` is that nothing may depend on
-    all gradients together: neither clipping nor accumulation.
+    all gradients together: neither clipping nor accumulation. See :mod:`maskreg.train.optim.packed` for what loops can
+    do with these gradients.
     """
 
     def __init__(self, mode: GradientMode, backend: Backend | None) -> None:
-        """Store nothing yet.
+        """Watch nothing yet.
 
         Args:
             mode: see :class:`GradientStore`.
@@ -49,13 +52,11 @@ class GradientStore:
         self.mode = mode
         self._backend = backend
         self._handles: list[Any] = []
-        self._packed: dict[MaskedParameter, torch.Tensor] = {}
-        self._updated: set[MaskedParameter] = set()
 
     def watch(
         self, parameters: Iterable[MaskedParameter], arrived: weakref.WeakMethod[Callable[[MaskedParameter], None]]
     ) -> None:
-        """Have a method called for each gradient from now on; what was stored is dropped.
+        """Have a method called for each gradient from now on; those that are stored stay.
 
         Args:
             parameters: replace those that were watched before.
@@ -64,8 +65,6 @@ class GradientStore:
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        self._packed.clear()
-        self._updated.clear()
         if self.mode == "dense":
             return
 
@@ -79,25 +78,37 @@ class GradientStore:
                 register: Callable[..., Any] = item.parameter.register_post_accumulate_grad_hook
                 self._handles.append(register(lambda _, item=item: call(item)))
 
-    def pack(self, item: MaskedParameter) -> bool:
-        """Add the dense gradient of a parameter to its packed one, and free it.
+    def pack(self, item: MaskedParameter) -> PackedGradient | None:
+        """The packed gradient of a parameter; one that is dense, as autograd leaves it, is packed and freed.
 
-        Returns:
-            Whether the parameter has a packed gradient now.
+        Raises:
+            UsageError: it was packed by another mask.
         """
+        packed = _stored(item)
+        if isinstance(packed, PackedGradient):
+            if packed.bits is not item.bits and not torch.equal(packed.bits.words.cpu(), item.bits.words.cpu()):
+                raise UsageError(
+                    f"the gradient of {item.name} was packed by another mask",
+                    hint="optimizer.zero_grad() before bind(model, mask)",
+                )
+            return packed
         dense = item.dense_gradient
-        if dense is not None:
-            if item not in self._packed:
-                self._packed[item] = torch.zeros(item.bits.nnz, dtype=torch.float32, device=dense.device)
-            backend_of(dense, preferred=self._backend).accumulate(self._packed[item], dense, item.bits)
-            item.parameter.grad = None
-        return item in self._packed
+        if dense is None:
+            return None
+        values = torch.zeros(item.bits.nnz, dtype=torch.float32, device=dense.device)
+        packed = PackedGradient(item.weights, values, item.bits, self._backend)
+        packed.accumulate(dense)
+        _store(item, packed)
+        return packed
 
     def of(self, item: MaskedParameter) -> Gradient | None:
         """The gradient of a parameter, where its weights are; None without one."""
         if self.mode == "packed":
             # A gradient that was assigned by hand, or before there was a hook, is not packed yet.
-            return Gradient(self._packed[item].to(item.weights.device), packed=True) if self.pack(item) else None
+            packed = self.pack(item)
+            return None if packed is None else Gradient(packed.entries.to(item.weights.device), packed=True)
+        if self.is_updated(item):
+            return None
         dense = item.dense_gradient
         return None if dense is None else Gradient(dense, packed=False)
 
@@ -109,32 +120,34 @@ class GradientStore:
         bits = item.bits if masked and not gradient.packed else None
         return backend_of(gradient.values, preferred=self._backend).square_sum(gradient.values, bits)
 
-    def refuse_second(self, item: MaskedParameter) -> None:
-        """Reject a second gradient of a parameter that was updated in the backward pass.
-
-        Raises:
-            UsageError: there was no step in between.
-        """
-        if item in self._updated:
-            raise UsageError(
-                f"a second gradient of {item.name} before step(): updates in the backward pass cannot accumulate",
-                hint='gradients="packed" accumulates',
-            )
-
     def mark_updated(self, item: MaskedParameter) -> None:
         """Note that a parameter was updated in the backward pass, and free its gradient."""
-        self._updated.add(item)
-        item.parameter.grad = None
+        _store(item, UsedGradient(item.weights, item.name))
 
     def is_updated(self, item: MaskedParameter) -> bool:
         """Whether a parameter was updated in the backward pass."""
-        return item in self._updated
+        return isinstance(_stored(item), UsedGradient)
 
     def release(self, item: MaskedParameter) -> None:
-        """Drop what is stored for a parameter after a step; loops may clear ``parameter.grad`` alone."""
-        self._updated.discard(item)
-        self._packed.pop(item, None)
+        """Drop what is stored for a parameter after a step, if it is not dense."""
+        if isinstance(_stored(item), (PackedGradient, UsedGradient)):
+            item.parameter.grad = None
 
-    def clear(self) -> None:
-        """Drop all packed gradients."""
-        self._packed.clear()
+
+def _stored(item: MaskedParameter) -> torch.Tensor | None:
+    """The local part of a parameter's gradient."""
+    grad = item.parameter.grad
+    return None if grad is None else local_of(grad)
+
+
+def _store(item: MaskedParameter, local: torch.Tensor) -> None:
+    """Make a tensor the local part of a parameter's gradient."""
+    parameter = item.parameter
+    if not hasattr(parameter, "to_local"):
+        parameter.grad = local
+        return
+    from torch.distributed.tensor import DTensor
+
+    # DTensor.from_local would make a view of it, which a gradient without memory does not have.
+    sharded: Any = DTensor
+    parameter.grad = sharded(local, parameter._spec, requires_grad=False)  # type: ignore[attr-defined]

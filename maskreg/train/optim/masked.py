@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from abc import abstractmethod
 from collections import defaultdict
@@ -10,15 +11,16 @@ from itertools import chain
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 
 from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import Mask
 from maskreg.train.optim.binding import bind_parameters, in_order, own_names
-from maskreg.train.optim.clipping import Clip, Clipping, total_norm
+from maskreg.train.optim.clipping import Clip, Clipping, NonFinite, total_norm
 from maskreg.train.optim.fastest import backend_of
 from maskreg.train.optim.first_forward import await_forward
 from maskreg.train.optim.gradients import GradientMode, GradientStore
-from maskreg.train.optim.options import check_modes, check_numbers
+from maskreg.train.optim.options import check_modes, check_names, check_numbers
 from maskreg.train.optim.parameter import MaskedParameter
 from maskreg.train.optim.refusals import refuse_fewer, refuse_replicas
 from maskreg.train.optim.state import begin_master, begin_state, restored, saved
@@ -54,13 +56,19 @@ class MaskedOptimizer(torch.optim.Optimizer):
             processes.
         clip: take the norm of the ``masked`` entries, which are what is trained, or of ``dense`` gradients, as loops do
             that clip before the step (Accelerate, verl).
+        nonfinite: what a gradient does that is infinite or NaN at a masked coordinate (with ``clip="dense"``, at any):
+            ``raise`` an error before anything changes; ``skip`` the step with a warning; or ``propagate`` it into
+            the weights, as PyTorch does. In the backward pass, each process decides for its part of each parameter.
         gradients: ``dense``, ``packed`` or ``in-backward``, see :class:`maskreg.train.optim.gradients.GradientStore`.
         backend: does the arithmetic; by default the fastest for each tensor.
+        maximize: step along the gradient instead of against it.
         foreach: accepted and ignored, because frameworks pass it; the backend decides.
         fused: likewise.
+        others: options of PyTorch's optimizers that are refused, unless they are switched off.
 
     Attributes:
         grad_norm: fp32, 0-D, in main memory: norm before clipping at the last step; None if none is taken.
+        skipped: steps, or in the backward pass updates of a parameter, that ``nonfinite="skip"`` has left out.
 
     Raises:
         UsageError: an option has no valid value, or excludes another.
@@ -75,17 +83,21 @@ class MaskedOptimizer(torch.optim.Optimizer):
         mask: Any = None,
         max_grad_norm: float | None = None,
         clip: Clip = "masked",
+        nonfinite: NonFinite = "raise",
         gradients: GradientMode = "dense",
         backend: Backend | None = None,
+        maximize: bool = False,
         foreach: bool | None = None,
         fused: bool | None = None,
+        **others: Any,
     ) -> None:
+        check_names(others)
         check_numbers({**defaults, "max_grad_norm": max_grad_norm})
-        check_modes(gradients, clip, max_grad_norm)
-        super().__init__(params, defaults)
+        check_modes(gradients, clip, nonfinite, max_grad_norm)
+        super().__init__(params, {**defaults, "maximize": maximize})
         self._resolve = resolve
         self._mask = None if mask is None else resolve(mask)
-        self._clipping = Clipping(max_grad_norm, clip)
+        self._clipping = Clipping(max_grad_norm, clip, nonfinite)
         self._mode = gradients
         self._backend = backend
         self._loaded: dict[int, dict[str, Any]] = {}
@@ -96,6 +108,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._bound: list[MaskedParameter] | None = None
         self._store = GradientStore(self._mode, self._backend)
         self.grad_norm: torch.Tensor | None = None
+        self.skipped = 0
         self._waiting = await_forward(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -178,32 +191,35 @@ class MaskedOptimizer(torch.optim.Optimizer):
     def _on_gradient(self, item: MaskedParameter) -> None:
         """What the hook does where gradients are not kept dense."""
         if self._mode == "packed":
-            if self._store.pack(item):
+            if self._store.pack(item) is not None:
                 self._state_of(item)
-            return
-        self._store.refuse_second(item)
-        self._update(item, 1.0)
-        self._store.mark_updated(item)
+        elif not self._store.is_updated(item):
+            if self._admits(item):
+                self._update(item, 1.0)
+            self._store.mark_updated(item)
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop gradients, dense and packed."""
-        super().zero_grad(set_to_none=set_to_none)
-        self._store.clear()
-
-    def _clip_factor(self, parameters: list[MaskedParameter]) -> float:
-        if self._clipping.max_norm is None:
+    def _clip_factor(self, parameters: list[MaskedParameter]) -> float | None:
+        """What gradients are multiplied by; None if the step is to be skipped."""
+        if self._mode == "in-backward" or not self._clipping.needs_norm:
             return 1.0
         masked = self._clipping.norm_of == "masked"
         self.grad_norm = total_norm((item.layout, self._store.square_sum(item, masked=masked)) for item in parameters)
+        if not self._clipping.admits(float(self.grad_norm), "the gradient", "the step was not taken"):
+            self.skipped += 1
+            return None
         return self._clipping.factor(self.grad_norm)
+
+    def _admits(self, item: MaskedParameter) -> bool:
+        """Whether the gradient of a parameter may be used in the backward pass."""
+        square = self._store.square_sum(item, masked=True) if self._clipping.needs_norm else None
+        norm = 0.0 if square is None else math.sqrt(float(square))
+        admitted = self._clipping.admits(norm, f"the gradient of {item.name}", "the parameter was not updated")
+        self.skipped += not admitted
+        return admitted
 
     # -- steps
 
-    @property
-    def _step_supports_amp_scaling(self) -> bool:
-        """Tells GradScaler to leave gradients as they are, and to pass their scale; packed ones it cannot unscale."""
-        return self._mode != "dense"
-
+    @_disable_dynamo  # traced, it would enter loops that are compiled already
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every masked coordinate whose parameter has a gradient.
@@ -213,23 +229,18 @@ class MaskedOptimizer(torch.optim.Optimizer):
 
         Raises:
             UsageError: a parameter has no name, or no mask.
+            DataError: gradients are not finite; nothing has changed, and they are still there.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # GradScaler sets `found_inf` for every step; `grad_scale` it omits if it believes to have unscaled already.
-        if hasattr(self, "found_inf"):
-            raise UsageError(
-                f'GradScaler needs dense gradients, to look for infinities in, and they are "{self._mode}"',
-                hint='gradients="dense", or train in bf16, which needs no GradScaler',
-            )
         parameters = self._bound_parameters()
         for item in parameters:
             item.follow_device()
         factor = self._clip_factor(parameters)
         for item in parameters:
-            if not self._store.is_updated(item):
+            if factor is not None:
                 self._update(item, factor)
             self._store.release(item)
         return loss
@@ -250,6 +261,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if weights.element_size() < 4:
             begin_master(item, state, flat, self._backend_of(flat))
         state["step"] += 1
+        factor = -factor if item.group["maximize"] else factor
         if item.bits.nnz:
             self._update_tensor(Operands(flat, gradient, item.bits, state.get("master")), item.group, state, factor)
         if not weights.is_contiguous():

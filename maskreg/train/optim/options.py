@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from maskreg.errors import UsageError
-from maskreg.train.optim.clipping import Clip
+from maskreg.train.optim.clipping import Clip, NonFinite
 from maskreg.train.optim.gradients import GradientMode
 
 _FINITE: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < math.inf, "a finite number, at least 0")
@@ -44,13 +44,42 @@ def check_numbers(options: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} cannot be {value}", hint=f"{name}: {'two numbers, each ' * pair}{wording}")
 
 
-def check_modes(gradients: str, clip: str, max_grad_norm: float | None) -> None:
+SET_ASIDE: Mapping[str, str] = {
+    "amsgrad": "it needs the largest second moment so far as well",
+    "capturable": "steps read their number on the host",
+    "differentiable": "steps are taken without autograd",
+    "dampening": "the velocity adds gradients undamped",
+}
+"""Options of PyTorch's optimizers that masked ones do not have, and why; what switches them off is taken."""
+
+
+def check_names(options: Mapping[str, Any]) -> None:
+    """Reject options that masked optimizers do not have.
+
+    Raises:
+        UsageError: names the option, and why there is none.
+    """
+    for name, value in options.items():
+        if name not in SET_ASIDE:
+            raise UsageError(f"masked optimizers have no option {name}", hint="see help(maskreg.train.MaskedAdamW)")
+        if value:
+            raise UsageError(
+                f"masked optimizers have no {name}: {SET_ASIDE[name]}",
+                hint=f"leave {name} out; or torch.optim with maskreg.train.attach(model, optimizer, mask)",
+            )
+
+
+def check_modes(gradients: str, clip: str, nonfinite: str, max_grad_norm: float | None) -> None:
     """Reject unknown modes, and combinations that cannot work.
 
     Raises:
         UsageError: names the option and what to choose instead.
     """
-    for name, value, known in (("clip", clip, get_args(Clip)), ("gradients", gradients, get_args(GradientMode))):
+    for name, value, known in (
+        ("clip", clip, get_args(Clip)),
+        ("gradients", gradients, get_args(GradientMode)),
+        ("nonfinite", nonfinite, get_args(NonFinite)),
+    ):
         if value not in known:
             raise UsageError(f"{name} cannot be {value!r}", hint=f"{name}= one of: {', '.join(known)}")
     if max_grad_norm is None:

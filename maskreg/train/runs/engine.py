@@ -117,6 +117,7 @@ class Trainer:
         # An infinite limit takes the norm for the metrics without clipping; in the backward pass there is no norm.
         norm = None if setup.gradients == "in-backward" else setup.clip or math.inf
         options: dict[str, Any] = {"mask": mask, "max_grad_norm": norm, "gradients": setup.gradients}
+        options["nonfinite"] = "propagate"  # such a norm ends the run, and nothing of the step is saved
         named = self._model.named_parameters()
         optimizer: MaskedOptimizer
         if setup.optimizer == "sgd":

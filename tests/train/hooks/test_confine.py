@@ -11,6 +11,7 @@ from maskreg.train import MaskedAdamW
 from maskreg.train.hooks.channel import Channel
 from maskreg.train.hooks.confine import Share, confine
 from tests.live.models import gpt2, qwen3, qwen3_moe
+from tests.train.optim.training import masked
 
 RANK = 3
 
@@ -139,3 +140,44 @@ def test_what_a_channel_cannot_do_is_refused() -> None:
     narrow = qwen3().to(torch.bfloat16)
     with pytest.raises(UsageError, match="needs fp32 parameters"):
         confine(narrow, channel, torch.optim.AdamW(narrow.parameters()), project="update")
+
+
+def test_weights_loaded_outside_the_channel_are_not_moved_back() -> None:
+    torch.manual_seed(2)
+    model = qwen3()
+    channel = updates_of(checkpoint_of(model))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        ones(model).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    confined = confine(model, channel, optimizer, project="update")
+    kept = {}
+    for _ in range(3):
+        kept = {name: p.detach().clone() for name, p in model.named_parameters()}
+        step()
+    model.load_state_dict(kept, strict=False)
+    step()  # they lie in the channel
+    loaded = {name: p + 0.1 * torch.randn(p.shape) for name, p in kept.items()}
+    model.load_state_dict(loaded, strict=False)
+    with pytest.raises(UsageError, match="was moved out of the channel") as caught:
+        step()
+    assert "confine" in str(caught.value.hint)
+    assert all(torch.equal(p, loaded[name]) for name, p in model.named_parameters())
+    confined.release()
+    confined = confine(model, channel, optimizer, project="update")
+    step()
+    assert confined.total_energy().share > 1 - 1e-6
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p, loaded[name], rtol=0, atol=0.1)
+
+
+def test_a_packed_gradient_cannot_be_confined() -> None:
+    model = qwen3().to(torch.bfloat16)
+    optimizer = MaskedAdamW(model.named_parameters(), mask=masked(model), gradients="packed")
+    optimizer.bind(model)
+    confine(model, updates_of(checkpoint_of(model)))
+    with pytest.raises(UsageError, match="a view of a packed gradient"):
+        ones(model).backward()  # type: ignore[no-untyped-call]

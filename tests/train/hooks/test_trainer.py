@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,13 @@ def test_clipping_is_left_to_the_optimizer(tmp_path: Path) -> None:
     assert cls is MaskedAdamW
     assert options == {"lr": 1e-2, "betas": (0.9, 0.9), "eps": 1e-8, "max_grad_norm": 0.25, "mask": {}}
     assert args.max_grad_norm == 0
+    for again in (args, copy.copy(args), copy.deepcopy(args)):
+        assert masked_adamw(again, {})[1]["max_grad_norm"] == 0.25
+    assert type(pickle.loads(pickle.dumps(args)).max_grad_norm) is float  # noqa: S301 # our own bytes
+    assert args.to_dict()["max_grad_norm"] == 0.0
+    args.max_grad_norm = 0.5
+    assert masked_adamw(args, {})[1]["max_grad_norm"] == 0.5
+    args.max_grad_norm = 0.0
     assert "max_grad_norm" not in masked_adamw(args, {}, gradients="in-backward")[1]
 
 

@@ -110,18 +110,23 @@ def test_a_learning_rate_may_be_a_tensor_and_options_for_torch_are_taken() -> No
 
 
 @pytest.mark.parametrize("kind", ["dense", "packed"])
-def test_grad_scaler_works_on_dense_gradients(kind: Any) -> None:
+def test_grad_scaler_works_on_dense_and_packed_gradients(kind: Any) -> None:
     net = model(torch.float32)
     optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.4), gradients=kind)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
-    scaler.scale(net(torch.randn(4, 300)).sum()).backward()
-    if kind == "dense":
-        scaler.step(optimizer)
-        scaler.update()
-        assert all(state["step"] == 1 for state in optimizer.state.values())
-    else:
-        with pytest.raises(UsageError, match="GradScaler needs dense gradients"):
-            scaler.step(optimizer)
+    x = torch.randn(4, 300)
+    scaler.scale(net(x).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert all(state["step"] == 1 for state in optimizer.state.values())
+    other = model(torch.float32)
+    plain = MaskedAdamW(other.named_parameters(), mask=masked(net, 0.4))
+    other(x).sum().backward()
+    plain.step()
+    assert all(torch.equal(p, q) for p, q in zip(net.parameters(), other.parameters(), strict=True))
+    scaler.scale(net(x).sum() * torch.inf).backward()
+    scaler.step(optimizer)
+    assert all(torch.equal(p, q) for p, q in zip(net.parameters(), other.parameters(), strict=True))
 
 
 def test_accelerate_s_wrapper_steps_saves_and_loads() -> None:

@@ -1,4 +1,4 @@
-"""Models that lie over several processes: the checks of ``sharing.py``, each in 1, 2, 3 or 4 of them."""
+"""Models that lie over several processes: ``sharing.py`` and ``sharing_loops.py``, each check in 1 to 4 of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ EVERYWHERE = [
     "shards_train_as_one", "hybrid_shards_train_as_one", "uneven_shards_of_later_dimensions",
     "real_gradients_packed_and_within_backward", "parameters_that_sharding_replaced", "names_from_the_first_forward",
     "gradients_in_another_layout", "sgd_with_momentum", "loaded_weights_stay",
+    "packed_shards_are_clipped_by_others",
 ]  # fmt: skip
 
 RESUMES = [

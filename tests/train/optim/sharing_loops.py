@@ -1,0 +1,77 @@
+"""What must hold in every process of several, of what loops do between steps: clip, discard, load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+from maskreg.errors import DataError
+from tests.train.optim.world import Net, make, masks, put_gradients, same, sharded, train, weights, whole
+
+FULL = StateDictOptions(full_state_dict=True)
+
+
+def clipped_as_verl(parameters: Any, max_norm: float) -> torch.Tensor:
+    """verl 0.9.1, verl/utils/fsdp_utils.py: fsdp2_clip_grad_norm_, and what its actor does with the norm."""
+    from torch.nn.utils.clip_grad import _clip_grads_with_norm_, _get_total_norm
+
+    parameters = list(parameters)
+    norm = _get_total_norm([p.grad for p in parameters if p.grad is not None], 2.0, False, None)
+    norm = norm.to("cpu", non_blocking=True)
+    _clip_grads_with_norm_(parameters, max_norm, norm, None)
+    whole_norm: torch.Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    return whole_norm
+
+
+def packed_shards_are_clipped_by_others(folder: Path) -> None:
+    """The norm that verl's and PyTorch's clipping see is that of all masked entries, and they scale all of them."""
+    for clip in (clipped_as_verl, torch.nn.utils.clip_grad_norm_):
+        found = []
+        for net, own in ((sharded(torch.float32), None), (sharded(torch.float32), 0.1)):
+            optimizer = make(net, gradients="packed", max_grad_norm=own)
+            for step in range(2):
+                net.set_requires_gradient_sync(step == 1)  # type: ignore[operator]
+                net(torch.tensor(1.0 + step + dist.get_rank())).backward()
+            norm = None if own else clip(net.parameters(), 0.1)
+            optimizer.step()
+            found.append((weights(net), optimizer.grad_norm if norm is None else norm))
+        torch.testing.assert_close(whole(found[0][1]), whole(found[1][1]), rtol=1e-5, atol=0)  # type: ignore[arg-type]
+        for name, one in found[0][0].items():
+            torch.testing.assert_close(one, found[1][0][name], rtol=1e-6, atol=1e-6)
+        net = sharded()
+        before = weights(net)
+        optimizer = make(net, gradients="packed", max_grad_norm=None)
+        net(torch.tensor(torch.nan if dist.get_rank() == 0 else 1.0)).backward()
+        assert whole(clip(net.parameters(), 0.1)).isnan()
+        with pytest.raises(DataError, match="has norm nan; the step was not taken"):
+            optimizer.step()
+        same(weights(net), before)
+        net.zero_grad()
+        optimizer.step()
+        same(weights(net), before)
+
+
+def loaded_weights_stay(folder: Path) -> None:
+    """What set_model_state_dict loads between two steps is not undone by the next, sharded or not."""
+    other = weights(Net(seed=2))
+    for kind in ("dense", "packed"):
+        for net in (sharded(), Net()):
+            optimizer = make(net, gradients=kind)
+            train(net, optimizer, 0, 2)
+            loaded: Any = dict(other)
+            set_model_state_dict(net, loaded, options=FULL)
+            same(weights(net), other)
+            for group in optimizer.param_groups:
+                group["lr"] = 0.0
+            put_gradients(net, 3)
+            optimizer.step()
+            same(weights(net), other)
+            optimizer.refresh()
+            for item, state in zip(net.parameters(), optimizer.state_dict()["state"].values(), strict=True):
+                inside = masks()[next(n for n, p in net.named_parameters() if p is item)].to_bool()
+                assert torch.equal(whole(state["master"]), whole(item)[torch.from_numpy(inside)].float())
