@@ -255,8 +255,11 @@ class _Encoder:
         else:
             # Cells are exponents, by which tokens are counted already.
             classes = np.clip(np.arange(len(self._counts)) - contexts.base // 2, 0, PLAIN_CLASSES - 1)
-            counts = np.zeros((PLAIN_CLASSES, TOKENS), np.int64)
-            np.add.at(counts, classes, self._counts)
+            # Classes rise, so each has a run of exponents, and its counts are a difference of running sums.
+            edges = np.searchsorted(classes, np.arange(PLAIN_CLASSES + 1))
+            sums = np.zeros((len(self._counts) + 1, TOKENS), np.int64)
+            np.cumsum(self._counts, axis=0, out=sums[1:])
+            counts = np.diff(sums[edges], axis=0)
         tables, bits = build_tables(counts, SIZES if contexts.rank else 1)
         return _Plan(Model(contexts, tables), keys, bits + side_bits(contexts))
 

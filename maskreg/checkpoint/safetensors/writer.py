@@ -67,6 +67,10 @@ class SafetensorsPlan:
         return SafetensorsWriter(out, self, force=force)
 
 
+_SMALL_BYTES = 1 << 20
+"""Shorter pieces are written together: small tensors come by the thousand."""
+
+
 class SafetensorsWriter:
     """Cuts the stream into shards; see :class:`~maskreg.checkpoint.base.CheckpointWriter`.
 
@@ -92,6 +96,7 @@ class SafetensorsWriter:
         self._pending = list(reversed(plan.shards))
         self._handle = -1
         self._remaining = 0
+        self._small = bytearray()
 
     @property
     def kept_files(self) -> tuple[str, ...]:
@@ -116,12 +121,25 @@ class SafetensorsWriter:
             return
         view = view.cast("B")
         with creating(self.out):
-            while view:
-                if not self._remaining:
-                    self._next_shard()
-                count = os.write(self._handle, view[: self._remaining])
-                view = view[count:]
-                self._remaining -= count
+            if view.nbytes < _SMALL_BYTES:
+                self._small += view
+                if len(self._small) >= _SMALL_BYTES:
+                    self._write_small()
+                return
+            self._write_small()
+            self._append(view)
+
+    def _write_small(self) -> None:
+        small, self._small = self._small, bytearray()
+        self._append(memoryview(small))
+
+    def _append(self, view: memoryview) -> None:
+        while view:
+            if not self._remaining:
+                self._next_shard()
+            count = os.write(self._handle, view[: self._remaining])
+            view = view[count:]
+            self._remaining -= count
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         try:
@@ -165,6 +183,7 @@ class SafetensorsWriter:
             os.close(handle)
 
     def _finish(self) -> None:
+        self._write_small()
         # The stream ends where the last shard with data does; shards without data may follow.
         while self._pending and not self._remaining:
             self._next_shard()
