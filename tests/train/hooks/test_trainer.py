@@ -125,6 +125,32 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path: Path) -> N
             assert torch.equal(vector, again) if isinstance(vector, torch.Tensor) else vector == again, name
 
 
+def test_training_goes_on_from_the_best_model_that_was_loaded(tmp_path: Path) -> None:
+    model = model_of()
+    args = arguments(
+        tmp_path, save_strategy="steps", save_steps=1, eval_strategy="steps", eval_steps=1,
+        load_best_model_at_end=True, metric_for_best_model="eval_loss", greater_is_better=True,
+    )  # fmt: skip
+    factory = masked_adamw(args, masked(model), gradients="packed")
+    trainer = Trainer(
+        model,
+        args,
+        train_dataset=rows(),
+        eval_dataset=rows(),
+        optimizer_cls_and_kwargs=factory,
+        callbacks=[MaskCallback()],
+    )
+    trainer.train()
+    assert Path(str(trainer.state.best_model_checkpoint)).name != "checkpoint-4"
+    best = copies(model)  # the worst by the loss, which is not the last
+    optimizer = trainer.optimizer.optimizer
+    optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = 0.0
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert all(torch.equal(p, best[name]) for name, p in model.named_parameters())
+
+
 class Meddling(TrainerCallback):  # type: ignore[misc]
     def __init__(self, act: Callable[[Any], None]) -> None:
         self._act = act

@@ -99,3 +99,13 @@ def test_state_of_a_dense_optimizer_is_refused() -> None:
     optimizer.load_state_dict(dense.state_dict())
     with pytest.raises(DataError, match="not of a masked optimizer"):
         run(optimizer, net, 1)
+
+
+def test_saving_copies_no_state() -> None:
+    net = model()
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.3))
+    run(optimizer, net, 1)
+    own = {value.data_ptr() for state in optimizer.state.values() for value in state.values()}
+    saved = [value for state in optimizer.state_dict()["state"].values() for value in state.values()]
+    added = [value for value in saved if value.data_ptr() not in own]
+    assert sum(value.nbytes for value in added) == 16 * len(optimizer.state)  # fingerprints of masks
