@@ -6,7 +6,7 @@ Damage is collected, and never ends the audit. Each kind of thing is counted, so
     tags          every entry of every log: parsed, numbered without gaps, linked, immutable tags unmoved; of a remote
                   also whether they continue what this machine has seen of them
     artifacts     every object hashed and opened as readers do; with ``recount`` the mask's bits are counted
-    guards        the records that garbage collection checks names by can be read
+    guards        the records that garbage collection checks names by are there and can be read
     catalog       every row sealed, every table summed, and every row what the store gives
 """
 
@@ -30,6 +30,7 @@ from maskreg.registry.inspect import Inspector
 from maskreg.registry.manifests import digests_in
 from maskreg.registry.registry import Registry
 from maskreg.result import Result
+from maskreg.store.backrefs import back_reference_key, without_back_reference
 from maskreg.store.chain import folders, removal
 from maskreg.store.entry import REFS, ref_of
 
@@ -140,7 +141,8 @@ class _Audit:
         self._store = registry.store
         self._names: dict[Digest, list[str]] = defaultdict(list)
         # Damaged entries are reported by the audit of the logs.
-        for entry in registry.refs.heads([]):
+        self._live = [entry for entry in registry.refs.heads([]) if not entry.deleted]
+        for entry in self._live:
             if entry.digest is not None:
                 self._names[entry.digest].append(str(entry.ref))
 
@@ -189,6 +191,12 @@ class _Audit:
     def guards(self, jobs: int) -> Iterator[Damage]:
         for error in damaged_guards(self._store, jobs):
             yield _damage(None, (), error, error.hint)
+        for entry in without_back_reference(self._store, self._live):
+            assert entry.digest is not None  # nothing else is live
+            key = back_reference_key(entry.digest, entry.ref, entry.n)
+            what = f"missing: gc cannot check that a list of names lacks {entry.ref}"
+            hint = f"maskreg annotate {entry.ref} --description TEXT writes another entry, with one"
+            yield Damage(entry.digest, (str(entry.ref),), key, what, hint)
 
     def identity(self, used: bool) -> Iterator[Damage]:
         try:

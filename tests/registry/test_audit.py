@@ -26,7 +26,7 @@ from maskreg.registry.transfer import push
 from maskreg.registry.verify import verify
 from maskreg.settings import Remote, Settings, StoreOptions
 from maskreg.store import FileStore, MemoryStore, S3Store, Store
-from maskreg.store.backrefs import tag_hash
+from maskreg.store.backrefs import back_reference_key, tag_hash
 from maskreg.store.entry import entry_key
 from tests.artifact.making import pair, write
 from tests.artifact.test_hostile import forge, tensors_of
@@ -261,6 +261,14 @@ def test_a_damaged_guard_is_reported(lab: Registry, digest: Digest, key: str) ->
     lab.store.put(name, b"{}")
     (damage,) = verify(lab).damaged
     assert (damage.digest, damage.key) == (None, name)
+
+
+def test_a_missing_back_reference_is_reported(lab: Registry, digest: Digest) -> None:
+    key = back_reference_key(digest, REF, 1)
+    lab.store.delete([key])
+    (damage,) = verify(lab).damaged
+    assert (damage.key, damage.names) == (key, (str(REF),))
+    assert damage.hint.startswith(f"maskreg annotate {REF} ")
 
 
 def test_what_was_seen_of_a_remote_is_part_of_its_audit(
