@@ -68,8 +68,9 @@ class RangeType(click.ParamType):  # type: ignore[type-arg] # generic in newer v
             bounds = (float(low or "-inf"), float((high or "inf") if dots else low))
         except ValueError:
             self.fail(f"{value!r} is not a range; write 0.4..0.6, 0.4.. or ..0.6", param, ctx)
-        # Not "low > high": a NaN must be refused too, and every comparison with it is false.
-        if not (bounds[0] <= bounds[1] and (low or high)):
+        if any(map(math.isnan, bounds)) or not (low or high):
+            self.fail(f"{value!r} is not a range; write 0.4..0.6, 0.4.. or ..0.6", param, ctx)
+        if bounds[0] > bounds[1]:
             self.fail(f"{value!r} is empty; write the smaller number first", param, ctx)
         return bounds
 

@@ -74,9 +74,11 @@ class Settings:
         """The remote called ``name``; without a name the default or the only one.
 
         Raises:
-            ConfigError: there is no such remote, none at all, or several and no default.
+            ConfigError: there is no such remote, none at all, or several and no default; or the name is empty.
         """
-        if name := name or self.meant_remote:
+        if name is None:
+            name = self.meant_remote or None
+        if name is not None:
             if name in self.remotes:
                 return self.remotes[name]
             parse_name(name, "remote")

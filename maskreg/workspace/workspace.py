@@ -175,7 +175,8 @@ class Workspace:
 
     def registry(self, remote: str | None = None) -> Registry:
         """The remote of that name, or the local registry without a name."""
-        return self.remote(remote) if remote else self.local
+        # Not "if remote": an empty name, such as that of an unset variable, is no request for the local registry.
+        return self.local if remote is None else self.remote(remote)
 
     def find(self, artifact: ArtifactLike, remote: str | None = None) -> Named:
         """Open an artifact of the local registry, or of a remote.

@@ -114,3 +114,11 @@ def test_a_remote_that_is_added(run: Run, registry: Path) -> None:
     added = maskreg.remotes.add("second", registry / "second")
     assert document.keys() == added.to_json().keys()
     assert all(hasattr(added, key) for key in document)
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["show", OTHER], ["verify", OTHER], ["gc", "--dry-run"], ["push", OTHER]]
+)
+def test_an_empty_name_is_no_remote(run: Run, registry: Path, command: list[str]) -> None:
+    # As of a variable that is not set; neither the local registry nor the default remote is meant.
+    assert "'' is not a name" in run(*command, "--remote", "", status=78).err

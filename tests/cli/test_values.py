@@ -35,6 +35,12 @@ def test_what_is_no_range(text: str) -> None:
         RANGE.convert(text, None, None)
 
 
+@pytest.mark.parametrize("text", ["nan", "nan..1", "0..nan", ".."])
+def test_what_is_no_range_is_not_called_empty(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is not a range"):
+        RANGE.convert(text, None, None)
+
+
 @pytest.mark.parametrize(
     ("text", "length"),
     [
