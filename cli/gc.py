@@ -101,6 +101,8 @@ def _print(output: Output, report: Garbage) -> None:
         output.data(f"{artifact.digest}  {human_bytes(artifact.bytes)}")
     for error in report.damaged:
         output.note(f"kept whatever this tag points to: {error.message}\nnext: {error.hint}")
+    if report.many and report.dry_run:
+        output.note("this is more than half of all artifacts; deleting them needs --yes-delete-many")
     if report.spared:
         output.note(f"kept {counted(len(report.spared), 'artifact')} that changed, or got a tag, during this run")
     verb = "would delete" if report.dry_run else "deleted"

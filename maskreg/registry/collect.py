@@ -34,7 +34,7 @@ from maskreg.errors import CorruptError, MaskregError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry.census import Census
 from maskreg.registry.debris import LOCAL, SHARED, sweep
-from maskreg.registry.doubts import Witnesses, check_amount, check_listing, remember
+from maskreg.registry.doubts import Witnesses, check_amount, check_listing, is_many, remember
 from maskreg.registry.garbage import Collected, Garbage
 from maskreg.registry.markers import CHUNK, Run, take_over
 from maskreg.registry.registry import Registry
@@ -119,6 +119,7 @@ def collect(
         dry_run=dry_run,
         damaged=(*damaged, *witnesses.damaged),
         overtaken=tuple(work.overtaken),
+        many=is_many(plan),
     )
 
 

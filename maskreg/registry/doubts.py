@@ -76,13 +76,17 @@ def check_amount(registry: Registry, survey: Survey) -> None:
     Raises:
         UsageError: more than half, and more than ``MANY``, would go.
     """
-    many = len(survey.candidates)
-    if many > MANY and many * 2 > survey.artifacts:
+    if is_many(survey):
         raise UsageError(
-            f"{many:,} of {counted(survey.artifacts, 'artifact')} in {registry.url} would be deleted, more than half; "
-            "nothing was deleted",
+            f"{len(survey.candidates):,} of {counted(survey.artifacts, 'artifact')} in {registry.url} would be "
+            "deleted, more than half; nothing was deleted",
             hint=f"if they are to go: {_command(registry)} --yes-delete-many",
         )
+
+
+def is_many(survey: Survey) -> bool:
+    """Whether more than half of all artifacts, and more than ``MANY``, would go."""
+    return len(survey.candidates) > max(MANY, survey.artifacts / 2)
 
 
 def remember(registry: Registry, census: Census, artifacts: int) -> None:

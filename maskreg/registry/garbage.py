@@ -44,6 +44,7 @@ class Garbage(Result):
         damaged: tags whose latest entry cannot be read; the artifacts that they may name are kept.
         overtaken: artifacts of which this run deleted objects although it stood still for so long that others took it
             for dead; whoever pushed one of them meanwhile has to verify it.
+        many: more than half of all artifacts and more than ten go, which a run has to be told to do.
     """
 
     collected: tuple[Collected, ...]
@@ -53,6 +54,7 @@ class Garbage(Result):
     dry_run: bool
     damaged: tuple[CorruptError, ...] = ()
     overtaken: tuple[Digest, ...] = ()
+    many: bool = False
 
     @property
     def objects(self) -> int:

@@ -175,7 +175,7 @@ def test_more_than_half_of_all_artifacts_need_a_word() -> None:
         move(store, ref(number), put_artifact(store, number))
     for number in range(10):
         move(store, ref(number), None)
-    assert len(collect(over(store), NOW, dry_run=True).collected) == 10
+    assert not collect(over(store), NOW, dry_run=True).many
     move(store, ref(10), None)
     before = list(store.list(""))
     announced: list[Collected] = []
@@ -184,7 +184,8 @@ def test_more_than_half_of_all_artifacts_need_a_word() -> None:
     assert caught.value.hint.endswith("maskreg gc --remote lab --yes-delete-many")
     assert list(store.list("")) == before
     assert len(announced) == 11
-    assert len(collect(over(store), NOW, dry_run=True).collected) == 11
+    rehearsed = collect(over(store), NOW, dry_run=True)
+    assert (len(rehearsed.collected), rehearsed.many) == (11, True)
     assert len(collect(over(store), NOW, delete_many=True).collected) == 11
 
 
