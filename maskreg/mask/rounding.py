@@ -134,7 +134,7 @@ def _tails(distances: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """``Q(2^(distance / 256))`` of each, in multiples of 2^-32; computed once for each distance."""
     # Not np.clip, which takes longer to look up the range of integers than this does in all.
     places = np.minimum(np.maximum(distances, _NEAREST), _FARTHEST) - _NEAREST
-    tails = _TAILS[places]
+    tails: npt.NDArray[np.int64] = _TAILS[places]
     if tails.min(initial=0) < 0:
         for place in np.unique(places[tails < 0]).tolist():
             _TAILS[place] = _tail(place + _NEAREST)
