@@ -176,7 +176,7 @@ def pull(
         resolved = remote.resolve(ref)
     except UnavailableError as error:
         try:
-            return _use_local(local, ref, parts, f"{remote.name} does not answer; this is the local artifact")
+            return _use_local(local, ref, parts, f"{remote.name}: {error.message}; this is the local artifact")
         except NotFoundError as missing:
             raise UnavailableError(f"{error.message}; {missing.message}", hint=error.hint) from error
     return _fetch(local, remote, resolved, parts, progress, jobs)
