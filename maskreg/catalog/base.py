@@ -57,6 +57,9 @@ class Catalog(Protocol):
     def get(self, digest: Digest) -> Indexed | None:
         """The indexed facts of an artifact; None when it is not indexed."""
 
+    def number(self, ref: Ref) -> int:
+        """Number of the indexed entry of a tag, which may say that it was removed; 0 when there is none."""
+
     def search(self, query: Query = ...) -> list[SearchResult]:
         """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
 

@@ -27,16 +27,28 @@ def behind(log: Mapping[Ref, int], catalog: Mapping[Ref, int]) -> list[Ref]:
     return sorted((ref for ref, n in log.items() if n > catalog.get(ref, 0)), key=str)
 
 
-def lost(log: Mapping[Ref, int], catalog: Mapping[Ref, int]) -> dict[Ref, CorruptError]:
-    """Tags of which the catalog knows an entry that the log has no more, and the damage."""
+def lost(
+    log: Mapping[Ref, int],
+    known: Mapping[Ref, int],
+    memory: str = "is in the catalog",
+    hint: str = "restore it from a copy; or accept the loss: maskreg db rebuild",
+) -> dict[Ref, CorruptError]:
+    """Tags of which an entry is known that the log has no more, and the damage.
+
+    Args:
+        log: number of the latest entry of each tag in the store.
+        known: the same in the catalog, or in what this machine remembers.
+        memory: how the entry is known, for the message.
+        hint: what to do about it; ``<name>`` stands for the tag.
+    """
     return {
         ref: CorruptError(
             entry_key(ref, n),
-            f"entry {n} of {ref} is in the catalog, and missing in the store"
+            f"entry {n} of {ref} {memory}, and missing in the store"
             + (f", whose latest is entry {log[ref]}" if log.get(ref) else ""),
-            hint="restore it from a copy; or accept the loss: maskreg db rebuild",
+            hint=hint.replace("<name>", str(ref)),
         )
-        for ref, n in sorted(catalog.items(), key=lambda item: str(item[0]))
+        for ref, n in sorted(known.items(), key=lambda item: str(item[0]))
         if n > log.get(ref, 0)
     }
 

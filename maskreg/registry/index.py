@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from maskreg.artifact.presence import read_manifest
@@ -13,7 +15,6 @@ from maskreg.catalog import (
     Catalog,
     Event,
     Query,
-    SearchResult,
     memory_catalog,
     open_catalog,
     repairing,
@@ -25,6 +26,7 @@ from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError,
 from maskreg.ref import Ref
 from maskreg.registry.freshness import behind, catch_up, lost
 from maskreg.registry.manifests import digests_in, readable_manifests
+from maskreg.registry.results import LeftOut, Search, without
 from maskreg.result import Result
 from maskreg.store.base import Store
 from maskreg.store.entry import ref_of
@@ -32,36 +34,6 @@ from maskreg.store.reflog import RefEntry, RefLog
 from maskreg.words import counted
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class LeftOut(Result):
-    """A name that a listing cannot describe.
-
-    Attributes:
-        ref: the name.
-        digest: the artifact that it points to; None when its entry in the ref log cannot be read.
-        reason: what is damaged or missing.
-        hint: what to do about it.
-    """
-
-    ref: str
-    digest: Digest | None
-    reason: str
-    hint: str
-
-
-@dataclass(frozen=True)
-class Search:
-    """What a search found, and what it could not look at.
-
-    Attributes:
-        results: live refs that match, in the query's order.
-        left_out: names that may match or not, because what describes them cannot be read; in their order.
-    """
-
-    results: tuple[SearchResult, ...]
-    left_out: tuple[LeftOut, ...]
 
 
 @dataclass(frozen=True)
@@ -157,8 +129,13 @@ class Index:
                     return None
         raise AssertionError("the last turn returns")
 
-    def search(self, query: Query) -> Search:
+    def search(self, query: Query, seen: Mapping[Ref, int] = MappingProxyType({}), hint: str = "") -> Search:
         """Live refs that match, from the catalog or, where that is not usable, from the store.
+
+        Args:
+            query: what to look for.
+            seen: number of the latest entry that this machine has seen of each tag.
+            hint: what to do where the store lacks such an entry.
 
         Raises:
             UsageError: the query is malformed.
@@ -167,7 +144,21 @@ class Index:
         if search is None:
             with self._in_memory() as catalog:
                 search = self._searched(catalog, query)
-        return search
+        gone = lost(self._refs.numbers(), seen, "was seen by this machine", hint) if seen else {}
+        return without(search, gone)
+
+    def number(self, ref: Ref) -> int:
+        """Number of the entry of a tag that a local catalog knows; 0 when there is none, or no usable catalog.
+
+        Nothing is filled or repaired: this looks, whatever the catalog is.
+        """
+        if not self.url.startswith(_LOCAL) or not Path(self.url.removeprefix(_LOCAL)).exists():
+            return 0
+        try:
+            with nullcontext(self._opened) if self._opened else open_catalog(self.url) as catalog:
+                return catalog.number(ref) if catalog.filled_from() == self._uuid() else 0
+        except MaskregError:
+            return 0
 
     def note(self, entry: RefEntry, action: str) -> None:
         """Index an entry of the ref log and the artifact it points to, and log the event."""
@@ -304,9 +295,7 @@ class Index:
         if len(left_out) < len(answer.unread) + len(answer.unindexed):
             # What was damaged or missing is there now, and has been indexed.
             answer = catalog.answer(query)
-        left_out += [LeftOut(str(ref), None, error.message, error.hint) for ref, error in gone.items()]
-        results = (row for row in answer.results if Ref(row.project, row.name, row.tag) not in gone)
-        return Search(tuple(results), tuple(sorted(left_out, key=lambda name: name.ref)))
+        return without(Search(tuple(answer.results), tuple(left_out)), gone)
 
     def _unread(self, catalog: Catalog, unread: Iterable[str]) -> Iterator[LeftOut]:
         for key in unread:

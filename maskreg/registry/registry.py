@@ -13,11 +13,13 @@ from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError, RolledBackError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
+from maskreg.registry.freshness import lost
 from maskreg.registry.home import check_home
 from maskreg.registry.identity import ensure_identity, read_identity, who
-from maskreg.registry.index import Index, Search
+from maskreg.registry.index import Index
 from maskreg.registry.locking import StoreLock
 from maskreg.registry.naming import Removal, Resolved, similar_names
+from maskreg.registry.results import Search
 from maskreg.registry.settling import PATIENCE_S, Delivery, collected, is_listed, settle
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote, Settings
@@ -171,7 +173,11 @@ class Registry:
             UsageError: the query is malformed.
         """
         self.check_format()
-        return self.index.search(query)
+        if self.witness is None:
+            return self.index.search(query)
+        self.witness.check_registry(self.uuid)
+        hint = f"maskreg show <name> --remote {self.name} --allow-rollback takes the tag as it is now"
+        return self.index.search(query, self.witness.numbers(self.uuid) if self.uuid else {}, hint)
 
     # Reading
 
@@ -202,12 +208,12 @@ class Registry:
         """
         self.check_format()
         head = self.refs.head(ref)
+        ref = replace(ref, digest=None)
         if self.witness is None:
-            return head
+            return head if self.root is None else self._not_lost(ref, head)
         self.witness.check_registry(self.uuid)
         if not self.uuid:
             return head
-        ref = replace(ref, digest=None)
         since = self.witness.compare(self.refs, self.uuid, ref, head)
         if not since:
             return None
@@ -215,6 +221,15 @@ class Registry:
         if removal := Removal.between(since):
             self.witness.note(removal.sentence(ref))
         return since[-1]
+
+    def _not_lost(self, ref: Ref, head: RefEntry | None) -> RefEntry | None:
+        # The catalog of a local registry may know a later entry: written since the listing, or lost from the store.
+        for _ in range(2):
+            known = self.index.number(ref)
+            if known <= (head.n if head else 0):
+                return head
+            head = self.refs.head(ref)
+        raise lost({ref: head.n if head else 0}, {ref: known})[ref]
 
     def accept(self, ref: Ref) -> str:
         """Take a tag as it is now, though its log does not continue what this machine has seen, and remember that.

@@ -196,9 +196,18 @@ class Witness:
 
     def tags(self, uuid: str) -> list[Ref]:
         """Every tag of the registry that was seen."""
+        return sorted(self.numbers(uuid), key=lambda ref: ref.path)
+
+    def numbers(self, uuid: str) -> dict[Ref, int]:
+        """Number of the latest entry that was seen, of every tag of the registry."""
+        numbers: dict[Ref, int] = {}
         prefix = f"{SEEN}{uuid}/"
-        paths = {info.key.removeprefix(prefix).rpartition("/")[0] for info in self._store.list(prefix)}
-        return [Ref(*path.split("/")) for path in sorted(paths)]  # type: ignore[arg-type]
+        for info in self._store.list(prefix):
+            path, _, name = info.key.removeprefix(prefix).rpartition("/")
+            if (match := _RECORD.fullmatch(name)) and path.count("/") == 2:
+                ref = Ref(*path.split("/"))  # type: ignore[arg-type]
+                numbers[ref] = max(int(match[1]), numbers.get(ref, 0))
+        return numbers
 
     def forget(self, uuid: str, ref: Ref) -> None:
         """Forget a tag, and which registry is at this location: what is there next is taken as it is.

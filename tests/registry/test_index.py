@@ -12,9 +12,10 @@ from maskreg.errors import CorruptError, UnavailableError
 from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.collect import collect
-from maskreg.registry.tags import remove, restore, tag
+from maskreg.registry.tags import annotate, remove, restore, tag
 from maskreg.registry.transfer import push
 from maskreg.registry.verify import verify
+from maskreg.settings import Remote, Settings
 from tests.registry.conftest import REF, new_local
 
 NAMES = {"qwen3-8b-opd", "second", "third"}
@@ -139,3 +140,31 @@ def test_what_the_store_has_lost_is_said(home: Path) -> None:
         assert "entry 3 of second is in the catalog, and missing in the store, whose latest is entry 2" in name.reason
         later.index.rebuild()
         assert later.search(Query()).left_out == ()
+
+
+def test_a_local_name_that_went_back_is_refused_where_it_is_used(home: Path) -> None:
+    second = Ref.parse("second")
+    with new_local(home) as first:
+        assert found(first) == NAMES - {"third"}
+        annotate(first, second, license="mit")
+        first.store.delete([f"refs/{second.path}/{2:020d}.json"])
+    with new_local(home) as later:
+        with pytest.raises(CorruptError, match=r"entry 2 of second is in the catalog, .*whose latest is entry 1"):
+            later.resolve(second)
+        later.index.rebuild()
+        assert later.resolve(second).card.license == "apache-2.0"
+
+
+def test_a_list_of_a_remote_leaves_out_what_went_back(home: Path, tmp_path: Path) -> None:
+    second = Ref.parse("second")
+    settings = Settings(home=home, config_path=tmp_path / "config.toml")
+    (tmp_path / "lab").mkdir()
+    with new_local(home) as ada, Registry.remote(Remote("lab", f"file://{tmp_path}/lab"), settings) as lab:
+        push(ada, lab, REF)
+        push(ada, lab, second)
+        lab.store.delete([f"refs/{second.path}/{1:020d}.json"])
+        search = lab.search(Query())
+        assert {row.name for row in search.results} == {REF.name}
+        (name,) = search.left_out
+        assert "entry 1 of second was seen by this machine, and missing in the store" in name.reason
+        assert name.hint.startswith("maskreg show second --remote lab --allow-rollback")

@@ -15,7 +15,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CannotCreateError, CorruptError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.index import LeftOut
+from maskreg.registry.results import LeftOut
 from maskreg.registry.tags import remove, tag
 from maskreg.registry.transfer import push
 from maskreg.store.entry import entry_key

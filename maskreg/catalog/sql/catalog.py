@@ -24,8 +24,8 @@ from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import readable_rows, translated
 from maskreg.catalog.sql.filesystem import writable
 from maskreg.catalog.sql.models import ArtifactRow, EventRow, FilledRow, MeasurementRow, RefRow, SeenSourceRow
+from maskreg.catalog.sql.recorded import NO_OVERLAP, recorded_overlap, recorded_overlaps
 from maskreg.catalog.sql.rows import (
-    Overlap,
     artifact_row,
     batches,
     event_of,
@@ -52,11 +52,7 @@ if TYPE_CHECKING:
     from maskreg.store.reflog import RefEntry
 
 _REF_KEY = ("project", "name", "tag")
-_NO_OVERLAP: Overlap = (None, None)
 _NUMBERED = select(RefRow.project, RefRow.name, RefRow.tag, RefRow.n)
-_RECORDED = select(MeasurementRow.digest, MeasurementRow.value, MeasurementRow.against).where(
-    MeasurementRow.metric == RLVR_OVERLAP, MeasurementRow.by_group == ""
-)
 
 
 class SqlCatalog:
@@ -130,7 +126,7 @@ class SqlCatalog:
     def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
         """Index an artifact; indexing it again changes nothing."""
         with self._write() as connection, summing(connection, "artifacts", ArtifactRow.digest == digest):
-            self._put_artifacts(connection, [artifact_row(digest, manifest, _overlap(connection, digest))])
+            self._put_artifacts(connection, [artifact_row(digest, manifest, recorded_overlap(connection, digest))])
 
     def drop_artifact(self, digest: Digest) -> None:
         """Remove an artifact from the index; its measurements stay."""
@@ -153,6 +149,15 @@ class SqlCatalog:
             rows = dicts(connection.execute(same))
             check_seals("artifacts", rows)
             return indexed_of(rows[0]) if rows else None
+
+    def number(self, ref: Ref) -> int:
+        """Number of the indexed entry of a tag; 0 when there is none."""
+        values = (ref.project, ref.name, ref.tag)
+        key = and_(*(getattr(RefRow, name) == value for name, value in zip(_REF_KEY, values, strict=True)))
+        with self._read() as connection:
+            rows = dicts(connection.execute(select(RefRow.__table__).where(key)))
+            check_seals("refs", rows)
+            return int(rows[0]["n"]) if rows else 0
 
     def search(self, query: Query = Query()) -> list[SearchResult]:  # noqa: B008 (frozen)
         """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
@@ -240,13 +245,13 @@ class SqlCatalog:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("LOCK TABLE artifacts, refs IN SHARE ROW EXCLUSIVE MODE"))
             lost = drop_damaged(connection)
-            overlaps = _overlaps(connection)
+            overlaps = recorded_overlaps(connection)
             for table in (RefRow, ArtifactRow, FilledRow):
                 connection.execute(delete(table))
             for rows in batches(ref_row(entry) for entry in entries):
                 self._put_refs(connection, rows)
                 refs += len(rows)
-            for rows in batches(artifact_row(d, m, overlaps.get(d, _NO_OVERLAP)) for d, m in manifests):
+            for rows in batches(artifact_row(d, m, overlaps.get(d, NO_OVERLAP)) for d, m in manifests):
                 self._put_artifacts(connection, rows)
                 artifacts += len(rows)
             for name in SUMMED:
@@ -268,7 +273,7 @@ class SqlCatalog:
             for artifact in artifacts if measurement.metric == RLVR_OVERLAP else ():
                 # A damaged row must not get a seal that fits.
                 check_seals("artifacts", [artifact])
-                row = with_overlap(artifact, _overlap(connection, measurement.digest))
+                row = with_overlap(artifact, recorded_overlap(connection, measurement.digest))
                 with summing(connection, "artifacts", ArtifactRow.digest == measurement.digest):
                     self._put_artifacts(connection, [row])
 
@@ -375,18 +380,6 @@ class SqlCatalog:
 
 def _replaced(insert: sqlite.Insert | postgresql.Insert, row: Row) -> dict[str, ColumnElement[Any]]:
     return {name: insert.excluded[name] for name in row}
-
-
-def _overlap(connection: Connection, digest: Digest) -> Overlap:
-    # The latest recording counts, even one older than the row: an artifact may be dropped and indexed again.
-    latest = _RECORDED.where(MeasurementRow.digest == digest).order_by(MeasurementRow.id.desc()).limit(1)
-    row = connection.execute(latest).one_or_none()
-    return _NO_OVERLAP if row is None else (row.value, row.against)
-
-
-def _overlaps(connection: Connection) -> dict[str, Overlap]:
-    recorded = connection.execute(_RECORDED.order_by(MeasurementRow.id))
-    return {row.digest: (row.value, row.against) for row in recorded}
 
 
 def _forget_unread(connection: Connection, entry: RefEntry) -> None:

@@ -1,0 +1,50 @@
+"""What a search found, and what it could not look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from maskreg.catalog import SearchResult
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError
+from maskreg.ref import Ref
+from maskreg.result import Result
+
+
+@dataclass(frozen=True)
+class LeftOut(Result):
+    """A name that a listing cannot describe.
+
+    Attributes:
+        ref: the name.
+        digest: the artifact that it points to; None when its entry in the ref log cannot be read.
+        reason: what is damaged or missing.
+        hint: what to do about it.
+    """
+
+    ref: str
+    digest: Digest | None
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found, and what it could not look at.
+
+    Attributes:
+        results: live refs that match, in the query's order.
+        left_out: names that may match or not, because what describes them cannot be read; in their order.
+    """
+
+    results: tuple[SearchResult, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def without(search: Search, gone: Mapping[Ref, CorruptError]) -> Search:
+    """A search whose results do not hold these refs, with the reason; what it left out is in order."""
+    results = tuple(row for row in search.results if Ref(row.project, row.name, row.tag) not in gone)
+    left_out = {name.ref: name for name in search.left_out}
+    left_out |= {str(ref): LeftOut(str(ref), None, error.message, error.hint) for ref, error in gone.items()}
+    return Search(results, tuple(left_out[ref] for ref in sorted(left_out)))
