@@ -101,5 +101,5 @@ def test_every_line_runs(demo: tuple[Path, str], s3_server: S3Server, postgres: 
     assert done.stdout.count("identical") == README.count("\nidentical\n")
     assert "exit 65" in done.stdout
     output = done.stdout + done.stderr
-    for promise in ("create-only writes are safe", "every tensor checked", "back with: maskreg restore", "schema 0004"):
+    for promise in ("create-only writes are safe", "every tensor checked", "back with: maskreg restore", "schema 0005"):
         assert promise in output
