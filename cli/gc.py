@@ -16,7 +16,7 @@ from .output import Output
 from .values import DURATION
 
 if TYPE_CHECKING:
-    from maskreg.registry.garbage import Collected, Garbage
+    from maskreg.registry.garbage.report import Collected, Garbage
 
 
 @click.command(

@@ -41,7 +41,7 @@ def command(output: Output, refs: tuple[Ref, ...], remote: str | None, only: str
     piped = output.json or not sys.stdout.isatty()
     done = 0
     try:
-        from maskreg.registry.transfer import DEFAULT_PARTS
+        from maskreg.registry.transfer.pull import DEFAULT_PARTS
         from maskreg.workspace.pull import bring
 
         space = workspace(output)

@@ -15,7 +15,7 @@ from .output import Output
 from .values import REF
 
 if TYPE_CHECKING:
-    from maskreg.registry.verify import Verified
+    from maskreg.registry.audit.verify import Verified
 
 
 @click.command(

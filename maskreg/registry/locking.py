@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from maskreg.errors import ConfigError
-from maskreg.registry.index import Index
+from maskreg.registry.index.index import Index
 from maskreg.store import Store
 from maskreg.store.probe import probe
 

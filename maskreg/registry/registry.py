@@ -13,14 +13,14 @@ from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError, RolledBackError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
-from maskreg.registry.freshness import lost
 from maskreg.registry.home import check_home
 from maskreg.registry.identity import ensure_identity, read_identity, who
-from maskreg.registry.index import Index
+from maskreg.registry.index.freshness import lost
+from maskreg.registry.index.index import Index
+from maskreg.registry.index.results import Search
 from maskreg.registry.locking import StoreLock
 from maskreg.registry.naming import Removal, Resolved, similar_names
-from maskreg.registry.results import Search
-from maskreg.registry.settling import PATIENCE_S, Delivery, collected, is_listed, settle
+from maskreg.registry.settling.settle import PATIENCE_S, Delivery, collected, is_listed, settle
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, Store, open_store

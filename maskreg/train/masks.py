@@ -91,7 +91,7 @@ def artifact_of(ref: str) -> Artifact:
     """
     # The optimizers import this module, and have to work where there is neither zarr nor SQLAlchemy.
     from maskreg.registry import Registry
-    from maskreg.registry.fetch import fetch
+    from maskreg.registry.transfer.fetch import fetch
     from maskreg.settings import Settings
 
     settings = Settings.load()

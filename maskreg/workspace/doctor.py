@@ -108,7 +108,7 @@ def _rights(home: Path) -> Finding:
 
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:
-    from maskreg.registry.manifests import digests_in
+    from maskreg.registry.index.manifests import digests_in
 
     registry.check_format()
     damaged = registry.audit()

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from maskreg.disk import replacing
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.archive import Exported, export_file
+from maskreg.registry.transfer.archive import Exported, export_file
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.collect import GRACE, collect
-from maskreg.registry.garbage import Collected, Garbage
+from maskreg.registry.garbage.collect import GRACE, collect
+from maskreg.registry.garbage.report import Collected, Garbage
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
 

@@ -8,7 +8,7 @@ from typing import BinaryIO
 from maskreg.errors import NotAllowedError, NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.archive import Imported, import_file
+from maskreg.registry.transfer.archive import Imported, import_file
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, as_ref, opened

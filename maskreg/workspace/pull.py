@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.transfer import DEFAULT_PARTS
-from maskreg.registry.transfer import pull as transfer
+from maskreg.registry.transfer.pull import DEFAULT_PARTS
+from maskreg.registry.transfer.pull import pull as transfer
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, naming, opened
 

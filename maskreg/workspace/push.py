@@ -5,8 +5,8 @@ from __future__ import annotations
 from maskreg.errors import ConfigError
 from maskreg.progress import SILENT, Progress
 from maskreg.registry import Registry
-from maskreg.registry.transfer import Pushed
-from maskreg.registry.transfer import push as transfer
+from maskreg.registry.transfer.push import Pushed
+from maskreg.registry.transfer.push import push as transfer
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import catalog_step, note_catalog, note_removal
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from maskreg.catalog.query import Query, Range, SearchResult
 from maskreg.ref import Ref
-from maskreg.registry.results import LeftOut
+from maskreg.registry.index.results import LeftOut
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.verify import Verified
-from maskreg.registry.verify import verify as audit
+from maskreg.registry.audit.verify import Verified
+from maskreg.registry.audit.verify import verify as audit
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
 

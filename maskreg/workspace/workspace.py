@@ -15,7 +15,7 @@ from maskreg.digest import Digest
 from maskreg.errors import BadRefError, MaskregError, RolledBackError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.fetch import asks_remote, open_remote
+from maskreg.registry.transfer.fetch import asks_remote, open_remote
 from maskreg.settings import Settings
 
 if TYPE_CHECKING:

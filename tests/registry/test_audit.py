@@ -19,11 +19,11 @@ from maskreg.document import canonical
 from maskreg.errors import UnavailableError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.collect import collect
-from maskreg.registry.doubts import LAST
+from maskreg.registry.audit.verify import verify
+from maskreg.registry.garbage.collect import collect
+from maskreg.registry.garbage.doubts import LAST
 from maskreg.registry.tags import tag
-from maskreg.registry.transfer import push
-from maskreg.registry.verify import verify
+from maskreg.registry.transfer.push import push
 from maskreg.settings import Remote, Settings, StoreOptions
 from maskreg.store import FileStore, MemoryStore, S3Store, Store
 from maskreg.store.backrefs import back_reference_key, tag_hash

@@ -12,7 +12,7 @@ from maskreg.artifact.layout import ARTIFACTS, artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import TryAgainError, UnavailableError
 from maskreg.registry import Registry
-from maskreg.registry.markers import Run, marker_prefix
+from maskreg.registry.settling.markers import Run, marker_prefix
 from maskreg.registry.tags import restore
 from maskreg.store import MemoryStore, Store
 from tests.registry.conftest import REF
@@ -40,7 +40,7 @@ def behind(store: Store, *, last: int) -> Puts:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.registry.settling._POLL_S", 0)
+    monkeypatch.setattr("maskreg.registry.settling.settle._POLL_S", 0)
 
 
 @pytest.mark.usefixtures("quick")

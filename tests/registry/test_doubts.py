@@ -12,9 +12,9 @@ from maskreg.digest import Digest
 from maskreg.errors import DataError, MaskregError, UnavailableError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.collect import collect
-from maskreg.registry.doubts import LAST
-from maskreg.registry.garbage import Collected
+from maskreg.registry.garbage.collect import collect
+from maskreg.registry.garbage.doubts import LAST
+from maskreg.registry.garbage.report import Collected
 from maskreg.store import MemoryStore
 from maskreg.store.backrefs import NAMES, back_reference_key, without_back_reference
 from maskreg.store.entry import REFS, entry_key
@@ -28,7 +28,7 @@ NAMED = 20
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.registry.doubts._PAUSE_S", 0)
+    monkeypatch.setattr("maskreg.registry.garbage.doubts._PAUSE_S", 0)
 
 
 def over(store: Steps | Censored | MemoryStore) -> Registry:
@@ -260,7 +260,7 @@ def test_a_tag_that_is_written_meanwhile_is_no_wrong_listing(team: MemoryStore) 
 
 
 def test_who_stops_half_way_says_what_was_deleted(team: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.registry.collect._BATCH", 1)
+    monkeypatch.setattr("maskreg.registry.garbage.collect._BATCH", 1)
     lies = Censored(team, REFS, lambda key: True, first=3)
     with pytest.raises(UnavailableError, match=r"disagree.*; 1 artifact had been deleted before that"):
         collect(over(lies), NOW)

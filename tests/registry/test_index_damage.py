@@ -15,9 +15,9 @@ from maskreg.digest import Digest
 from maskreg.errors import CannotCreateError, CorruptError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.results import LeftOut
+from maskreg.registry.index.results import LeftOut
 from maskreg.registry.tags import remove, tag
-from maskreg.registry.transfer import push
+from maskreg.registry.transfer.push import push
 from maskreg.store.entry import entry_key
 from tests.registry.conftest import REF, new_local
 
@@ -164,7 +164,7 @@ def test_a_catalog_that_cannot_be_repaired_leaves_the_store(home: Path, monkeypa
     with sqlite3.connect(home / "catalog.db") as connection:
         connection.execute(CHANGES["a text"])
     connection.close()
-    monkeypatch.setattr("maskreg.registry.index.repairing", refuse)
+    monkeypatch.setattr("maskreg.registry.index.index.repairing", refuse)
     with new_local(home) as registry:
         results = registry.search(Query(sort="name", descending=False)).results
         assert [row.family for row in results] == [row.family for row in expected]

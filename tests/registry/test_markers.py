@@ -9,9 +9,19 @@ import pytest
 
 from maskreg.digest import Digest
 from maskreg.errors import UnavailableError
-from maskreg.registry import markers
-from maskreg.registry.markers import IN_FLIGHT_S, LIFE, MARKERS, RUNS, Run, judge, marker_prefix, run_of, take_over
-from maskreg.registry.process import Fate, Process
+from maskreg.registry.settling import markers
+from maskreg.registry.settling.markers import (
+    IN_FLIGHT_S,
+    LIFE,
+    MARKERS,
+    RUNS,
+    Run,
+    judge,
+    marker_prefix,
+    run_of,
+    take_over,
+)
+from maskreg.registry.settling.process import Fate, Process
 from maskreg.store import MemoryStore
 from tests.store.wrapped import Wrapped
 
@@ -36,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     naps: list[float] = []
-    monkeypatch.setattr("maskreg.registry.markers.time.sleep", naps.append)
+    monkeypatch.setattr("maskreg.registry.settling.markers.time.sleep", naps.append)
     return naps
 
 
@@ -172,7 +182,7 @@ def test_a_run_that_stands_still_while_it_renews_is_not_valid(clock: Clock) -> N
 
 def test_the_wall_clock_counts_where_the_other_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
     wall = [1000.0]
-    monkeypatch.setattr("maskreg.registry.markers.time.time", lambda: wall[0])
+    monkeypatch.setattr("maskreg.registry.settling.markers.time.time", lambda: wall[0])
     with Run(MemoryStore(), "ada@here") as run:
         assert run.is_valid()
         wall[0] += LIFE.total_seconds()

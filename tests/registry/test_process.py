@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import pytest
 
-from maskreg.registry.process import Fate, Process
+from maskreg.registry.settling.process import Fate, Process
 
 NAME_ITSELF = """
 import json, sys
-from maskreg.registry.process import Process
+from maskreg.registry.settling.process import Process
 print(json.dumps(Process.this().to_json()), flush=True)
 sys.stdin.read()
 """

@@ -15,11 +15,12 @@ from maskreg.document import canonical
 from maskreg.errors import ConfigError, ConflictError, CorruptError, DataError, FormatError, NotFoundError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry, who
-from maskreg.registry.collect import collect
+from maskreg.registry.audit.verify import verify
+from maskreg.registry.garbage.collect import collect
 from maskreg.registry.identity import IDENTITY
 from maskreg.registry.tags import annotate, remove, restore, tag
-from maskreg.registry.transfer import pull, push
-from maskreg.registry.verify import verify
+from maskreg.registry.transfer.pull import pull
+from maskreg.registry.transfer.push import push
 from maskreg.settings import Remote, Settings
 from maskreg.store import FileStore, MemoryStore, ObjectInfo
 from tests.artifact.making import pair, write

@@ -14,13 +14,13 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError, TryAgainError
 from maskreg.registry import Registry
-from maskreg.registry.collect import collect
-from maskreg.registry.garbage import Garbage
-from maskreg.registry.markers import LIFE, MARKERS, RUNS
-from maskreg.registry.process import Process
+from maskreg.registry.audit.verify import verify
+from maskreg.registry.garbage.collect import collect
+from maskreg.registry.garbage.report import Garbage
+from maskreg.registry.settling.markers import LIFE, MARKERS, RUNS
+from maskreg.registry.settling.process import Process
 from maskreg.registry.tags import remove, restore
-from maskreg.registry.transfer import Pushed, push
-from maskreg.registry.verify import verify
+from maskreg.registry.transfer.push import Pushed, push
 from maskreg.store import MemoryStore, ObjectInfo, Store
 from maskreg.store.backrefs import NAMES
 from tests.registry.conftest import CARD, REF, new_local
@@ -256,7 +256,7 @@ def test_a_push_after_a_collection_was_killed_waits_until_the_marker_expires(her
 def test_a_collection_that_was_killed_here_leaves_nothing_to_the_next(
     here: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.registry.markers.IN_FLIGHT_S", 0)
+    monkeypatch.setattr("maskreg.registry.settling.markers.IN_FLIGHT_S", 0)
     total = count(do_gc, orphan(here))
     marked = 0
     for k in range(total):
@@ -299,7 +299,7 @@ def test_a_collection_that_slept_past_its_marker_deletes_nothing_more(
 ) -> None:
     store = orphan(here)
     awake = [0.0]
-    monkeypatch.setattr("maskreg.registry.markers._clocks", lambda: (awake[0], awake[0]))
+    monkeypatch.setattr("maskreg.registry.settling.markers._clocks", lambda: (awake[0], awake[0]))
 
     class Sleeps(Steps):
         def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -320,7 +320,7 @@ def test_a_collection_that_slept_between_the_check_and_the_request_says_so(
 ) -> None:
     store = orphan(here)
     awake = [0.0]
-    monkeypatch.setattr("maskreg.registry.markers._clocks", lambda: (awake[0], awake[0]))
+    monkeypatch.setattr("maskreg.registry.settling.markers._clocks", lambda: (awake[0], awake[0]))
 
     class Sleeps(Steps):
         def delete(self, keys: Iterable[str]) -> None:

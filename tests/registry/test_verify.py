@@ -11,8 +11,9 @@ from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
-from maskreg.registry.transfer import pull, push
-from maskreg.registry.verify import verify
+from maskreg.registry.audit.verify import verify
+from maskreg.registry.transfer.pull import pull
+from maskreg.registry.transfer.push import push
 from tests.artifact.making import pair, write
 from tests.registry.conftest import REF
 

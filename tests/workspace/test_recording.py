@@ -130,10 +130,12 @@ def test_what_is_undefined_is_not_recorded(lab: Lab) -> None:
     assert notes == ("nothing is recorded of still and other: the lift of an empty mask is undefined",)
 
 
-def test_without_a_catalog_nothing_is_recorded(lab: Lab) -> None:
+def test_nothing_is_recorded_without_a_usable_catalog(lab: Lab) -> None:
     masks = lab.mask("one", 0.4), lab.mask("other", 0.3)
     lab.here.close()
     assert lab.here.root is not None
-    (lab.here.root / "catalog.db").write_bytes(b"no database" * 500)
+    catalog = lab.here.root / "catalog.db"
+    catalog.unlink()
+    catalog.mkdir()
     with pytest.raises(MaskregError):
         lab.record(*masks)

@@ -43,7 +43,7 @@ from datetime import datetime, timedelta
 from maskreg.digest import Digest
 from maskreg.document import canonical, parse_object
 from maskreg.errors import DataError, MaskregError, NotFoundError
-from maskreg.registry.process import Fate, Process
+from maskreg.registry.settling.process import Fate, Process
 from maskreg.store.base import Store
 
 MARKERS = "doomed/sha256/"

@@ -1,6 +1,6 @@
 """Garbage collection: deletes artifacts without a name, and files that interrupted work left behind.
 
-The protocol with push is described in :mod:`maskreg.registry.settling`. Collecting goes in batches::
+The protocol with push is described in :mod:`maskreg.registry.settling.settle`. Collecting goes in batches::
 
     take over    lift the markers of collections that died
     census       list refs twice: names of artifacts
@@ -32,13 +32,13 @@ from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.census import Census
-from maskreg.registry.debris import LOCAL, SHARED, sweep
-from maskreg.registry.doubts import Witnesses, check_amount, check_listing, is_many, remember
-from maskreg.registry.garbage import Collected, Garbage
-from maskreg.registry.markers import CHUNK, Run, take_over
+from maskreg.registry.garbage.census import Census
+from maskreg.registry.garbage.debris import LOCAL, SHARED, sweep
+from maskreg.registry.garbage.doubts import Witnesses, check_amount, check_listing, is_many, remember
+from maskreg.registry.garbage.report import Collected, Garbage
+from maskreg.registry.garbage.survey import Candidate, examine, survey
 from maskreg.registry.registry import Registry
-from maskreg.registry.survey import Candidate, examine, survey
+from maskreg.registry.settling.markers import CHUNK, Run, take_over
 from maskreg.store import FileStore
 from maskreg.store.entry import ref_of
 from maskreg.words import counted

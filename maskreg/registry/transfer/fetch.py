@@ -8,7 +8,7 @@ from maskreg.errors import UnavailableError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
-from maskreg.registry.transfer import DEFAULT_PARTS, Pulled, pull
+from maskreg.registry.transfer.pull import DEFAULT_PARTS, Pulled, pull
 from maskreg.settings import Settings
 
 
@@ -62,7 +62,7 @@ def fetch(
         progress: progress callback, in bytes read.
 
     Raises:
-        MaskregError: as :func:`remote_to_ask` and :func:`maskreg.registry.transfer.pull`.
+        MaskregError: as :func:`remote_to_ask` and :func:`maskreg.registry.transfer.pull.pull`.
     """
     with Registry.local(settings) as local:
         source = remote_to_ask(settings, remote)

@@ -24,10 +24,10 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, FormatError, MaskregError, NotFoundError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
-from maskreg.registry.guards import damaged_guards
+from maskreg.registry.audit.guards import damaged_guards
+from maskreg.registry.audit.inspect import Inspector
 from maskreg.registry.identity import IDENTITY, read_identity
-from maskreg.registry.inspect import Inspector
-from maskreg.registry.manifests import digests_in
+from maskreg.registry.index.manifests import digests_in
 from maskreg.registry.registry import Registry
 from maskreg.result import Result
 from maskreg.store.backrefs import back_reference_key, without_back_reference

@@ -10,7 +10,7 @@ from itertools import groupby
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST, artifact_prefix
 from maskreg.digest import Digest
-from maskreg.registry.garbage import Collected
+from maskreg.registry.garbage.report import Collected
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo, Store
 

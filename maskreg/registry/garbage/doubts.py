@@ -5,7 +5,7 @@ artifacts without a name are deleted. The log of names only grows, so a lost nam
 
     no tag at all, and artifacts are there                          refused, unless told to trust the listing
     fewer tags or entries than the last collection recorded         refused, unless told to trust the listing
-    an entry that was listed before and is not now                  refused (maskreg.registry.census)
+    an entry that was listed before and is not now                  refused (maskreg.registry.garbage.census)
     an artifact's back reference to an entry that is there          refused
       and is not listed
     more than half of all artifacts, and more than 10, would go     refused, unless told to delete many
@@ -25,9 +25,9 @@ from typing import Any
 from maskreg.document import parse_object
 from maskreg.errors import CorruptError, DataError, NotFoundError, UnavailableError, UsageError
 from maskreg.ref import Ref
-from maskreg.registry.census import Census
+from maskreg.registry.garbage.census import Census
+from maskreg.registry.garbage.survey import Survey
 from maskreg.registry.registry import Registry
-from maskreg.registry.survey import Survey
 from maskreg.store.backrefs import BackReference, tag_hash
 from maskreg.store.base import Store
 from maskreg.store.chain import Folder

@@ -34,9 +34,9 @@ from maskreg.errors import (
 from maskreg.limits import LIMITS, Limits
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
-from maskreg.registry.landing import Landing, check_space
 from maskreg.registry.registry import Registry
-from maskreg.registry.settling import Delivery, settle
+from maskreg.registry.settling.settle import Delivery, settle
+from maskreg.registry.transfer.landing import Landing, check_space
 from maskreg.result import Result
 from maskreg.store.entry import RefEntry, sealed
 

@@ -24,9 +24,9 @@ from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError, UsageError
 from maskreg.ref import Ref
-from maskreg.registry.freshness import behind, catch_up, lost
-from maskreg.registry.manifests import digests_in, readable_manifests
-from maskreg.registry.results import LeftOut, Search, without
+from maskreg.registry.index.freshness import behind, catch_up, lost
+from maskreg.registry.index.manifests import digests_in, readable_manifests
+from maskreg.registry.index.results import LeftOut, Search, without
 from maskreg.result import Result
 from maskreg.store.base import Store
 from maskreg.store.entry import ref_of

@@ -9,7 +9,7 @@ import threading
 
 from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.parallel import each
-from maskreg.registry.doubts import LAST, read_last
+from maskreg.registry.garbage.doubts import LAST, read_last
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.chain import removal

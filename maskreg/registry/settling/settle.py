@@ -25,7 +25,7 @@ For example, push reuses all objects of an old, unnamed artifact::
 Step 6 is for a collection without a grace period, which a fresh time does not stop: it may take the artifact for a
 candidate after 3, mark it after 4 and list the refs before 5.
 
-Whose marker may be lifted by others, and why that is safe: :mod:`maskreg.registry.markers`.
+Whose marker may be lifted by others, and why that is safe: :mod:`maskreg.registry.settling.markers`.
 
 A store whose lists are behind its writes shows holes, and may hide markers. So what a list lacks is read directly. It
 is there: the lists are behind, and after a few more looks push gives up rather than upload everything again. It is not
@@ -44,7 +44,7 @@ from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, TryAgainError, UnavailableError
-from maskreg.registry.markers import Verdict, lift_dead, marker_prefix
+from maskreg.registry.settling.markers import Verdict, lift_dead, marker_prefix
 from maskreg.store.base import Store
 
 T = TypeVar("T")

@@ -1,0 +1,1 @@
+"""Garbage collection: which artifacts have no name, whether that can be right, and deleting them."""

@@ -1,0 +1,1 @@
+"""The catalog beside a store: opened, filled, followed, repaired and searched."""

@@ -1,0 +1,1 @@
+"""Moving artifacts between registries: push, pull, export and import."""

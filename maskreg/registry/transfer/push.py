@@ -1,0 +1,125 @@
+"""Push: the objects that the remote lacks, each hashed before it is sent, then the manifest, and the name last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maskreg.artifact.layout import artifact_prefix
+from maskreg.artifact.manifest import Object
+from maskreg.artifact.presence import absent, listing, objects_of, read_manifest, read_object, whole_parts
+from maskreg.digest import Digest
+from maskreg.errors import PartAbsentError
+from maskreg.parallel import each
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
+from maskreg.registry.naming import Removal
+from maskreg.registry.registry import Registry
+from maskreg.registry.settling.settle import Delivery, settle
+from maskreg.registry.transfer.copying import Copying
+from maskreg.registry.transfer.landing import check_space
+from maskreg.result import Result
+from maskreg.settings import DEFAULT_JOBS
+from maskreg.store import FileStore
+from maskreg.store.chain import check_movable
+
+
+@dataclass(frozen=True)
+class Pushed(Result):
+    """An artifact that was published.
+
+    Attributes:
+        ref: its name on the remote.
+        digest: the artifact.
+        remote: name of the remote.
+        url: where the remote is, without credentials.
+        parts: the parts that were local, and are on the remote now.
+        sent_objects: objects that were transferred.
+        sent_bytes: their size.
+        reused_bytes: size of the objects that the remote had already.
+        immutable: whether the name must never point to another artifact.
+        replaces: the removal of another artifact from the name, which this one undid; None when there was none.
+    """
+
+    ref: Ref
+    digest: Digest
+    remote: str
+    url: str
+    parts: frozenset[str]
+    sent_objects: int
+    sent_bytes: int
+    reused_bytes: int
+    immutable: bool
+    replaces: Removal | None
+
+
+def push(
+    local: Registry,
+    remote: Registry,
+    ref: Ref,
+    *,
+    tag: str | None = None,
+    progress: Progress = SILENT,
+    jobs: int = DEFAULT_JOBS,
+) -> Pushed:
+    """Publish an artifact: the objects that the remote lacks, the manifest, then the name.
+
+    Args:
+        local: where it is; only parts that are completely present are pushed.
+        remote: where it goes.
+        ref: what to publish.
+        tag: the remote's tag; that of ``ref`` when left out.
+        progress: progress callback, in bytes transferred.
+        jobs: objects transferred at the same time; as many are in memory.
+
+    Raises:
+        NotFoundError: there is no such local artifact.
+        CorruptError: the local artifact is damaged; nothing damaged was sent.
+        ConflictError: the remote's tag moved since the command began.
+        ImmutableTagError: the remote's tag must not move to another artifact; nothing was sent.
+        TryAgainError: a garbage collection of the remote interferes.
+        UnavailableError, NotAllowedError: the remote does not answer, or refuses.
+    """
+    resolved = local.resolve(ref)
+    remote_ref = ref.with_tag(ref.tag if tag is None else tag)
+    after = remote.head(remote_ref)
+    digest = resolved.digest
+    check_movable(after, digest, hint=f"maskreg push {ref} --tag OTHER-TAG")
+    data, manifest = read_manifest(local.store, digest)
+    parts = whole_parts(local.store, digest, manifest, listing(local.store, digest))
+    if not parts:
+        raise PartAbsentError(f"no part of {ref} is in {local.name}", hint=f"maskreg pull {ref}")
+    needed = objects_of(manifest, parts)
+    remote.ensure_uuid()
+    sent = _Sent(local.store, remote.store, digest, progress)
+    # The mark goes with the tag, and not to another one, such as latest.
+    is_fixed = resolved.entry is not None and resolved.entry.immutable and remote_ref.tag == ref.tag
+    entry = settle(
+        Delivery(remote.store, digest, data, needed),
+        lambda: sent.bring(needed, jobs),
+        lambda: remote.append(
+            remote_ref, digest, card=resolved.card, after=after, action="push", immutable=is_fixed or None
+        ),
+        patience_s=remote.patience_s,
+    )
+    reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
+    replaces = Removal.before(after, digest)
+    return Pushed(
+        *(remote_ref, digest, remote.name, remote.url, parts, sent.count, sent.bytes, reused),
+        immutable=entry.immutable,
+        replaces=replaces,
+    )
+
+
+class _Sent(Copying):
+    def bring(self, needed: list[Object], jobs: int) -> None:
+        missing = absent(needed, listing(self.target, self.digest))
+        if isinstance(self.target, FileStore):
+            check_space(self.target.root, sum(entry.size for entry in missing))
+        self.progress.start("push", sum(entry.size for entry in missing))
+        each(missing, self._send, jobs)
+
+    def _send(self, entry: Object) -> None:
+        data = read_object(self.source, self.digest, entry)
+        self.target.put(artifact_prefix(self.digest) + entry.key, data)
+        self.add(entry)
+        self.progress.advance(entry.size)
