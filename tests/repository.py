@@ -16,7 +16,7 @@ ORDER = [
     {"errors", "limits", "version"},
     {"disk", "document", "glossary", "jit", "parallel", "progress", "words"},
     {"digest"},
-    {"ref", "settings", "tensors"},
+    {"ref", "seal", "settings", "tensors"},
     {"checkpoint", "result", "rules"},
     {"mask"},
     {"live"},

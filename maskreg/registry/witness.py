@@ -26,13 +26,12 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 
 from maskreg.digest import Digest
-from maskreg.document import canonical, parse_object
+from maskreg.document import canonical
 from maskreg.errors import (
     CannotCreateError,
     CorruptError,
@@ -44,10 +43,12 @@ from maskreg.errors import (
 )
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
+from maskreg.seal import parse_sealed, sealed
 from maskreg.settings import Remote
 from maskreg.store.base import Store
 from maskreg.store.chain import removal
-from maskreg.store.entry import RefEntry, entry_key, sealed
+from maskreg.store.entry import RefEntry, entry_key
+from maskreg.store.listing import looks, not_listed
 from maskreg.store.reflog import RefLog
 
 SEEN = "seen/"
@@ -56,8 +57,6 @@ SEEN = "seen/"
 _SCHEMA = "maskreg.seen-registry/1"
 _RECORD = re.compile(r"([0-9]{20})\.json")
 _RECORD_BYTES = 64 << 10
-_LISTINGS = 3
-_PAUSE_S = 0.2
 _UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
 _log = logging.getLogger("maskreg")
 
@@ -130,15 +129,15 @@ class Witness:
         known = self.remembered(uuid, ref)
         if known is None:
             return [head] if head else []
-        for attempt in range(_LISTINGS):
+        for turn in looks():
+            if turn:
+                head = log.head(ref)
             if head is not None and head.n >= known.n:
                 return self._follow(log, ref, known, head)
             direct = log.peek(ref, known.n)
             if direct is None or direct.id != known.id:
                 raise self._refusal(ref, known, head, direct)
-            time.sleep(_PAUSE_S * attempt)
-            head = log.head(ref)
-        raise log.behind(entry_key(ref, known.n))
+        raise not_listed(self._location["url"], entry_key(ref, known.n))
 
     def remember(self, uuid: str, entry: RefEntry) -> None:
         """Remember an entry that was compared, or that this machine wrote.
@@ -261,12 +260,9 @@ class Witness:
         except NotFoundError:
             return None
         try:
-            row = parse_object(data, key, max_bytes=_RECORD_BYTES)
+            return parse_sealed(data, key, schema=_SCHEMA, max_bytes=_RECORD_BYTES)
         except DataError as error:
             raise self._damaged(key, error) from error
-        if sealed(row) != data or row.get("schema") != _SCHEMA:
-            raise self._damaged(key, CorruptError(key, "its bytes do not match its seal"))
-        return row
 
     def _numbers(self, uuid: str, ref: Ref) -> list[int]:
         prefix = _prefix(uuid, ref)

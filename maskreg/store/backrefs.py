@@ -23,11 +23,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from maskreg.digest import Digest
-from maskreg.document import parse_object
 from maskreg.errors import BadRefError, CorruptError, DataError
 from maskreg.ref import Ref
+from maskreg.seal import parse_sealed, sealed
 from maskreg.store.base import ObjectInfo, Store
-from maskreg.store.entry import RefEntry, sealed
+from maskreg.store.entry import RefEntry
 
 NAMES = "names/sha256/"
 """Prefix of all back references."""
@@ -70,7 +70,7 @@ class BackReference:
         hint = "it guards its artifact against a wrong listing; gc keeps the artifact until the object is removed"
         data = store.get(key, max_bytes=_MAX_BYTES)
         try:
-            row = parse_object(data, key, max_bytes=_MAX_BYTES)
+            row = parse_sealed(data, key, schema=_SCHEMA, max_bytes=_MAX_BYTES)
             ref = Ref.parse(f"{row.get('project')}/{row.get('name')}:{row.get('tag')}")
         except (DataError, BadRefError) as error:
             raise CorruptError(key, "not a back reference", hint=hint) from error

@@ -23,11 +23,10 @@ from maskreg.document import canonical, parse_object
 from maskreg.errors import BadRefError, CorruptError, FormatError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
+from maskreg.seal import parse_sealed, payload, sealed
 
 SCHEMA = "maskreg.ref-entry/1"
 REFS = "refs/"
-SEAL = "seal"
-"""Key of the sha256 over the canonical bytes of all other keys."""
 _MAX_TEXT_CHARS = 1_024
 
 
@@ -98,7 +97,7 @@ class RefEntry:
 
         Of an entry that was read these may hold fields of a later version.
         """
-        return _payload(self._row())
+        return payload(self._row())
 
     def to_bytes(self) -> bytes:
         """Canonical bytes, sealed with the digest of the payload; of an entry that was read, as it is stored."""
@@ -133,11 +132,7 @@ class RefEntry:
             CorruptError: its bytes do not match its seal, or it belongs to another key.
             FormatError, LimitError: not an entry, or one of an unknown version.
         """
-        row = parse_object(data, key, max_bytes=LIMITS.ref_bytes)
-        if sealed(row) != data:
-            raise CorruptError(key, "its bytes do not match its seal")
-        if row.get("schema") != SCHEMA:
-            raise FormatError(f"{key}: unknown schema {row.get('schema')!r}", hint="pip install --upgrade maskreg")
+        row = parse_sealed(data, key, schema=SCHEMA, max_bytes=LIMITS.ref_bytes)
         ref, n = _identity(key, row)
         digest, previous, removed = (_digest(key, row, name) for name in ("digest", "previous", "removed"))
         immutable = row.get("immutable")
@@ -175,20 +170,6 @@ def ref_of(key: str) -> Ref:
     """The tag in whose folder an object lies."""
     project, name, tag, _ = key.removeprefix(REFS).split("/", 3)
     return Ref(project, name, tag)
-
-
-def sealed(row: Mapping[str, object], name: str = SEAL) -> bytes:
-    """Canonical bytes of a document with the digest of its content, so that damage shows without a manifest.
-
-    Args:
-        row: the document; a seal in it is replaced.
-        name: the key of the seal.
-    """
-    return canonical({**row, name: Digest.of(_payload(row, name))})
-
-
-def _payload(row: Mapping[str, object], name: str = SEAL) -> bytes:
-    return canonical({key: value for key, value in row.items() if key != name})
 
 
 def _text(key: str, row: dict[str, Any], name: str) -> str:

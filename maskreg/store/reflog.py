@@ -23,12 +23,11 @@ So a tag needs no lock, no transaction and no clock, only a store that honors cr
 (:mod:`maskreg.store.probe`), ``lock`` serializes writers, and each checks inside the lock that n is still the latest.
 
 A listing only says where to look. An entry that it leaves out while a later one, or a direct read, shows it makes the
-listing stale, not the log damaged; it is listed again, and then the store counts as unavailable.
+listing stale, not the log damaged (:mod:`maskreg.store.listing`).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -43,13 +42,12 @@ from maskreg.store.backrefs import put_back_reference
 from maskreg.store.base import Store
 from maskreg.store.chain import Folder, check_movable, folders, link_fault, removal
 from maskreg.store.entry import REFS, RefEntry, entry_key, ref_of
+from maskreg.store.listing import looks, not_listed
 
 __all__ = ["RefEntry", "RefLog"]
 
 _READERS = 16
 _BATCH = 1_024
-_LISTINGS = 3
-_PAUSE_S = 0.2
 
 
 class RefLog:
@@ -89,13 +87,6 @@ class RefLog:
             return self._read(entry_key(ref, n))
         except NotFoundError:
             return None
-
-    def behind(self, key: str) -> UnavailableError:
-        """The error for a store whose listings do not show an entry that is there."""
-        return UnavailableError(
-            f"the lists of {self._store.url} are behind: they do not show {key}, which is there",
-            hint="run the same command again in a moment",
-        )
 
     def entries(self, ref: Ref, first: int, last: int) -> list[RefEntry]:
         """Entries ``first`` to ``last`` of a tag, which must exist and follow one another, as for :meth:`head`."""
@@ -279,12 +270,11 @@ class RefLog:
 
     def _listed(self, ref: Ref, n: int) -> int:
         # Number of the latest entry, which is n at least.
-        for attempt in range(_LISTINGS):
+        for _ in looks():
             latest = self._sound(self._folder(ref)).latest
             if latest >= n:
                 return latest
-            time.sleep(_PAUSE_S * attempt)
-        raise self.behind(entry_key(ref, n))
+        raise not_listed(self._store.url, entry_key(ref, n))
 
     def _folder(self, ref: Ref) -> Folder:
         path = f"{REFS}{ref.path}"
@@ -302,16 +292,16 @@ class RefLog:
 
     def _sound(self, folder: Folder) -> Folder:
         # Damage is raised; a listing that lacks an entry which is there is listed again.
-        for attempt in range(_LISTINGS):
+        for turn in looks():
+            if turn:
+                folder = self._folder(ref_of(f"{folder.path}/"))
             if folder.strays:
                 raise folder.stray_error(self._store.url)
             if not (missing := folder.first_gap()):
                 return folder
             if self._store.head(missing) is None:
                 raise folder.gap_error(self._store.url, missing)
-            time.sleep(_PAUSE_S * attempt)
-            folder = self._folder(ref_of(missing))
-        raise self.behind(missing)
+        raise not_listed(self._store.url, missing)
 
     def _read(self, key: str) -> RefEntry:
         try:

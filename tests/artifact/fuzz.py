@@ -24,7 +24,8 @@ from maskreg.digest import Digest
 from maskreg.document import canonical
 from maskreg.errors import DataError
 from maskreg.ref import Card, Ref
-from maskreg.store.entry import RefEntry, entry_key, sealed
+from maskreg.seal import sealed
+from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.memory import MemoryStore
 from maskreg.update.delta import Delta
 from tests.artifact.making import pair, write

@@ -7,9 +7,10 @@ from maskreg.document import parse_object
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.registry.witness import Witness
+from maskreg.seal import sealed
 from maskreg.settings import Remote
 from maskreg.store import Store
-from maskreg.store.entry import RefEntry, entry_key, sealed
+from maskreg.store.entry import RefEntry, entry_key
 
 REF = Ref.parse("team/qwen3-8b-opd:v3")
 A, B, C, D = (Digest.of(text) for text in (b"a", b"b", b"c", b"d"))

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
-from maskreg.document import canonical
 from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, LimitError, NotFoundError, UsageError
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
@@ -27,6 +26,7 @@ from maskreg.registry.transfer.archive import REF as REF_MEMBER
 from maskreg.registry.transfer.archive import export_file, import_file
 from maskreg.registry.transfer.pull import pull
 from maskreg.registry.transfer.push import push
+from maskreg.seal import sealed
 from tests.artifact.making import pair, write
 from tests.registry.conftest import CARD, REF, new_local
 
@@ -204,7 +204,7 @@ CHANGES: dict[str, tuple[Callable[[Parts], Parts], type[DataError]]] = {
     "cut contents": (lambda m: [*m[:-1], member(m[-1][0].name, m[-1][1][:-1])], CorruptError),
     "another manifest": (lambda m: [member("manifest.json", m[0][1] + b" "), *m[1:]], CorruptError),
     "a manifest of nothing": (lambda m: [member("manifest.json", b"{}"), *m[1:]], FormatError),
-    "a ref of nothing": (lambda m: [m[0], member(REF_MEMBER, b"{}"), *m[2:]], FormatError),
+    "a ref of nothing": (lambda m: [m[0], member(REF_MEMBER, b"{}"), *m[2:]], CorruptError),
     "a bad name": (lambda m: [m[0], renamed(m[1][1], "../up"), *m[2:]], FormatError),
 }
 
@@ -212,9 +212,7 @@ CHANGES: dict[str, tuple[Callable[[Parts], Parts], type[DataError]]] = {
 def renamed(record: bytes, name: str) -> tuple[tarfile.TarInfo, bytes]:
     import json
 
-    fields = {**json.loads(record), "ref": name}
-    del fields["sha256"]
-    return member(REF_MEMBER, canonical({**fields, "sha256": Digest.of(canonical(fields))}))
+    return member(REF_MEMBER, sealed({**json.loads(record), "ref": name}))
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -28,7 +28,7 @@ NAMED = 20
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.registry.garbage.doubts._PAUSE_S", 0)
+    monkeypatch.setattr("maskreg.store.listing._PAUSE_S", 0)
 
 
 def over(store: Steps | Censored | MemoryStore) -> Registry:
@@ -126,7 +126,7 @@ def test_a_tag_that_is_never_listed_is_found_through_its_artifact(
     team: MemoryStore, hidden: Callable[[str], bool]
 ) -> None:
     lies = over(Censored(team, REFS, hidden))
-    assert_refused(team, lies, UnavailableError, "and does not list it: its lists cannot be trusted")
+    assert_refused(team, lies, UnavailableError, "and does not list it: its lists are behind")
 
 
 def test_a_move_that_is_never_listed_is_found_through_its_artifact(team: MemoryStore) -> None:

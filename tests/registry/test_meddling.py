@@ -11,16 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from maskreg.digest import Digest
 from maskreg.errors import DataError
+from maskreg.seal import sealed
 from maskreg.store import MemoryStore, Store
-from maskreg.store.entry import RefEntry, entry_key, sealed
+from maskreg.store.entry import RefEntry, entry_key
 from tests.registry.meddling import MAX, REF, A, B, C, D, Reader, edit, move, rewrite, row_of
 
 
 @pytest.fixture(autouse=True, scope="module")
 def no_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("maskreg.registry.witness._PAUSE_S", 0)
-        patch.setattr("maskreg.store.reflog._PAUSE_S", 0)
+        patch.setattr("maskreg.store.listing._PAUSE_S", 0)
         yield
 
 

@@ -13,8 +13,9 @@ import pytest
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, DataError, FormatError, LimitError, UnavailableError
 from maskreg.ref import Card, Ref
+from maskreg.seal import sealed
 from maskreg.store import MemoryStore, Store
-from maskreg.store.entry import RefEntry, entry_key, sealed
+from maskreg.store.entry import RefEntry, entry_key
 from maskreg.store.reflog import RefLog
 from tests.store.wrapped import Wrapped
 

@@ -22,6 +22,7 @@ from maskreg.registry.registry import Registry
 from maskreg.store.base import ObjectInfo
 from maskreg.store.chain import Folder, folders
 from maskreg.store.entry import REFS, ref_of
+from maskreg.store.listing import not_listed
 
 _NEXT = "run the same command again in a minute; if it fails again, ask who runs the store"
 
@@ -124,7 +125,7 @@ class Census:
         store = self.registry.store
         if missing := folder.first_gap():
             if store.head(missing) is not None:
-                raise UnavailableError(f"{store.url} holds {missing} and does not list it", hint=_NEXT)
+                raise not_listed(store.url, missing)
             damaged.append(folder.gap_error(store.url, missing))
         elif folder.strays:
             damaged.append(folder.stray_error(store.url))

@@ -16,22 +16,22 @@ each states what was there, and no count ever shrinks, so any of them will do.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from maskreg.document import parse_object
-from maskreg.errors import CorruptError, DataError, NotFoundError, UnavailableError, UsageError
+from maskreg.errors import CorruptError, DataError, FormatError, NotFoundError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.garbage.census import Census
 from maskreg.registry.garbage.survey import Survey
 from maskreg.registry.registry import Registry
+from maskreg.seal import parse_sealed, sealed
 from maskreg.store.backrefs import BackReference, tag_hash
 from maskreg.store.base import Store
 from maskreg.store.chain import Folder
-from maskreg.store.entry import entry_key, ref_of, sealed
+from maskreg.store.entry import entry_key, ref_of
+from maskreg.store.listing import looks, not_listed
 from maskreg.words import counted
 
 LAST = "gc/last.json"
@@ -43,8 +43,6 @@ MANY = 10
 _SCHEMA = "maskreg.gc-last/1"
 _MAX_BYTES = 16 << 10
 _DANGLING_LIFE = timedelta(hours=1)
-_LOOKS = 3
-_PAUSE_S = 0.5
 
 
 def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
@@ -172,7 +170,9 @@ class Witnesses:
     def _ref(self, reference: BackReference) -> Ref | None:
         # None when the entry was never written.
         store = self.census.registry.store
-        for look in range(_LOOKS):
+        for turn in looks():
+            if turn:
+                self.census.look()
             folder = self._tags().get(reference.tag)
             if folder is not None and folder.latest >= reference.n:
                 return ref_of(f"{folder.path}/")
@@ -184,12 +184,7 @@ class Witnesses:
             if store.head(key) is None:
                 return None
             # Written since the listing, or left out of it.
-            time.sleep(_PAUSE_S * look)
-            self.census.look()
-        raise UnavailableError(
-            f"{store.url} holds {key} and does not list it: its lists cannot be trusted, and nothing was deleted",
-            hint="run the same command again in a minute; if it fails again, ask who runs the store",
-        )
+        raise not_listed(store.url, key, "nothing was deleted")
 
     def _tags(self) -> Mapping[str, Folder]:
         # By hash; hashed again after each look.
@@ -203,20 +198,19 @@ def read_last(store: Store) -> dict[str, Any]:
     """The record of the last collection; empty when there was none.
 
     Raises:
-        CorruptError: it is damaged.
+        DataError: it is damaged.
     """
     try:
         data = store.get(LAST, max_bytes=_MAX_BYTES)
     except NotFoundError:
         return {}
-    row = parse_object(data, LAST, max_bytes=_MAX_BYTES)
-    counts = all(type(row.get(name)) is int for name in ("tags", "entries", "artifacts"))
-    if sealed(row) != data or row.get("schema") != _SCHEMA or not counts:
-        raise CorruptError(
-            LAST,
-            "not the record of a collection",
-            hint="maskreg gc --trust-listing writes it again, if names are right",
-        )
+    try:
+        row = parse_sealed(data, LAST, schema=_SCHEMA, max_bytes=_MAX_BYTES)
+        if not all(type(row.get(name)) is int for name in ("tags", "entries", "artifacts")):
+            raise FormatError(f"{LAST}: not the record of a collection")
+    except DataError as error:
+        error.hint = error.hint or "maskreg gc --trust-listing writes it again, if names are right"
+        raise
     return row
 
 

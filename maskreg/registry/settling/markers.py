@@ -41,9 +41,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from maskreg.digest import Digest
-from maskreg.document import canonical, parse_object
 from maskreg.errors import DataError, MaskregError, NotFoundError
 from maskreg.registry.settling.process import Fate, Process
+from maskreg.seal import parse_sealed, sealed
 from maskreg.store.base import Store
 
 MARKERS = "doomed/sha256/"
@@ -148,7 +148,7 @@ class Run:
 
     def _record(self, process: Process | None) -> bytes:
         row = {"schema": _SCHEMA, "run": self._id, "by": self._by, "process": process and process.to_json()}
-        return canonical(row)
+        return sealed(row)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def take_over(store: Store) -> None:
 
 def _read(store: Store, key: str) -> tuple[str, Fate]:
     try:
-        row = parse_object(store.get(key, max_bytes=_MAX_BYTES), key, max_bytes=_MAX_BYTES)
+        row = parse_sealed(store.get(key, max_bytes=_MAX_BYTES), key, schema=_SCHEMA, max_bytes=_MAX_BYTES)
         process = Process.from_json(row.get("process"))
         by = str(row.get("by"))
         return f"{by if by.isprintable() else '?'} (process {process.pid} on {process.host})", process.fate()

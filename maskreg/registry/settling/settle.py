@@ -43,9 +43,10 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
-from maskreg.errors import MaskregError, TryAgainError, UnavailableError
+from maskreg.errors import MaskregError, TryAgainError
 from maskreg.registry.settling.markers import Verdict, lift_dead, marker_prefix
 from maskreg.store.base import Store
+from maskreg.store.listing import looks, not_listed
 
 T = TypeVar("T")
 
@@ -53,7 +54,6 @@ PATIENCE_S = 60.0
 """How long to wait for a collection to decide."""
 
 _ROUNDS = 4
-_LOOKS = 4
 _SAMPLE = 8
 _POLL_S = 0.5
 
@@ -137,7 +137,7 @@ def is_listed(store: Store, digest: Digest, sizes: Mapping[str, int]) -> bool:
     Raises:
         UnavailableError: it still holds objects that it does not list, after several looks.
     """
-    for look in range(_LOOKS):
+    for _ in looks():
         present = listing(store, digest)
         missing = [key for key in sizes if key not in present or present[key].size != sizes[key]]
         if not missing:
@@ -147,13 +147,7 @@ def is_listed(store: Store, digest: Digest, sizes: Mapping[str, int]) -> bool:
             info = store.head(artifact_prefix(digest) + key)
             if info is None or info.size != sizes[key]:
                 return False
-        if look + 1 < _LOOKS:
-            time.sleep(_POLL_S)
-    raise UnavailableError(
-        f"{store.url} holds {artifact_prefix(digest)}{missing[0]} and does not list it: its lists are behind, or a "
-        "proxy answers for it; no garbage collection is to blame",
-        hint="run the same command again in a minute; if it fails again, ask who runs the store",
-    )
+    raise not_listed(store.url, artifact_prefix(digest) + missing[0])
 
 
 def collected(store: Store, digest: Digest) -> MaskregError:

@@ -1,7 +1,7 @@
 """One artifact as one file: a POSIX tar, the same bytes for the same artifact and card.
 
-Members, in this order: ``manifest.json``, ``ref.json`` (name, digest and card, with a digest of its own, because
-no manifest covers it), then every object of the parts that are present, in key order. Times, owners and modes are
+Members, in this order: ``manifest.json``, ``ref.json`` (name, digest and card, sealed, because no manifest
+covers it), then every object of the parts that are present, in key order. Times, owners and modes are
 fixed. The reader accepts nothing else. It reads the file once from front to back, so that it may come through a
 pipe, and compares every byte with the manifest before anything becomes visible.
 """
@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from os import getpid
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from maskreg.artifact.layout import MANIFEST, part_of
 from maskreg.artifact.manifest import Manifest, Object, load_manifest
 from maskreg.artifact.presence import listing, matches, objects_of, read_manifest, read_object, whole_parts
 from maskreg.digest import Digest
-from maskreg.document import parse_object
 from maskreg.errors import (
     BadRefError,
     ConflictError,
@@ -38,11 +37,11 @@ from maskreg.registry.registry import Registry
 from maskreg.registry.settling.settle import Delivery, settle
 from maskreg.registry.transfer.landing import Landing, check_space
 from maskreg.result import Result
-from maskreg.store.entry import RefEntry, sealed
+from maskreg.seal import parse_sealed, sealed
+from maskreg.store.entry import RefEntry
 
 SCHEMA = "maskreg.export/1"
 REF = "ref.json"
-_SEAL = "sha256"
 
 _BLOCK = 512
 _MAX_PAX_BYTES = 8 << 10
@@ -109,7 +108,7 @@ def export_file(registry: Registry, ref: Ref, out: BinaryIO, *, progress: Progre
     name = ref.with_tag(ref.tag)
     record = {"schema": SCHEMA, "ref": str(name), "digest": resolved.digest, "card": resolved.card.to_json()}
     progress.start("export", sum(entry.size for entry in entries))
-    size = _write(out, MANIFEST, data) + _write(out, REF, sealed(record, _SEAL))
+    size = _write(out, MANIFEST, data) + _write(out, REF, sealed(record))
     for entry in entries:
         size += _write(out, entry.key, read_object(registry.store, resolved.digest, entry))
         progress.advance(entry.size)
@@ -224,13 +223,7 @@ def _damaged_or_absent(registry: Registry, digest: Digest, needed: list[Object])
 
 
 def _parse_ref(data: bytes, digest: Digest, limits: Limits) -> tuple[Ref, Card]:
-    record: dict[str, Any] = parse_object(data, REF, max_bytes=limits.ref_bytes)
-    if record.get("schema") != SCHEMA:
-        raise FormatError(
-            f"{REF}: schema {record.get('schema')!r} is not {SCHEMA}", hint="pip install --upgrade maskreg"
-        )
-    if sealed(record, _SEAL) != data:
-        raise CorruptError(REF, "its bytes do not match its digest")
+    record = parse_sealed(data, REF, schema=SCHEMA, max_bytes=limits.ref_bytes)
     if record.get("digest") != digest:
         raise CorruptError(REF, f"it names another artifact than the manifest's, {digest.short}")
     try:
