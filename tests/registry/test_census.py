@@ -85,7 +85,7 @@ def test_a_name_that_is_damaged_meanwhile_stops_a_collection(local: Registry, re
     assert not list(remote.store.list("doomed/"))
 
 
-def test_a_damaged_name_works_again_after_the_hint(local: Registry, digest: Digest, other: Digest) -> None:
+def test_a_damaged_name_works_again_after_the_hints(local: Registry, digest: Digest, other: Digest) -> None:
     local.publish(REF, other, card=CARD)
     damage(local, REF)
     for fails in (
@@ -97,6 +97,10 @@ def test_a_damaged_name_works_again_after_the_hint(local: Registry, digest: Dige
         with pytest.raises(DataError) as caught:
             fails()
     subprocess.run(caught.value.hint.partition(": ")[2], shell=True, check=True)
+    with pytest.raises(CorruptError, match="is in the catalog, and missing in the store") as caught:
+        local.resolve(REF)
+    assert caught.value.hint.endswith(": maskreg db rebuild")
+    local.index.rebuild()
     assert local.resolve(REF).digest == digest
     assert local.publish(REF, other, card=CARD).n == 2
 
