@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from maskreg.registry import Registry
 from maskreg.registry.audit.verify import verify
 from maskreg.registry.garbage.collect import collect
 from maskreg.registry.garbage.doubts import LAST
-from maskreg.registry.tags import tag
+from maskreg.registry.tags import remove, tag
 from maskreg.registry.transfer.push import push
 from maskreg.settings import Remote, Settings, StoreOptions
 from maskreg.store import FileStore, MemoryStore, S3Store, Store
@@ -289,3 +290,24 @@ def test_what_was_seen_of_a_remote_is_part_of_its_audit(
         assert (damage.key, damage.names) == (entry.key, ("team/second",))
         assert "went back: this machine has seen entry 2" in damage.what
         assert "--allow-rollback" in damage.hint
+
+
+def test_what_a_collection_that_died_left_in_the_catalog_is_no_damage(
+    local: Registry, digest: Digest, other: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.publish(Ref.parse("gone"), other, card=Card())
+    remove(local, Ref.parse("gone"))
+    monkeypatch.setattr("maskreg.registry.index.index.Index.forget", lambda *_, **__: None)
+    assert [item.digest for item in collect(local, timedelta(0)).collected] == [other]
+    assert local.catalog is not None
+    assert local.catalog.get(other) is not None
+    assert verify(local).damaged == ()
+
+
+def test_an_artifact_without_any_of_its_objects_is_damaged(local: Registry, digest: Digest) -> None:
+    prefix = artifact_prefix(digest)
+    local.store.delete(
+        [info.key for info in local.store.list(prefix) if "/data.zarr/" in info.key or "/files/" in info.key]
+    )
+    (damage,) = verify(local, digest).damaged
+    assert (damage.key, damage.what) == (f"{prefix}manifest.json", "no object of any part of the artifact is here")

@@ -34,7 +34,9 @@ def differing(
     """
     key = (RefRow.project, RefRow.name, RefRow.tag)
     refs = {Ref(*row[:3]): row[3] for row in connection.execute(select(*key, RefRow.seal))}
+    named = set()
     for entry in entries:
+        named.add(entry.digest)
         stored = refs.pop(entry.ref, "")
         if stored != ref_row(entry)["seal"]:
             yield f"{entry.ref} is {'other than' if stored else 'missing, and'} in the store"
@@ -47,5 +49,6 @@ def differing(
         seal, overlap = artifacts.pop(digest, ("", (None, None)))
         if seal != artifact_row(digest, manifest, overlap)["seal"]:
             yield f"{digest.short} is {'other than' if seal else 'missing, and'} in the store"
-    surplus = (Digest(digest) for digest in artifacts)
+    # A collection that died before it took an artifact out of the index has left a row that nothing points to.
+    surplus = (Digest(digest) for digest in artifacts if digest in named)
     yield from (f"{digest.short} is not in the store" for digest in surplus if digest not in except_artifacts)

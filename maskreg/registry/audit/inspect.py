@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from maskreg.artifact.analysis import read_analysis
-from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.artifact.layout import MANIFEST, artifact_prefix, part_of
 from maskreg.artifact.manifest import Manifest, Object
 from maskreg.artifact.presence import begun_parts, listing, objects_of, read_manifest, read_object, strays
 from maskreg.artifact.reader import Artifact
@@ -17,6 +17,7 @@ from maskreg.parallel import each
 from maskreg.progress import Progress
 from maskreg.store.base import Store
 
+_GONE = "maskreg pull <name>, or extract it again"
 _WRONG = (DataError, NotFoundError, UsageError)
 # What a damaged or forged artifact raises. Others say that the store cannot be read now, and end the audit.
 
@@ -68,6 +69,8 @@ class Inspector:
             chosen = objects_of(manifest, begun_parts(self._store, digest, manifest, present))
         except _WRONG as error:
             return [_at(prefix, None, error)]
+        if not any(part_of(key) for key in present):
+            return [CorruptError(prefix + MANIFEST, "no object of any part of the artifact is here", hint=_GONE)]
         damaged = [CorruptError(prefix + key, "not an object of this artifact") for key in strays(manifest, present)]
         opened, unreadable = self._open(digest, manifest)
         damaged += self._hash(digest, chosen, opened)

@@ -8,6 +8,7 @@ Each damage has a number, and follows from the seed and its number alone::
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
@@ -94,6 +95,7 @@ class Damages:
             form = rng.choice([*FORMS, *(["stray"] if kind in ("refs", "chunks", "files") else [])])
             peers = [peer for peer in self.by_kind[kind] if peer != key]
             drawn = harm(self.sound, key, form, rng, peers=peers, older=self.stage.older.get(key, []))
+            drawn = None if drawn and self._is_tidying(drawn) else drawn
         return drawn
 
     def run(self, seed: int, number: int, tally: Tally) -> None:
@@ -118,6 +120,12 @@ class Damages:
         if number % PROGRAM_EVERY == 0:
             self.compare_with_program(number, damage, results, tally)
         self.mend(damage.changes)
+
+    def _is_tidying(self, damage: Harm) -> bool:
+        """Whether it removes the manifest of an artifact that has no name: what is left is garbage, not damage."""
+        (key, data), *_ = damage.changes.items()
+        artifact = re.search(r"artifacts/sha256/([0-9a-f]{64})/manifest\.json", key)
+        return data is None and artifact is not None and f"sha256:{artifact[1]}" not in self.names
 
     def _is_rollback(self, damage: Harm) -> bool:
         """Whether the latest entry of a tag on the remote is removed: what is left was the truth once."""

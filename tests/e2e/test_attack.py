@@ -1,0 +1,62 @@
+"""A seeded sample of the attacks that scripts/attack makes in their thousands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.attack.damages import Damages, Tally
+from tests.e2e.attack.faults import rounds
+from tests.e2e.attack.kills import Kills, world_of
+from tests.e2e.attack.people import shared_clients
+from tests.e2e.attack.stage import Site, set_up
+from tests.e2e.attack.writers import writers
+from tests.servers import S3Server
+
+SEED = 11
+DAMAGES = {"local": 50, "folder": 40, "seaweed": 10, "moto": 4}
+KILLS = 2
+ROUNDS = 1
+
+
+@pytest.fixture
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    """Where the remote is, by the name of the place that is attacked."""
+    where = request.param
+    if where in ("local", "folder"):
+        return Site((tmp_path / "remote").as_uri())
+    server: S3Server = request.getfixturevalue("s3_server" if where == "seaweed" else "other_s3_server")
+    return Site(f"s3://{server.new_bucket()}/team", server.endpoint, server.env())
+
+
+@pytest.mark.parametrize(("site", "where"), [(where, where) for where in DAMAGES], indirect=["site"], ids=DAMAGES)
+def test_no_damage_is_silent(tmp_path: Path, site: Site, where: str) -> None:
+    tally = Tally()
+    with shared_clients():
+        attack = Damages(set_up(tmp_path, site), remote=where != "local")
+        for number in range(DAMAGES[where]):
+            attack.run(SEED, number, tally)
+    assert tally.faults == []
+    assert any(what.endswith("refused") for what in tally.counts)
+
+
+def test_a_kill_leaves_nothing_torn(tmp_path: Path) -> None:
+    tally = Tally()
+    made = set_up(tmp_path, Site((tmp_path / "remote").as_uri()))
+    world = world_of(made)
+    for writer in writers(made):
+        attack = Kills(made, writer, world)
+        for number in range(KILLS):
+            attack.run(SEED, number, tally)
+    assert tally.faults == []
+    assert any(what.endswith(": killed") for what in tally.counts)
+
+
+def test_what_is_reported_behind_a_failing_network_is_there(tmp_path: Path, s3_server: S3Server) -> None:
+    tally = Tally()
+    with rounds(tmp_path, s3_server) as attack:
+        for number in range(ROUNDS):
+            attack.run(SEED, number, tally)
+        assert attack.faults.total
+    assert tally.faults == []
