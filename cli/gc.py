@@ -54,7 +54,7 @@ def command(
 
     Also deletes what interrupted work left behind. Safe while others push: an artifact that
     is tagged in the meantime is kept. What will go is printed to stderr first. Nothing is
-    deleted while the lists of the store disagree, or lack tags that were there before.
+    deleted while listings of the store disagree, or lack tags that were there before.
     """
     from maskreg.workspace.gc import gc
 

@@ -1,6 +1,6 @@
 """Files and disks: one atomic write, one check of free space, who may read, and how their failures are reported.
 
-A registry's folder is made for its owner alone (:func:`make_root`), and what is made inside has the rights of the
+A registry's folder is made for its owner alone (:func:`make_root`), and what is made inside has the permissions of the
 folder that it is in (:func:`make_folder`, :func:`new_file`)::
 
     registry 0700                     folders 0700, files 0600, whatever the umask
@@ -195,7 +195,7 @@ def make_root(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, with the rights of the folder that each is made in.
+    """Make a folder and those above it that are missing, with the permissions of the folder that each is made in.
 
     Raises:
         OSError: it cannot be made, or something else has the name.
@@ -203,19 +203,19 @@ def make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     make_folder(folder.parent)
-    rights = folder.parent.stat().st_mode
+    mode = folder.parent.stat().st_mode
     try:
-        folder.mkdir(rights & 0o777)
+        folder.mkdir(mode & 0o777)
     except FileExistsError:
         if not folder.is_dir():
             raise
         return
-    if shared := _shared(rights, 0o070):
+    if shared := _shared(mode, 0o070):
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) | shared)
 
 
 def new_file(path: Path, *, replace: bool = False) -> FileIO:
-    """Open a new file to write, without a buffer, with the rights of its folder.
+    """Open a new file to write, without a buffer, with the permissions of its folder.
 
     Args:
         path: the file; its folder must exist.
@@ -225,10 +225,10 @@ def new_file(path: Path, *, replace: bool = False) -> FileIO:
         FileExistsError: the file exists, and ``replace`` is False.
         OSError: it cannot be made.
     """
-    rights = path.parent.stat().st_mode
+    mode = path.parent.stat().st_mode
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if replace else os.O_EXCL)
-    handle = os.open(path, flags, rights & 0o666)
-    if shared := _shared(rights, 0o060):
+    handle = os.open(path, flags, mode & 0o666)
+    if shared := _shared(mode, 0o060):
         with suppress(PermissionError):  # a file of somebody else, which is replaced
             os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) | shared)
     return FileIO(handle, "wb")
@@ -241,9 +241,9 @@ def write_all(file: FileIO, data: bytes) -> None:
         view = view[file.write(view) :]
 
 
-def _shared(rights: int, bits: int) -> int:
+def _shared(mode: int, bits: int) -> int:
     # What the umask took from a group that may write; in a folder like /tmp, of everybody, nobody means a group.
-    return rights & bits if rights & 0o020 and not rights & 0o002 else 0
+    return mode & bits if mode & 0o020 and not mode & 0o002 else 0
 
 
 def sync_folder(folder: Path) -> None:

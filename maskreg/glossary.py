@@ -150,6 +150,30 @@ REGISTRIES = (
     Entry("project", "The optional first part of a ref: a namespace."),
     Entry("tag", "The part of a ref after the colon. It can be moved to another artifact; the log keeps its history."),
     Entry(
+        "immutable",
+        "Of a tag that must never point to another artifact again. Removing it is allowed; then only the same artifact "
+        "can come back.",
+    ),
+    Entry("ref log", "The history of every tag: an entry for each change, which is never replaced.", aliases=("log",)),
+    Entry(
+        "entry",
+        "One change of a tag. Entries are numbered from 1, and each holds the id of the one before it: they form a "
+        "chain.",
+        aliases=("entries", "chain"),
+    ),
+    Entry(
+        "entry id",
+        "sha256 of an entry's content, which is also its seal. It fixes the entry and everything before it.",
+        aliases=("id",),
+    ),
+    Entry("seal", "sha256 of a document's own content, stored in it, so that damage shows where no manifest lists it."),
+    Entry(
+        "memory",
+        "What the local registry remembers of a remote: its identity, and the latest entry that was seen of each tag.",
+        aliases=("seen", "rollback"),
+    ),
+    Entry("listing", "The keys that a store says it holds. It is stale when it lacks an object that can be read."),
+    Entry(
         "card",
         "What people say about an artifact: family, method, license, description, metadata. Belongs to the ref, so "
         "editing it changes no digest.",
@@ -161,6 +185,23 @@ REGISTRIES = (
     Entry("remote", "A registry elsewhere, known by a name."),
     Entry("measurement", "A recorded number about an artifact, often against another artifact."),
     Entry("workspace", "The use cases behind the commands: the local registry, its remotes and known sources."),
+    Entry(
+        "garbage collection",
+        "Deleting artifacts that no tag points to, and what interrupted work left.",
+        aliases=("gc", "collection"),
+    ),
+    Entry(
+        "marker",
+        "An object that says that a garbage collection decides about an artifact. Nobody names the artifact until the "
+        "marker is gone.",
+        aliases=("markers",),
+    ),
+    Entry(
+        "back reference",
+        "An object under an artifact's digest that says which entry names it, so that garbage collection notices when "
+        "a listing lacks a tag.",
+        aliases=("back references",),
+    ),
     Entry("lineage", "The artifacts that an artifact was derived from.", aliases=("parents",)),
 )
 

@@ -104,7 +104,7 @@ def test_a_new_file_has_the_mode_of_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rights", "umask", "folder", "file"),
+    ("mode", "umask", "folder", "file"),
     [
         (0o700, 0o000, 0o700, 0o600),
         (0o700, 0o022, 0o700, 0o600),
@@ -119,11 +119,11 @@ def test_a_new_file_has_the_mode_of_the_process(tmp_path: Path) -> None:
     ids=lambda value: f"{value:o}",
 )
 def test_what_is_made_has_the_rights_of_its_folder(
-    tmp_path: Path, rights: int, umask: int, folder: int, file: int
+    tmp_path: Path, mode: int, umask: int, folder: int, file: int
 ) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    root.chmod(rights)
+    root.chmod(mode)
     before = os.umask(umask)
     try:
         make_root(root)
@@ -136,8 +136,8 @@ def test_what_is_made_has_the_rights_of_its_folder(
         new_file(root / "f", replace=True).close()
     finally:
         os.umask(before)
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (root, root / "a", root / "f")] == [rights, folder, file]
-    if not rights & 0o002:
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (root, root / "a", root / "f")] == [mode, folder, file]
+    if not mode & 0o002:
         assert stat.S_IMODE((root / "a" / "b").stat().st_mode) == folder
     assert (root / "f").read_bytes() == b""
 

@@ -204,7 +204,7 @@ class Registry:
         Raises:
             CorruptError: the log is damaged.
             RolledBackError: it does not continue what this machine has seen of it.
-            UnavailableError: the store does not answer, or its lists stay behind.
+            UnavailableError: the store does not answer, or its listing stays stale.
         """
         self.check_format()
         head = self.refs.head(ref)

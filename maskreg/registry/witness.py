@@ -123,7 +123,7 @@ class Witness:
 
         Raises:
             RolledBackError: the log went back, was rewritten, or has another history.
-            UnavailableError: the store's lists stay behind.
+            UnavailableError: the store's listing stays stale.
             CorruptError: the log, or the memory, is damaged.
         """
         known = self.remembered(uuid, ref)

@@ -61,7 +61,7 @@ class FileStore:
 
     Args:
         root: the directory. A new one is made for its owner alone, when the first object is written; what is written
-            has the rights of the directory, see :mod:`maskreg.disk`.
+            has the permissions of the directory, see :mod:`maskreg.disk`.
         existing: never make the directory: while it is not there, its disk is not mounted or it was moved, and every
             method raises ``UnavailableError``. An empty one in its place would look like a store that lost everything.
     """
@@ -152,7 +152,7 @@ class FileStore:
                 self._sync_folders(self._prune(folder))
 
     def make(self) -> None:
-        """Make the directory with the rights that the umask leaves; one that exists stays as it is.
+        """Make the directory with the permissions that the umask leaves; one that exists stays as it is.
 
         Raises:
             NotAllowedError: not allowed to.

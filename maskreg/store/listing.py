@@ -1,6 +1,7 @@
-"""Lists that are behind what a store holds: looking again, and giving up.
+"""Stale listings: looking again, and giving up.
 
-An object that a list leaves out, and that is there when it is read directly, makes the list stale and nothing damaged::
+An object that a listing leaves out, and that is there when it is read directly, makes the listing stale; nothing is
+damaged::
 
     for turn in looks():          at once, then after 0.25, 0.5 and 0.75 s
         list; nothing missing?    return it
@@ -20,7 +21,7 @@ _PAUSE_S = 0.25
 
 
 def looks() -> Iterator[int]:
-    """Turns to look at a list, numbered from 0, with a longer pause before each."""
+    """Turns at a listing, numbered from 0, with a longer pause before each."""
     for turn in range(_LOOKS):
         if turn:
             time.sleep(_PAUSE_S * turn)
@@ -36,7 +37,7 @@ def not_listed(url: str, key: str, consequence: str = "") -> UnavailableError:
         consequence: what was therefore done or not done, for the message.
     """
     return UnavailableError(
-        f"{url} holds {key} and does not list it: its lists are behind, or a proxy answers for it"
+        f"{url} holds {key} and does not list it: its listing is stale, or a proxy answers for it"
         + (f"; {consequence}" if consequence else ""),
         hint="run the same command again in a minute; if it fails again, ask who runs the store",
     )

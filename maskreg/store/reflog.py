@@ -198,7 +198,7 @@ class RefLog:
         Raises:
             ConflictError: another writer moved the tag; the message says who, when and where to.
             ImmutableTagError: the tag must not move from the digest that it has or had.
-            UnavailableError: the store does not answer, or its lists are behind; the tag may or may not have moved.
+            UnavailableError: the store does not answer, or its listing is stale; the tag may or may not have moved.
             CorruptError: readers would not resolve the tag to the entry that was written.
             FormatError, LimitError: an entry with this card or ``by`` could not be read back.
         """

@@ -74,7 +74,7 @@ def findings(workspace: Workspace, directory: Path | None = None) -> Iterator[Fi
     yield Finding("configuration", "ok", f"{settings.config_path}{missing}")
     yield _checked("registry", lambda: _registry(workspace))
     if settings.home.is_dir():
-        yield _rights(settings.home)
+        yield _permissions(settings.home)
     yield _checked("catalog", lambda: _catalog(workspace))
     yield _disk(settings.home)
     for remote in settings.remotes.values():
@@ -97,14 +97,14 @@ def _registry(workspace: Workspace) -> Finding:
     return _names("registry", registry, str(home))
 
 
-def _rights(home: Path) -> Finding:
+def _permissions(home: Path) -> Finding:
     mode = stat.S_IMODE(home.stat().st_mode)
     for bits, status, verb, change in _WIDER:
         if mode & bits:
             return Finding(
-                "rights", status, f"{verb} {home} (mode {mode:04o})", f"chmod {change} {shlex.quote(str(home))}"
+                "permissions", status, f"{verb} {home} (mode {mode:04o})", f"chmod {change} {shlex.quote(str(home))}"
             )
-    return Finding("rights", "ok", f"nobody else may read {home}")
+    return Finding("permissions", "ok", f"nobody else may read {home}")
 
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:

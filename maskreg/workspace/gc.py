@@ -45,7 +45,7 @@ def gc(
         DataError: no name is listed beside artifacts, or fewer than at the last collection.
         CorruptError: no entry of a tag can be read, so the artifacts that it names are unknown.
         ConfigError: there is no such remote, or its format is of a newer version.
-        UnavailableError: the remote does not answer, its lists disagree, or offline is set.
+        UnavailableError: the remote does not answer, its listings disagree, or offline is set.
     """
     if not isinstance(grace, timedelta) or grace < timedelta():
         raise UsageError(f"{grace!r} is not a grace period; pass a timedelta of 0 or more")

@@ -168,7 +168,7 @@ def test_a_home_is_its_owners_alone(
     run("pull", "toy")
     run("annotate", "toy", "--license", "mit")
     assert modes(home) == {0o700, 0o600}
-    assert f"rights          nobody else may read {home}" in run("doctor").out
+    assert f"permissions     nobody else may read {home}" in run("doctor").out
 
 
 @pytest.mark.usefixtures("umask")
@@ -180,16 +180,16 @@ def test_a_home_that_a_group_shares_stays_shared(run: Run, pair: tuple[Path, Pat
     folders = {stat.S_IMODE(path.stat().st_mode) for path in (home, *home.rglob("*")) if path.is_dir()}
     assert folders == {0o2770}
     assert modes(home) - folders == {0o660}
-    assert f"note  rights          its group may write to {home} (mode 2770)" in run("doctor").out
+    assert f"note  permissions     its group may write to {home} (mode 2770)" in run("doctor").out
 
 
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize(
     ("mode", "status", "says"),
     [
-        (0o755, 0, "note  rights          anybody may read HOME (mode 0755)\n{:<22}next: chmod go-rwx HOME\n"),
-        (0o750, 0, "note  rights          its group may read HOME (mode 0750)\n{:<22}next: chmod g-rwx HOME\n"),
-        (0o777, 1, "BAD   rights          anybody may write to HOME (mode 0777)\n{:<22}next: chmod o-w HOME\n"),
+        (0o755, 0, "note  permissions     anybody may read HOME (mode 0755)\n{:<22}next: chmod go-rwx HOME\n"),
+        (0o750, 0, "note  permissions     its group may read HOME (mode 0750)\n{:<22}next: chmod g-rwx HOME\n"),
+        (0o777, 1, "BAD   permissions     anybody may write to HOME (mode 0777)\n{:<22}next: chmod o-w HOME\n"),
     ],
 )
 def test_a_home_of_wider_rights_is_left_and_reported(

@@ -1,4 +1,4 @@
-"""A push into a store whose lists are behind, or whose objects disappear: what it says is to blame."""
+"""A push into a store whose listing is stale, or whose objects disappear: what it says is to blame."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_push_that_never_sees_its_objects_blames_the_lists(
     here: Registry, do: Callable[[Registry, Store], object]
 ) -> None:
     store = orphan(here)
-    with pytest.raises(UnavailableError, match="does not list it: its lists are behind"):
+    with pytest.raises(UnavailableError, match="does not list it: its listing is stale"):
         do(here, behind(store, last=10**9))
     assert not [entry for entry in over(store).refs.heads() if entry.digest]
 

@@ -126,7 +126,7 @@ def test_a_tag_that_is_never_listed_is_found_through_its_artifact(
     team: MemoryStore, hidden: Callable[[str], bool]
 ) -> None:
     lies = over(Censored(team, REFS, hidden))
-    assert_refused(team, lies, UnavailableError, "and does not list it: its lists are behind")
+    assert_refused(team, lies, UnavailableError, "and does not list it: its listing is stale")
 
 
 def test_a_move_that_is_never_listed_is_found_through_its_artifact(team: MemoryStore) -> None:

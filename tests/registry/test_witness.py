@@ -191,7 +191,7 @@ def test_a_list_that_is_behind_is_no_rollback() -> None:
     store.missing = 2
     assert reader.head(REF) == last
     store.missing = 99
-    with pytest.raises(UnavailableError, match="does not list it: its lists are behind"):
+    with pytest.raises(UnavailableError, match="does not list it: its listing is stale"):
         reader.head(REF)
 
 

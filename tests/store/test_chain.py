@@ -133,7 +133,7 @@ class Lists(Wrapped):
 def test_a_write_that_readers_do_not_see_is_not_reported_as_done(store: Store) -> None:
     *_, last = filled(store)
     stale = RefLog(Lists(store, behind=1, missing=9))
-    with pytest.raises(UnavailableError, match="does not list it: its lists are behind") as caught:
+    with pytest.raises(UnavailableError, match="does not list it: its listing is stale") as caught:
         stale.append(REF, after=last, digest=B, card=Card(), by="ada")
     assert entry_key(REF, 5) in str(caught.value)
     lagging = RefLog(Lists(store, behind=1, missing=2))
@@ -146,7 +146,7 @@ def test_an_outdated_list_is_neither_a_conflict_nor_an_empty_tag(store: Store, b
     filled(store)
     stale = RefLog(Lists(store, behind=behind, missing=9))
     after = stale.head(REF)
-    with pytest.raises(UnavailableError, match="does not list it: its lists are behind"):
+    with pytest.raises(UnavailableError, match="does not list it: its listing is stale"):
         stale.append(REF, after=after, digest=B, card=Card(), by="ada")
     assert [entry.n for entry in RefLog(store).history(REF)] == [1, 2, 3, 4]
 

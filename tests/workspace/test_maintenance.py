@@ -47,7 +47,7 @@ def test_what_no_name_points_to_is_deleted(ada: maskreg.Workspace, toy: Stored) 
 
 def test_findings(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     findings = {finding.what: finding for finding in maskreg.doctor(workspace=ada)}
-    assert list(findings) == ["version", "configuration", "registry", "rights", "catalog", "disk", "remote team"]
+    assert list(findings) == ["version", "configuration", "registry", "permissions", "catalog", "disk", "remote team"]
     assert {finding.status for finding in findings.values()} <= {"ok", "note"}
     stale = maskreg.doctor(lab.folder, workspace=ada)[-1]
     assert (stale.what, stale.status) == ("unfinished work", "ok")

@@ -57,7 +57,7 @@ class Census:
             for key in folder.keys:
                 if key not in infos:
                     raise UnavailableError(
-                        f"the lists of {self.registry.url} disagree: {key} was listed a moment ago and is not any "
+                        f"listings of {self.registry.url} disagree: {key} was listed a moment ago and is not any "
                         "more, though entries of tags are never deleted",
                         hint=_NEXT,
                     )

@@ -78,7 +78,7 @@ def collect(
     Raises:
         CorruptError: no entry of a tag can be read, so it may name any artifact.
         DataError: the store lists no tag beside artifacts, or less than at the last collection.
-        UnavailableError: the store's lists disagree with each other or with what can be read.
+        UnavailableError: the store's listings disagree with each other or with what can be read.
         UsageError: more than half of all artifacts, and more than ten, would go.
     """
     registry.check_format()

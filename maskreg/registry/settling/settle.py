@@ -27,9 +27,9 @@ candidate after 3, mark it after 4 and list the refs before 5.
 
 Whose marker may be lifted by others, and why that is safe: :mod:`maskreg.registry.settling.markers`.
 
-A store whose lists are behind its writes shows holes, and may hide markers. So what a list lacks is read directly. It
-is there: the lists are behind, and after a few more looks push gives up rather than upload everything again. It is not
-there: a collection has deleted it, and push starts over.
+A stale listing shows holes, and may hide markers. So what it lacks is read directly. It is there: after a few more
+looks push gives up rather than upload everything again. It is not there: a collection has deleted it, and push starts
+over.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _wait_for_markers(store: Store, digest: Digest, deadline: float) -> bool:
         verdicts = lift_dead(store, markers)
         alive = [verdict for verdict in verdicts.values() if not verdict.over]
         left = deadline - time.monotonic()
-        # What was lifted is looked for again at once, but not for ever: the list may be behind.
+        # What was lifted is looked for again at once, but not for ever: the listing may be stale.
         if left <= 0 and (alive or waited):
             raise _undecided(store, digest, alive)
         waited = True
