@@ -7,8 +7,9 @@ import socket
 import uuid
 from collections.abc import Callable
 
-from maskreg.document import canonical, parse_object
+from maskreg.document import parse_object
 from maskreg.errors import ConfigError, DataError, FormatError, NotFoundError
+from maskreg.seal import sealed
 from maskreg.store.base import Store
 
 IDENTITY = "maskreg.json"
@@ -44,6 +45,8 @@ def read_identity(store: Store) -> str:
             f"{where}: the registry has format {number}; this version knows up to {VERSION}",
             hint="pip install --upgrade maskreg",
         )
+    if sealed(value) != data:
+        raise FormatError(f"{where}: its bytes do not match its seal")
     return identity
 
 
@@ -61,7 +64,8 @@ def ensure_identity(store: Store, create: Callable[[str, bytes], object]) -> str
     if identity := read_identity(store):
         return identity
     fresh = str(uuid.uuid4())
-    create(IDENTITY, canonical({"schema": f"{_SCHEMA}/{VERSION}", "uuid": fresh}))
+    # Sealed: a uuid with one digit changed is a uuid, and another registry's.
+    create(IDENTITY, sealed({"schema": f"{_SCHEMA}/{VERSION}", "uuid": fresh}))
     # Another writer may have been first, and the answer may be lost: what is stored counts.
     return read_identity(store)
 

@@ -114,9 +114,14 @@ def test_a_gap_in_a_log_is_damage(lab: Registry) -> None:
     assert not verify(lab, Ref.parse("team/second")).damaged
 
 
-@pytest.mark.parametrize("content", [b"{}", b"not json", b'{"schema":"maskreg.registry/1","uuid":"x"}'])
-def test_a_damaged_identity_is_damage_and_not_the_end(lab: Registry, content: bytes) -> None:
-    lab.store.put("maskreg.json", content)
+@pytest.mark.parametrize("content", [b"{}", b"not json", b'{"schema":"maskreg.registry/1","uuid":"x"}', None])
+def test_a_damaged_identity_is_damage_and_not_the_end(lab: Registry, content: bytes | None) -> None:
+    # None: another digit in the uuid, which is a uuid as well.
+    uuid = lab.uuid.encode()
+    another = lab.store.get("maskreg.json", max_bytes=1 << 10).replace(
+        uuid, uuid[:-1] + (b"1", b"0")[uuid[-1:] == b"1"]
+    )
+    lab.store.put("maskreg.json", another if content is None else content)
     with Registry(lab.store, name="lab") as again:
         report = verify(again)
     assert [damage.key for damage in report.damaged] == ["maskreg.json"]

@@ -17,6 +17,7 @@ from maskreg.registry.tags import annotate, remove, restore, tag
 from maskreg.registry.transfer.push import push
 from maskreg.settings import Remote, Settings
 from tests.registry.conftest import REF, new_local
+from tests.store.wrapped import Censored
 
 NAMES = {"qwen3-8b-opd", "second", "third"}
 
@@ -168,3 +169,16 @@ def test_a_list_of_a_remote_leaves_out_what_went_back(home: Path, tmp_path: Path
         (name,) = search.left_out
         assert "entry 1 of second was seen by this machine, and missing in the store" in name.reason
         assert name.hint.startswith("maskreg show second --remote lab --allow-rollback")
+
+
+def test_an_empty_listing_of_a_remote_is_not_taken_for_an_empty_remote(home: Path, tmp_path: Path) -> None:
+    settings = Settings(home=home, config_path=tmp_path / "config.toml")
+    (tmp_path / "lab").mkdir()
+    with new_local(home) as ada, Registry.remote(Remote("lab", f"file://{tmp_path}/lab"), settings) as lab:
+        push(ada, lab, REF)
+        # The first listing of names shows nothing, the next one everything.
+        hidden = Censored(lab.store, "refs/", lambda key: True, last=1)
+        with Registry(hidden, name="lab", witness=lab.witness) as behind:
+            search = behind.search(Query())
+            assert search.results == ()
+            assert [name.ref for name in search.left_out] == [str(REF)]

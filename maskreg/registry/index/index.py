@@ -140,12 +140,11 @@ class Index:
         Raises:
             UsageError: the query is malformed.
         """
-        search = self.use(lambda catalog: self._searched(catalog, query, follows=True))
+        search = self.use(lambda catalog: self._searched(catalog, query, (seen, hint), follows=True))
         if search is None:
             with self._in_memory() as catalog:
-                search = self._searched(catalog, query)
-        gone = lost(self._refs.numbers(), seen, "was seen by this machine", hint) if seen else {}
-        return without(search, gone)
+                search = self._searched(catalog, query, (seen, hint), follows=False)
+        return search
 
     def number(self, ref: Ref) -> int:
         """Number of the entry of a tag that a local catalog knows; 0 when there is none, or no usable catalog.
@@ -268,9 +267,9 @@ class Index:
         return Rebuilt(refs, artifacts, tuple(damaged), lost)
 
     def _in_memory(self) -> Catalog:
-        # A throw-away catalog of everything that has a name.
+        # A throw-away catalog of everything that has or had a name.
         unread: dict[str, str] = {}
-        entries = [entry for entry in self._heads(unread, []) if not entry.deleted]
+        entries = list(self._heads(unread, []))
         digests = sorted({entry.digest for entry in entries if entry.digest})
         catalog = memory_catalog()
         catalog.rebuild(entries, readable_manifests(self._store, digests, []), unread=unread)
@@ -284,11 +283,14 @@ class Index:
 
     # Searching
 
-    def _searched(self, catalog: Catalog, query: Query, *, follows: bool = False) -> Search:
-        # A catalog that follows the store may be behind it, or know what the store has lost.
+    def _searched(
+        self, catalog: Catalog, query: Query, memory: tuple[Mapping[Ref, int], str], *, follows: bool
+    ) -> Search:
+        # A catalog that follows the log may be behind it, or know what it has lost; so may what this machine remembers.
+        # One that was just filled from the log is the log: another listing may show what that one lacked.
         answer = catalog.answer(query)
-        log = self._refs.numbers() if follows else answer.numbers
-        gone = lost(log, answer.numbers)
+        log, (seen, hint) = self._refs.numbers() if follows else answer.numbers, memory
+        gone = lost(log, seen, "was seen by this machine", hint) | lost(log, answer.numbers)
         if catch_up(catalog, self._refs, behind(log, answer.numbers)):
             answer = catalog.answer(query)
         left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]

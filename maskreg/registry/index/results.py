@@ -45,6 +45,7 @@ class Search:
 def without(search: Search, gone: Mapping[Ref, CorruptError]) -> Search:
     """A search whose results do not hold these refs, with the reason; what it left out is in order."""
     results = tuple(row for row in search.results if Ref(row.project, row.name, row.tag) not in gone)
-    left_out = {name.ref: name for name in search.left_out}
-    left_out |= {str(ref): LeftOut(str(ref), None, error.message, error.hint) for ref, error in gone.items()}
+    left_out = {str(ref): LeftOut(str(ref), None, error.message, error.hint) for ref, error in gone.items()}
+    # Damage that was read says more than what is missing.
+    left_out |= {name.ref: name for name in search.left_out}
     return Search(results, tuple(left_out[ref] for ref in sorted(left_out)))

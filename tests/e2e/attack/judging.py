@@ -56,7 +56,8 @@ class Answer:
 
 def ask(reader: Reader, member: Member, run: Callable[..., Said] | None = None) -> Answer:
     """Run a reader."""
-    stdin = reader.stdin.read_bytes() if reader.stdin else b""
+    # A pipe that is not there is an empty one.
+    stdin = reader.stdin.read_bytes() if reader.stdin and reader.stdin.exists() else b""
     said = (run or member.run)(*reader.args, stdin=stdin)
     return Answer(said, effect_of(reader.makes))
 
@@ -145,7 +146,9 @@ def tokens(keys: Iterable[str], names: Mapping[str, Iterable[str]]) -> set[str]:
         if kind_of(key) == "identity":
             texts.add("another registry than before")
         if kind_of(key) == "refs":
-            texts.add(" entries, and ")
+            texts |= {" entries, and ", " tags, and "}
+        if kind_of(key) == "config":
+            texts.add("/config.toml, does not exist")
         if kind_of(key) == "catalog":
             texts.add("catalog")
         if kind_of(key) == "pipe":
