@@ -30,7 +30,7 @@ from tests.e2e.attack.judging import (
 from tests.e2e.attack.people import Member
 from tests.e2e.attack.stage import Stage, contents, kind_of, lay_out, stored
 
-READERS = 3
+READERS = 2
 """How many commands read after each damage, besides ``verify``; drawn by the damage's number."""
 
 PROGRAM_EVERY = 100
