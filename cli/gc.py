@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
 @click.option("--remote", help="Collect on a remote, not in the local registry.")
-@click.option("--yes-delete-many", is_flag=True, help="Delete more than half of all artifacts, if it comes to that.")
+@click.option(
+    "--yes-delete-many",
+    is_flag=True,
+    help="Delete more than half of all artifacts and more than 10.",
+)
 @click.option(
     "--trust-listing",
     is_flag=True,

@@ -108,16 +108,17 @@ def default(output: Output, name: str) -> None:
 
 @command.command(example="maskreg remote check lab")
 @click.argument("name", required=False)
+@click.option("--allow-rollback", is_flag=True, help="Take the registry that is there now, even if it is another one.")
 @click.pass_obj
-def check(output: Output, name: str | None) -> None:
+def check(output: Output, name: str | None, allow_rollback: bool) -> None:
     """Check that a remote can do what a registry needs.
 
     Tries put, get, list, delete and create-only writes on NAME, or on the default remote. One that may only be read is
-    fine for pull, and said to be read-only.
+    fine for pull, and said to be read-only. Another registry than the one that was there before is refused.
     """
     from maskreg.workspace import remotes
 
-    checked = remotes.check(name, workspace=workspace(output))
+    checked = remotes.check(name, allow_rollback=allow_rollback, workspace=workspace(output))
     if output.json:
         output.document(checked.to_json())
     else:

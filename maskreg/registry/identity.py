@@ -13,6 +13,9 @@ from maskreg.seal import sealed
 from maskreg.store.base import Store
 
 IDENTITY = "maskreg.json"
+IDENTITY_HINT = f"restore {IDENTITY} from a copy of the store; other registries know this one by its uuid"
+"""The next step when the identity is damaged or missing."""
+
 VERSION = 1
 _SCHEMA = "maskreg.registry"
 _MAX_BYTES = 64 << 10
@@ -37,9 +40,9 @@ def read_identity(store: Store) -> str:
         number = int(version) if version.isascii() and version.isdigit() else 0
         identity = str(uuid.UUID(value["uuid"]))
     except (DataError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{where}: not the identity of a registry") from error
+        raise FormatError(f"{where}: not the identity of a registry", hint=IDENTITY_HINT) from error
     if kind != _SCHEMA or number < 1:
-        raise FormatError(f"{where}: not the identity of a registry")
+        raise FormatError(f"{where}: not the identity of a registry", hint=IDENTITY_HINT)
     if number > VERSION:
         raise ConfigError(
             f"{where}: the registry has format {number}; this version knows up to {VERSION}",

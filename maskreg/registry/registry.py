@@ -11,7 +11,7 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, MaskregError, NotFoundError, RolledBackError
+from maskreg.errors import CorruptError, MaskregError, NotFoundError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.registry.home import check_home
 from maskreg.registry.identity import ensure_identity, read_identity, who
@@ -230,21 +230,6 @@ class Registry:
                 return head
             head = self.refs.head(ref)
         raise lost({ref: head.n if head else 0}, {ref: known})[ref]
-
-    def accept(self, ref: Ref) -> str:
-        """Take a tag as it is now, though its log does not continue what this machine has seen, and remember that.
-
-        Returns:
-            What was refused until now; empty when nothing was.
-        """
-        try:
-            self.head(ref)
-        except RolledBackError as error:
-            assert self.witness is not None  # nothing else raises it
-            self.witness.forget(self.uuid, ref)
-            self.head(ref)
-            return error.message
-        return ""
 
     def live(self, ref: Ref) -> RefEntry:
         """The latest entry of a tag that was not removed.

@@ -104,6 +104,7 @@ class Witness:
                 "maskreg.json",
                 f"{self._name} ({self._location['url']}) is another registry than before: it was "
                 f"{known['uuid']} when this machine first used it at {known['at']}, and now there is {now}",
+                hint=f"ask its owner; maskreg remote check {self._name} --allow-rollback takes what is there now",
             )
 
     # Its tags
@@ -208,13 +209,21 @@ class Witness:
                 numbers[ref] = max(int(match[1]), numbers.get(ref, 0))
         return numbers
 
-    def forget(self, uuid: str, ref: Ref) -> None:
-        """Forget a tag, and which registry is at this location: what is there next is taken as it is.
+    def forget_registry(self) -> None:
+        """Forget which registry is at this location: what is there next is taken as it is.
 
         Raises:
             CannotCreateError, NotAllowedError: the local store cannot be written.
         """
-        self._store.delete([self._registry_key, *(info.key for info in self._store.list(_prefix(uuid, ref)))])
+        self._store.delete([self._registry_key])
+
+    def forget_tag(self, uuid: str, ref: Ref) -> None:
+        """Forget what was seen of a tag: what is there next is taken as it is.
+
+        Raises:
+            CannotCreateError, NotAllowedError: the local store cannot be written.
+        """
+        self._store.delete([info.key for info in self._store.list(_prefix(uuid, ref))])
 
     def _follow(self, log: RefLog, ref: Ref, known: RefEntry, head: RefEntry) -> list[RefEntry]:
         direct = head if head.n == known.n else log.peek(ref, known.n)

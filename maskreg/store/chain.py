@@ -119,10 +119,10 @@ def check_movable(after: RefEntry | None, digest: Digest | None, *, hint: str = 
     if after is None or not after.immutable or digest is None or digest == after.last_digest:
         return
     was = after.last_digest.short if after.last_digest else "nothing"
-    state = "was removed" if after.deleted else "is"
+    entry = f"entry {after.n} by {after.by} of {after.at:%Y-%m-%d %H:%M:%S} UTC"
+    state = f"was at {was} until {entry} removed it" if after.deleted else f"is at {was} since {entry}"
     raise ImmutableTagError(
-        f"{after.ref} is immutable: it {state} at {was} since entry {after.n} by {after.by} of "
-        f"{after.at:%Y-%m-%d %H:%M:%S} UTC, and cannot move to {digest.short}",
+        f"{after.ref} is immutable: it {state}, and cannot move to {digest.short}",
         hint=hint or f"choose another tag than {after.tag}",
     )
 

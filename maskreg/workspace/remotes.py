@@ -8,6 +8,7 @@ from typing import Literal
 
 from maskreg.errors import ConfigError, NotAllowedError
 from maskreg.registry import Registry
+from maskreg.registry.acceptance import accept_registry
 from maskreg.result import Result
 from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
 from maskreg.store import FileStore
@@ -171,13 +172,17 @@ def set_default(name: str, *, workspace: Workspace | None = None) -> None:
 
 
 @check_arguments
-def check(name: str | None = None, *, workspace: Workspace | None = None) -> CheckedRemote:
+def check(
+    name: str | None = None, *, allow_rollback: bool = False, workspace: Workspace | None = None
+) -> CheckedRemote:
     """Try what a registry needs of a remote's store: put, get, list, delete and create-only writes.
 
     A store that may only be read is not an error: pull works then, and push does not.
 
     Args:
         name: which remote; the default one when left out.
+        allow_rollback: take the registry that is there now, though it is not the one that this machine has seen
+            there, and remember it.
         workspace: by default what the settings say.
 
     Raises:
@@ -186,10 +191,16 @@ def check(name: str | None = None, *, workspace: Workspace | None = None) -> Che
         NotFoundError: there is no such bucket.
         UnavailableError: the store does not answer.
         CorruptError: the store does not return what was written.
+        RolledBackError: another registry is there than the one that this machine has seen.
     """
     with opened(workspace) as space:
         remote = space.settings.remote(name)
         result = probed(remote)
+        registry = space.remote(remote.name)
+        if allow_rollback and (refused := accept_registry(registry)):
+            space.note(f"accepted: {refused}")
+        if registry.witness is not None:
+            registry.witness.check_registry(registry.uuid)
         return CheckedRemote(
             remote.name, remote.url, remote.catalog, remote.options, result.create_only, result.writable, result.reason
         )

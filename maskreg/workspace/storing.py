@@ -86,12 +86,7 @@ class Naming:
         except (ConflictError, ImmutableTagError) as error:
             kept = Ref(ref.project, ref.name, digest=digest)
             raise type(error)(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
-        was = self.head.digest if self.head is not None else None
-        if was is None or was == digest:
-            return None
-        back = f"maskreg tag {replace(ref, digest=was)} {ref.tag}"
-        self._workspace.note(f"{ref} was {was.short}; to have it back: {back}")
-        return was
+        return note_move(self._workspace, ref, self.head, digest)
 
 
 def remember(workspace: Workspace, root: str, path: Path) -> None:
@@ -100,6 +95,25 @@ def remember(workspace: Workspace, root: str, path: Path) -> None:
     with suppress(MaskregError):
         if workspace.local.catalog is not None:
             workspace.local.catalog.saw_source(root, str(path.absolute()))
+
+
+def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Digest) -> Digest | None:
+    """Say what a name pointed to before it moved to another artifact, and how to undo that.
+
+    Args:
+        workspace: gets the note.
+        ref: the name.
+        head: its latest entry before.
+        digest: what it points to now.
+
+    Returns:
+        What it pointed to before; None when it is new, was removed, or has not moved.
+    """
+    was = head.digest if head is not None else None
+    if was is None or was == digest:
+        return None
+    workspace.note(f"{ref} was {was.short}; to have it back: maskreg tag {replace(ref, digest=was)} {ref.tag}")
+    return was
 
 
 def note_removal(workspace: Workspace, ref: Ref, removal: Removal | None) -> None:

@@ -12,7 +12,7 @@ from maskreg.registry.tags import tag as set_tag
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
-from maskreg.workspace.storing import note_catalog, note_removal
+from maskreg.workspace.storing import note_catalog, note_move, note_removal
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
 
 
@@ -26,6 +26,7 @@ class Tagged(Result):
         n: number of the entry in the name's log, from 1.
         immutable: whether the name must never point to another artifact.
         replaces: the removal of another artifact from the name, which this one undid; None when there was none.
+        was: the other artifact that the name pointed to until it moved; None when it did not move.
     """
 
     ref: Ref
@@ -33,6 +34,7 @@ class Tagged(Result):
     n: int
     immutable: bool
     replaces: Removal | None = None
+    was: Digest | None = None
 
     @classmethod
     def of(cls, entry: RefEntry, after: RefEntry | None = None) -> Tagged:
@@ -45,7 +47,8 @@ class Tagged(Result):
         digest = entry.last_digest
         assert digest is not None
         replaces = None if entry.deleted else Removal.before(after, digest)
-        return cls(entry.ref, digest, entry.n, entry.immutable, replaces)
+        was = after.digest if after is not None and not entry.deleted and after.digest != digest else None
+        return cls(entry.ref, digest, entry.n, entry.immutable, replaces, was)
 
 
 def tag(
@@ -90,6 +93,7 @@ def tag(
                 entry = local.publish(name, named.digest, card=named.card, after=head, immutable=fixed)
             tagged.append(Tagged.of(entry, head))
             note_removal(space, entry.ref, tagged[-1].replaces)
+            note_move(space, entry.ref, head, tagged[-1].digest)
         note_catalog(space, local)
         return tuple(tagged)
 

@@ -15,6 +15,7 @@ from maskreg.digest import Digest
 from maskreg.errors import BadRefError, MaskregError, RolledBackError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.registry.acceptance import accept_tag
 from maskreg.registry.transfer.fetch import asks_remote, open_remote
 from maskreg.settings import Settings
 
@@ -275,7 +276,7 @@ class Workspace:
             RolledBackError: it does not; the hint says how to take it all the same.
         """
         try:
-            if allow_rollback and (refused := registry.accept(ref)):
+            if allow_rollback and (refused := accept_tag(registry, ref)):
                 self.note(f"accepted: {refused}")
             yield
         except RolledBackError as error:

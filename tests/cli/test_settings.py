@@ -294,6 +294,7 @@ def test_doctor_finds_a_damaged_name_and_a_damaged_identity(run: Run, artifact: 
     entry.unlink()
     (home / "maskreg.json").write_text("{}")
     assert "not the identity of a registry" in run("doctor", status=1).out
+    assert "next: restore maskreg.json from a copy" in run("list", status=65).err
 
 
 def test_a_home_that_cannot_be_one_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -66,6 +66,21 @@ def test_pushing_and_showing_can_take_it_too(run: Run, lab: tuple[Path, str, str
     run("show", "toy-opd:v1", "--allow-rollback", status=2)
 
 
+def test_a_remote_that_was_emptied_is_refused_until_it_is_taken(
+    run: Run, lab: tuple[Path, str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "lab").rename(tmp_path / "old")
+    (tmp_path / "lab").mkdir()
+    for command in (["list", "--remote", "lab"], ["verify", "--all", "--remote", "lab"], ["remote", "check", "lab"]):
+        assert "maskreg remote check lab --allow-rollback" in run(*command, status=65).err
+    assert run("remote", "check", "lab", "--json", status=65).json["error"]["code"] == "ROLLED_BACK"
+    run("pull", "toy-opd:v1", status=65)
+    assert "note: accepted: lab " in run("remote", "check", "lab", "--allow-rollback").err
+    assert run("list", "--remote", "lab", "--json").json["names"] == []
+    run("push", "toy-opd:v1")
+    assert lab[2] in run("list", "--remote", "lab", "--json").out
+
+
 def test_an_entry_beyond_all_numbers_stops_a_push(run: Run, lab: tuple[Path, str, str]) -> None:
     log, _, _ = lab
     (log / f"{'9' * 20}.json").write_bytes((log / f"{1:020d}.json").read_bytes())
@@ -84,8 +99,18 @@ def test_an_immutable_tag(run: Run, artifact: str, pair: tuple[Path, Path], tmp_
     assert run("show", "toy-opd:v9", "--history").out.rstrip().endswith("  immutable")
     run("rm", "-y", "toy-opd:v9")
     run("extract", pair[1], pair[0], "--name", "other:v1")
-    assert "it was removed at" in run("tag", "other:v1", "toy-opd:v9", status=77).err
+    assert "removed it, and cannot move" in run("tag", "other:v1", "toy-opd:v9", status=77).err
     run("restore", "toy-opd:v9")
     run("rm", "-y", "toy-opd:v1")
     named_again = run("tag", "other:v1", "toy-opd:v1")
     assert f"note: toy-opd:v1 was {artifact[:19]} until " in named_again.err
+
+
+def test_a_name_that_moves_says_what_it_was(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
+    later = run("extract", pair[1], pair[0], "--name", "other:v1", "--json").json["digest"]
+    run("tag", "toy-opd:v1", "best")
+    moved = run("tag", "other:v1", "toy-opd:best", "other:best")
+    back = f"maskreg tag toy-opd:best@{artifact} best"
+    assert moved.err == f"note: toy-opd:best was {artifact[:19]}; to have it back: {back}\n"
+    assert run(*back.split()[1:], "--json").json[0]["was"] == later
+    assert run("tag", "toy-opd:v1", "best", "--json").json[0]["was"] is None

@@ -264,9 +264,11 @@ def test_a_damaged_guard_is_reported(lab: Registry, digest: Digest, key: str) ->
     collect(lab)
     name = key.format(hex=digest.hex, n=f"{1:020d}", tag=tag_hash(REF))
     assert verify(lab).damaged == ()
-    lab.store.put(name, b"{}")
-    (damage,) = verify(lab).damaged
-    assert (damage.digest, damage.key) == (None, name)
+    for data in (b"{}", b"junk"):
+        lab.store.put(name, data)
+        (damage,) = verify(lab).damaged
+        assert (damage.digest, damage.key) == (None, name)
+        assert damage.hint
 
 
 def test_a_missing_back_reference_is_reported(lab: Registry, digest: Digest) -> None:

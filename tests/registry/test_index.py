@@ -138,7 +138,8 @@ def test_what_the_store_has_lost_is_said(home: Path) -> None:
         assert {row.name for row in search.results} == {"qwen3-8b-opd"}
         (name,) = search.left_out
         assert name.ref == "second"
-        assert "entry 3 of second is in the catalog, and missing in the store, whose latest is entry 2" in name.reason
+        said = "entry 3 of second is in the catalog, and is missing from the store, whose latest is entry 2"
+        assert said in name.reason
         later.index.rebuild()
         assert later.search(Query()).left_out == ()
 
@@ -167,7 +168,7 @@ def test_a_list_of_a_remote_leaves_out_what_went_back(home: Path, tmp_path: Path
         search = lab.search(Query())
         assert {row.name for row in search.results} == {REF.name}
         (name,) = search.left_out
-        assert "entry 1 of second was seen by this machine, and missing in the store" in name.reason
+        assert "entry 1 of second was seen by this machine, and is missing from the store" in name.reason
         assert name.hint.startswith("maskreg show second --remote lab --allow-rollback")
 
 

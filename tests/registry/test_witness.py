@@ -11,6 +11,7 @@ import pytest
 from maskreg.errors import CorruptError, RolledBackError, UnavailableError
 from maskreg.ref import Card
 from maskreg.registry import Registry
+from maskreg.registry.acceptance import accept_registry, accept_tag
 from maskreg.registry.identity import IDENTITY
 from maskreg.registry.witness import SEEN
 from maskreg.settings import Remote, Settings, StoreOptions
@@ -102,9 +103,9 @@ def test_a_log_that_does_not_go_on_is_refused(
         assert str(caught.value) in {error.message for error in reader.audit(REF)}
         # Only who has seen the log can tell, and what was refused can be taken on purpose.
         now = stranger.head(REF)
-        assert reader.accept(REF) == text
+        assert accept_tag(reader, REF) == text
         assert reader.head(REF) == now
-        assert reader.accept(REF) == ""
+        assert accept_tag(reader, REF) == ""
         assert [error for error in reader.audit() if isinstance(error, RolledBackError)] == []
 
 
@@ -208,10 +209,26 @@ def test_another_registry_at_the_same_place_is_refused() -> None:
         move(store, B)
     assert [error.key for error in Reader(store, memory).audit()] == [IDENTITY]
     reader = Reader(store, memory)
-    assert "another registry" in reader.accept(REF)
+    assert "another registry" in accept_tag(reader, REF)
     head = reader.head(REF)
     assert head is not None
     assert head.digest == B
+
+
+def test_an_empty_remote_can_be_taken_as_it_is() -> None:
+    store, memory = MemoryStore(), MemoryStore()
+    move(store, A)
+    Reader(store, memory).head(REF)
+    for key in [info.key for info in store.list("")]:
+        store.delete([key])
+    with pytest.raises(RolledBackError, match="now there is no registry") as caught:
+        Reader(store, memory).head(REF)
+    assert "maskreg remote check lab --allow-rollback" in caught.value.hint
+    assert "now there is no registry" in accept_tag(Reader(store, memory), REF)
+    assert Reader(store, memory).head(REF) is None
+    move(store, B)
+    assert Reader(store, memory).head(REF) is not None
+    assert accept_registry(Reader(store, memory)) == ""
 
 
 def test_a_memory_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path: Path) -> None:

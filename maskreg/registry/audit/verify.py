@@ -26,7 +26,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.audit.guards import damaged_guards
 from maskreg.registry.audit.inspect import Inspector
-from maskreg.registry.identity import IDENTITY, read_identity
+from maskreg.registry.identity import IDENTITY, IDENTITY_HINT, read_identity
 from maskreg.registry.index.manifests import digests_in
 from maskreg.registry.registry import Registry
 from maskreg.result import Result
@@ -201,9 +201,9 @@ class _Audit:
     def identity(self, used: bool) -> Iterator[Damage]:
         try:
             if not read_identity(self._store) and used:
-                yield Damage(None, (), IDENTITY, "missing, and the registry is not empty", _IDENTITY_HINT)
+                yield Damage(None, (), IDENTITY, "missing, and the registry is not empty", IDENTITY_HINT)
         except FormatError as error:
-            yield Damage(None, (), IDENTITY, error.message.rpartition(f"{IDENTITY}: ")[2], _IDENTITY_HINT)
+            yield Damage(None, (), IDENTITY, error.message.rpartition(f"{IDENTITY}: ")[2], IDENTITY_HINT)
 
     def catalog(self) -> Iterator[Damage]:
         index = self._registry.index
@@ -224,9 +224,6 @@ class _Audit:
         if self._store.head(error.key) is None:
             return f"from a registry that has it: {push}"
         return f"{removal(self._registry.url, error.key)}, then, from a registry that has it: {push}"
-
-
-_IDENTITY_HINT = f"restore {IDENTITY} from a copy of the store; other registries know this one by its uuid"
 
 
 def _damage(digest: Digest | None, names: tuple[str, ...], error: CorruptError, hint: str) -> Damage:

@@ -44,7 +44,7 @@ def lost(
     return {
         ref: CorruptError(
             entry_key(ref, n),
-            f"entry {n} of {ref} {memory}, and missing in the store"
+            f"entry {n} of {ref} {memory}, and is missing from the store"
             + (f", whose latest is entry {log[ref]}" if log.get(ref) else ""),
             hint=hint.replace("<name>", str(ref)),
         )

@@ -1,0 +1,43 @@
+"""Taking a remote as it is now, on purpose, though it does not continue what this machine has seen of it."""
+
+from __future__ import annotations
+
+from maskreg.errors import RolledBackError
+from maskreg.ref import Ref
+from maskreg.registry.registry import Registry
+
+
+def accept_registry(registry: Registry) -> str:
+    """Take the registry that is at this location now, though it is not the one that this machine has seen there.
+
+    Its tags are not looked at: what was seen of them belongs to the identity of the registry that had them.
+
+    Returns:
+        What was refused until now; empty when nothing was.
+    """
+    if registry.witness is None:
+        return ""
+    try:
+        registry.witness.check_registry(registry.uuid)
+    except RolledBackError as error:
+        registry.witness.forget_registry()
+        registry.witness.check_registry(registry.uuid)
+        return error.message
+    return ""
+
+
+def accept_tag(registry: Registry, ref: Ref) -> str:
+    """Take a tag as it is now, and the registry that has it, and remember both.
+
+    Returns:
+        What was refused until now; empty when nothing was.
+    """
+    refused = accept_registry(registry)
+    try:
+        registry.head(ref)
+    except RolledBackError as error:
+        assert registry.witness is not None  # nothing else raises it
+        registry.witness.forget_tag(registry.uuid, ref)
+        registry.head(ref)
+        refused = f"{refused}; {error.message}" if refused else error.message
+    return refused
