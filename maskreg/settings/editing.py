@@ -63,7 +63,8 @@ def checked(remote: Remote) -> Remote:
     Raises:
         ConfigError: a malformed name, an invalid value, a password in a URL.
     """
-    url = remote.url if "://" in remote.url else str(Path(remote.url).expanduser().absolute())
+    # An empty path would be the working directory.
+    url = remote.url if "://" in remote.url or not remote.url else str(Path(remote.url).expanduser().absolute())
     return parse_remote(remote.name, replace(remote, url=url).table(), "the new remote")
 
 

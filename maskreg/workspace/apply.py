@@ -154,7 +154,6 @@ def _output(workspace: Workspace, ref: Ref | None, out: str | Path | None, *, fo
     path = Path(out) if out is not None else Path(ref.name if ref else "")
     # Before anything is searched or read.
     if occupied(path) and not force:
-        raise OutputExistsError(
-            f"{path} exists already", hint=f"{workspace.retry_with('out', 'OTHER')}, or force to replace it"
-        )
+        another, force_it = workspace.retry_with("out", "OTHER"), workspace.retry_with("force")
+        raise OutputExistsError(f"{path} exists already", hint=f"{another}, or to replace it: {force_it}")
     return path

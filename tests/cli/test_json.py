@@ -100,7 +100,7 @@ def test_names_that_are_taken_away_and_brought_back(run: Run, registry: Path) ->
         options = ["-y"] if command == "rm" else []
         document = run(command, REF, *options, "--json").json
         result = function(OTHER)
-        assert document.keys() == result.to_json().keys() == {"ref", "digest", "n", "immutable", "replaces"}
+        assert document.keys() == result.to_json().keys() == {"ref", "digest", "n", "immutable", "replaces", "was"}
         assert all(hasattr(result, key) for key in document)
 
 

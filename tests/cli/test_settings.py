@@ -48,6 +48,7 @@ def test_remotes_are_added_listed_and_removed(run: Run, tmp_path: Path) -> None:
     run("remote", "default", "one")
     assert run("remote", "check").out.startswith("one: put, get, list, delete work; create-only writes are safe")
     run("remote", "add", "one", tmp_path / "three", status=78)
+    assert "url is missing" in run("remote", "add", "three", "", status=78).err
     run("remote", "default", "three", status=78)
     run("remote", "remove", "one")
     run("remote", "remove", "one", status=78)

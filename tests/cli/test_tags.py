@@ -106,6 +106,17 @@ def test_an_immutable_tag(run: Run, artifact: str, pair: tuple[Path, Path], tmp_
     assert f"note: toy-opd:v1 was {artifact[:19]} until " in named_again.err
 
 
+def test_an_output_that_exists_has_two_ways_forward(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    command = ("apply", "toy-opd:v1", "--source", str(pair[0]), "--out", str(tmp_path / "out"))
+    run(*command)
+    _, _, hint = run(*command, status=73).err.partition("next: ")
+    another, replace = hint.strip().split(", or to replace it: ")
+    for step in (another.replace("OTHER", str(tmp_path / "another")), replace):
+        run(*step.split()[1:])
+
+
 def test_a_name_that_moves_says_what_it_was(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
     later = run("extract", pair[1], pair[0], "--name", "other:v1", "--json").json["digest"]
     run("tag", "toy-opd:v1", "best")
