@@ -49,7 +49,7 @@ def read_identity(store: Store) -> str:
             hint="pip install --upgrade maskreg",
         )
     if sealed(value) != data:
-        raise FormatError(f"{where}: its bytes do not match its seal")
+        raise FormatError(f"{where}: its bytes do not match its seal", hint=IDENTITY_HINT)
     return identity
 
 

@@ -293,7 +293,10 @@ def test_doctor_finds_a_damaged_name_and_a_damaged_identity(run: Run, artifact: 
     assert "BAD   registry" in done.out
     assert f"rm {entry}" in done.out
     entry.unlink()
-    (home / "maskreg.json").write_text("{}")
+    identity = home / "maskreg.json"
+    identity.write_bytes(identity.read_bytes().replace(b'"seal":"', b'"seal":"0'))
+    assert "next: restore maskreg.json from a copy" in run("list", status=65).err
+    identity.write_text("{}")
     assert "not the identity of a registry" in run("doctor", status=1).out
     assert "next: restore maskreg.json from a copy" in run("list", status=65).err
 
