@@ -49,12 +49,12 @@ def command(output: Output, ref: Ref | None, everything: bool, remote: str | Non
         output.document(report.to_json())
     else:
         for damage in report.damaged:
-            line = f"{damage.key}: {damage.what}  ({', '.join(damage.names) or 'no name'})"
+            line = f"{damage.key}: {damage.fault}  ({', '.join(damage.names) or 'no name'})"
             output.data(printable(f"{line}\n  next: {damage.hint}", keep="\n"))
         output.note(f"checked {_checked(report)}")
     if not report.ok:
-        hint = report.damaged[0].hint if output.json or len(report.damaged) == 1 else "each damage says what to do"
-        raise DataError(f"{counted(len(report.damaged), 'damage')} in {remote or 'local'}", hint=hint)
+        hint = report.damaged[0].hint if output.json or len(report.damaged) == 1 else "see each next step above"
+        raise DataError(f"{counted(len(report.damaged), 'problem')} in {remote or 'local'}", hint=hint)
 
 
 def _checked(report: Verified) -> str:

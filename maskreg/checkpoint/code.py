@@ -51,5 +51,5 @@ def _named(data: bytes, limits: Limits) -> list[Any]:
 def _values(value: Any) -> list[Any]:
     if isinstance(value, dict):
         own = [item for key, item in value.items() if key in _KEYS and item]
-        return own + [found for item in value.values() for found in _values(item)]
-    return [found for item in value for found in _values(item)] if isinstance(value, list) else []
+        return own + [name for item in value.values() for name in _values(item)]
+    return [name for item in value for name in _values(item)] if isinstance(value, list) else []

@@ -133,12 +133,12 @@ def _chances(scale: int, classes: npt.NDArray[np.int64] | None = None) -> npt.ND
 def _tails(distances: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """``Q(2^(distance / 256))`` of each, in multiples of 2^-32; computed once for each distance."""
     # Not np.clip, which takes longer to look up the range of integers than this does in all.
-    places = np.minimum(np.maximum(distances, _NEAREST), _FARTHEST) - _NEAREST
-    tails: npt.NDArray[np.int64] = _TAILS[places]
+    indices = np.minimum(np.maximum(distances, _NEAREST), _FARTHEST) - _NEAREST
+    tails: npt.NDArray[np.int64] = _TAILS[indices]
     if tails.min(initial=0) < 0:
-        for place in np.unique(places[tails < 0]).tolist():
-            _TAILS[place] = _tail(place + _NEAREST)
-        tails = _TAILS[places]
+        for index in np.unique(indices[tails < 0]).tolist():
+            _TAILS[index] = _tail(index + _NEAREST)
+        tails = _TAILS[indices]
     return tails
 
 

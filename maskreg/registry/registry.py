@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING
@@ -15,11 +14,11 @@ from maskreg.errors import CorruptError, MaskregError, NotFoundError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
 from maskreg.registry.home import check_home
 from maskreg.registry.identity import ensure_identity, read_identity, who
-from maskreg.registry.index.freshness import lost
 from maskreg.registry.index.index import Index
 from maskreg.registry.index.results import Search
+from maskreg.registry.known import KnownLog
 from maskreg.registry.locking import StoreLock
-from maskreg.registry.naming import Removal, Resolved, similar_names
+from maskreg.registry.naming import Resolved, similar_names
 from maskreg.registry.settling.settle import PATIENCE_S, Delivery, collected, is_listed, settle
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote, Settings
@@ -73,6 +72,7 @@ class Registry:
         self.index = Index(catalog_url, store, lambda: self.uuid)
         self._lock = StoreLock(store, self.index) if catalog_url and root is None else None
         self.refs = RefLog(store, lock=self._lock.hold if self._lock else None)
+        self._known = KnownLog(self.refs, lambda: self.uuid, witness=witness, index=self.index if root else None)
         self._uuid = ""
 
     @classmethod
@@ -202,34 +202,12 @@ class Registry:
         """The latest entry of a tag's log, which may say that the tag was removed; None when there is none.
 
         Raises:
-            CorruptError: the log is damaged.
+            CorruptError: the log is damaged, or an entry that the local catalog knows is lost.
             RolledBackError: it does not continue what this machine has seen of it.
             UnavailableError: the store does not answer, or its listing stays stale.
         """
         self.check_format()
-        head = self.refs.head(ref)
-        ref = replace(ref, digest=None)
-        if self.witness is None:
-            return head if self.root is None else self._not_lost(ref, head)
-        self.witness.check_registry(self.uuid)
-        if not self.uuid:
-            return head
-        since = self.witness.compare(self.refs, self.uuid, ref, head)
-        if not since:
-            return None
-        self.witness.remember(self.uuid, since[-1])
-        if removal := Removal.between(since):
-            self.witness.note(removal.sentence(ref))
-        return since[-1]
-
-    def _not_lost(self, ref: Ref, head: RefEntry | None) -> RefEntry | None:
-        # The catalog of a local registry may know a later entry: written since the listing, or lost from the store.
-        for _ in range(2):
-            known = self.index.number(ref)
-            if known <= (head.n if head else 0):
-                return head
-            head = self.refs.head(ref)
-        raise lost({ref: head.n if head else 0}, {ref: known})[ref]
+        return self._known.head(ref)
 
     def live(self, ref: Ref) -> RefEntry:
         """The latest entry of a tag that was not removed.
@@ -244,11 +222,7 @@ class Registry:
 
         Of a remote also what does not continue what this machine has seen; nothing new is remembered.
         """
-        ref = ref and replace(ref, digest=None)
-        damaged = self.refs.audit(ref)
-        if self.witness is not None:
-            damaged += self.witness.audit(self.refs, self.uuid, ref)
-        return list({(error.key, error.message): error for error in damaged}.values())
+        return self._known.audit(ref)
 
     def history(self, ref: Ref) -> list[RefEntry]:
         """Every entry of a tag's log, the oldest first.

@@ -16,6 +16,9 @@ from collections.abc import Iterator
 
 from maskreg.errors import UnavailableError
 
+ASK = "run the same command again in a minute; if it fails again, ask who runs the store"
+"""The next step where a store contradicts itself."""
+
 _LOOKS = 4
 _PAUSE_S = 0.25
 
@@ -39,5 +42,5 @@ def not_listed(url: str, key: str, consequence: str = "") -> UnavailableError:
     return UnavailableError(
         f"{url} holds {key} and does not list it: its listing is stale, or a proxy answers for it"
         + (f"; {consequence}" if consequence else ""),
-        hint="run the same command again in a minute; if it fails again, ask who runs the store",
+        hint=ASK,
     )

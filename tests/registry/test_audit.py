@@ -110,7 +110,7 @@ def test_a_gap_in_a_log_is_damage(lab: Registry) -> None:
     lab.store.delete([entry_key(third, 1)])
     (damage,) = verify(lab).damaged
     assert damage.key == entry_key(third, 1)
-    assert "missing" in damage.what
+    assert "missing" in damage.fault
     assert not verify(lab, Ref.parse("team/second")).damaged
 
 
@@ -178,7 +178,7 @@ def test_forgeries_are_reported_beside_each_other(local: Registry, digest: Diges
     # What cannot be read is not in the catalog either, and the log is sound.
     assert {damage.names[0] for damage in report.damaged} == {f"forged-{number}" for number in range(len(FORGERIES))}
     assert report.artifacts == 1 + len(FORGERIES)
-    assert all(damage.what.isprintable() for damage in report.damaged)
+    assert all(damage.fault.isprintable() for damage in report.damaged)
     assert verify(local, REF).ok
 
 
@@ -208,7 +208,7 @@ def test_a_recount_finds_figures_that_agree_with_each_other(local: Registry, dig
     (damage,) = verify(local, recount=True).damaged
     assert damage.names == ("forged",)
     assert damage.key == artifact_prefix(forged) + "tensors.json"
-    assert "moved coordinates; the mask has" in damage.what
+    assert "moved coordinates; the mask has" in damage.fault
 
 
 # The catalog
@@ -231,7 +231,7 @@ def test_a_damaged_catalog_is_reported_and_not_repaired(local: Registry, digest:
     for _ in range(2):
         with new_local(local.root) as registry:
             (damage,) = verify(registry).damaged
-            assert CHANGES[change] in damage.what
+            assert CHANGES[change] in damage.fault
             assert (damage.key, damage.hint) == ("catalog", "maskreg db rebuild")
             assert verify(registry, REF).ok
 
@@ -253,8 +253,8 @@ def test_a_catalog_that_differs_from_the_store_is_reported(local: Registry, dige
     assert len(local.search(Query()).results) == 2
     local.store.delete([entry.key])
     local.refs.append(unseen, after=None, digest=digest, card=Card(), by="eve@there")
-    whats = [damage.what for damage in verify(local).damaged if damage.key == "catalog"]
-    assert whats == ["unseen is other than in the store"]
+    faults = [damage.fault for damage in verify(local).damaged if damage.key == "catalog"]
+    assert faults == ["unseen is other than in the store"]
     local.index.rebuild()
     assert verify(local).ok
 
@@ -295,7 +295,7 @@ def test_what_was_seen_of_a_remote_is_part_of_its_audit(
         lab.store.delete([entry.key])
         (damage,) = verify(lab).damaged
         assert (damage.key, damage.names) == (entry.key, ("team/second",))
-        assert "went back: this machine has seen entry 2" in damage.what
+        assert "went back: this machine has seen entry 2" in damage.fault
         assert "--allow-rollback" in damage.hint
 
 
@@ -317,4 +317,4 @@ def test_an_artifact_without_any_of_its_objects_is_damaged(local: Registry, dige
         [info.key for info in local.store.list(prefix) if "/data.zarr/" in info.key or "/files/" in info.key]
     )
     (damage,) = verify(local, digest).damaged
-    assert (damage.key, damage.what) == (f"{prefix}manifest.json", "no object of any part of the artifact is here")
+    assert (damage.key, damage.fault) == (f"{prefix}manifest.json", "no object of any part of the artifact is here")

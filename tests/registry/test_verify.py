@@ -34,7 +34,7 @@ def test_each_damaged_object_is_reported(local: Registry, digest: Digest) -> Non
         local.store.put(prefix + entry.key, bytes(data))
     damaged = verify(local).damaged
     assert [d.key for d in damaged] == [prefix + entry.key for entry in manifest.objects]
-    assert {(d.digest, d.names, d.what) for d in damaged} == {
+    assert {(d.digest, d.names, d.fault) for d in damaged} == {
         (digest, (str(REF),), "its bytes do not match the manifest's digest")
     }
 
@@ -52,7 +52,7 @@ def test_every_kind_of_damage_in_one_go(local: Registry, digest: Digest) -> None
     local.append(Ref.parse("gone"), Digest.of(b"nothing"), card=Card(), after=None)
     report = verify(local)
     assert report.artifacts == 4
-    found = {(d.key.split("/", 3)[-1], d.names): d.what for d in report.damaged}
+    found = {(d.key.split("/", 3)[-1], d.names): d.fault for d in report.damaged}
     assert found == {
         ("tensors.json", (str(REF),)): "missing",
         ("data.zarr/delta/zarr.json", (str(REF),)): "missing",

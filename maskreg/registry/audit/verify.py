@@ -45,14 +45,14 @@ class Damage:
         digest: the artifact; None for what belongs to none.
         names: live references that point to it, or the tag whose log it is.
         key: the object, as the store names it; the catalog's address for its rows.
-        what: the fault, for a message.
+        fault: what is wrong, for a message.
         hint: what to do about it.
     """
 
     digest: Digest | None
     names: tuple[str, ...]
     key: str
-    what: str
+    fault: str
     hint: str
 
 
@@ -175,8 +175,8 @@ class _Audit:
 
     def count(self, ref: Ref | None) -> tuple[int, int]:
         prefix = REFS if ref is None else f"{REFS}{ref.path}/"
-        found = folders(self._store.list(prefix))
-        return len(found), sum(len(folder.numbers) for folder in found.values())
+        tags = folders(self._store.list(prefix))
+        return len(tags), sum(len(folder.numbers) for folder in tags.values())
 
     def strays(self) -> Iterator[Damage]:
         # Folders beside the artifacts that no digest has.
@@ -194,9 +194,9 @@ class _Audit:
         for entry in without_back_reference(self._store, self._live):
             assert entry.digest is not None  # nothing else is live
             key = back_reference_key(entry.digest, entry.ref, entry.n)
-            what = f"missing: gc cannot check that a list of names lacks {entry.ref}"
+            fault = f"missing: gc cannot check that a list of names lacks {entry.ref}"
             hint = f"maskreg annotate {entry.ref} --description TEXT writes another entry, with one"
-            yield Damage(entry.digest, (str(entry.ref),), key, what, hint)
+            yield Damage(entry.digest, (str(entry.ref),), key, fault, hint)
 
     def identity(self, used: bool) -> Iterator[Damage]:
         try:
@@ -208,10 +208,10 @@ class _Audit:
     def catalog(self) -> Iterator[Damage]:
         index = self._registry.index
         step = REBUILD if self._registry.root else f"{REBUILD} --remote {self._registry.name}"
-        for fault in index.audit():
-            hint = fault.hint if isinstance(fault, MaskregError) and fault.hint != REBUILD else step
-            what = fault.message.removeprefix(f"{_key(fault)}: ") if isinstance(fault, MaskregError) else fault
-            yield Damage(None, (), "catalog", what, hint)
+        for wrong in index.audit():
+            hint = wrong.hint if isinstance(wrong, MaskregError) and wrong.hint != REBUILD else step
+            fault = wrong.message.removeprefix(f"{_key(wrong)}: ") if isinstance(wrong, MaskregError) else wrong
+            yield Damage(None, (), "catalog", fault, hint)
 
     def _repair(self, error: CorruptError, names: tuple[str, ...]) -> str:
         local = self._registry.root is not None

@@ -22,9 +22,7 @@ from maskreg.registry.registry import Registry
 from maskreg.store.base import ObjectInfo
 from maskreg.store.chain import Folder, folders
 from maskreg.store.entry import REFS, ref_of
-from maskreg.store.listing import not_listed
-
-_NEXT = "run the same command again in a minute; if it fails again, ask who runs the store"
+from maskreg.store.listing import ASK, not_listed
 
 
 @dataclass
@@ -59,7 +57,7 @@ class Census:
                     raise UnavailableError(
                         f"listings of {self.registry.url} disagree: {key} was listed a moment ago and is not any "
                         "more, though entries of tags are never deleted",
-                        hint=_NEXT,
+                        hint=ASK,
                     )
         self._infos, self.tags = infos, folders(infos.values())
 

@@ -58,11 +58,11 @@ def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
             hint=f"{_command(registry)} --trust-listing --dry-run shows what would go if no artifact has a name",
         )
     last = read_last(registry.store)
-    now = {"tags": len(census.tags), "entries": census.entries}
-    for what, number in now.items():
-        if number < last.get(what, 0):
+    counts = {"tags": len(census.tags), "entries": census.entries}
+    for name, number in counts.items():
+        if number < last.get(name, 0):
             raise DataError(
-                f"{registry.url} lists {number:,} {what}, and {last[what]:,} when garbage was last collected "
+                f"{registry.url} lists {number:,} {name}, and {last[name]:,} when garbage was last collected "
                 f"({last['at']}, by {last['by']}), though none is ever deleted; nothing was deleted now",
                 hint=f"if the rest was removed on purpose: {_command(registry)} --trust-listing",
             )

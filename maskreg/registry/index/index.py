@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -26,33 +26,13 @@ from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError,
 from maskreg.ref import Ref
 from maskreg.registry.index.freshness import behind, catch_up, lost
 from maskreg.registry.index.manifests import digests_in, readable_manifests
-from maskreg.registry.index.results import LeftOut, Search, without
-from maskreg.result import Result
+from maskreg.registry.index.results import LeftOut, Rebuilt, Search, without
 from maskreg.store.base import Store
 from maskreg.store.entry import ref_of
 from maskreg.store.reflog import RefEntry, RefLog
 from maskreg.words import counted
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Rebuilt(Result):
-    """A catalog that was recreated from the store.
-
-    Attributes:
-        refs: tags in it.
-        artifacts: artifacts in it.
-        damaged: what could not be read in the store, and was left out.
-        lost: measurements and events that were damaged in the catalog, and that only it held.
-        aside: where the damaged file is now; empty when it was repaired in place.
-    """
-
-    refs: int
-    artifacts: int
-    damaged: tuple[MaskregError, ...]
-    lost: int
-    aside: str = ""
 
 
 class Index:
@@ -290,14 +270,14 @@ class Index:
         # One that was just filled from the log is the log: another listing may show what that one lacked.
         answer = catalog.answer(query)
         log, (seen, hint) = self._refs.numbers() if follows else answer.numbers, memory
-        gone = lost(log, seen, "was seen by this machine", hint) | lost(log, answer.numbers)
+        damaged = lost(log, seen, "was seen by this machine", hint) | lost(log, answer.numbers)
         if catch_up(catalog, self._refs, behind(log, answer.numbers)):
             answer = catalog.answer(query)
         left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
         if len(left_out) < len(answer.unread) + len(answer.unindexed):
             # What was damaged or missing is there now, and has been indexed.
             answer = catalog.answer(query)
-        return without(Search(tuple(answer.results), tuple(left_out)), gone)
+        return without(Search(tuple(answer.results), tuple(left_out)), damaged)
 
     def _unread(self, catalog: Catalog, unread: Iterable[str]) -> Iterator[LeftOut]:
         for key in unread:

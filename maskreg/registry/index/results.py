@@ -1,4 +1,4 @@
-"""What a search found, and what it could not look at."""
+"""What work with a catalog results in: names, what was left out, a rebuilt index."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from maskreg.catalog import SearchResult
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError
+from maskreg.errors import CorruptError, MaskregError
 from maskreg.ref import Ref
 from maskreg.result import Result
 
@@ -42,10 +42,29 @@ class Search:
     left_out: tuple[LeftOut, ...]
 
 
-def without(search: Search, gone: Mapping[Ref, CorruptError]) -> Search:
+@dataclass(frozen=True)
+class Rebuilt(Result):
+    """A catalog that was recreated from the store.
+
+    Attributes:
+        refs: tags in it.
+        artifacts: artifacts in it.
+        damaged: what could not be read in the store, and was left out.
+        lost: measurements and events that were damaged in the catalog, and that only it held.
+        aside: where the damaged file is now; empty when it was repaired in place.
+    """
+
+    refs: int
+    artifacts: int
+    damaged: tuple[MaskregError, ...]
+    lost: int
+    aside: str = ""
+
+
+def without(search: Search, damaged: Mapping[Ref, CorruptError]) -> Search:
     """A search whose results do not hold these refs, with the reason; what it left out is in order."""
-    results = tuple(row for row in search.results if Ref(row.project, row.name, row.tag) not in gone)
-    left_out = {str(ref): LeftOut(str(ref), None, error.message, error.hint) for ref, error in gone.items()}
+    results = tuple(row for row in search.results if Ref(row.project, row.name, row.tag) not in damaged)
+    left_out = {str(ref): LeftOut(str(ref), None, error.message, error.hint) for ref, error in damaged.items()}
     # Damage that was read says more than what is missing.
     left_out |= {name.ref: name for name in search.left_out}
     return Search(results, tuple(left_out[ref] for ref in sorted(left_out)))

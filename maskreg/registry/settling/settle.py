@@ -46,7 +46,7 @@ from maskreg.digest import Digest
 from maskreg.errors import MaskregError, TryAgainError
 from maskreg.registry.settling.markers import Verdict, lift_dead, marker_prefix
 from maskreg.store.base import Store
-from maskreg.store.listing import looks, not_listed
+from maskreg.store.listing import ASK, looks, not_listed
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def _keeps_disappearing(store: Store, digest: Digest, *, marked: bool) -> TryAga
     return TryAgainError(
         f"objects of {digest.short} keep disappearing from {store.url}, and no garbage collection has marked them: "
         "something else deletes them, such as a lifecycle rule of the bucket",
-        hint="run the same command again; if it fails again, ask who runs the store",
+        hint=ASK,
     )
 
 

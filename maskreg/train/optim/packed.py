@@ -120,7 +120,7 @@ class PackedGradient(_StandIn):
                 f"{operation} cannot change a packed gradient, of which only masked entries are stored",
                 hint='scale, clip or clear it; or gradients="dense"',
             )
-        args, options = tree_map_only(cls, lambda one: one.unpacked(), (args, options))
+        args, options = tree_map_only(cls, lambda packed: packed.unpacked(), (args, options))
         return operation(*args, **options)
 
 
@@ -139,7 +139,7 @@ class UsedGradient(_StandIn):
         cls, operation: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Clear nothing, and refuse everything else."""
-        own = next(one for one in (*args, *_of_lists(args)) if isinstance(one, cls))
+        own = next(value for value in (*args, *_of_lists(args)) if isinstance(value, cls))
         if operation in (_aten.zero_.default, _aten.detach_.default):
             return own
         if operation is _aten.detach.default:
@@ -168,7 +168,7 @@ def _refuse_views(operation: Any, args: tuple[Any, ...]) -> None:
 
 
 def _of_lists(args: tuple[Any, ...]) -> list[Any]:
-    return [one for arg in args if isinstance(arg, (list, tuple)) for one in arg]
+    return [value for arg in args if isinstance(arg, (list, tuple)) for value in arg]
 
 
 def _written(operation: Any, args: tuple[Any, ...]) -> list[Any]:
@@ -259,9 +259,9 @@ def _norm_each(_: Any, each: list[Any], order: float = 2, dtype: torch.dtype | N
     return [torch.linalg.vector_norm(own, order, dtype=dtype) for own in each]
 
 
-def _unscale(operation: Any, each: list[Any], found: torch.Tensor, inverse: torch.Tensor) -> None:
+def _unscale(operation: Any, each: list[Any], found_inf: torch.Tensor, inverse: torch.Tensor) -> None:
     """What GradScaler does: divide by its scale, and note infinities and NaNs."""
-    operation([one.entries if isinstance(one, PackedGradient) else one for one in each], found, inverse)
+    operation([own.entries if isinstance(own, PackedGradient) else own for own in each], found_inf, inverse)
 
 
 _ON_PACKED: Mapping[Any, Callable[..., Any]] = {

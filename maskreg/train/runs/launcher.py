@@ -48,14 +48,14 @@ def main(path: str, options: Sequence[str]) -> int:
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with redirect_stdout(said), redirect_stderr(said):
+        with redirect_stdout(printed), redirect_stderr(printed):
             parsed: argparse.Namespace = parse_args(arguments)  # type: ignore[no-untyped-call]
             processes = config_from_args(parsed)[0].nproc_per_node
     # It exits instead of raising, with 0 too after --help.
     except SystemExit as error:
-        lines = said.getvalue().strip().splitlines()
+        lines = printed.getvalue().strip().splitlines()
         reason = lines[-1].partition("error: ")[2] if lines and error.code else "they ask for help, not for a run"
         raise UsageError(f"torchrun's options: {reason}", hint="torchrun --help") from error
     except (ValueError, AssertionError) as error:
