@@ -108,6 +108,7 @@ def _permissions(home: Path) -> Finding:
 
 
 def _names(subject: str, registry: Registry, summary: str) -> Finding:
+    from maskreg.catalog import Query
     from maskreg.registry.index.manifests import digests_in
 
     registry.check_format()
@@ -123,6 +124,10 @@ def _names(subject: str, registry: Registry, summary: str) -> Finding:
             hint = f"maskreg push --remote {registry.name} {lost[0]}"
         detail = f"{counted(len(lost), 'name')} without an artifact: {_few(lost)}"
         return Finding(subject, "bad", detail, hint)
+    if registry.root is not None and (missing := registry.search(Query()).left_out):
+        # What is left of the log may be sound; that more was there only the catalog knows.
+        detail = f"{counted(len(missing), 'name')} cannot be listed: {_few([name.reason for name in missing])}"
+        return Finding(subject, "bad", detail, missing[0].hint)
     return Finding(subject, "ok", f"{summary}, {counted(len(live), 'tag')}")
 
 

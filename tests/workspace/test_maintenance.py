@@ -58,6 +58,15 @@ def test_findings(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     assert bad.detail.startswith("1 name without an artifact: toy:v1")
 
 
+def test_a_name_of_which_nothing_is_left_is_a_finding(ada: maskreg.Workspace, toy: Stored) -> None:
+    assert [row.name for row in maskreg.search(workspace=ada)] == ["toy"]
+    for path in (ada.root / "refs").rglob("*.json"):
+        path.unlink()
+    (finding,) = (entry for entry in maskreg.doctor(workspace=ada) if entry.what == "registry")
+    assert (finding.status, finding.hint) == ("bad", "restore it from a copy; or accept the loss: maskreg db rebuild")
+    assert "entry 1 of toy:v1 is in the catalog, and is missing from the store" in finding.detail
+
+
 def test_the_catalog_comes_back_from_the_store(ada: maskreg.Workspace, toy: Stored) -> None:
     assert maskreg.db.check(workspace=ada).usable
     rebuilt = maskreg.db.rebuild(workspace=ada)
