@@ -234,7 +234,7 @@ def test_an_immutable_tag_stays_where_it_is(store: Store) -> None:
     assert annotated.immutable
     gone = move(log, None)
     assert (gone.immutable, gone.removed) == (True, A)
-    with pytest.raises(NotAllowedError, match=f"it was removed at {A.short}"):
+    with pytest.raises(NotAllowedError, match=f"it was at {A.short} until entry 3 by ada"):
         move(log, B)
     back = move(log, A)
     assert back.immutable
