@@ -97,7 +97,7 @@ def test_a_damaged_name_works_again_after_the_hints(local: Registry, digest: Dig
         with pytest.raises(DataError) as caught:
             fails()
     subprocess.run(caught.value.hint.partition(": ")[2], shell=True, check=True)
-    with pytest.raises(CorruptError, match="is in the catalog, and missing in the store") as caught:
+    with pytest.raises(CorruptError, match="is in the catalog, and is missing from the store") as caught:
         local.resolve(REF)
     assert caught.value.hint.endswith(": maskreg db rebuild")
     local.index.rebuild()
