@@ -13,7 +13,7 @@ Greedy accuracy over all held-out problems, and KL on the model's own samples, a
 Tuning runs, with a seed that no arm has, choose the learning rates of SGD (by KL on the training problems) and of
 random masks with matched norm (their update in fp32 masters is as long as the OPD mask's), and the density of the
 thinned OPD mask (the visible density of random masks). The exit code is 1 if the full arm does not beat the source by
-5 paired standard deviations: then nothing was tested.
+5 paired standard deviations, or if the run that yields the mask changes no weight: then nothing was tested.
 
 The forward pass computes in fp32 with the values of the bf16 weights; the optimizer gets bf16 gradients. Every finished
 run is a file in the results folder: the same command resumes. Takes about an hour on two cores.
@@ -36,7 +36,7 @@ from maskreg.errors import MaskregError, NotFoundError, UsageError
 from maskreg.train.recipes.vocabulary import check_vocabularies
 from scripts.reproduce.arms import ARMS, Tuning, arms_of, first_jobs, jobs_of, tune, tuning_jobs
 from scripts.reproduce.folder import Folder, write
-from scripts.reproduce.masks import extract_mask
+from scripts.reproduce.masks import NothingLearnedError, extract_mask
 from scripts.reproduce.plot import draw
 from scripts.reproduce.setting import Setting
 from scripts.reproduce.statistics import Results
@@ -139,6 +139,9 @@ def main() -> int:
     except MaskregError as error:
         print(f"error: {error}\n{error.hint}", file=sys.stderr)
         return 2
+    except NothingLearnedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     text = markdown(results, tuning, setting)
     write(options.out / "results.json", data(results, tuning, setting))
     docs = options.docs or options.out

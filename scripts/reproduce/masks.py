@@ -38,10 +38,21 @@ class MaskSpec:
 FULL = MaskSpec()
 
 
+class NothingLearnedError(Exception):
+    """A checkpoint has the source's weights: there is no mask to test."""
+
+
 def extract_mask(setting: Setting, target: Path, registry: Path) -> str:
-    """Extract what changed between the source and a checkpoint; returns the artifact's digest."""
-    artifact = extract(open_checkpoint(setting.path("source")), open_checkpoint(target), registry, jobs=1)
-    return str(artifact.digest)
+    """Extract what changed between the source and a checkpoint; returns the artifact's digest.
+
+    Raises:
+        NothingLearnedError: nothing changed.
+    """
+    result = extract(open_checkpoint(setting.path("source")), open_checkpoint(target), registry, jobs=1)
+    digest = str(result.digest)
+    if not open_artifact(digest, registry).manifest.totals.nnz:
+        raise NothingLearnedError(f"no bf16 weight of {target} differs from the source's")
+    return digest
 
 
 def open_artifact(digest: str, registry: Path) -> Artifact:

@@ -121,10 +121,17 @@ def test_finished_runs_are_not_run_again(checkpoints: Path, done: tuple[Path, st
 
 
 def test_it_fails_if_nothing_was_learned(checkpoints: Path, tmp_path: Path) -> None:
-    ran = reproduce(checkpoints, tmp_path / "out", "--workers", "1", "--lr", "0", "--arms", "full", "--steps", "1")
+    ran = reproduce(checkpoints, tmp_path / "out", "--workers", "1", "--lr", "30", "--arms", "full", "--steps", "1")
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert "the full arm does not beat the source by 5 paired standard deviations" in ran.stderr
     assert "| full |" in ran.stdout
+
+
+def test_it_fails_if_no_weight_changed(checkpoints: Path, tmp_path: Path) -> None:
+    ran = reproduce(checkpoints, tmp_path / "out", "--workers", "1", "--lr", "0", "--arms", "full", "--steps", "1")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "no bf16 weight of" in ran.stderr
+    assert not (tmp_path / "out" / "results.json").exists()
 
 
 @pytest.mark.parametrize("inside", ["", "thesis.txt"])

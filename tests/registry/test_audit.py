@@ -318,3 +318,11 @@ def test_an_artifact_without_any_of_its_objects_is_damaged(local: Registry, dige
     )
     (damage,) = verify(local, digest).damaged
     assert (damage.key, damage.fault) == (f"{prefix}manifest.json", "no object of any part of the artifact is here")
+
+
+def test_what_a_first_import_that_died_left_is_no_damage(tmp_path: Path) -> None:
+    write(tmp_path, pair(), parts=("mask", "delta"))
+    with new_local(tmp_path) as registry:
+        assert registry.uuid == ""
+        report = verify(registry)
+    assert (report.artifacts, report.damaged) == (1, ())

@@ -2,7 +2,7 @@
 
 Damage is collected, and never ends the audit. Each kind of thing is counted, so that a report says what it is about::
 
-    identity      maskreg.json is there once anything is, and can be read
+    identity      maskreg.json is there once a tag is, and can be read
     tags          every entry of every log: parsed, numbered without gaps, linked, immutable tags unmoved; of a remote
                   also whether they continue what this machine has seen of them
     artifacts     every object hashed and opened as readers do; with ``recount`` the mask's bits are counted
@@ -127,7 +127,7 @@ def verify(
         damaged += audit.logs(ref)
     if artifact is None:
         damaged += [*audit.strays(), *audit.guards(jobs)]
-        damaged += [*audit.identity(bool(chosen or tags)), *audit.catalog()]
+        damaged += [*audit.identity(bool(tags)), *audit.catalog()]
     inspected = audit.inspector
     has_catalog = artifact is None and bool(registry.catalog_url)
     counts = (tags, entries, len(chosen), inspected.objects, inspected.bytes)
@@ -201,7 +201,7 @@ class _Audit:
     def identity(self, used: bool) -> Iterator[Damage]:
         try:
             if not read_identity(self._store) and used:
-                yield Damage(None, (), IDENTITY, "missing, and the registry is not empty", IDENTITY_HINT)
+                yield Damage(None, (), IDENTITY, "missing, and the registry has tags", IDENTITY_HINT)
         except FormatError as error:
             yield Damage(None, (), IDENTITY, error.message.rpartition(f"{IDENTITY}: ")[2], IDENTITY_HINT)
 

@@ -188,6 +188,9 @@ def _new_lines(text: str, usual: str) -> str:
 def _data(said: Said) -> str:
     """Standard output without what changes from run to run."""
     out = re.sub(r'\{"what": "disk".*?\}', "", said.out)
+    if said.args[0] == "gc":
+        # Former names of what would go; a back reference that is missing takes them along.
+        out = re.sub(r'"names": \[[^]]*\]', "", out)
     # An empty configuration file is a valid one without remotes; what was pulled is compared byte by byte.
     out = re.sub(r'"(modified|remote)": "[^"]*"', "", out)
     return re.sub(r'"(fetched_\w+|reused_\w+|objects|bytes)": \d+', "", out)
