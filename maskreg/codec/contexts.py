@@ -28,14 +28,14 @@ Everything here is integer arithmetic: a decoder must come to the very same cell
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.bits import Ints
 from maskreg.codec.grid import Grid
-from maskreg.jit import kernel
+from maskreg.native import Library
 
 PLAIN_CLASSES = 16
 """Exponents in the window; those outside it count as its first or last."""
@@ -68,18 +68,6 @@ def _no_scales() -> Ints:
 
 def _no_factors() -> Ints:
     return np.empty((0, 0), np.int8)
-
-
-class Fields(NamedTuple):
-    """A block's :class:`Contexts` as kernels take them, under the same names; ``width`` is the grid's."""
-
-    width: int
-    base: int
-    row_scales: Ints
-    column_scales: Ints
-    row_factors: Ints
-    column_factors: Ints
-    bounds: npt.NDArray[np.int16]
 
 
 @dataclass(frozen=True)
@@ -117,10 +105,19 @@ class Contexts:
         """Number of cells."""
         return (SCALED_CLASSES if self.scaled else PLAIN_CLASSES) * (SIZES if self.rank else 1)
 
-    def fields(self) -> Fields:
-        """What kernels take."""
-        scales, factors = (self.row_scales, self.column_scales), (self.row_factors, self.column_factors)
-        return Fields(self.grid.width, self.base, *scales, *factors, self.bounds)
+    def fill(self, compiled: Library, structure: Any) -> list[Any]:
+        """Fill ``maskreg_contexts`` of kernels.h; returns what has to live as long as it."""
+        structure.width, structure.base, structure.rank, structure.scaled = (
+            self.grid.width, self.base, self.rank, self.scaled
+        )  # fmt: skip
+        structure.rows = self.row_factors.shape[1] if self.rank else self.row_scales.size
+        sides = (self.row_scales, self.column_scales, self.row_factors, self.column_factors, self.bounds)
+        arrays = [compiled.read(np.ascontiguousarray(side)) for side in sides]
+        (
+            structure.row_scales, structure.column_scales,
+            structure.row_factors, structure.column_factors, structure.bounds,
+        ) = arrays  # fmt: skip
+        return arrays
 
 
 class Matrix(NamedTuple):
@@ -146,110 +143,33 @@ def rows_of(grid: Grid, n: int) -> int:
     return -(-(grid.column + n) // grid.width)
 
 
-@kernel
-def _predict(row: Ints, columns: Ints, predicted: npt.NDArray[np.int16]) -> None:
-    """Predictions along a row: ``predicted[j] = sum over k of row[k] * columns[k, j]``.
+def classify(
+    codes: npt.NDArray[np.uint16], position: int, contexts: Contexts, cells: npt.NDArray[np.uint8], flips: Ints
+) -> None:
+    """Cells of a span, and which of its ULP steps are flipped, as NumPy computes it.
 
-    In 16 bits throughout, which is exact (see :data:`MAX_FACTOR`) and gives twice as many lanes as 32.
-
-    Args:
-        row: int8 ``[rank]``, the row's factors.
-        columns: int8 ``[rank, n]``, those of its columns.
-        predicted: int16 ``[n]``, filled.
-    """
-    rank = row.size
-    predicted[:] = 0
-    for first in range(0, rank - 3, 4):
-        # Four components at a time: the sums are loaded and stored a quarter as often.
-        f0, f1 = np.int16(row[first]), np.int16(row[first + 1])
-        f2, f3 = np.int16(row[first + 2]), np.int16(row[first + 3])
-        c0, c1, c2, c3 = columns[first], columns[first + 1], columns[first + 2], columns[first + 3]
-        for j in range(predicted.size):
-            left = np.int16(np.int16(f0 * np.int16(c0[j])) + np.int16(f1 * np.int16(c1[j])))
-            right = np.int16(np.int16(f2 * np.int16(c2[j])) + np.int16(f3 * np.int16(c3[j])))
-            predicted[j] = np.int16(predicted[j] + np.int16(left + right))
-    for last in range(rank // 4 * 4, rank):
-        factor, column = np.int16(row[last]), columns[last]
-        for j in range(predicted.size):
-            predicted[j] = np.int16(predicted[j] + np.int16(factor * np.int16(column[j])))
-
-
-class Cells(NamedTuple):
-    """Cells of a span, with room to compute them.
-
-    Attributes:
-        cells: uint8 ``[n]``, filled.
-        flips: int8 ``[n]``, filled: -1 where the ULP step is flipped, else 0.
-        predicted: int16, at least ``n``; scratch.
-    """
-
-    cells: npt.NDArray[np.uint8]
-    flips: Ints
-    predicted: npt.NDArray[np.int16]
-
-
-@kernel
-def classify(codes: npt.NDArray[np.uint16], position: int, contexts: Fields, out: Cells) -> None:
-    """Cells of a span, and which of its ULP steps are flipped.
-
-        for each row that the span touches, for its columns j:
-            cell[j] = class of the exponent, shifted by the scales
-            p = prediction;  cell[j] = 8 * cell[j] + how many bounds |p| reaches;  flip[j] = sign(p) != sign(weight)
-
-    One loop per purpose, each over one row, because then each compiles to vectors.
+    Kernels do the same tile by tile: native/src/contexts.c.
 
     Args:
         codes: uint16 ``[n]``, the source's bits.
         position: of the first coordinate, counted from the first column of the block's first row.
         contexts: of the block.
-        out: filled.
+        cells: uint8 ``[n]``, filled.
+        flips: int8 ``[n]``, filled: -1 where the ULP step is flipped, else 0.
     """
-    width, base, row_scales, column_scales, row_factors, column_factors, bounds = contexts
-    rank = row_factors.shape[0]
-    begin = 0
-    while begin < codes.size:
-        row, column = (position + begin) // width, (position + begin) % width
-        length = min(codes.size - begin, width - column)
-        code, cell = codes[begin : begin + length], out.cells[begin : begin + length]
-        if row_scales.size:
-            offset = np.int16(base + row_scales[row])
-            shifts = column_scales[column : column + length]
-            for j in range(length):
-                # 2 * e, in one shift and mask.
-                level = np.int16(np.int16((code[j] >> 6) & 0x1FE) - offset - shifts[j])
-                cell[j] = np.uint8(min(max(level, np.int16(0)), np.int16(SCALED_CLASSES - 1)))
-        else:
-            offset = np.int16(base >> 1)
-            for j in range(length):
-                level = np.int16(np.int16((code[j] >> 7) & 0xFF) - offset)
-                cell[j] = np.uint8(min(max(level, np.int16(0)), np.int16(PLAIN_CLASSES - 1)))
-        flip = out.flips[begin : begin + length]
-        if rank:
-            predicted = out.predicted[:length]
-            _predict(row_factors[:, row], column_factors[:, column : column + length], predicted)
-            _refine(code, predicted, bounds, cell, flip)
-        else:
-            flip[:] = 0
-        begin += length
-
-
-@kernel
-def _refine(
-    code: npt.NDArray[np.uint16],
-    predicted: npt.NDArray[np.int16],
-    bounds: npt.NDArray[np.int16],
-    cell: npt.NDArray[np.uint8],
-    flip: Ints,
-) -> None:
-    """Append the size class of each prediction to its cell, and say which ULP steps are flipped."""
-    # In registers, and unrolled: a loop over bounds inside would not compile to vectors.
-    b0, b1, b2, b3, b4, b5, b6 = bounds[0], bounds[1], bounds[2], bounds[3], bounds[4], bounds[5], bounds[6]
-    for j in range(cell.size):
-        size = np.int16(abs(predicted[j]))
-        reached = (
-            np.uint8(size >= b0) + np.uint8(size >= b1) + np.uint8(size >= b2) + np.uint8(size >= b3)
-            + np.uint8(size >= b4) + np.uint8(size >= b5) + np.uint8(size >= b6)
-        )  # fmt: skip
-        cell[j] = np.uint8(np.uint8(cell[j] << 3) + np.uint8(reached))
+    rows, columns = np.divmod(np.arange(position, position + codes.size), contexts.grid.width)
+    exponents = (codes >> 7 & 0xFF).astype(np.int64)
+    if contexts.scaled:
+        levels = 2 * exponents - contexts.base - contexts.row_scales[rows] - contexts.column_scales[columns]
+        cells[:] = np.clip(levels, 0, SCALED_CLASSES - 1)
+    else:
+        cells[:] = np.clip(exponents - (contexts.base >> 1), 0, PLAIN_CLASSES - 1)
+    flips[:] = 0
+    if contexts.rank:
+        predicted = np.zeros(codes.size, np.int16)
+        for of_rows, of_columns in zip(contexts.row_factors, contexts.column_factors, strict=True):
+            predicted += of_rows[rows].astype(np.int16) * of_columns[columns]
+        sizes = sum((np.abs(predicted) >= bound).astype(np.uint8) for bound in contexts.bounds)
+        cells[:] = SIZES * cells + sizes
         # -1 where the sign bits differ: arithmetic shifts make 0 or -1 of each.
-        flip[j] = np.int8((predicted[j] >> 15) ^ (np.int16(code[j]) >> 15))
+        flips[:] = (predicted >> 15) ^ (codes.view(np.int16) >> 15)

@@ -44,6 +44,7 @@ import numpy.typing as npt
 
 from maskreg.codec.ulp_steps import LITERAL
 from maskreg.jit import kernel
+from maskreg.native import library
 
 LANES = 16
 """Coders of a sub-block, which take turns."""
@@ -74,14 +75,15 @@ Table = npt.NDArray[np.uint32]
 
 
 class Decoding(NamedTuple):
-    """What the decoder of a span reads and writes.
+    """What the decoder of several spans reads and writes, a row each.
 
     Attributes:
-        words: uint16, as many as there are tokens, and one more.
-        tables: uint8 ``[n]``, the table of each coordinate.
+        words: uint16 ``[k, m]``, one more than the longest span has tokens.
+        tables: uint8 ``[k, n]``, the table of each coordinate.
         entries: uint32 ``[tables * 4096]``, of :func:`fill_decoding`.
-        states: uint32 ``[16]``, of the lanes; replaced by those after the last token.
-        tokens: uint8 ``[n]``, filled.
+        states: uint32 ``[k, 16]``, of the lanes; replaced by those after the last token.
+        tokens: uint8 ``[k, n]``, filled.
+        lengths: int64 ``[k]``, tokens of each span.
     """
 
     words: Words
@@ -89,6 +91,7 @@ class Decoding(NamedTuple):
     entries: Table
     states: States
     tokens: npt.NDArray[np.uint8]
+    lengths: npt.NDArray[np.int64]
 
 
 class Encoding(NamedTuple):
@@ -107,7 +110,6 @@ class Encoding(NamedTuple):
     words: Words
 
 
-@kernel
 def fill_decoding(freqs: npt.NDArray[np.uint16], entries: Table) -> None:
     """Decoding tables.
 
@@ -115,40 +117,42 @@ def fill_decoding(freqs: npt.NDArray[np.uint16], entries: Table) -> None:
         freqs: uint16 ``[tables, 64]``, each row sums to 4,096.
         entries: uint32 ``[tables * 4096]``, filled.
     """
-    at = 0
-    for row in range(freqs.shape[0]):
-        for token in range(freqs.shape[1]):
-            freq = int(freqs[row, token])
-            entry, slots = np.uint32(freq << FREQ_SHIFT | token), entries[at : at + freq]
-            for slot in range(slots.size):
-                slots[slot] = np.uint32(entry + np.uint32(np.uint32(slot) << _SLOT_SHIFT))
-            at += freq
+    if compiled := library():
+        compiled.lib.maskreg_fill_decoding(compiled.read(freqs), len(freqs), compiled.write(entries))
+        return
+    sizes = freqs.reshape(-1).astype(np.uint32)
+    first = np.cumsum(sizes, dtype=np.uint32) - sizes
+    entry = sizes << _FREQ_SHIFT | np.tile(np.arange(TOKENS, dtype=np.uint32), len(freqs))
+    slots = np.arange(entries.size, dtype=np.uint32) - np.repeat(first, sizes)
+    entries[:] = np.repeat(entry, sizes) | slots << _SLOT_SHIFT
 
 
-@kernel
-def decode_tokens(decoding: Decoding, begin: int, end: int, first_word: int) -> int:
-    """Decode tokens ``[begin, end)``, lane by lane; returns the position after the words they took.
+def decode_tokens(decoding: Decoding) -> npt.NDArray[np.int64]:
+    """Decode the tokens of several spans at once, as NumPy computes it; returns how many words each took, int64 ``[k]``.
+
+    The kernel's loops are in native/src/lanes.h.
 
     Args:
         decoding: what is read and written.
-        begin: the first, a multiple of 16.
-        end: one past the last.
-        first_word: position of the first word.
     """
-    words, tables, entries, states, tokens = decoding
-    at = np.uint64(first_word)
-    for i in range(np.uint64(begin), np.uint64(end)):
-        lane = i & np.uint64(LANES - 1)
-        state = states[lane]
-        entry = entries[np.uint64(tables[i]) << np.uint64(TABLE_BITS) | np.uint64(state & _MASK)]
-        tokens[i] = np.uint8(entry & _TOKEN_MASK)
-        state = np.uint32((entry >> _FREQ_SHIFT) * (state >> _BITS) + ((entry >> _SLOT_SHIFT) & _MASK))
-        low = state < _LOW
-        # No branch, because whether a word is due is unpredictable: read it in any case, and move on when it was due.
-        refilled = np.uint32(np.uint32(state << _WORD) | np.uint32(words[at]))
-        states[lane] = refilled if low else state
-        at += np.uint64(low)
-    return int(at)
+    words, tables, entries, states, tokens, lengths = decoding
+    taken = np.zeros(len(states), np.int64)
+    for first in range(0, tokens.shape[1], LANES):
+        lanes = slice(first, first + LANES)
+        # The last turn of a span may not reach all lanes.
+        live = np.arange(first, first + LANES) < lengths[:, None]
+        live = live[:, : tokens[:, lanes].shape[1]]
+        own = states[:, : live.shape[1]]
+        entry = entries[tables[:, lanes].astype(np.uint32) << _BITS | own & _MASK]
+        tokens[:, lanes] = np.where(live, entry & _TOKEN_MASK, 0)
+        state = (entry >> _FREQ_SHIFT) * (own >> _BITS) + (entry >> _SLOT_SHIFT & _MASK)
+        due = live & (state < _LOW)
+        # The next words of a span go to those of its lanes that are due, in order.
+        places = np.minimum(taken[:, None] + np.cumsum(due, axis=1) - due, words.shape[1] - 1)
+        refilled = state << _WORD | np.take_along_axis(words, places, axis=1)
+        own[:] = np.where(due, refilled, np.where(live, state, own))
+        taken += due.sum(axis=1)
+    return taken
 
 
 def slots_of(freqs: npt.NDArray[np.uint16]) -> Table:

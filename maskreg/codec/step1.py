@@ -169,17 +169,14 @@ def _decode(layout: Layout, context: Codes, start: int) -> Codes:
     contexts, tables = layout.model.contexts, layout.model.tables
     entries = np.empty(len(tables.freqs) * SLOTS, np.uint32)
     fill_decoding(tables.freqs, entries)
-    shared = Shared(contexts.fields(), tables.of_cell, entries, layout.block)
+    shared = Shared(contexts, tables.of_cell, entries, layout.block)
     values = np.empty(context.size, np.uint16)
-    position, size = contexts.grid.column + start, layout.size
-    for begin in range(0, context.size, 2 * size):
-        end = min(begin + 2 * size, context.size)
-        number = (start + begin) // size
-        own = slice(number, number + -(-(end - begin) // size))
-        sub_blocks = SubBlocks(size, layout.starts[own], layout.directory[own])
-        damaged = decode_sub_blocks(context[begin:end], position + begin, shared, sub_blocks, values[begin:end])
-        if damaged:
-            raise CorruptError("block", f"its sub-block {number + damaged - 1} does not decode")
+    number = start // layout.size
+    own = slice(number, number + -(-context.size // layout.size))
+    sub_blocks = SubBlocks(layout.size, layout.starts[:-1][own], layout.directory[own])
+    damaged = decode_sub_blocks(context, contexts.grid.column + start, shared, sub_blocks, values)
+    if damaged:
+        raise CorruptError("block", f"its sub-block {number + damaged - 1} does not decode")
     return values
 
 

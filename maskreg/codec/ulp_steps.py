@@ -220,79 +220,27 @@ def put_extra_bits(moves: Moves, far: Coordinates, bits: npt.NDArray[np.uint32],
     return int(np.int64(word << np.uint64(5) | filled))
 
 
-@kernel
-def apply_near(moves: Moves) -> None:
-    """Fill the values of tokens without extra bits; those of others get a value that :func:`apply_far` replaces."""
-    source, tokens, flips, values = moves
-    for i in range(tokens.size):
-        step = np.int16(np.int16(tokens[i]) - np.int16(MIDDLE))
-        # Negation without a branch: (s ^ -1) - (-1) = -s, and (s ^ 0) - 0 = s.
-        signed = np.int16(np.int16(step ^ np.int16(flips[i])) - np.int16(flips[i]))
-        magnitude = np.uint16((source[i] & np.uint16(0x7FFF)) + np.uint16(signed))
-        values[i] = np.uint16((source[i] & np.uint16(0x8000)) | (magnitude & np.uint16(0x7FFF)))
+def apply_tokens(moves: Moves, bits: Bits, start: int, end: int) -> int:
+    """Fill the values of all tokens, as NumPy computes it; returns the bit after their extra bits.
 
-
-@kernel
-def apply_far(moves: Moves, far: Coordinates, bits: Bits, start: int, end: int) -> int:
-    """Fill the values of tokens with extra bits; returns the bit after the last one read, -1 when there are too few.
+    Nothing is read from ``end`` on: bits beyond it count as zeros.
 
     Args:
-        moves: values are filled at ``far``.
-        far: int64, of :func:`find_far`.
+        moves: values are filled.
         bits: uint8, with 4 bytes to spare after the last.
         start: bit where the extra bits begin.
         end: bit after the last.
     """
     source, tokens, flips, values = moves
-    at = start
-    for i in far:
-        literal = tokens[i] == LITERAL
-        step = int(tokens[i]) - MIDDLE
-        count = LITERAL_BITS if literal else abs(step) - FEWER_BITS
-        if at + count > end:
-            return -1
-        byte = at >> 3
-        # Three bytes would do, but four are a single load.
-        four = int(bits[byte]) | int(bits[byte + 1]) << 8 | int(bits[byte + 2]) << 16 | int(bits[byte + 3]) << 24
-        extra = (four >> (at & 7)) & ((1 << count) - 1)
-        at += count
-        if literal:
-            values[i] = np.uint16(extra)
-            continue
-        length = (1 << count) + extra + 1
-        if (step < 0) != (flips[i] != 0):
-            length = -length
-        magnitude = (int(source[i]) & 0x7FFF) + length
-        values[i] = np.uint16((int(source[i]) & 0x8000) | (magnitude & 0x7FFF))
-    return at
-
-
-@kernel
-def apply_each(moves: Moves, bits: Bits, start: int, count: int) -> int:
-    """Fill the values of the first ``count`` tokens, whatever they are; returns the bit after their extra bits.
-
-    For spans where many tokens have extra bits, so that looking for them does not pay. It checks no end: the caller
-    gives it as many bits as the tokens could take, and compares the result.
-
-    Args:
-        moves: values are filled.
-        bits: uint8, 16 bits for each token, and 4 bytes to spare.
-        start: bit where the extra bits begin.
-        count: how many tokens.
-    """
-    source, tokens, flips, values = moves
-    at = start
-    for i in range(count):
-        step = int(tokens[i]) - MIDDLE
-        size, extra = abs(step), 0
-        if size > NEAREST:
-            length = min(size - FEWER_BITS, LITERAL_BITS)
-            byte = at >> 3
-            three = int(bits[byte]) | int(bits[byte + 1]) << 8 | int(bits[byte + 2]) << 16
-            extra = (three >> (at & 7)) & ((1 << length) - 1)
-            size = (1 << length) + extra + 1
-            at += length
-        moved = int(source[i]) + (-size if (step < 0) != (flips[i] != 0) else size)
-        near = (int(source[i]) & 0x8000) | (moved & 0x7FFF)
-        values[i] = np.uint16(extra if tokens[i] == LITERAL else near)
-    return at
+    steps = tokens.astype(np.int64) - MIDDLE
+    lengths = np.abs(steps)
+    far = lengths > NEAREST
+    counts = np.where(far, np.minimum(lengths - FEWER_BITS, LITERAL_BITS), 0)
+    after = start + np.cumsum(counts)
+    at = np.minimum(after - counts, end)
+    four = sum(bits[(at >> 3) + k].astype(np.int64) << 8 * k for k in range(4))
+    extra = (four >> (at & 7)) & ((1 << counts) - 1)
+    lengths = np.where(far, (1 << counts) + extra + 1, lengths)
+    moved = source + np.where((steps < 0) != (flips != 0), -lengths, lengths)
+    values[:] = np.where(tokens == LITERAL, extra, source & 0x8000 | moved & 0x7FFF)
+    return int(after[-1]) if tokens.size else start

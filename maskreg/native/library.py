@@ -1,0 +1,129 @@
+"""Which build of the kernels this process uses.
+
+Wheels hold one extension module per level; build.py says what each needs. The best that the processor can run is taken
+at the first call. ``MASKREG_KERNELS`` names another: to compare them, or to do without.
+
+    MASKREG_KERNELS=avx2 maskreg apply ...      no vectors of 512 bits
+    MASKREG_KERNELS=numpy maskreg apply ...     no compiled kernels: the same results, slowly
+
+Every function with a kernel begins with its definition's twin in C, and ends with the definition in NumPy::
+
+    if compiled := library():
+        compiled.lib.maskreg_count_keys(compiled.read(keys), keys.size, compiled.write(counts))
+        return
+    counts += np.bincount(keys, minlength=counts.size).reshape(counts.shape)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.errors import ConfigError
+
+LEVELS = ("baseline", "avx2", "avx512")
+"""Builds of the kernels, each faster than the one before where the processor has its instructions."""
+
+NUMPY = "numpy"
+"""Stands for no compiled kernels."""
+
+_VARIABLE = "MASKREG_KERNELS"
+_C_TYPES = {
+    np.dtype(name): f"{name}_t[]"
+    for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+} | {np.dtype(np.float32): "float[]", np.dtype(np.float64): "double[]"}
+
+
+class Library:
+    """Compiled kernels. Calls release the interpreter's lock.
+
+    Attributes:
+        level: one of :data:`LEVELS`.
+        lib: the functions of kernels.h.
+        ffi: of cffi, to create structures.
+    """
+
+    def __init__(self, level: str, module: Any) -> None:
+        self.level = level
+        self.lib, self.ffi = module.lib, module.ffi
+
+    def read(self, array: npt.NDArray[Any]) -> Any:
+        """Pointer to an array that a kernel reads; it keeps the array alive.
+
+        Raises:
+            ValueError: the array is not C-contiguous.
+        """
+        return self.ffi.from_buffer(_C_TYPES[array.dtype], array)
+
+    def write(self, array: npt.NDArray[Any]) -> Any:
+        """Pointer to an array that a kernel fills; it keeps the array alive.
+
+        Raises:
+            ValueError: the array is not C-contiguous, or cannot be written.
+        """
+        return self.ffi.from_buffer(_C_TYPES[array.dtype], array, require_writable=True)
+
+
+_in_use: list[Library | None] = []
+
+
+def library() -> Library | None:
+    """The kernels that this process uses; None to do without.
+
+    Raises:
+        ConfigError: ``MASKREG_KERNELS`` names kernels that this machine does not have.
+    """
+    if not _in_use:
+        name = os.environ.get(_VARIABLE, "")
+        _in_use.append(_named(name) if name else _best())
+    return _in_use[-1]
+
+
+@contextmanager
+def using(name: str) -> Iterator[None]:
+    """Use kernels of a level, or none for ``numpy``, in all threads until the end of the block.
+
+    Raises:
+        ConfigError: this machine does not have them.
+    """
+    _in_use.append(_named(name))
+    try:
+        yield
+    finally:
+        _in_use.pop()
+
+
+def available() -> tuple[str, ...]:
+    """What this machine can use, slowest first: ``numpy`` always."""
+    return (NUMPY, *(level for level in LEVELS if _load(level)))
+
+
+@cache
+def _load(level: str) -> Library | None:
+    """The kernels of a level; None where they were not built, or the processor cannot run them."""
+    try:
+        base = import_module("maskreg.native._baseline")
+        if LEVELS.index(level) > base.lib.maskreg_level():
+            return None
+        return Library(level, import_module(f"maskreg.native._{level}"))
+    except ImportError:
+        return None
+
+
+def _named(name: str) -> Library | None:
+    if name not in available():
+        raise ConfigError(
+            f"{_VARIABLE} is {name!r}, but this machine has {', '.join(available())}", hint=f"unset {_VARIABLE}"
+        )
+    return _load(name) if name in LEVELS else None
+
+
+def _best() -> Library | None:
+    return next(filter(None, map(_load, reversed(LEVELS))), None)

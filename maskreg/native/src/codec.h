@@ -1,0 +1,41 @@
+// What the parts of the codec share. The format is described in maskreg/artifact/FORMAT.md, section 5.
+#ifndef MASKREG_CODEC_H
+#define MASKREG_CODEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels.h"
+
+enum {
+    LANES = 16,       // coders of a sub-block, which take turns
+    TABLE_BITS = 12,  // frequencies of a table sum to 1 << TABLE_BITS
+    SLOTS = 1 << TABLE_BITS,
+    SLOT_SHIFT = 7,  // an entry of a decoding table: token in 7 bits, slot in 12, frequency in 13
+    FREQ_SHIFT = SLOT_SHIFT + TABLE_BITS,
+    TOKENS = 64,        // size of the alphabet
+    MIDDLE = 32,        // token of a ULP step of 0
+    NEAREST = 16,       // the longest ULP step without extra bits
+    FEWER_BITS = 13,    // a long ULP step has |v| minus this many extra bits
+    LITERAL = 63,       // token of a code that is stored whole
+    LITERAL_BITS = 16,  // its extra bits, and the most of any token
+    LOWEST_STATE = 1 << 16,
+    PLAIN_CLASSES = 16,
+    SCALED_CLASSES = 32,
+    SIZES = 8,    // size classes of predictions
+    CELLS = 256,  // a cell's number is a byte
+    TILE = 1024,  // coordinates processed at a time, so that all about them stays in the first-level cache
+};
+
+#define FOR_EACH(i, n) for (int64_t i = 0; i < (n); i++)
+
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// Cells of `n <= TILE` coordinates, and which of their ULP steps are flipped: -1, else 0.
+// `position` is that of the first, counted from the first column of the block's first row.
+void classify(const uint16_t *codes, int64_t n, int64_t position, const maskreg_contexts *contexts, uint8_t *cells,
+              int8_t *flips);
+
+#endif
