@@ -43,7 +43,6 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.ulp_steps import LITERAL
-from maskreg.jit import kernel
 from maskreg.native import library
 
 LANES = 16
@@ -101,7 +100,7 @@ class Encoding(NamedTuple):
         keys: uint16 ``[n]``: cell << 6 | token. A token that its cell's table lacks is replaced by a literal.
         slots: uint32, by key; of :func:`slots_of`.
         states: uint32 ``[16]``, of the lanes; replaced by those that decoding begins with.
-        words: uint16, filled from the end; as many as there are tokens, and one more.
+        words: uint16, filled from the end; as many as there are tokens.
     """
 
     keys: npt.NDArray[np.uint16]
@@ -128,7 +127,7 @@ def fill_decoding(freqs: npt.NDArray[np.uint16], entries: Table) -> None:
 
 
 def decode_tokens(decoding: Decoding) -> npt.NDArray[np.int64]:
-    """Decode the tokens of several spans at once, as NumPy computes it; returns how many words each took, int64 ``[k]``.
+    """Decode the tokens of several spans, as NumPy computes it; returns how many words each took, int64 ``[k]``.
 
     The kernel's loops are in native/src/lanes.h.
 
@@ -166,29 +165,27 @@ def slots_of(freqs: npt.NDArray[np.uint16]) -> Table:
     return np.where(sizes, firsts << np.uint32(16) | sizes, np.uint32(0))
 
 
-@kernel
-def encode_tokens(encoding: Encoding, begin: int, end: int, end_word: int) -> int:
-    """Code tokens ``[begin, end)``, last to first and lane by lane; returns where their words begin.
+def encode_tokens(encoding: Encoding) -> int:
+    """Code tokens, last to first, as NumPy computes it; returns where their words begin.
+
+    The kernel's loops are in native/src/encode.c.
 
     Args:
         encoding: what is read and written.
-        begin: the first.
-        end: one past the last.
-        end_word: position where the words of the tokens after these begin; theirs are put before it.
     """
     keys, slots, states, words = encoding
-    at = end_word
-    for back in range(end - begin):
-        i = end - 1 - back
-        slot = np.int64(slots[keys[i]])
-        if slot == 0:
-            keys[i] |= np.uint16(LITERAL)
-            slot = np.int64(slots[keys[i]])
-        freq, state = slot & 0xFFFF, np.int64(states[i & (LANES - 1)])
-        # No branch, as in decoding: the word is written in any case and kept when it is due.
-        due = state >> (32 - TABLE_BITS) >= freq
-        words[at - 1] = np.uint16(state & 0xFFFF)
-        at -= int(due)
-        state = state >> 16 if due else state
-        states[i & (LANES - 1)] = np.uint32((state // freq << TABLE_BITS) + state % freq + (slot >> 16))
+    missing = slots[keys] == 0
+    keys[missing] |= LITERAL
+    at = words.size
+    for first in range((keys.size - 1) // LANES * LANES, -1, -LANES):
+        slot = slots[keys[first : first + LANES]]
+        freq = slot & np.uint32(0xFFFF)
+        state = states[: slot.size]
+        due = state >> np.uint32(32 - TABLE_BITS) >= freq
+        # The decoder reads the words of one turn lane by lane.
+        out = state[due].astype(np.uint16)
+        words[at - out.size : at] = out
+        at -= out.size
+        state[:] = np.where(due, state >> _WORD, state)
+        state[:] = (state // freq << _BITS) + state % freq + (slot >> _WORD)
     return at

@@ -27,13 +27,13 @@ from maskreg.codec.base import Codes
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.costs import plain_window
 from maskreg.codec.decode import Shared, SubBlocks, decode_sub_blocks
-from maskreg.codec.encode import Coded, Pair, classify_all, encode_sub_blocks
+from maskreg.codec.encode import ABREAST, Pair, classify_all, encode_sub_blocks, room_for
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import decoder_for
 from maskreg.codec.grid import FLAT, Grid
 from maskreg.codec.layout import CODED, HEAD_BYTES, RAW, SAME, Head, Layout, pack_coded, sub_block_numel
 from maskreg.codec.model import Model, side_bits
-from maskreg.codec.rans import LANES, SLOTS, TOKENS, fill_decoding, slots_of
+from maskreg.codec.rans import SLOTS, TOKENS, fill_decoding, slots_of
 from maskreg.codec.scales import fit_scales
 from maskreg.codec.tables import build_tables
 from maskreg.codec.ulp_steps import MIDDLE, count_keys, tokens_of
@@ -207,13 +207,11 @@ class _Encoder:
         size = sub_block_numel(n, count)
         directory: list[int] = []
         parts: list[bytes] = []
-        room = _room(min(count, 2), min(n, size))
-        for start in range(0, n, 2 * size):
-            own = slice(start, min(start + 2 * size, n))
-            used = -(-(own.stop - start) // size)
-            out = room if used == len(room.states) else room.first()
+        out = room_for(min(count, ABREAST), min(n, size))
+        for start in range(0, n, ABREAST * size):
+            own = slice(start, min(start + ABREAST * size, n))
             encode_sub_blocks(Pair(self._context[own], self._values[own], plan.keys[own], size), slots, out)
-            for k in range(used):
+            for k in range(-(-(own.stop - start) // size)):
                 words, extra_bits = out.words[k, out.positions[k] :], int(out.extra_bits[k])
                 directory += [words.size, extra_bits]
                 parts += [out.states[k].astype("<u4").tobytes(), words.astype("<u2").tobytes()]
@@ -245,7 +243,7 @@ class _Encoder:
     def _plan(self, contexts: Contexts) -> _Plan:
         n = self._values.size
         keys = np.empty(n, np.uint16)
-        classify_all(self._context, self._grid.column, contexts.fields(), self._tokens, keys)
+        classify_all(self._context, self._grid.column, contexts, self._tokens, keys)
         if contexts.scaled or contexts.rank:
             counts = np.zeros((contexts.cells, TOKENS), np.int64)
             count_keys(keys, counts)
@@ -259,17 +257,6 @@ class _Encoder:
             counts = np.diff(sums[edges], axis=0)
         tables, bits = build_tables(counts, SIZES if contexts.rank else 1)
         return _Plan(Model(contexts, tables), keys, bits + side_bits(contexts))
-
-
-def _room(count: int, numel: int) -> Coded:
-    """Room for one or two coded sub-blocks of so many coordinates."""
-    return Coded(
-        states=np.empty((count, LANES), np.uint32),
-        words=np.empty((count, numel + 8), np.uint16),
-        positions=np.empty(count, np.int64),
-        bits=np.empty((count, numel // 2 + 2), np.uint32),
-        extra_bits=np.empty(count, np.int64),
-    )
 
 
 def _sub_blocks(n: int, bits: float) -> int:

@@ -32,8 +32,7 @@ import numpy.typing as npt
 
 from maskreg.codec.base import Codes
 from maskreg.codec.bits import Bits, Ints
-from maskreg.codec.contexts import TILE
-from maskreg.jit import kernel
+from maskreg.native import library
 
 MIDDLE = 32
 """Token of a ULP step of 0."""
@@ -54,10 +53,10 @@ LITERAL_BITS = 16
 """Extra bits of a literal."""
 
 _COUNTERS = 4
-"""Counters per key. Neighbors often have the same key, and an increment waits for the store of the one before."""
+"""Counters per key, for which kernels need room."""
 
 Tokens = npt.NDArray[np.uint8]
-Coordinates = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int64]
 
 
 class Moves(NamedTuple):
@@ -76,53 +75,7 @@ class Moves(NamedTuple):
     values: Codes
 
 
-def _extra_counts() -> Tokens:
-    """How many extra bits a token has, uint8 ``[64]``; meaningless for tokens without any."""
-    counts: Tokens = np.maximum(np.abs(np.arange(64) - MIDDLE) - FEWER_BITS, 0).astype(np.uint8)
-    counts[LITERAL] = LITERAL_BITS
-    return counts
-
-
-_EXTRA_COUNTS = _extra_counts()
-
-
-@kernel
-def find_far(tokens: Tokens, marks: Tokens, far: Coordinates) -> int:
-    """List the coordinates whose tokens have extra bits, in order; returns how many there are.
-
-    Testing every token with a branch costs more than all the rest, because few have extra bits and which is
-    unpredictable. So a first loop, which compiles to vectors, marks them with a byte each; a second looks at 8 marks at
-    once, skips zeros, and takes out one mark after another. In the lowest set byte, times 0x0001020304050607, byte k of
-    the constant moves to the top: it is the number of that byte.
-
-        marks 0 0 1 0 0 1 0 0    word 0x0000_0100_0001_0000
-        lowest 0x1_0000 = 2^16   2^16 * 0x0001020304050607 >> 56 = 2    ->  coordinate 2; then 5
-
-    Args:
-        tokens: uint8 ``[n]``.
-        marks: uint8, a multiple of 8 and at least ``n`` long; scratch.
-        far: int64, at least ``n``; filled.
-    """
-    n = tokens.size
-    eights = -(-n // 8)
-    marks[n : 8 * eights] = 0
-    for i in range(n):
-        # One comparison for both ends: what is below MIDDLE - NEAREST wraps around.
-        marks[i] = np.uint8(np.uint8(tokens[i] - np.uint8(MIDDLE - NEAREST)) > np.uint8(2 * NEAREST))
-    words = marks.view(np.uint64)
-    count = 0
-    for eight in range(eights):
-        word = words[eight]
-        while word:
-            lowest = word & (~word + np.uint64(1))
-            far[count] = 8 * eight + int((lowest * np.uint64(0x0001020304050607)) >> np.uint64(56))
-            count += 1
-            word ^= lowest
-    return count
-
-
-@kernel
-def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: npt.NDArray[np.int64]) -> None:
+def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> None:
     """Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source.
 
     Args:
@@ -131,93 +84,56 @@ def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: npt.NDArray[
         tokens: uint8 ``[n]``, filled.
         counts: int64 ``[256, 64]``, added to.
     """
-    parts, keys = np.zeros((_COUNTERS, counts.size), np.uint32), np.empty(TILE, np.uint16)
-    for start in range(0, target.size, TILE):
-        stop = min(start + TILE, target.size)
-        before, after, tile = source[start:stop], target[start:stop], tokens[start:stop]
-        for i in range(tile.size):
-            step = np.int16(np.int16(after[i] & np.uint16(0x7FFF)) - np.int16(before[i] & np.uint16(0x7FFF)))
-            length = np.int16(abs(step))
-            far = np.int16(length - np.int16(1))
-            # Size class = 13 + floor(log2(far)), by comparisons: vectors of 16 bits have no count of leading zeros.
-            size = np.int16(
-                np.int16(NEAREST + 1) + np.int16(far >= 32) + np.int16(far >= 64) + np.int16(far >= 128)
-                + np.int16(far >= 256) + np.int16(far >= 512) + np.int16(far >= 1024) + np.int16(far >= 2048)
-                + np.int16(far >= 4096) + np.int16(far >= 8192) + np.int16(far >= 16384)
-            )  # fmt: skip
-            size = length if length <= np.int16(NEAREST) else size
-            sign = np.int16(step >> np.int16(15))
-            token = np.int16(np.int16(MIDDLE) + np.int16((size ^ sign) - sign))
-            sign_changed = np.int16(after[i] ^ before[i]) < np.int16(0)
-            tile[i] = np.uint8(LITERAL) if sign_changed else np.uint8(token)
-        tile_keys = keys[: tile.size]
-        for i in range(tile.size):
-            tile_keys[i] = np.uint16((before[i] >> np.uint16(1)) & np.uint16(0xFF << 6)) | np.uint16(tile[i])
-        _count(tile_keys, parts)
-    _sum_up(parts, counts)
+    if compiled := library():
+        arrays = compiled.read(source), compiled.read(target)
+        scratch = compiled.write(np.empty((_COUNTERS, *counts.shape), np.uint32))
+        compiled.lib.maskreg_tokens_of(*arrays, source.size, compiled.write(tokens), compiled.write(counts), scratch)
+        return
+    steps = (target & 0x7FFF).astype(np.int64) - (source & 0x7FFF)
+    lengths = np.abs(steps)
+    # floor(log2(length - 1)): the exponent that frexp gives is one more.
+    classes = FEWER_BITS - 1 + np.frexp(np.maximum(lengths - 1, 1).astype(np.float64))[1]
+    sizes = np.where(lengths <= NEAREST, lengths, classes)
+    sign_changed = (source ^ target) >> 15 != 0
+    tokens[:] = np.where(sign_changed, LITERAL, MIDDLE + np.sign(steps) * sizes)
+    count_keys(source >> np.uint16(1) & np.uint16(0xFF << 6) | tokens, counts)
 
 
-@kernel
-def count_keys(keys: npt.NDArray[np.uint16], counts: npt.NDArray[np.int64]) -> None:
+def count_keys(keys: npt.NDArray[np.uint16], counts: Counts) -> None:
     """Count keys.
 
     Args:
         keys: uint16 ``[n]``, cell << 6 | token.
         counts: int64 ``[cells, 64]``, added to.
     """
-    parts = np.zeros((_COUNTERS, counts.size), np.uint32)
-    _count(keys, parts)
-    _sum_up(parts, counts)
+    if compiled := library():
+        scratch = compiled.write(np.empty((_COUNTERS, *counts.shape), np.uint32))
+        compiled.lib.maskreg_count_keys(compiled.read(keys), keys.size, len(counts), compiled.write(counts), scratch)
+        return
+    counts += np.bincount(keys, minlength=counts.size).reshape(counts.shape)
 
 
-@kernel
-def _count(keys: npt.NDArray[np.uint16], parts: npt.NDArray[np.uint32]) -> None:
-    whole = keys.size // _COUNTERS * _COUNTERS
-    for i in range(0, whole, _COUNTERS):
-        for part in range(_COUNTERS):
-            parts[part, keys[i + part]] += np.uint32(1)
-    for i in range(whole, keys.size):
-        parts[0, keys[i]] += np.uint32(1)
-
-
-@kernel
-def _sum_up(parts: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64]) -> None:
-    for part in range(_COUNTERS):
-        for cell in range(counts.shape[0]):
-            for token in range(counts.shape[1]):
-                counts[cell, token] += parts[part, cell << 6 | token]
-
-
-@kernel
-def put_extra_bits(moves: Moves, far: Coordinates, bits: npt.NDArray[np.uint32], start: int) -> int:
-    """Write the extra bits of the tokens in ``far``, in order; returns the bit after the last.
-
-    Bits gather in a 64-bit word, of which the lower half goes to memory after each token whether it is full or not:
-    that has no branch, and what is written too early is written again.
+def put_extra_bits(source: Codes, target: Codes, tokens: Tokens, bits: npt.NDArray[np.uint32]) -> int:
+    """Write the extra bits of tokens, in order, as NumPy computes it; returns how many.
 
     Args:
-        moves: tokens, flipped or not; here ``values`` are read.
-        far: int64, of :func:`find_far`.
-        bits: uint32; bit i of the stream is bit i mod 32 of word i // 32. Room for two bytes per token, and four more.
-        start: bit to begin at; what lies in ``bits`` from there on is overwritten.
+        source: uint16 ``[n]``.
+        target: uint16 ``[n]``.
+        tokens: uint8 ``[n]``, flipped or not: how far a coordinate moved does not depend on that.
+        bits: uint32, filled; bit i of the stream is bit i mod 32 of word i // 32.
     """
-    source, tokens, _, values = moves
-    word, filled = np.uint64(start >> 5), np.uint64(start & 31)
-    pending = np.uint64(bits[word]) & ((np.uint64(1) << filled) - np.uint64(1))
-    for coordinate in far:
-        i = np.uint64(coordinate)
-        count = np.int64(_EXTRA_COUNTS[tokens[i]])
-        length = abs(np.int64(values[i] & 0x7FFF) - np.int64(source[i] & 0x7FFF))
-        extra = np.int64(values[i]) if tokens[i] == LITERAL else length - 1 - (np.int64(1) << count)
-        pending |= np.uint64(extra) << filled
-        filled += np.uint64(count)
-        bits[word] = np.uint32(pending)
-        # When 32 bits are full: the next word, and shift by 32. Otherwise both are by 0.
-        word += filled >> np.uint64(5)
-        pending >>= filled & np.uint64(32)
-        filled &= np.uint64(31)
-    bits[word] = np.uint32(pending)
-    return int(np.int64(word << np.uint64(5) | filled))
+    sizes = np.abs(tokens.astype(np.int64) - MIDDLE)
+    far = np.flatnonzero(sizes > NEAREST)
+    counts = np.minimum(sizes[far] - FEWER_BITS, LITERAL_BITS)
+    lengths = np.abs((target[far] & 0x7FFF).astype(np.int64) - (source[far] & 0x7FFF))
+    extra = np.where(tokens[far] == LITERAL, target[far], lengths - 1 - (1 << counts))
+    # Bit j of each, wherever there are as many.
+    each = (extra[:, None] >> np.arange(LITERAL_BITS) & 1).astype(np.uint8)
+    stream = each[np.arange(LITERAL_BITS) < counts[:, None]]
+    packed = np.packbits(stream, bitorder="little")
+    packed = np.concatenate([packed, np.zeros(-packed.size % 4, np.uint8)]).view("<u4")
+    bits[: packed.size] = packed
+    return int(counts.sum())
 
 
 def apply_tokens(moves: Moves, bits: Bits, start: int, end: int) -> int:

@@ -6,12 +6,11 @@ at the first call. ``MASKREG_KERNELS`` names another: to compare them, or to do 
     MASKREG_KERNELS=avx2 maskreg apply ...      no vectors of 512 bits
     MASKREG_KERNELS=numpy maskreg apply ...     no compiled kernels: the same results, slowly
 
-Every function with a kernel begins with its definition's twin in C, and ends with the definition in NumPy::
+Every function with a kernel calls it first, and ends with the definition of what it computes, in NumPy::
 
     if compiled := library():
-        compiled.lib.maskreg_count_keys(compiled.read(keys), keys.size, compiled.write(counts))
-        return
-    counts += np.bincount(keys, minlength=counts.size).reshape(counts.shape)
+        return compiled.lib.maskreg_count(compiled.read(values), values.size)
+    return int(np.count_nonzero(values))
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ NUMPY = "numpy"
 
 _VARIABLE = "MASKREG_KERNELS"
 _C_TYPES = {
-    np.dtype(name): f"{name}_t[]"
-    for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+    np.dtype(name): f"{name}_t[]" for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 } | {np.dtype(np.float32): "float[]", np.dtype(np.float64): "double[]"}
 
 

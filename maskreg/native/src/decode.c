@@ -9,6 +9,7 @@
 // Until then nothing outside the block is read: a tile takes at most one word per token, and where fewer bytes than that
 // are left of the block, they are copied to where more may be read.
 #include "lanes.h"
+#include "tokens.h"
 
 enum {
     WORD_BYTES = 2 * (TILE + LANES),  // of the words that a tile may read: one per token, and a vector ahead
@@ -62,39 +63,6 @@ static void apply_near(const moves *restrict m, int64_t n) {
         const int16_t step = (int16_t)(((tokens[i] - MIDDLE) ^ flips[i]) - flips[i]);
         values[i] = (uint16_t)((source[i] & 0x8000) | ((source[i] + step) & 0x7FFF));
     }
-}
-
-// List the coordinates whose tokens have extra bits, in order; `far` has room for 64 more. Few have some, and which is
-// unpredictable, so there is no branch.
-static int64_t find_far(const uint8_t *tokens, int64_t n, uint16_t *far) {
-    int64_t count = 0;
-    if (n <= 0) return count;
-#if defined(__AVX512VBMI2__)
-    __m512i number = _mm512_cvtepu8_epi16(_mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17,
-                                                           18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31));
-    for (int64_t i = 0; i < n; i += 64) {
-        // One comparison for both ends: what is below MIDDLE - NEAREST wraps around.
-        const __m512i shifted = _mm512_sub_epi8(_mm512_loadu_si512(tokens + i), _mm512_set1_epi8(MIDDLE - NEAREST));
-        uint64_t mask = _mm512_cmpgt_epu8_mask(shifted, _mm512_set1_epi8(2 * NEAREST));
-        if (n - i < 64) mask &= ((uint64_t)1 << (n - i)) - 1;
-        for (int half = 0; half < 2; half++, mask >>= 32) {
-            _mm512_storeu_si512(far + count, _mm512_maskz_compress_epi16((__mmask32)mask, number));
-            count += __builtin_popcount((uint32_t)mask);
-            number = _mm512_add_epi16(number, _mm512_set1_epi16(32));
-        }
-    }
-#else
-    uint8_t marks[TILE + 8];
-    FOR_EACH(i, n) marks[i] = (uint8_t)(tokens[i] - (MIDDLE - NEAREST)) > 2 * NEAREST;
-    memset(marks + n, 0, 8);
-    for (int64_t i = 0; i < n; i += 8) {
-        // Eight marks at once, of which the lowest set bit tells the first.
-        uint64_t eight;
-        memcpy(&eight, marks + i, 8);
-        for (; eight; eight &= eight - 1) far[count++] = (uint16_t)(i + (__builtin_ctzll(eight) >> 3));
-    }
-#endif
-    return count;
 }
 
 static inline uint32_t bits_at(const uint8_t *block, int64_t bit, uint32_t count) {

@@ -42,4 +42,36 @@ void maskreg_fill_decoding(const uint16_t *freqs, int64_t tables, uint32_t *entr
 int64_t maskreg_decode_sub_blocks(const uint16_t *source, int64_t n, int64_t position, const maskreg_shared *shared,
                                   int64_t count, int64_t length, const int64_t *starts, const int64_t *sizes,
                                   uint16_t *values);
+
+// Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source: `counts` is
+// [256, 64], added to. `scratch` is [4, 256, 64].
+void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *tokens, int64_t *counts,
+                       uint32_t *scratch);
+
+// Count keys (cell << 6 | token): `counts` is [cells, 64], added to; `scratch` is [4, cells, 64].
+void maskreg_count_keys(const uint16_t *keys, int64_t n, int64_t cells, int64_t *counts, uint32_t *scratch);
+
+// Keys of a span: the cell of each coordinate, and its token, flipped where the cell says so.
+void maskreg_classify_all(const uint16_t *source, int64_t n, int64_t position, const maskreg_contexts *contexts,
+                          const uint8_t *tokens, uint16_t *keys);
+
+// Up to four sub-blocks that are coded, and room for what becomes of them; maskreg/codec/encode.py has the shapes.
+typedef struct {
+    const uint16_t *source;
+    const uint16_t *target;
+    uint16_t *keys;            // tokens that a table lacks are replaced by literals
+    int64_t n;                 // of all sub-blocks
+    int64_t length;            // of each but the last, which has the rest
+    const uint32_t *slots;     // by key
+    const double *inverses;    // by frequency: see encode.c
+    uint32_t *states;          // [count, 16]
+    uint16_t *words;           // [count, words_room]
+    int64_t words_room;
+    int64_t *positions;        // [count]
+    uint32_t *bits;            // [count, bits_room]
+    int64_t bits_room;
+    int64_t *extra_bits;       // [count]
+} maskreg_coding;
+
+void maskreg_encode_sub_blocks(const maskreg_coding *coding, int64_t count);
 #endif
