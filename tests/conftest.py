@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from maskreg.native import available, using
 from tests.demo import demo
 from tests.servers import other_s3_server, postgres, s3_server
 
 __all__ = ["demo", "other_s3_server", "postgres", "s3_server"]
 
-# How long a test takes says nothing here: machines are busy, and kernels are compiled when they are first called.
+# How long a test takes says nothing here: machines are busy.
 settings.register_profile("maskreg", deadline=None)
 settings.load_profile("maskreg")
 
@@ -47,3 +50,32 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         monkeypatch.setenv(name, str(place))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="module", params=available())
+def kernels(request: pytest.FixtureRequest) -> str:
+    """Run a test once with each build of the kernels that this machine can use, and once with NumPy alone.
+
+    Returns its name, as :func:`maskreg.native.using` takes it. Functions with a kernel are held against something that
+    computes the same otherwise, at the edges of vectors and tiles too::
+
+        @given(st.integers(0, 300) | st.sampled_from([1023, 1024, 1025]), st.integers(0, 1 << 32))
+        def test_counts_are_those_of_dense_masks(kernels: str, numel: int, seed: int) -> None:
+
+    or, where only the definition in NumPy computes it, against that::
+
+        with using(NUMPY):
+            expected = classes_of(codes)
+        assert np.array_equal(classes_of(codes), expected)
+    """
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(autouse=True)
+def _kernels_of_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    # Apart from the fixture above, which only names them: Hypothesis refuses fixtures that are set up for each test,
+    # because it runs many examples in one. The kernels stay the same for all.
+    named = "kernels" in request.fixturenames
+    with using(request.getfixturevalue("kernels")) if named else nullcontext():
+        yield

@@ -21,7 +21,7 @@ _SOURCES = Path(__file__).parent / "src"
 # comparisons of floats still become vectors, because nobody reads errno or the floating-point exceptions.
 _FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"]
 _AVX2 = ["-mavx2", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt"]
-_AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "vbmi", "vbmi2")]
+_AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "vbmi", "vbmi2", "vpopcntdq")]
 _OF_LEVEL = {"baseline": [], "avx2": _AVX2, "avx512": [*_AVX2, *_AVX512, "-mprefer-vector-width=512"]}
 
 

@@ -3,10 +3,8 @@
 #define MASKREG_CODEC_H
 
 #include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
-#include "kernels.h"
+#include "loops.h"
 
 enum {
     LANES = 16,       // coders of a sub-block, which take turns
@@ -27,11 +25,6 @@ enum {
     CELLS = 256,  // a cell's number is a byte
     TILE = 1024,  // coordinates processed at a time, so that all about them stays in the first-level cache
 };
-
-#define FOR_EACH(i, n) for (int64_t i = 0; i < (n); i++)
-
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // Cells of `n <= TILE` coordinates, and which of their ULP steps are flipped: -1, else 0.
 // `position` is that of the first, counted from the first column of the block's first row.
