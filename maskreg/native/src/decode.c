@@ -38,8 +38,10 @@ void maskreg_fill_decoding(const uint16_t *freqs, int64_t tables, uint32_t *entr
     }
 }
 
-static void look_up(uint8_t *keys, int64_t n, const uint8_t *table) {
+// Replace cells by the numbers of their tables; 64 more may be written.
+static void look_up(uint8_t *keys, int64_t n, const uint8_t *table, int64_t cells) {
 #if defined(__AVX512VBMI__)
+    (void)cells;
     const __m512i t0 = _mm512_loadu_si512(table), t1 = _mm512_loadu_si512(table + 64);
     const __m512i t2 = _mm512_loadu_si512(table + 128), t3 = _mm512_loadu_si512(table + 192);
     for (int64_t i = 0; i < n; i += 64) {
@@ -47,7 +49,23 @@ static void look_up(uint8_t *keys, int64_t n, const uint8_t *table) {
         const __m512i low = _mm512_permutex2var_epi8(t0, key, t1), high = _mm512_permutex2var_epi8(t2, key, t3);
         _mm512_storeu_si512(keys + i, _mm512_mask_blend_epi8(_mm512_movepi8_mask(key), low, high));
     }
+#elif defined(__AVX2__)
+    // A byte shuffle looks up 32 bytes at once, but only among 16, and gives 0 for an index whose highest bit is set. The
+    // saturating sum sets that bit for every index of 16 or more; of the others it keeps the low 4 bits, which are used.
+    // Keys 5 and 21, second group: 5 ^ 16 = 21 -> 0x85 -> 0, and 21 ^ 16 = 5 -> 0x75 -> table[16 + 5].
+    for (int64_t i = 0; i < n; i += 32) {
+        const __m256i key = _mm256_loadu_si256((const __m256i *)(keys + i));
+        __m256i result = _mm256_setzero_si256();
+        for (int64_t first = 0; first < cells; first += 16) {
+            const __m256i own = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(table + first)));
+            const __m256i index = _mm256_xor_si256(key, _mm256_set1_epi8((char)first));
+            const __m256i near = _mm256_adds_epu8(index, _mm256_set1_epi8(0x70));
+            result = _mm256_or_si256(result, _mm256_shuffle_epi8(own, near));
+        }
+        _mm256_storeu_si256((__m256i *)(keys + i), result);
+    }
 #else
+    (void)cells;
     FOR_EACH(i, n) keys[i] = table[keys[i]];
 #endif
 }
@@ -85,8 +103,10 @@ static inline int64_t apply_one_far(const moves *m, int64_t i, const uint8_t *bl
 }
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)
+enum { AT_ONCE = 16 };
+
 // Fill the values of 16 tokens, whatever they are; returns the bit after their extra bits.
-static inline int64_t apply_sixteen(const moves *m, int64_t i, const uint8_t *block, int64_t bit) {
+static inline int64_t apply_several(const moves *m, int64_t i, const uint8_t *block, int64_t bit) {
     const __m512i zero = _mm512_setzero_si512(), one = _mm512_set1_epi32(1);
     const __m512i token = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(m->tokens + i)));
     const __m512i step = _mm512_sub_epi32(token, _mm512_set1_epi32(MIDDLE)), near = _mm512_abs_epi32(step);
@@ -118,14 +138,53 @@ static inline int64_t apply_sixteen(const moves *m, int64_t i, const uint8_t *bl
     _mm256_storeu_si256((__m256i *)(m->values + i), _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(value, literal, extra)));
     return bit + _mm_extract_epi32(_mm512_extracti32x4_epi32(after, 3), 3);
 }
+#elif defined(__AVX2__)
+enum { AT_ONCE = 8 };
+
+// Fill the values of 8 tokens, whatever they are; returns the bit after their extra bits.
+static inline int64_t apply_several(const moves *m, int64_t i, const uint8_t *block, int64_t bit) {
+    const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi32(1);
+    const __m256i token = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(m->tokens + i)));
+    const __m256i step = _mm256_sub_epi32(token, _mm256_set1_epi32(MIDDLE)), near = _mm256_abs_epi32(step);
+    const __m256i far = _mm256_cmpgt_epi32(near, _mm256_set1_epi32(NEAREST));
+    const __m256i literal = _mm256_cmpeq_epi32(token, _mm256_set1_epi32(LITERAL));
+    const __m256i fewer = _mm256_sub_epi32(near, _mm256_set1_epi32(FEWER_BITS));
+    const __m256i counts = _mm256_and_si256(far, _mm256_min_epi32(fewer, _mm256_set1_epi32(LITERAL_BITS)));
+    // Prefix sums, first within each half; then the sum of the lower half goes to all lanes of the upper one.
+    __m256i after = _mm256_add_epi32(counts, _mm256_slli_si256(counts, 4));
+    after = _mm256_add_epi32(after, _mm256_slli_si256(after, 8));
+    const __m256i half = _mm256_permutevar8x32_epi32(after, _mm256_set1_epi32(3));
+    after = _mm256_add_epi32(after, _mm256_blend_epi32(zero, half, 0xF0));
+    const __m256i own = _mm256_add_epi32(_mm256_sub_epi32(after, counts), _mm256_set1_epi32((int)(bit & 7)));
+    __m256i all = _mm256_set1_epi32(-1);
+    __asm__("" : "+x"(all));
+    const __m256i four =
+        _mm256_mask_i32gather_epi32(zero, (const int *)(const void *)(block + (bit >> 3)), _mm256_srli_epi32(own, 3), all, 1);
+    const __m256i power = _mm256_sllv_epi32(one, counts);
+    const __m256i extra = _mm256_and_si256(_mm256_srlv_epi32(four, _mm256_and_si256(own, _mm256_set1_epi32(7))),
+                                           _mm256_sub_epi32(power, one));
+    const __m256i long_one = _mm256_add_epi32(_mm256_add_epi32(power, extra), one);
+    const __m256i length = _mm256_blendv_epi8(near, long_one, far);
+    const __m256i flip = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(m->flips + i)));
+    const __m256i sign = _mm256_xor_si256(_mm256_srai_epi32(step, 31), flip);
+    const __m256i code = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(m->source + i)));
+    const __m256i moved = _mm256_add_epi32(code, _mm256_sub_epi32(_mm256_xor_si256(length, sign), sign));
+    // The source's sign, and the magnitude that was reached.
+    const __m256i value = _mm256_or_si256(_mm256_and_si256(code, _mm256_set1_epi32(0x8000)),
+                                          _mm256_and_si256(moved, _mm256_set1_epi32(0x7FFF)));
+    const __m256i result = _mm256_blendv_epi8(value, extra, literal);
+    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(result, result), 0x08);
+    _mm_storeu_si128((__m128i *)(m->values + i), _mm256_castsi256_si128(packed));
+    return bit + _mm256_extract_epi32(after, 7);
+}
 #endif
 
 // Fill the values of all tokens of a tile; returns the bit after their extra bits. It checks no end: the caller gives
 // as many bits as the tokens could take, and compares the result.
 static int64_t apply_crowded(const moves *m, int64_t n, const uint8_t *block, int64_t bit) {
     int64_t i = 0;
-#if defined(__AVX512F__) && defined(__AVX512BW__)
-    for (; i + 16 <= n; i += 16) bit = apply_sixteen(m, i, block, bit);
+#if defined(__AVX2__)
+    for (; i + AT_ONCE <= n; i += AT_ONCE) bit = apply_several(m, i, block, bit);
 #endif
     for (; i < n; i++) {
         const int32_t step = m->tokens[i] - MIDDLE, near = step < 0 ? -step : step, far = near > NEAREST;
@@ -175,6 +234,8 @@ static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position,
     int8_t flips[ABREAST][TILE + 64];
     uint8_t room[ABREAST][WORD_BYTES];
     cursor cursors[ABREAST];
+    const int64_t cells =
+        (shared->contexts.scaled ? SCALED_CLASSES : PLAIN_CLASSES) * (shared->contexts.rank ? SIZES : 1);
     FOR_EACH(k, count) {
         cursor *c = cursors + k;
         memcpy(t.states[k], shared->block + starts[k], sizeof t.states[k]);
@@ -192,7 +253,7 @@ static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position,
             together = least(together, tokens[k] / LANES * LANES);
             if (!tokens[k]) continue;
             classify(source + begin, tokens[k], position + begin, &shared->contexts, t.tables[k], flips[k]);
-            look_up(t.tables[k], tokens[k], shared->table_of_cell);
+            look_up(t.tables[k], tokens[k], shared->table_of_cell, cells);
             const int64_t left = shared->block + shared->block_bytes - cursors[k].word;
             t.words[k] = cursors[k].word;
             if (left < WORD_BYTES) {

@@ -16,7 +16,12 @@
 
 #include "codec.h"
 
-enum { ABREAST = 8 };  // most sub-blocks side by side
+// Most sub-blocks side by side: as many as have their states in registers.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+enum { ABREAST = 4 };
+#else
+enum { ABREAST = 8 };
+#endif
 
 // A tile of each of several sub-blocks.
 typedef struct {
@@ -154,10 +159,12 @@ static void decode_abreast(tiles *t, const uint32_t *entries, int64_t count, int
         case 2: decode_several(t, entries, 2, n); break;
         case 3: decode_several(t, entries, 3, n); break;
         case 4: decode_several(t, entries, 4, n); break;
+#if defined(__AVX512F__)
         case 5: decode_several(t, entries, 5, n); break;
         case 6: decode_several(t, entries, 6, n); break;
         case 7: decode_several(t, entries, 7, n); break;
-        default: decode_several(t, entries, 8, n);
+        case 8: decode_several(t, entries, 8, n); break;
+#endif
     }
 }
 #else
