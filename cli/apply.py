@@ -63,9 +63,7 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, **options: Any) 
         if ref_text == "-":
             # The piped input cannot be read again.
             space.command = again(str(artifact.ref), without=("-",))
-        part = "reverse" if revert else "delta"
-        if part in artifact.artifact.manifest.parts:
-            output.note_compiling(artifact.artifact.codec(part).is_compiled(encode=False))
+        output.note_slow_kernels()
         applied = apply(artifact, revert=revert, **options, progress=progress, workspace=space)
     _tell(output, applied)
 

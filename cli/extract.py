@@ -44,14 +44,13 @@ def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, 
     """
     if options["mask_only"] and options["reversible"]:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
-    from maskreg.codec import DEFAULT_CODEC, get_codec
     from maskreg.rules import parse_rule
     from maskreg.workspace.extract import extract
 
     from .summary import tell_stored
 
     parse_rule(options["rule"])
-    output.note_compiling(options["mask_only"] or get_codec(DEFAULT_CODEC).is_compiled(encode=True))
+    output.note_slow_kernels()
     with output.progress() as progress:
         stored = extract(source, target, meta=dict(meta), **options, progress=progress, workspace=workspace(output))
     tell_stored(output, stored)

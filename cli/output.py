@@ -57,10 +57,13 @@ class Output:
         if not self.quiet:
             click.echo(printable(text, keep="\n\t"), err=True)
 
-    def note_compiling(self, compiled: bool) -> None:
-        """Explain the wait on a terminal when the codec is not compiled yet."""
-        if not compiled and sys.stderr.isatty():
-            self.note("compiling the codec for this machine, once; this takes about 20 seconds")
+    def note_slow_kernels(self) -> None:
+        """Say so, once, where inner loops run in NumPy because they were not compiled for this machine."""
+        from maskreg.native import library
+
+        if library() is None:
+            self.note("maskreg was installed without compiled kernels: NumPy does the work, some 50 times as slowly")
+            self.note("  next: install a C compiler, then pip install --force-reinstall --no-deps maskreg")
 
     def failure(self, message: str, hint: str = "") -> None:
         """Print an error and the next step to stderr."""

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from maskreg.native import available, using
 from tests.demo import demo
+from tests.native.sanitizing import sanitized
 from tests.servers import other_s3_server, postgres, s3_server
 
 __all__ = ["demo", "other_s3_server", "postgres", "s3_server"]
@@ -70,6 +71,12 @@ def kernels(request: pytest.FixtureRequest) -> str:
     """
     name: str = request.param
     return name
+
+
+@pytest.fixture(scope="session")
+def sanitized_kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of processes whose kernels end them at the first read or write outside an array."""
+    return sanitized(tmp_path_factory.mktemp("sanitized"))
 
 
 @pytest.fixture(autouse=True)

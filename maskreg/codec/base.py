@@ -25,9 +25,6 @@ class Codec(Protocol):
 
     name: str
 
-    def is_compiled(self, *, encode: bool) -> bool:
-        """Whether encoding (or decoding) starts at once; otherwise the first block compiles for some 20 seconds."""
-
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.
 

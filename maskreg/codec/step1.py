@@ -38,7 +38,6 @@ from maskreg.codec.scales import fit_scales
 from maskreg.codec.tables import build_tables
 from maskreg.codec.ulp_steps import MIDDLE, count_keys, tokens_of
 from maskreg.errors import CorruptError
-from maskreg.jit import is_compiled
 from maskreg.tensors.blocks import BLOCK_NUMEL
 
 if TYPE_CHECKING:
@@ -66,10 +65,6 @@ class Step1:
     """Codes ULP steps; never larger than the codes and 8 bytes."""
 
     name = "step1"
-
-    def is_compiled(self, *, encode: bool) -> bool:
-        """Whether encoding (or decoding) starts at once."""
-        return is_compiled(encode_sub_blocks if encode else decode_sub_blocks)
 
     def encode(self, context: Codes, values: Codes, grid: Grid = FLAT) -> bytes:
         """Code ``values`` for a reader who has ``context``; both uint16 ``[n]``.

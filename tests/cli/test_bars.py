@@ -10,6 +10,7 @@ from maskreg_cli import bars
 from maskreg_cli.bars import Bars
 from maskreg_cli.output import Output
 
+from maskreg.native import NUMPY
 from maskreg.progress import SILENT
 
 
@@ -65,10 +66,9 @@ def test_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     assert screen.getvalue() == ""
 
 
-def test_people_who_watch_are_told_that_the_codec_is_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_people_are_told_that_the_kernels_are_not_compiled(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = watch(monkeypatch)
-    Output().note_compiling(compiled=True)
-    Output(quiet=True).note_compiling(compiled=False)
+    Output(quiet=True).note_slow_kernels()
     assert screen.getvalue() == ""
-    Output().note_compiling(compiled=False)
-    assert "compiling the codec for this machine" in screen.getvalue()
+    Output().note_slow_kernels()
+    assert ("installed without its compiled kernels" in screen.getvalue()) == (kernels == NUMPY)

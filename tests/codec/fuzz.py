@@ -1,9 +1,8 @@
 """Damages blocks of every mode and decodes them: ``python -m tests.codec.fuzz --blocks 100000 --seed 0``.
 
 Each outcome is values of the right shape or CorruptError; anything else ends the run with a traceback. With
-``NUMBA_BOUNDSCHECK=1`` (and a ``NUMBA_CACHE_DIR`` of its own: the cache does not know the difference) also every read
-and write outside an array does, except in vector code, which ``NUMBA_CPU_NAME=generic`` turns off. The digest of all
-outcomes is printed, so that two machines, or two kinds of compiled code, can be compared.
+``--sanitized`` the kernels are built anew so that a read or write outside an array, an overflow or a shift too far ends
+it too; ``MASKREG_KERNELS`` names their level. The digest of all outcomes is printed, so that builds can be compared.
 """
 
 from __future__ import annotations
@@ -11,10 +10,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import random
 import resource
 import struct
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ import numpy.typing as npt
 from maskreg.codec.step1 import Step1
 from maskreg.errors import CorruptError
 from tests.codec.vectors import vectors
+from tests.native.sanitizing import sanitized
 
 Codes = npt.NDArray[np.uint16]
 
@@ -217,7 +220,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--blocks", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--sanitized", action="store_true")
     args = parser.parse_args()
+    if args.sanitized:
+        again = [arg for arg in sys.argv[1:] if arg != "--sanitized"]
+        with tempfile.TemporaryDirectory() as folder:
+            environment = os.environ | sanitized(Path(folder))
+            sys.exit(subprocess.run([sys.executable, "-m", "tests.codec.fuzz", *again], env=environment).returncode)
     json.dump(vars(fuzz(args.blocks, args.seed)), sys.stdout)
     print()
 

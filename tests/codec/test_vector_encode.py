@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from maskreg.codec.vector_encode import PACKINGS, vector_encoder
 from numba import njit
 
 from maskreg.codec.encode import _Packing
 from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS, Encoding, encode_tokens
 from maskreg.codec.ulp_steps import LITERAL
-from maskreg.codec.vector_encode import PACKINGS, vector_encoder
 from tests.machines import needs_vectors
 
 Keys = npt.NDArray[np.uint16]

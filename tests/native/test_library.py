@@ -1,0 +1,67 @@
+"""The build of the kernels is chosen by the processor, or by name; watched kernels do end the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from maskreg.errors import ConfigError
+from maskreg.native import LEVELS, NUMPY, available, library, using
+
+NAME = "from maskreg.native import library; found = library(); print(found.level if found else 'numpy')"
+
+
+def chosen(**environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", NAME], env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_best_build_is_taken() -> None:
+    assert NUMPY in available()
+    assert len(available()) > 1, "the kernels were not compiled"
+    assert chosen().stdout.strip() == available()[-1]
+
+
+@pytest.mark.parametrize("name", available())
+def test_another_build_can_be_named(name: str) -> None:
+    assert chosen(MASKREG_KERNELS=name).stdout.strip() == name
+    with using(name):
+        compiled = library()
+    assert (compiled.level if compiled else NUMPY) == name
+
+
+def test_a_build_that_is_not_there_is_refused() -> None:
+    done = chosen(MASKREG_KERNELS="avx1024")
+    assert f"MASKREG_KERNELS is 'avx1024', but this machine has {', '.join(available())}" in done.stderr
+    with pytest.raises(ConfigError), using("avx1024"):
+        pass
+    assert set(available()) <= {NUMPY, *LEVELS}
+
+
+def test_arrays_are_checked_before_a_kernel_sees_them() -> None:
+    compiled = library()
+    assert compiled
+    with pytest.raises(ValueError, match="contiguous"):
+        compiled.read(np.zeros((4, 4), np.uint8)[:, 1])
+    fixed = np.zeros(4, np.uint8)
+    fixed.flags.writeable = False
+    with pytest.raises((ValueError, BufferError)):
+        compiled.write(fixed)
+
+
+def test_watched_kernels_end_the_process_that_reads_too_far(sanitized_kernels: dict[str, str]) -> None:
+    script = (
+        "import numpy as np; from maskreg.native import library; c = library(); "
+        "c.lib.maskreg_fill_decoding(c.read(np.zeros((1, 64), np.uint16)), 2, c.write(np.zeros(8192, np.uint32)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | sanitized_kernels, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "heap-buffer-overflow" in done.stderr
+    assert "in maskreg_fill_decoding" in done.stderr
