@@ -7,7 +7,7 @@ from setuptools import setup
 LEVELS = ["baseline"] + ["avx2", "avx512"] * (platform.machine() in ("x86_64", "AMD64"))
 
 setup(
-    cffi_modules=[f"maskreg/native/build.py:{level}" for level in LEVELS],
+    cffi_modules=[f"build_kernels.py:{level}" for level in LEVELS],
     # One wheel for all versions of CPython from this one on.
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -71,4 +71,4 @@ def test_people_are_told_that_the_kernels_are_not_compiled(kernels: str, monkeyp
     Output(quiet=True).note_slow_kernels()
     assert screen.getvalue() == ""
     Output().note_slow_kernels()
-    assert ("installed without its compiled kernels" in screen.getvalue()) == (kernels == NUMPY)
+    assert ("installed without compiled kernels" in screen.getvalue()) == (kernels == NUMPY)

@@ -1,6 +1,6 @@
 """How the kernels are compiled: the same C sources once for each set of instructions that a processor may have.
 
-setup.py names the builders at the end. Each becomes an extension module beside this file, in CPython's stable ABI:
+setup.py names the builders at the end. Each becomes an extension module in maskreg/native, in CPython's stable ABI:
 
     _baseline    what every processor of the architecture has
     _avx2        x86-64 with AVX2 and BMI2 (since about 2013)
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cffi import FFI
 
-_SOURCES = Path(__file__).parent / "src"
+_SOURCES = Path("maskreg", "native", "src")
 
 # Results must not depend on the processor: no fused multiply-add, no reordered sums. Loops with square roots and
 # comparisons of floats still become vectors, because nobody reads errno or the floating-point exceptions.
