@@ -1,13 +1,59 @@
-"""Builds the compiled kernels; everything else about the package is in pyproject.toml."""
+"""Compiles the kernels; everything else about the package is in pyproject.toml.
+
+The same C sources are compiled once for each set of instructions that a processor may have, and each becomes an
+extension module in maskreg/native, in CPython's stable ABI:
+
+    _baseline    what every processor of the architecture has
+    _avx2        x86-64 with AVX2 and BMI2 (since about 2013)
+    _avx512      x86-64 with the vectors of 512 bits that came with Ice Lake and Zen 4
+
+Where there is no compiler, installing goes on without them; then NumPy does the work, slowly.
+"""
+
+from __future__ import annotations
 
 import platform
+from pathlib import Path
 
+from cffi import FFI
 from setuptools import setup
 
-LEVELS = ["baseline"] + ["avx2", "avx512"] * (platform.machine() in ("x86_64", "AMD64"))
+SOURCES = Path("maskreg", "native", "src")
 
-setup(
-    cffi_modules=[f"build_kernels.py:{level}" for level in LEVELS],
-    # One wheel for all versions of CPython from this one on.
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
-)
+# Results must not depend on the processor: no fused multiply-add, no reordered sums. Loops with square roots and
+# comparisons of floats still become vectors, because nobody reads errno or the floating-point exceptions.
+FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"]
+
+AVX2 = ["-mavx2", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt"]
+AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "vbmi", "vbmi2", "vpopcntdq")]
+LEVELS = {"baseline": [], "avx2": AVX2, "avx512": [*AVX2, *AVX512, "-mprefer-vector-width=512"]}
+"""Flags of each level; maskreg/native/src/level.c asks the processor for the same."""
+
+
+def builder(level: str) -> FFI:
+    """What compiles a level."""
+    lines = (SOURCES / "kernels.h").read_text(encoding="utf-8").splitlines()
+    ffi = FFI()
+    ffi.cdef("\n".join(line for line in lines if not line.startswith("#")))
+    ffi.set_source(
+        f"maskreg.native._{level}",
+        '#include "kernels.h"',
+        sources=[str(path) for path in sorted(SOURCES.glob("*.c"))],
+        include_dirs=[str(SOURCES)],
+        depends=[str(path) for path in sorted(SOURCES.glob("*.h"))],
+        extra_compile_args=[*FLAGS, *LEVELS[level]],
+        optional=True,
+    )
+    return ffi
+
+
+if __name__ == "__main__":
+    here = ["baseline", "avx2", "avx512"] if platform.machine() in ("x86_64", "AMD64") else ["baseline"]
+    setup(
+        cffi_modules=[f"{__file__}:{level}" for level in here],
+        # One wheel for all versions of CPython from this one on.
+        options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    )
+else:
+    # cffi runs this file again, and takes the builders that are named above.
+    baseline, avx2, avx512 = (builder(level) for level in LEVELS)

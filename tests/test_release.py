@@ -98,7 +98,7 @@ def test_the_test_workflow_runs_the_test_command() -> None:
 def test_only_publishing_may_write() -> None:
     release = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
     assert release["permissions"] == {"contents": "read"}
-    assert release["jobs"]["publish"]["needs"] == ["test", "build"]
+    assert release["jobs"]["publish"]["needs"] == ["test", "build", "wheels"]
     rights = {name: job["permissions"] for name, job in release["jobs"].items() if "permissions" in job}
     assert rights == {"publish": {"id-token": "write"}}
 

@@ -1,6 +1,6 @@
 """Which build of the kernels this process uses.
 
-Wheels hold one extension module per level; build_kernels.py says what each needs. The best that the processor can run is taken
+Wheels hold one extension module per level; setup.py says what each needs. The best that the processor can run is taken
 at the first call. ``MASKREG_KERNELS`` names another: to compare them, or to do without.
 
     MASKREG_KERNELS=avx2 maskreg apply ...      no vectors of 512 bits

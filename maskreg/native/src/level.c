@@ -1,4 +1,4 @@
-// Which build of the kernels this machine can run: build_kernels.py names their instructions.
+// Which build of the kernels this machine can run: setup.py names their instructions.
 #include "kernels.h"
 
 int maskreg_level(void) {
