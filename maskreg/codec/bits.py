@@ -1,4 +1,4 @@
-"""Small integers as bits, lowest first: plain, Golomb-Rice and Elias-gamma codes, and readers that cannot overrun.
+"""Small integers as bits, lowest first: plain, Golomb-Rice and Elias-gamma codes, and a reader that cannot overrun.
 
 Sources: R. F. Rice, "Some practical universal noiseless coding techniques" (JPL 79-22, 1979); P. Elias, "Universal
 codeword sets and representations of the integers" (IEEE Trans. Inf. Theory 21, 1975).
@@ -13,8 +13,8 @@ frequencies, without a parameter.
 
     0: 1   1: 0 1 0   4: 0 0 1 0 1   4,096: 12 zeros, a one, 11 zeros, a one
 
-Readers treat what lies beyond the end as zeros, so a truncated model decodes to something, which the checks of its
-length refuse.
+Here a byte of 0 or 1 stands for each bit. The kernels of :mod:`maskreg.codec.model` write and read whole models, with
+the bits in place: native/src/model.c.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.jit import kernel
-
 Bits = npt.NDArray[np.uint8]
+"""Packed: 8 to a byte, lowest first."""
+
+Flags = npt.NDArray[np.uint8]
+"""0 or 1 each."""
 
 Ints = npt.NDArray[np.int8]
 """Small signed integers: scales, factors, flips."""
@@ -32,129 +34,118 @@ Ints = npt.NDArray[np.int8]
 PLAIN_BITS = 3
 """Bits that store a Rice code's parameter."""
 
-_MOST_ONES = 24
-"""Ones of a quotient that are written together."""
 
-_WORD = 24
-"""Bits after which a word goes to memory; another value, of at most 32 bits, still fits 63."""
-
-
-@kernel
-def put_bits(bits: Bits, at: int, value: int, count: int) -> int:
-    """Write the low ``count`` bits of ``value``, 32 at most, at bit ``at`` of zeros; returns the bit after them."""
-    left, byte = (value & ((1 << count) - 1)) << (at & 7), at >> 3
-    while left:
-        bits[byte] |= np.uint8(left & 0xFF)
-        left >>= 8
-        byte += 1
-    return at + count
+def pack_flags(flags: list[Flags]) -> bytes:
+    """Flags as bits, one array after another, padded to a byte with zeros."""
+    return np.packbits(np.concatenate(flags), bitorder="little").tobytes()
 
 
-@kernel
-def get_bits(bits: Bits, at: int, count: int) -> int:
-    """``count`` bits, 16 at most, at bit ``at``; beyond the end they are 0."""
-    byte = at >> 3
-    three = 0
-    for i in range(min(3, bits.size - byte)):
-        three |= int(bits[byte + i]) << 8 * i
-    return (three >> (at & 7)) & ((1 << count) - 1)
+def fixed(values: npt.ArrayLike, count: int) -> Flags:
+    """The low ``count`` bits of each value."""
+    return (np.asarray(values)[..., None] >> np.arange(count) & 1).astype(np.uint8).reshape(-1)
 
 
-@kernel
-def _put_bytes(bits: Bits, byte: int, word: int, filled: int) -> tuple[int, int, int]:
-    """Write the whole bytes of a word that has ``filled`` bits; returns the next byte, and the word and bits left."""
-    while filled >= 8:
-        bits[byte] |= np.uint8(word & 0xFF)
-        byte, word, filled = byte + 1, word >> 8, filled - 8
-    return byte, word, filled
+def _folded(values: Ints) -> npt.NDArray[np.int64]:
+    """Integers 0, -1, 1, -2, 2, ... as 0, 1, 2, 3, 4, ..."""
+    wide = values.astype(np.int64)
+    return wide << 1 ^ wide >> 63
 
 
-@kernel
-def put_rice(bits: Bits, at: int, values: Ints, plain: int) -> int:
-    """Write Rice codes with parameter ``plain`` at bit ``at``; returns the bit after them."""
-    byte, word, filled = at >> 3, 0, at & 7
-    for small in values:
-        value = int(small)
-        folded = 2 * value if value >= 0 else -2 * value - 1
-        # quotient in ones, remainder in plain bits
-        ones, rest = folded >> plain, folded & ((1 << plain) - 1)
-        while ones > _MOST_ONES:
-            word |= ((1 << _MOST_ONES) - 1) << filled
-            byte, word, filled = _put_bytes(bits, byte, word, filled + _MOST_ONES)
-            ones -= _MOST_ONES
-        # lowest first: the ones, a zero, the remainder
-        word |= (rest << (ones + 1) | (1 << ones) - 1) << filled
-        filled += ones + 1 + plain
-        if filled >= _WORD:
-            byte, word, filled = _put_bytes(bits, byte, word, filled)
-    _put_bytes(bits, byte, word, filled + 7)
-    return 8 * byte + filled
+def rice(values: Ints, plain: int) -> Flags:
+    """Rice codes of values with parameter ``plain``."""
+    folded = _folded(values)
+    ones = folded >> plain
+    ends = np.cumsum(ones + 1 + plain)
+    zeros = ends - 1 - plain
+    # Up by one where a code begins, down by one at its zero: the sums are its ones.
+    edges = np.zeros(rice_bits(values, plain) + 1, np.int8)
+    edges[zeros - ones] = 1
+    edges[zeros] -= 1
+    flags = np.cumsum(edges[:-1], dtype=np.int8).view(np.uint8)
+    for bit in range(plain):
+        flags[zeros + 1 + bit] = folded >> bit & 1
+    return flags
 
 
-@kernel
-def get_rice(bits: Bits, at: int, values: Ints, plain: int, most: int) -> int:
-    """Fill ``values`` with Rice codes read at bit ``at``; returns the bit after them.
-
-    -1 when a value exceeds ``most`` in magnitude. That shows while its ones are read, so a block of ones takes no time.
-    """
-    largest = 2 * most + 1
-    for i in range(values.size):
-        quotient = 0
-        byte = at >> 3
-        word = (int(bits[byte]) if byte < bits.size else 0) >> (at & 7)
-        left = 8 - (at & 7)
-        while word & 1:
-            quotient += 1
-            word >>= 1
-            left -= 1
-            if quotient << plain > largest:
-                return -1
-            if not left:
-                byte += 1
-                word = int(bits[byte]) if byte < bits.size else 0
-                left = 8
-        at += quotient + 1
-        folded = quotient << plain | (get_bits(bits, at, plain) if plain else 0)
-        at += plain
-        value = folded >> 1 if not folded & 1 else -((folded + 1) >> 1)
-        if abs(value) > most:
-            return -1
-        values[i] = np.int8(value)
-    return at
-
-
-@kernel
 def rice_bits(values: Ints, plain: int) -> int:
-    """Bits that :func:`put_rice` takes."""
-    # 4 million values, the most there are, have quotients that sum to less than 2^31; 64 bits take four times as long.
-    quotients, shift = np.int32(0), np.uint8(plain)
-    for value in values:
-        folded = np.uint8(np.uint8(np.uint8(value) << np.uint8(1)) ^ np.uint8(value >> np.int8(7)))
-        quotients = np.int32(quotients + np.int32(folded >> shift))
-    return int(quotients) + values.size * (1 + plain)
+    """Bits that :func:`rice` takes."""
+    return int((_folded(values) >> plain).sum()) + values.size * (1 + plain)
 
 
-@kernel
-def put_gamma(bits: Bits, at: int, value: int) -> int:
-    """Write the gamma code of ``value >= 0`` at bit ``at``; returns the bit after it."""
-    length, reversed_bits = 0, 0
-    while (value + 1) >> length:
-        reversed_bits = reversed_bits << 1 | ((value + 1) >> length) & 1
-        length += 1
-    return put_bits(bits, at + length - 1, reversed_bits, length)
+def best_rice(values: Ints) -> tuple[int, int]:
+    """The Rice parameter under which values are shortest, the smallest if there are several, and the bits they take."""
+    bits, plain = min((rice_bits(values, plain), plain) for plain in range(1 << PLAIN_BITS))
+    return plain, bits
 
 
-@kernel
-def get_gamma(bits: Bits, at: int, most: int) -> tuple[int, int]:
-    """The value of the gamma code at bit ``at``, -1 when it exceeds ``most``; and the bit after it."""
-    length = 0
-    while not get_bits(bits, at, 1):
-        at += 1
-        length += 1
-        if (1 << length) - 1 > most:
-            return -1, at
-    value = 0
-    for _ in range(length + 1):
-        value = value << 1 | get_bits(bits, at, 1)
-        at += 1
-    return (value - 1 if value - 1 <= most else -1), at
+def gamma(values: npt.ArrayLike) -> Flags:
+    """Gamma codes of values of at most 2^52."""
+    more = np.asarray(values, np.int64) + 1
+    lengths = np.frexp(more)[1].astype(np.int64)
+    ends = np.cumsum(2 * lengths - 1)
+    flags = np.zeros(int(ends[-1]) if ends.size else 0, np.uint8)
+    for bit in range(int(lengths.max(initial=0))):
+        longer = lengths > bit
+        flags[ends[longer] - 1 - bit] = more[longer] >> bit & 1
+    return flags
+
+
+class Reader:
+    """Reads codes one after another.
+
+    What lies beyond the end reads as zeros, so a truncated model gives some values, which the checks of its length
+    refuse.
+
+    Attributes:
+        at: the next bit.
+    """
+
+    def __init__(self, packed: Bits) -> None:
+        self.at = 0
+        self._flags = np.unpackbits(packed, bitorder="little").tobytes()
+
+    def fixed(self, count: int) -> int:
+        """A number of ``count`` bits."""
+        flags = self._flags[self.at : self.at + count]
+        self.at += count
+        return sum(flag << bit for bit, flag in enumerate(flags))
+
+    def rice(self, count: int, plain: int, most: int) -> Ints | None:
+        """So many Rice codes; None when a value exceeds ``most`` in magnitude.
+
+        That shows while its ones are read, so a block of ones takes no time.
+        """
+        zeros, quotients = np.empty(count, np.int64), np.empty(count, np.int64)
+        for i in range(count):
+            zero = self._next(0, self.at + (2 * most >> plain) + 1)
+            quotient = zero - self.at
+            if quotient << plain > 2 * most:
+                return None
+            zeros[i], quotients[i] = zero, quotient
+            self.at = zero + 1 + plain
+        flags = np.frombuffer(self._flags + b"\0", np.uint8)
+        folded = quotients << plain
+        for bit in range(plain):
+            folded |= flags[np.minimum(zeros + 1 + bit, flags.size - 1)].astype(np.int64) << bit
+        if folded.max(initial=0) > 2 * most:
+            return None
+        return (folded >> 1 ^ -(folded & 1)).astype(np.int8)
+
+    def gamma(self, most: int) -> int:
+        """The value of a gamma code; -1 when it exceeds ``most``."""
+        longest = (most + 1).bit_length() - 1
+        zeros = self._next(1, self.at + longest + 1) - self.at
+        if zeros > longest:
+            return -1
+        self.at += zeros
+        value = 0
+        for _ in range(zeros + 1):
+            value = 2 * value + self.fixed(1)
+        return value - 1 if value - 1 <= most else -1
+
+    def _next(self, flag: int, end: int) -> int:
+        """Where the next 0 or 1 is; ``end`` when there is none before that."""
+        position = self._flags.find(flag, self.at, end)
+        if position >= 0:
+            return position
+        return end if flag else min(end, max(self.at, len(self._flags)))

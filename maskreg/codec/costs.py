@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.rans import SLOTS
-from maskreg.jit import kernel
+from maskreg.native import library
 
 TOKEN_BITS = 6
 INDEX_BITS = 5
 
 Counts = npt.NDArray[np.int64]
+Costs = npt.NDArray[np.float64]
 
 _GAMMA_BITS = np.array([2 * (freq + 1).bit_length() - 1 for freq in range(SLOTS + 1)], np.uint8)
 
@@ -45,66 +46,43 @@ LOGS = _logarithms()
 """Interpolated linearly, they are within 1e-8."""
 
 
-@kernel
-def _log2(count: int) -> float:
-    """The binary logarithm of ``count >= 1``, several times as fast as the library's.
+def _log2(counts: Counts) -> Costs:
+    """Binary logarithms of counts that are at least 1.
 
     A float64 holds the integer part already, as its exponent. The top 12 bits of its mantissa are an index into the
     table, the other 40 say how far to interpolate.
     """
-    bits = np.float64(count).view(np.int64)
+    bits = counts.astype(np.float64).view(np.int64)
     step = (bits >> _REST_BITS) & (_LOG_STEPS - 1)
-    rest = np.float64(bits & (_REST - 1)) * (1.0 / _REST)
-    return float((bits >> 52) - 1023 + LOGS[step] + rest * (LOGS[step + 1] - LOGS[step]))
+    rest = (bits & (_REST - 1)) * (1.0 / _REST)
+    logs: Costs = (bits >> 52) - 1023 + LOGS[step] + rest * (LOGS[step + 1] - LOGS[step])
+    return logs
 
 
-@kernel
-def extent_of(counts: Counts, extent: Counts) -> None:
-    """Fill ``extent``, int64 ``[3]``: the first token that was counted, the last, and the sum of all counts."""
-    total, first, last = 0, counts.size, -1
-    for token in range(counts.size):
-        if counts[token]:
-            total += counts[token]
-            first, last = min(first, token), token
-    extent[0], extent[1], extent[2] = first, last, total
+def bits_of(counts: Counts) -> Costs:
+    """Bits of the tokens of each row, and of a table for them; 0 for an empty row.
 
-
-@kernel
-def bits_of(counts: Counts, first: int, last: int, total: int) -> float:
-    """Bits of the tokens counted, and of a table for them.
+    Kernels do the same for several rows at once: native/src/costs.c.
 
     Args:
-        counts: int64 ``[64]``.
-        first: token before which all counts are 0.
-        last: token after which all counts are 0.
-        total: their sum.
+        counts: int64 ``[rows, 64]``, tokens counted; each row sums to less than 2^40.
     """
-    if total == 0:
-        return 0.0
-    bits = total * _log2(total) + (2 * TOKEN_BITS + INDEX_BITS)
-    listed = 0
-    for token in range(first, last + 1):
-        count = counts[token]
-        # Rounds down exactly like integer division: both operands are below 2^53, so the quotient cannot round up to
-        # an integer that it does not reach.
-        freq = int(np.float64(count * SLOTS) / np.float64(total))
-        listed += _GAMMA_BITS[max(freq, min(count, 1))]
-        bits -= count * _log2(max(count, 1))
-    return bits + listed
+    totals, occurs = counts.sum(axis=1), counts > 0
+    some = np.maximum(totals, 1)
+    # From the first token that occurs to the last.
+    listed = np.logical_or.accumulate(occurs, axis=1)
+    listed &= np.logical_or.accumulate(occurs[:, ::-1], axis=1)[:, ::-1]
+    # Rounds down exactly like integer division: both operands are below 2^53, so the quotient cannot round up to an
+    # integer that it does not reach.
+    freqs = (counts * SLOTS / some[:, None]).astype(np.int64)
+    of_table = np.where(listed, _GAMMA_BITS[np.maximum(freqs, occurs)], 0).sum(axis=1)
+    of_tokens = counts * _log2(np.maximum(counts, 1))
+    begin = some * _log2(some) + (2 * TOKEN_BITS + INDEX_BITS)
+    # Token after token: sums in another order would differ in their last bits.
+    bits = np.subtract.accumulate(np.column_stack([begin, of_tokens]), axis=1)[:, -1] + of_table
+    return np.where(totals > 0, bits, 0.0)
 
 
-@kernel
-def _bits_of_rows(counts: Counts, begin: int, end: int, scratch: Counts, extent: Counts) -> float:
-    """Bits of rows ``[begin, end)`` when they share a table."""
-    scratch[:] = 0
-    for row in range(begin, end):
-        for token in range(scratch.size):
-            scratch[token] += counts[row, token]
-    extent_of(scratch, extent)
-    return bits_of(scratch, extent[0], extent[1], extent[2])
-
-
-@kernel
 def plain_window(counts: Counts, classes: int) -> tuple[int, float]:
     """The exponent at which a window of exponents begins that costs least, and its bits, one table per exponent.
 
@@ -115,23 +93,25 @@ def plain_window(counts: Counts, classes: int) -> tuple[int, float]:
 
     Args:
         counts: int64 ``[256, 64]``, coordinates by exponent and token.
-        classes: exponents in the window.
+        classes: exponents in the window, at least 2.
     """
-    exponents = counts.shape[0]
-    bits, scratch, extent = np.zeros(exponents), np.empty(counts.shape[1], np.int64), np.empty(3, np.int64)
-    lowest, highest = exponents, -1
-    for exponent in range(exponents):
-        bits[exponent] = _bits_of_rows(counts, exponent, exponent + 1, scratch, extent)
-        if extent[2]:
-            lowest, highest = min(lowest, exponent), exponent
+    if compiled := library():
+        least = np.empty(1)
+        first = compiled.lib.maskreg_plain_window(
+            compiled.read(counts), classes, compiled.read(LOGS), compiled.write(least)
+        )
+        return first, float(least[0])
+    bits, sums = bits_of(counts), np.zeros((len(counts) + 1, counts.shape[1]), np.int64)
+    np.cumsum(counts, axis=0, out=sums[1:])
+    occurring = np.flatnonzero(counts.any(axis=1))
+    lowest, highest = (occurring[0], occurring[-1]) if occurring.size else (len(counts), -1)
     final = max(0, highest - classes + 2)
-    best, least = final, np.inf
-    for base in range(min(final, max(0, lowest - 1, final - classes)), final + 1):
-        inner = base + classes - 1
-        cost = _bits_of_rows(counts, lowest, base + 1, scratch, extent)
-        cost += _bits_of_rows(counts, inner, highest + 1, scratch, extent)
-        for exponent in range(base + 1, min(inner, exponents)):
-            cost += bits[exponent]
-        if cost < least:
-            best, least = base, cost
-    return best, least
+    bases = np.arange(min(final, max(0, lowest - 1, final - classes)), final + 1)
+    inner = np.minimum(bases + classes - 1, len(counts))
+    outer = bits_of(sums[bases + 1]) + bits_of(sums[-1] - sums[inner])
+    costs = [
+        np.add.accumulate([cost, *bits[base + 1 : end]])[-1]
+        for base, end, cost in zip(bases, inner, outer, strict=True)
+    ]
+    best = int(np.argmin(costs))
+    return int(bases[best]), float(costs[best])

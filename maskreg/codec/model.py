@@ -7,24 +7,25 @@ in 3 bits, the one under which it is shortest; see :mod:`maskreg.codec.bits`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.bits import PLAIN_BITS, get_bits, get_rice, put_bits, put_rice, rice_bits
+from maskreg.codec.bits import PLAIN_BITS, Bits, Ints, Reader, best_rice, fixed, pack_flags, rice
 from maskreg.codec.contexts import MAX_FACTOR, MAX_SCALE, SIZES, Contexts, rows_of
 from maskreg.codec.grid import Grid
+from maskreg.codec.rans import TOKENS
 from maskreg.codec.tables import Tables, pack_tables, unpack_tables
-from maskreg.jit import kernel
+from maskreg.native import Library, library
 
 _BOUND_BITS = 15
 
 _TABLE_BYTES = 64 * 4 + 8
 """More than a packed table ever takes."""
 
-Lines = npt.NDArray[np.int8]
-"""``[components, n]``."""
+_SPARE_BYTES = 64
+"""More than the bounds take, and what the kernel writes beyond the end."""
 
 
 @dataclass(frozen=True)
@@ -57,25 +58,28 @@ class ModelShape(NamedTuple):
 
 def side_bits(contexts: Contexts) -> int:
     """Bits that scales and factors take."""
-    return sum(_lines_bits(lines) for lines in _lines(contexts))
+    return _choose_rice(contexts)[1]
 
 
 def pack_model(model: Model) -> bytes:
     """The model as bits, padded to a byte."""
-    contexts = model.contexts
-    room = side_bits(contexts) // 8 + 64 + len(model.tables.of_cell) + len(model.tables.freqs) * _TABLE_BYTES
-    bits = np.zeros(room, np.uint8)
-    at = 0
-    for lines in _lines(contexts):
-        at = _put_lines(bits, at, lines)
+    contexts, tables = model.contexts, model.tables
+    parameters, bits = _choose_rice(contexts)
+    if compiled := library():
+        structure, _arrays = _structure(compiled, contexts, tables)
+        room = bits // 8 + _SPARE_BYTES + len(tables.of_cell) + len(tables.freqs) * _TABLE_BYTES
+        packed = np.empty(room, np.uint8)
+        bits = compiled.lib.maskreg_pack_model(structure, compiled.read(parameters), compiled.write(packed))
+        return packed[: -(-bits // 8)].tobytes()
+    flags = []
+    for line, plain in zip(_lines(contexts), parameters.tolist(), strict=True):
+        flags += [fixed(plain, PLAIN_BITS), rice(line, plain)]
     if contexts.rank:
-        for bound in contexts.bounds.tolist():
-            at = put_bits(bits, at, bound, _BOUND_BITS)
-    at = pack_tables(bits, at, model.tables)
-    return bits[: -(-at // 8)].tobytes()
+        flags.append(fixed(contexts.bounds, _BOUND_BITS))
+    return pack_flags(flags + pack_tables(tables))
 
 
-def unpack_model(packed: npt.NDArray[np.uint8], shape: ModelShape) -> Model | None:
+def unpack_model(packed: Bits, shape: ModelShape) -> Model | None:
     """The model in ``packed``; None when it is invalid or anything is left over.
 
     Args:
@@ -87,70 +91,70 @@ def unpack_model(packed: npt.NDArray[np.uint8], shape: ModelShape) -> Model | No
     if (rank + shape.scaled) * (rows + grid.width) > 8 * packed.size:
         # Each value takes at least a bit. Checked before memory is allocated for them: a short block cannot claim much.
         return None
-    row_scales, column_scales = (np.zeros((int(shape.scaled), length), np.int8) for length in (rows, grid.width))
+    row_scales, column_scales = (np.zeros(int(shape.scaled) * length, np.int8) for length in (rows, grid.width))
     row_factors, column_factors = (np.zeros((rank, length), np.int8) for length in (rows, grid.width))
-    at = _get_lines(packed, 0, row_scales, column_scales, MAX_SCALE)
-    if at >= 0:
-        at = _get_lines(packed, at, row_factors, column_factors, MAX_FACTOR)
-    if at < 0:
-        return None
-    bounds = np.zeros(SIZES - 1, np.int16)
-    if rank:
-        for i in range(SIZES - 1):
-            bounds[i] = get_bits(packed, at, _BOUND_BITS)
-            at += _BOUND_BITS
-    contexts = Contexts(
-        grid, shape.base, row_scales.reshape(-1), column_scales.reshape(-1), row_factors, column_factors, bounds
-    )
-    unpacked = unpack_tables(packed, at, contexts.cells, shape.tables)
+    contexts = Contexts(grid, shape.base, row_scales, column_scales, row_factors, column_factors)
+    tables = Tables(np.zeros(contexts.cells, np.uint8), np.zeros((shape.tables, TOKENS), np.uint16))
+    if compiled := library():
+        structure, _arrays = _structure(compiled, contexts, tables)
+        end = compiled.lib.maskreg_unpack_model(compiled.read(packed), packed.size, structure)
+    else:
+        end = _fill(Reader(packed), contexts, tables)
+    return Model(contexts, tables) if end >= 0 and -(-end // 8) == packed.size else None
+
+
+def _fill(reader: Reader, contexts: Contexts, tables: Tables) -> int:
+    """Fill contexts and tables; returns the bit after them, or -1 when they are invalid."""
+    for number, line in enumerate(_lines(contexts)):
+        most = MAX_SCALE if contexts.scaled and number < 2 else MAX_FACTOR
+        values = reader.rice(line.size, reader.fixed(PLAIN_BITS), most)
+        if values is None:
+            return -1
+        line[:] = values
+    if contexts.rank:
+        contexts.bounds[:] = [reader.fixed(_BOUND_BITS) for _ in range(SIZES - 1)]
+    unpacked = unpack_tables(reader, len(tables.of_cell), len(tables.freqs))
     if unpacked is None:
-        return None
-    tables, end = unpacked
-    return Model(contexts, tables) if -(-end // 8) == packed.size else None
+        return -1
+    tables.of_cell[:], tables.freqs[:] = unpacked.of_cell, unpacked.freqs
+    return reader.at
 
 
-def _lines(contexts: Contexts) -> list[tuple[Lines, Lines]]:
-    """Pairs of row and column lines: the scales if there are any, then the factors if there are any."""
-    scales = [(contexts.row_scales[None], contexts.column_scales[None])] if contexts.scaled else []
-    return scales + ([(contexts.row_factors, contexts.column_factors)] if contexts.rank else [])
+def _lines(contexts: Contexts) -> list[Ints]:
+    """Scales if there are any, then factors component by component; rows before columns."""
+    lines = [contexts.row_scales, contexts.column_scales] if contexts.scaled else []
+    for pair in zip(contexts.row_factors, contexts.column_factors, strict=True):
+        lines += pair
+    return lines
 
 
-@kernel
-def _best_rice(line: npt.NDArray[np.int8]) -> tuple[int, int]:
-    """The Rice parameter under which a line is shortest, and the bits that it then takes."""
-    best, least = 0, rice_bits(line, 0)
-    for plain in range(1, 1 << PLAIN_BITS):
-        bits = rice_bits(line, plain)
-        if bits >= least:
-            # Bits are convex in k: each step adds a bit to every value and saves ever less of the quotients.
-            break
-        best, least = plain, bits
-    return best, least
+def _choose_rice(contexts: Contexts) -> tuple[npt.NDArray[np.uint8], int]:
+    """The Rice parameter of each line, and the bits that all lines take."""
+    if compiled := library():
+        parameters = np.empty(2 * (contexts.scaled + contexts.rank), np.uint8)
+        structure, _arrays = _structure(compiled, contexts, None)
+        return parameters, compiled.lib.maskreg_choose_rice(structure, compiled.write(parameters))
+    choices = [best_rice(line) for line in _lines(contexts)]
+    return np.array([plain for plain, _ in choices], np.uint8), sum(PLAIN_BITS + bits for _, bits in choices)
 
 
-@kernel
-def _lines_bits(lines: tuple[Lines, Lines]) -> int:
-    total = 0
-    for component in range(lines[0].shape[0]):
-        for side in lines:
-            total += PLAIN_BITS + _best_rice(side[component])[1]
-    return total
-
-
-@kernel
-def _put_lines(bits: npt.NDArray[np.uint8], at: int, lines: tuple[Lines, Lines]) -> int:
-    for component in range(lines[0].shape[0]):
-        for side in lines:
-            plain, _ = _best_rice(side[component])
-            at = put_rice(bits, put_bits(bits, at, plain, PLAIN_BITS), side[component], plain)
-    return at
-
-
-@kernel
-def _get_lines(packed: npt.NDArray[np.uint8], at: int, rows: Lines, columns: Lines, most: int) -> int:
-    for component in range(rows.shape[0]):
-        for side in (rows, columns):
-            at = get_rice(packed, at + PLAIN_BITS, side[component], get_bits(packed, at, PLAIN_BITS), most)
-            if at < 0:
-                return -1
-    return at
+def _structure(compiled: Library, contexts: Contexts, tables: Tables | None) -> tuple[Any, list[Any]]:
+    """``maskreg_model`` of kernels.h, and what has to live as long as it."""
+    structure = compiled.ffi.new("maskreg_model *")
+    structure.width, structure.scaled, structure.rank = contexts.grid.width, contexts.scaled, contexts.rank
+    structure.rows = contexts.row_factors.shape[1] if contexts.rank else contexts.row_scales.size
+    arrays = []
+    if contexts.scaled:
+        arrays += [compiled.read(np.ascontiguousarray(side)) for side in (contexts.row_scales, contexts.column_scales)]
+        structure.row_scales, structure.column_scales = arrays
+    if contexts.rank:
+        sides = (contexts.row_factors, contexts.column_factors, contexts.bounds)
+        own = [compiled.read(np.ascontiguousarray(side)) for side in sides]
+        structure.row_factors, structure.column_factors, structure.bounds = own
+        arrays += own
+    if tables:
+        structure.cells, structure.tables = len(tables.of_cell), len(tables.freqs)
+        own = [compiled.read(np.ascontiguousarray(side)) for side in (tables.of_cell, tables.freqs)]
+        structure.of_cell, structure.freqs = own
+        arrays += own
+    return structure, arrays

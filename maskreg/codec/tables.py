@@ -20,16 +20,15 @@ Neighbors come first because they are few and nearly always the best: of 256 cel
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.bits import get_bits, get_gamma, put_bits, put_gamma
-from maskreg.codec.costs import INDEX_BITS, TOKEN_BITS, bits_of, extent_of
+from maskreg.codec.bits import Flags, Reader, fixed, gamma
+from maskreg.codec.costs import INDEX_BITS, LOGS, TOKEN_BITS, Costs, Counts, bits_of
 from maskreg.codec.rans import SLOTS, TOKENS
 from maskreg.codec.ulp_steps import FARTHEST, LITERAL, MIDDLE
-from maskreg.jit import kernel
+from maskreg.native import library
 
 MAX_TABLES = 32
 """32 decoding tables take 512 KiB, which fits a core's second-level cache."""
@@ -37,8 +36,9 @@ MAX_TABLES = 32
 _RARE = 40_000
 """A token rarer than one in this many has no slot and becomes a literal: the slot would cost the others more."""
 
-Counts = npt.NDArray[np.int64]
-Bits = npt.NDArray[np.uint8]
+
+_SPARE_PAIRS = 64
+"""Pairs of cells for which the kernel has room beyond those there are."""
 
 
 @dataclass(frozen=True)
@@ -54,136 +54,102 @@ class Tables:
     freqs: npt.NDArray[np.uint16]
 
 
-class _Groups(NamedTuple):
-    """Groups of cells; group k is known by its first cell, and gone when its total is 0.
+@dataclass
+class _Groups:
+    """Groups of cells; a group is known by its first cell.
 
     Attributes:
         counts: int64 ``[cells, 64]``, tokens of each group.
-        extents: int64 ``[cells, 3]``: first token, last token, total.
-        bits: float64 ``[cells]``, of its tokens and table.
+        bits: float64 ``[cells]``, of its tokens and table; 0 when it is gone.
+        live: bool ``[cells]``, whether it occurs and is not gone.
+        of_cell: int64 ``[cells]``, the group of each cell; -1 when the cell never occurs.
     """
 
     counts: Counts
-    extents: Counts
-    bits: npt.NDArray[np.float64]
+    bits: Costs
+    live: npt.NDArray[np.bool_]
+    of_cell: Counts
+
+    def unite(self, left: int, right: int, loss: float) -> None:
+        """Merge group ``right`` into group ``left``."""
+        self.counts[left] += self.counts[right]
+        self.bits[left], self.bits[right] = self.bits[left] + self.bits[right] + loss, 0.0
+        self.live[right] = False
+        self.of_cell[self.of_cell == right] = left
 
 
-class _Pairs(NamedTuple):
-    """Pairs of groups that may be merged, and the bits lost by that."""
+@dataclass
+class _Pairs:
+    """Pairs of groups that may be merged, int64 ``[n]`` each, and the bits lost by that, float64 ``[n]``."""
 
     left: Counts
     right: Counts
-    loss: npt.NDArray[np.float64]
+    loss: Costs
 
 
-@kernel
-def _loss(groups: _Groups, left: int, right: int, scratch: Counts) -> float:
-    """Bits lost when two groups are merged."""
-    counts, extents, bits = groups
-    first, last = min(extents[left, 0], extents[right, 0]), max(extents[left, 1], extents[right, 1])
-    for token in range(first, last + 1):
-        scratch[token] = counts[left, token] + counts[right, token]
-    return float(bits_of(scratch, first, last, extents[left, 2] + extents[right, 2]) - bits[left] - bits[right])
+def _loss(groups: _Groups, left: Counts, right: Counts) -> Costs:
+    """Bits lost when pairs of groups are merged."""
+    merged = groups.counts[left] + groups.counts[right]
+    return bits_of(merged) - groups.bits[left] - groups.bits[right]
 
 
-@kernel
-def _list_pairs(groups: _Groups, wide: int, near: bool, pairs: _Pairs) -> tuple[int, int]:
-    """List pairs of groups, neighbors alone or all; returns how many, and which has the lowest loss."""
-    scratch = np.empty(groups.counts.shape[1], np.int64)
-    size = groups.bits.size
-    listed, best = 0, 0
-    for left in range(size):
-        if not groups.extents[left, 2]:
-            continue
-        for right in range(left + 1, min(size, left + wide + 2) if near else size):
-            apart = abs(left // wide - right // wide) > 1 or abs(left % wide - right % wide) > 1
-            if groups.extents[right, 2] and not (near and apart):
-                pairs.left[listed], pairs.right[listed] = left, right
-                pairs.loss[listed] = _loss(groups, left, right, scratch)
-                if pairs.loss[listed] < pairs.loss[best]:
-                    best = listed
-                listed += 1
-    return listed, best
+def _list_pairs(groups: _Groups, wide: int, *, near: bool) -> _Pairs:
+    """Pairs of groups, neighbors alone or all."""
+    left, right = np.triu_indices(groups.live.size, 1)
+    kept = groups.live[left] & groups.live[right]
+    if near:
+        kept &= (right // wide - left // wide <= 1) & (np.abs(right % wide - left % wide) <= 1)
+    left, right = left[kept], right[kept]
+    return _Pairs(left, right, _loss(groups, left, right))
 
 
-@kernel
-def _unite(groups: _Groups, left: int, right: int, loss: float) -> None:
-    """Merge group ``right`` into group ``left``."""
-    counts, extents, bits = groups
-    for token in range(counts.shape[1]):
-        counts[left, token] += counts[right, token]
-    bits[left], bits[right] = bits[left] + bits[right] + loss, 0
-    extents[left, 0] = min(extents[left, 0], extents[right, 0])
-    extents[left, 1] = max(extents[left, 1], extents[right, 1])
-    extents[left, 2], extents[right, 2] = extents[left, 2] + extents[right, 2], 0
+def _renew(groups: _Groups, left: int, right: int, pairs: _Pairs) -> _Pairs:
+    """The pairs after ``right`` was merged into ``left``: pairs with either become pairs with ``left``.
 
-
-@kernel
-def _renew(groups: _Groups, left: int, right: int, pairs: _Pairs, listed: int) -> tuple[int, int]:
-    """Update the list after ``right`` was merged into ``left``; returns how many pairs, and which has the lowest loss.
-
-    Pairs with either become pairs with ``left``, once per partner; the list is compacted in place.
+    One per partner is left, where the first of them was.
     """
-    scratch = np.empty(groups.counts.shape[1], np.int64)
-    done = np.zeros(groups.bits.size, np.bool_)
-    done[left] = done[right] = True
-    kept, best = 0, 0
-    for pair in range(listed):
-        a, b, loss = pairs.left[pair], pairs.right[pair], pairs.loss[pair]
-        a_changed = a in (left, right)
-        if a_changed or b in (left, right):
-            partner = b if a_changed else a
-            if done[partner]:
-                continue
-            done[partner] = True
-            a, b = left, partner
-            loss = _loss(groups, left, partner, scratch)
-        pairs.left[kept], pairs.right[kept], pairs.loss[kept] = a, b, loss
-        if loss < pairs.loss[best]:
-            best = kept
-        kept += 1
-    return kept, best
+    of_left, of_right = np.isin(pairs.left, (left, right)), np.isin(pairs.right, (left, right))
+    changed = of_left | of_right
+    partners = np.where(of_left, pairs.right, pairs.left)
+    kept = ~changed
+    kept[np.flatnonzero(changed)[np.unique(partners[changed], return_index=True)[1]]] = True
+    # The pair itself is no more.
+    kept &= ~(of_left & of_right)
+    renewed = changed[kept]
+    result = _Pairs(
+        np.where(renewed, left, pairs.left[kept]),
+        np.where(renewed, partners[kept], pairs.right[kept]),
+        pairs.loss[kept],
+    )
+    result.loss[renewed] = _loss(groups, result.left[renewed], result.right[renewed])
+    return result
 
 
-@kernel
-def _merge(counts: Counts, wide: int, limit: int) -> tuple[npt.NDArray[np.int64], float]:
-    """Assign cells to groups; returns the group of each cell (-1 when it never occurs) and the bits of all.
+def _merge(counts: Counts, wide: int, limit: int) -> tuple[_Groups, float]:
+    """Groups of cells, and the bits of all.
 
     Args:
         counts: int64 ``[cells, 64]``; replaced by those of the groups.
         wide: size classes per exponent class: cells k and k + wide are neighbors.
         limit: most groups.
     """
-    cells = counts.shape[0]
-    group = np.full(cells, -1, np.int64)
-    groups = _Groups(counts, np.zeros((cells, 3), np.int64), np.zeros(cells))
-    used = 0
-    for cell in range(cells):
-        extent_of(counts[cell], groups.extents[cell])
-        first, last, total = groups.extents[cell]
-        groups.bits[cell] = bits_of(counts[cell], first, last, total)
-        if total:
-            group[cell] = cell
-            used += 1
-    most = used * (used - 1) // 2 + 1
-    pairs = _Pairs(np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most))
-    for stage in range(2):
-        listed, best = _list_pairs(groups, wide, stage == 0, pairs)
-        # Merging at a loss, to get down to the limit, waits until all pairs compete.
-        while listed and (pairs.loss[best] < 0 or (stage == 1 and used > limit)):
-            left, right = pairs.left[best], pairs.right[best]
-            _unite(groups, left, right, pairs.loss[best])
-            used -= 1
-            for cell in range(cells):
-                if group[cell] == right:
-                    group[cell] = left
-            listed, best = _renew(groups, left, right, pairs, listed)
-    return group, groups.bits.sum()
+    live: npt.NDArray[np.bool_] = np.any(counts, axis=1)
+    groups = _Groups(counts, bits_of(counts), live, np.where(live, np.arange(len(counts)), -1))
+    for near in (True, False):
+        pairs = _list_pairs(groups, wide, near=near)
+        while pairs.loss.size:
+            best = int(pairs.loss.argmin())
+            # Merging at a loss, to get down to the limit, waits until all pairs compete.
+            if pairs.loss[best] >= 0 and (near or groups.live.sum() <= limit):
+                break
+            left, right = int(pairs.left[best]), int(pairs.right[best])
+            groups.unite(left, right, pairs.loss[best])
+            pairs = _renew(groups, left, right, pairs)
+    return groups, float(np.add.accumulate(groups.bits)[-1])
 
 
-@kernel
-def _normalize(counts: Counts, freqs: npt.NDArray[np.uint16]) -> None:
-    """Frequencies that sum to 4,096, at least 1 for every token that occurs, but for the rarest.
+def _normalized(counts: Counts) -> npt.NDArray[np.uint16]:
+    """Frequencies that sum to 4,096, at least 1 for every token that occurs, but for the rarest: uint16 ``[64]``.
 
         tokens that are too rare become literals
         freq = count * 4096 / total, rounded, at least 1
@@ -192,125 +158,83 @@ def _normalize(counts: Counts, freqs: npt.NDArray[np.uint16]) -> None:
 
     counts 9,000, 990, 9, 1: freqs 3,686, 406, 4, 1 sum to 4,097; the first becomes 3,685.
     """
-    total = 0
-    for count in counts:
-        total += count
-    kept = counts.copy()
-    for token in range(counts.size):
-        if token != MIDDLE and token != LITERAL and counts[token] * _RARE < total:
-            kept[LITERAL] += kept[token]
-            kept[token] = 0
-    left = SLOTS
-    most = 0
-    for token in range(counts.size):
-        if kept[token]:
-            # count * 4096 / total, rounded to the nearest
-            freq = max(1, (2 * SLOTS * kept[token] + total) // (2 * total))
-            freqs[token] = np.uint16(freq)
-            left -= freq
-            if freqs[token] > freqs[most] or not freqs[most]:
-                most = token
-    while left < 0:
-        for token in range(counts.size):
-            if freqs[token] > freqs[most]:
-                most = token
-        freqs[most] -= np.uint16(1)
-        left += 1
-    freqs[most] += np.uint16(left)
+    total, kept = counts.sum(), counts.copy()
+    rare = counts * _RARE < total
+    rare[[MIDDLE, LITERAL]] = False
+    kept[LITERAL] += kept[rare].sum()
+    kept[rare] = 0
+    # count * 4096 / total, rounded to the nearest
+    freqs = np.maximum((2 * SLOTS * kept + total) // (2 * total), kept > 0)
+    highest = int(freqs.argmax())
+    while freqs.sum() > SLOTS:
+        if freqs.max() > freqs[highest]:
+            highest = int(freqs.argmax())
+        freqs[highest] -= 1
+    freqs[highest] += SLOTS - freqs.sum()
+    whole: npt.NDArray[np.uint16] = freqs.astype(np.uint16)
+    return whole
 
 
 def build_tables(counts: Counts, wide: int) -> tuple[Tables, float]:
     """Tables for cells, and the bits that tokens and tables take together (without extra bits).
 
     Args:
-        counts: int64 ``[cells, 64]``, tokens by cell.
+        counts: int64 ``[cells, 64]``, tokens by cell; they sum to less than 2^40. At most 256 cells.
         wide: size classes per exponent class: cells k and k + wide are neighbors.
     """
-    of_cell, freqs = np.zeros(len(counts), np.uint8), np.zeros((MAX_TABLES, counts.shape[1]), np.uint16)
-    used, bits = _build(counts.copy(), wide, of_cell, freqs)
-    return Tables(of_cell, freqs[:used]), bits
+    cells = len(counts)
+    if compiled := library():
+        of_cell, freqs, bits = np.empty(cells, np.uint8), np.empty((MAX_TABLES, TOKENS), np.uint16), np.empty(1)
+        pairs = cells * (cells - 1) // 2 + _SPARE_PAIRS
+        used = compiled.lib.maskreg_build_tables(
+            compiled.write(counts.copy()), cells, wide, compiled.read(LOGS), compiled.write(np.empty(pairs)),
+            compiled.write(np.empty((2, pairs), np.uint8)), compiled.write(of_cell), compiled.write(freqs),
+            compiled.write(bits),
+        )  # fmt: skip
+        return Tables(of_cell, freqs[:used]), float(bits[0])
+    groups, total = _merge(counts.copy(), wide, MAX_TABLES)
+    firsts = np.flatnonzero(groups.live)
+    rows = [_normalized(groups.counts[first]) for first in firsts]
+    numbers = np.searchsorted(firsts, groups.of_cell)
+    # A cell that never occurs repeats the table before it, which costs one bit.
+    before = np.maximum.accumulate(np.where(groups.of_cell >= 0, np.arange(cells), -1))
+    return Tables(np.where(before >= 0, numbers[before], 0).astype(np.uint8), np.stack(rows)), total
 
 
-@kernel
-def _build(
-    counts: Counts, wide: int, of_cell: npt.NDArray[np.uint8], freqs: npt.NDArray[np.uint16]
-) -> tuple[int, float]:
-    """Fill the tables; returns how many there are, and the bits of all. ``counts`` become those of groups."""
-    group, bits = _merge(counts, wide, MAX_TABLES)
-    used, numbers = 0, np.zeros(group.size, np.uint8)
-    for cell in range(group.size):
-        if group[cell] == cell:
-            _normalize(counts[cell], freqs[used])
-            numbers[cell] = used
-            used += 1
-    before = np.uint8(0)
-    for cell in range(group.size):
-        # A cell that never occurs repeats the table before it, which costs one bit.
-        if group[cell] >= 0:
-            before = numbers[group[cell]]
-        of_cell[cell] = before
-    return used, bits
+def pack_tables(tables: Tables) -> list[Flags]:
+    """Tables as bits.
+
+    Per cell: 1 when it has the table of the cell before, else 0 and the table's number in 5 bits. Per table: its first
+    and last token in 6 bits each, then a gamma code per frequency between them. FORMAT.md section 5.2.
+    """
+    flags, before = [], 0
+    for table in tables.of_cell.tolist():
+        flags.append(fixed(1, 1) if table == before else fixed(table << 1, 1 + INDEX_BITS))
+        before = table
+    for row in tables.freqs:
+        first, last = np.flatnonzero(row)[[0, -1]]
+        flags += [fixed([first, last], TOKEN_BITS), gamma(row[first : last + 1])]
+    return flags
 
 
-@kernel
-def _pack(bits: Bits, at: int, of_cell: npt.NDArray[np.uint8], freqs: npt.NDArray[np.uint16]) -> int:
-    # Per cell: 1 when it has the table of the cell before, else 0 and the table's number in 5 bits. Per table: its
-    # first and last token in 6 bits each, then a gamma code per frequency. FORMAT.md section 5.2.
-    before = 0
-    for table in of_cell:
-        at = put_bits(bits, at, int(table == before), 1)
-        if table != before:
-            at = put_bits(bits, at, int(table), INDEX_BITS)
-        before = int(table)
-    for row in range(freqs.shape[0]):
-        first, last = -1, 0
-        for token in range(freqs.shape[1]):
-            if freqs[row, token]:
-                last = token
-                if first < 0:
-                    first = token
-        at = put_bits(bits, at, first, TOKEN_BITS)
-        at = put_bits(bits, at, last, TOKEN_BITS)
+def unpack_tables(reader: Reader, cells: int, count: int) -> Tables | None:
+    """So many tables for so many cells; None when they are invalid."""
+    tables, before = Tables(np.zeros(cells, np.uint8), np.zeros((count, TOKENS), np.uint16)), 0
+    for cell in range(cells):
+        if not reader.fixed(1):
+            before = reader.fixed(INDEX_BITS)
+        if before >= count:
+            return None
+        tables.of_cell[cell] = before
+    for row in tables.freqs:
+        first, last, total = reader.fixed(TOKEN_BITS), reader.fixed(TOKEN_BITS), 0
         for token in range(first, last + 1):
-            at = put_gamma(bits, at, int(freqs[row, token]))
-    return at
-
-
-def pack_tables(bits: Bits, at: int, tables: Tables) -> int:
-    """Write tables at bit ``at``; returns the bit after them."""
-    return _pack(bits, at, tables.of_cell, tables.freqs)
-
-
-@kernel
-def _unpack(bits: Bits, at: int, of_cell: npt.NDArray[np.uint8], freqs: npt.NDArray[np.uint16]) -> int:
-    before = 0
-    for cell in range(of_cell.size):
-        same = get_bits(bits, at, 1)
-        at += 1
-        if not same:
-            before = get_bits(bits, at, INDEX_BITS)
-            at += INDEX_BITS
-        if before >= freqs.shape[0]:
-            return -1
-        of_cell[cell] = np.uint8(before)
-    for row in range(freqs.shape[0]):
-        first, last = get_bits(bits, at, TOKEN_BITS), get_bits(bits, at + TOKEN_BITS, TOKEN_BITS)
-        at += 2 * TOKEN_BITS
-        total = 0
-        for token in range(first, last + 1):
-            freq, at = get_gamma(bits, at, SLOTS)
+            freq = reader.gamma(SLOTS)
             total += freq
             known = abs(token - MIDDLE) <= FARTHEST or token == LITERAL
             if freq < 0 or total > SLOTS or (freq and not known):
-                return -1
-            freqs[row, token] = np.uint16(freq)
+                return None
+            row[token] = freq
         if total != SLOTS:
-            return -1
-    return at
-
-
-def unpack_tables(bits: Bits, at: int, cells: int, count: int) -> tuple[Tables, int] | None:
-    """Tables at bit ``at`` and the bit after them; None when they are invalid."""
-    tables = Tables(np.zeros(cells, np.uint8), np.zeros((count, TOKENS), np.uint16))
-    at = _unpack(bits, at, tables.of_cell, tables.freqs)
-    return None if at < 0 else (tables, at)
+            return None
+    return tables

@@ -5,39 +5,50 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.codec.bits import get_bits, get_gamma, get_rice, put_bits, put_gamma, put_rice, rice_bits
-
-ROOM = 4_000
+from maskreg.codec.bits import Flags, Reader, best_rice, fixed, gamma, pack_flags, rice, rice_bits
 
 
-@given(st.lists(st.tuples(st.integers(0, (1 << 16) - 1), st.integers(0, 16))), st.integers(0, 9))
+def reader(flags: Flags, start: int = 0) -> Reader:
+    """Reads flags that begin after so many zeros."""
+    skipped = Reader(np.frombuffer(pack_flags([np.zeros(start, np.uint8), flags]), np.uint8))
+    skipped.at = start
+    return skipped
+
+
+@given(st.lists(st.tuples(st.integers(0, (1 << 16) - 1), st.integers(0, 16)), min_size=1), st.integers(0, 9))
 def test_bits_come_back(pairs: list[tuple[int, int]], start: int) -> None:
-    bits = np.zeros(ROOM, np.uint8)
-    at = start
+    bits = reader(np.concatenate([fixed(value, count) for value, count in pairs]), start)
     for value, count in pairs:
-        at = put_bits(bits, at, value, count)
-    assert at == start + sum(count for _, count in pairs)
-    at = start
-    for value, count in pairs:
-        assert get_bits(bits, at, count) == value & ((1 << count) - 1)
-        at += count
+        assert bits.fixed(count) == value & ((1 << count) - 1)
+    assert bits.at == start + sum(count for _, count in pairs)
 
 
 def test_the_lowest_bit_comes_first() -> None:
-    bits = np.zeros(3, np.uint8)
-    assert put_bits(bits, 5, 0b1011, 4) == 9
-    assert bits.tolist() == [0b01100000, 0b1, 0]
+    assert pack_flags([np.zeros(5, np.uint8), fixed(0b1011, 4)]) == bytes([0b01100000, 0b1])
+
+
+@pytest.mark.parametrize(("plain", "code"), [(0, "1110"), (1, "101"), (2, "011")])
+def test_rice_codes_are_those_of_the_format(plain: int, code: str) -> None:
+    assert "".join(map(str, rice(np.array([-2], np.int8), plain))) == code
 
 
 @given(st.lists(st.integers(-31, 31), max_size=100), st.integers(0, 7), st.integers(0, 9))
 def test_rice_codes_come_back(values: list[int], plain: int, start: int) -> None:
     line = np.array(values, np.int8)
-    bits = np.zeros(ROOM, np.uint8)
-    end = put_rice(bits, start, line, plain)
-    assert end == start + rice_bits(line, plain)
-    decoded = np.zeros_like(line)
-    assert get_rice(bits, start, decoded, plain, 31) == end
+    flags = rice(line, plain)
+    assert flags.size == rice_bits(line, plain)
+    bits = reader(flags, start)
+    decoded = bits.rice(line.size, plain, 31)
+    assert decoded is not None
     assert decoded.tolist() == values
+    assert bits.at == start + flags.size
+
+
+@given(st.lists(st.integers(-128, 127), max_size=100))
+def test_the_best_parameter_takes_least(values: list[int]) -> None:
+    line = np.array(values, np.int8)
+    plain, bits = best_rice(line)
+    assert bits == rice_bits(line, plain) == min(rice(line, other).size for other in range(8))
 
 
 @pytest.mark.parametrize("plain", range(8))
@@ -45,45 +56,45 @@ def test_rice_codes_come_back(values: list[int], plain: int, start: int) -> None
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_rice_codes_out_of_range_are_refused(plain: int, most: int, sign: int) -> None:
     for beyond in (0, 1, 50):
-        bits = np.zeros(ROOM, np.uint8)
-        put_rice(bits, 3, np.array([0, sign * (most + beyond)], np.int8), plain)
-        assert (get_rice(bits, 3, np.zeros(2, np.int8), plain, most) == -1) == (beyond > 0)
+        flags = rice(np.array([0, sign * (most + beyond)], np.int8), plain)
+        assert (reader(flags, 3).rice(2, plain, most) is None) == (beyond > 0)
 
 
 def test_endless_ones_are_no_rice_code() -> None:
     for plain in range(8):
-        assert get_rice(np.full(100, 255, np.uint8), 0, np.zeros(1, np.int8), plain, 31) == -1
+        assert Reader(np.full(100, 255, np.uint8)).rice(1, plain, 31) is None
 
 
 @given(st.lists(st.integers(0, 4_096), max_size=80), st.integers(0, 9))
 def test_gamma_codes_come_back(values: list[int], start: int) -> None:
-    bits = np.zeros(ROOM, np.uint8)
-    end = start
-    for value in values:
-        end = put_gamma(bits, end, value)
-    at = start
-    for value in values:
-        decoded, at = get_gamma(bits, at, 4_096)
-        assert decoded == value
-    assert at == end
+    flags = gamma(values)
+    bits = reader(flags, start)
+    assert [bits.gamma(4_096) for _ in values] == values
+    assert bits.at == start + flags.size
 
 
 @pytest.mark.parametrize(("value", "code"), [(0, "1"), (1, "010"), (4, "00101"), (4_096, 12 * "0" + "1000000000001")])
 def test_gamma_codes_are_those_of_the_format(value: int, code: str) -> None:
-    bits = np.zeros(8, np.uint8)
-    assert put_gamma(bits, 0, value) == len(code)
-    assert "".join(str(get_bits(bits, i, 1)) for i in range(len(code))) == code
+    assert "".join(map(str, gamma([value]))) == code
 
 
 def test_gamma_codes_out_of_range_are_refused() -> None:
-    bits = np.zeros(8, np.uint8)
-    put_gamma(bits, 0, 4_097)
-    assert get_gamma(bits, 0, 4_096)[0] == -1
-    assert get_gamma(np.zeros(100, np.uint8), 0, 4_096)[0] == -1
+    assert reader(gamma([4_097])).gamma(4_096) == -1
+    assert Reader(np.zeros(100, np.uint8)).gamma(4_096) == -1
 
 
 @given(st.binary(max_size=3), st.integers(0, 60), st.integers(0, 16))
 def test_beyond_the_end_all_bits_are_zero(data: bytes, at: int, count: int) -> None:
-    bits = np.frombuffer(data, np.uint8)
-    expected = int.from_bytes(data, "little") >> at & ((1 << count) - 1)
-    assert get_bits(bits, at, count) == expected
+    bits = Reader(np.frombuffer(data, np.uint8))
+    bits.at = at
+    assert bits.fixed(count) == int.from_bytes(data, "little") >> at & ((1 << count) - 1)
+
+
+def test_beyond_the_end_values_are_zero() -> None:
+    bits = Reader(np.array([0b1011], np.uint8))
+    values = bits.rice(6, 1, 31)
+    assert values is not None
+    # 1 1 0 1 is -3; then there are four zeros, and as many more as it takes.
+    assert values.tolist() == [-3, 0, 0, 0, 0, 0]
+    assert bits.at == 14
+    assert bits.gamma(4_096) == -1

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maskreg.codec.bits import Reader, pack_flags
 from maskreg.codec.costs import LOGS, bits_of, plain_window
 from maskreg.codec.rans import SLOTS, TOKENS
 from maskreg.codec.tables import MAX_TABLES, Tables, build_tables, pack_tables, unpack_tables
 from maskreg.codec.ulp_steps import FARTHEST, LITERAL, MIDDLE
+from maskreg.native import NUMPY, using
 
 Counts = npt.NDArray[np.int64]
 
@@ -71,8 +73,59 @@ def test_the_window_is_where_tokens_take_least(lowest: int, highest: int) -> Non
 
 def one_table(row: npt.NDArray[np.int64]) -> float:
     """Bits of tokens that have a table of their own."""
-    span = np.flatnonzero(row)
-    return bits_of(row, span[0], span[-1], row.sum()) if span.size else 0.0
+    return float(bits_of(row[None])[0])
+
+
+@given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 1 << 32), st.sampled_from([2, 1e2, 1e4, 1e6]))
+@settings(max_examples=20, deadline=None)
+def test_every_kernel_finds_the_same_window(kernels: str, one: int, two: int, seed: int, largest: float) -> None:
+    counts, lowest, highest = np.zeros((256, TOKENS), np.int64), min(one, two), max(one, two)
+    counts[lowest : highest + 1] = counted(highest + 1 - lowest, seed, largest)
+    for classes in (2, 16, 33):
+        with using(NUMPY):
+            expected = plain_window(counts, classes)
+        assert plain_window(counts, classes) == expected
+
+
+def test_without_tokens_the_window_is_the_first(kernels: str) -> None:
+    assert plain_window(np.zeros((256, TOKENS), np.int64), 16) == (0, 0.0)
+
+
+def test_bits_are_the_entropy_and_the_gamma_codes() -> None:
+    # 6 of 8 and 2 of 8; frequencies 3,072 and 1,024 take 23 and 21 bits, and 17 say where the table begins and ends.
+    counts = np.zeros((2, TOKENS), np.int64)
+    counts[0, 32:34] = 6, 2
+    assert bits_of(counts).tolist() == pytest.approx([8 * 3 - 6 * np.log2(6) - 2 + 23 + 21 + 17, 0])
+
+
+@given(st.sampled_from([(1, 1), (7, 3), (16, 1), (32, 1), (128, 8)]), st.integers(0, 1 << 32), st.integers(0, 3))
+@settings(max_examples=12, deadline=None)
+def test_every_kernel_builds_the_same_tables(kernels: str, shape: tuple[int, int], seed: int, size: int) -> None:
+    counts = counted(shape[0], seed, [2, 1e2, 1e4, 1e6][size])
+    # Some cells alike, so that losses are equal.
+    counts[len(counts) // 2 :: 3] = counts[0]
+    before = counts.copy()
+    assert_same_tables(counts, shape[1])
+    assert np.array_equal(counts, before)
+
+
+@pytest.mark.parametrize("used", [8, 9, 65, 120])
+def test_every_kernel_builds_the_same_tables_of_different_cells(kernels: str, used: int) -> None:
+    counts = np.zeros((128, TOKENS), np.int64)
+    for cell in range(used):
+        counts[-1 - cell, KNOWN[cell % len(KNOWN)]] = 1_000_000 + cell
+        counts[-1 - cell, KNOWN[cell // len(KNOWN)]] += 500_000
+    assert_same_tables(counts, 8)
+
+
+def assert_same_tables(counts: Counts, wide: int) -> None:
+    """Tables are those that NumPy builds."""
+    with using(NUMPY):
+        expected, expected_bits = build_tables(counts, wide)
+    tables, bits = build_tables(counts, wide)
+    assert bits == expected_bits
+    assert np.array_equal(tables.of_cell, expected.of_cell)
+    assert np.array_equal(tables.freqs, expected.freqs)
 
 
 def test_no_token_is_lost_when_cells_share_a_table() -> None:
@@ -128,23 +181,19 @@ def test_many_rare_tokens_do_not_take_more_than_there_is() -> None:
 @settings(max_examples=30)
 def test_tables_come_back(seed: int) -> None:
     tables, _ = build_tables(counted(128, seed, 1e5), 8)
-    bits = np.zeros(64 * 1024, np.uint8)
-    end = pack_tables(bits, 5, tables)
-    unpacked = unpack_tables(bits, 5, 128, len(tables.freqs))
+    reader = Reader(np.frombuffer(pack_flags(pack_tables(tables)), np.uint8))
+    unpacked = unpack_tables(reader, 128, len(tables.freqs))
     assert unpacked is not None
-    assert unpacked[1] == end
-    assert np.array_equal(unpacked[0].of_cell, tables.of_cell)
-    assert np.array_equal(unpacked[0].freqs, tables.freqs)
+    assert np.array_equal(unpacked.of_cell, tables.of_cell)
+    assert np.array_equal(unpacked.freqs, tables.freqs)
 
 
-def _packed(of_cell: list[int], rows: list[dict[int, int]]) -> npt.NDArray[np.uint8]:
+def _packed(of_cell: list[int], rows: list[dict[int, int]]) -> Reader:
     freqs = np.zeros((len(rows), TOKENS), np.uint16)
     for row, entries in enumerate(rows):
         for token, freq in entries.items():
             freqs[row, token] = freq
-    bits = np.zeros(4_000, np.uint8)
-    pack_tables(bits, 0, Tables(np.array(of_cell, np.uint8), freqs))
-    return bits
+    return Reader(np.frombuffer(pack_flags(pack_tables(Tables(np.array(of_cell, np.uint8), freqs))), np.uint8))
 
 
 @pytest.mark.parametrize(
@@ -159,10 +208,10 @@ def _packed(of_cell: list[int], rows: list[dict[int, int]]) -> npt.NDArray[np.ui
     ],
 )
 def test_invalid_tables_are_refused(of_cell: list[int], rows: list[dict[int, int]]) -> None:
-    assert unpack_tables(_packed(of_cell, rows), 0, len(of_cell), len(rows)) is None
-    assert unpack_tables(_packed([0], [{MIDDLE: 4_096}]), 0, 1, 1) is not None
+    assert unpack_tables(_packed(of_cell, rows), len(of_cell), len(rows)) is None
+    assert unpack_tables(_packed([0], [{MIDDLE: 4_096}]), 1, 1) is not None
 
 
 def test_empty_input_is_refused() -> None:
-    assert unpack_tables(np.zeros(0, np.uint8), 0, 16, 1) is None
-    assert unpack_tables(np.full(100, 255, np.uint8), 0, 16, 1) is None
+    assert unpack_tables(Reader(np.zeros(0, np.uint8)), 16, 1) is None
+    assert unpack_tables(Reader(np.full(100, 255, np.uint8)), 16, 1) is None

@@ -74,4 +74,44 @@ typedef struct {
 } maskreg_coding;
 
 void maskreg_encode_sub_blocks(const maskreg_coding *coding, int64_t count);
+
+// Which cells share a table, and its frequencies: maskreg/codec/costs.py, tables.py, model.py. `logs` are LOGS of
+// costs.py, [4097].
+
+// The exponent at which the best window of `classes` begins, and its bits; `counts` is [256, 64].
+int64_t maskreg_plain_window(const int64_t *counts, int64_t classes, const double *logs, double *least_bits);
+
+// Tables for at most 256 cells; returns how many there are, at most 32. `counts` is [cells, 64], integers that sum to
+// less than 2^40, and becomes those of groups. `losses` [pairs + 64] and `members` [2, pairs + 64] are scratch for every
+// two cells. `of_cell` [cells] and `freqs` [32, 64] are filled.
+int64_t maskreg_build_tables(int64_t *counts, int64_t cells, int64_t wide, const double *logs, double *losses,
+                             uint8_t *members, uint8_t *of_cell, uint16_t *freqs, double *bits);
+
+// Contexts and tables of a block, to be packed or filled. Arrays of scales are there if `scaled`, of factors and bounds
+// if `rank` is not 0.
+typedef struct {
+    int64_t rows;
+    int64_t width;
+    int32_t scaled;
+    int32_t rank;            // at most 32
+    int64_t cells;
+    int64_t tables;
+    int8_t *row_scales;      // [rows]
+    int8_t *column_scales;   // [width]
+    int8_t *row_factors;     // [rank, rows]
+    int8_t *column_factors;  // [rank, width]
+    int16_t *bounds;         // [7]
+    uint8_t *of_cell;        // [cells]
+    uint16_t *freqs;         // [tables, 64]
+} maskreg_model;
+
+// The Rice parameter under which each line of scales or factors is shortest, at most 66 of them; returns the bits that
+// all lines and parameters take. Tables are not read.
+int64_t maskreg_choose_rice(const maskreg_model *model, uint8_t *parameters);
+
+// Pack a model; returns how many bits it took. `packed` has 8 bytes more than it takes.
+int64_t maskreg_pack_model(const maskreg_model *model, const uint8_t *parameters, uint8_t *packed);
+
+// Fill the arrays of a model from `size` bytes; returns how many bits it took, or -1 when it is invalid.
+int64_t maskreg_unpack_model(const uint8_t *packed, int64_t size, const maskreg_model *model);
 #endif
