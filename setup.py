@@ -25,7 +25,7 @@ SOURCES = Path("maskreg", "native", "src")
 FLAGS = ["-std=c11", "-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra"]
 
 AVX2 = ["-mavx2", "-mbmi", "-mbmi2", "-mlzcnt", "-mpopcnt"]
-AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "vbmi", "vbmi2", "vpopcntdq")]
+AVX512 = [f"-mavx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "vbmi", "vbmi2", "vnni", "vpopcntdq")]
 LEVELS = {"baseline": [], "avx2": AVX2, "avx512": [*AVX2, *AVX512, "-mprefer-vector-width=512"]}
 """Flags of each level; maskreg/native/src/level.c asks the processor for the same."""
 

@@ -37,6 +37,7 @@ from maskreg.codec.subspace import (
     Floats,
     Levels,
     Subspace,
+    Vectors,
     as_directions,
     excess,
     find_subspace,
@@ -46,12 +47,7 @@ from maskreg.codec.subspace import (
     sorted_subspace,
 )
 from maskreg.codec.ulp_steps import FARTHEST, FEWER_BITS, LITERAL, MIDDLE, NEAREST
-from maskreg.jit import kernel
-
-_LEVEL = 2.0
-"""Level of the typical change."""
-
-_MAX_LEVEL = 3
+from maskreg.native import library
 
 _SAMPLED = 1 << 17
 """Coordinates, in whole rows, of the sample in which directions are searched."""
@@ -72,6 +68,7 @@ _SIZED = 1 << 14
 """Predictions, in whole rows, from which size classes are made."""
 
 Counts = npt.NDArray[np.int64]
+Bounds = npt.NDArray[np.int16]
 
 
 def _eighths() -> npt.NDArray[np.int64]:
@@ -92,74 +89,68 @@ def _eighths() -> npt.NDArray[np.int64]:
 
 
 _EIGHTHS = _eighths()
-_ALL_EIGHTHS = 8 * 256 + int(_EIGHTHS.max()) + 1
 
 
-@kernel
-def _level_of(eighths: int, typical: int) -> int:
-    """Level of a change where another size is typical; both as of :func:`_eighths`."""
-    apart = (eighths >> 3) - (typical >> 3)
-    if apart > 2:
-        return _MAX_LEVEL
-    if apart < -3:
-        return 0
-    size = _LEVEL * (8 + (eighths & 7)) * (1 << (apart + 3)) / (8.0 * (8 + (typical & 7)))
-    return min(int(np.rint(size)), _MAX_LEVEL)
-
-
-@kernel
-def levels_of_tokens(counts: Counts) -> Levels:
-    """Levels by sign, exponent and token, int16 ``[512, 64]``: -3 to 3, where 2 is the median change.
+def typical_change(counts: Counts) -> int:
+    """Median size of the changes, in eighths of a binade as of :func:`_eighths`; 0 when nothing changed.
 
     Args:
         counts: int64 ``[256, 64]``, coordinates by exponent and token.
     """
-    table, of_size = np.zeros((512, TOKENS), np.int16), np.zeros(_ALL_EIGHTHS, np.int64)
-    moved = 0
-    for exponent in range(255):
-        for token in range(TOKENS):
-            if counts[exponent, token] and _EIGHTHS[token] >= 0:
-                of_size[8 * max(exponent, 1) + _EIGHTHS[token]] += counts[exponent, token]
-                moved += counts[exponent, token]
-    if not moved:
-        return table
-    # the median size
-    typical, reached = 0, of_size[0]
-    while 2 * reached < moved:
-        typical += 1
-        reached += of_size[typical]
-    for exponent in range(255):
-        for token in range(TOKENS):
-            if counts[exponent, token] and _EIGHTHS[token] >= 0:
-                level = _level_of(8 * max(exponent, 1) + _EIGHTHS[token], typical)
-                table[exponent, token] = np.int16(level if token > MIDDLE else -level)
-                table[256 + exponent, token] = -table[exponent, token]
-    return table
+    if compiled := library():
+        typical: int = compiled.lib.maskreg_typical_change(compiled.read(counts))
+        return typical
+    sizes = 8 * np.maximum(np.arange(255), 1)[:, None] + _EIGHTHS
+    of_size = np.zeros(int(sizes.max()) + 1, np.int64)
+    np.add.at(of_size, sizes[:, _EIGHTHS >= 0], counts[:255, _EIGHTHS >= 0])
+    reached = np.cumsum(of_size)
+    return int(np.argmax(2 * reached >= reached[-1]))
 
 
-@kernel
-def _fill_levels(matrix: Matrix, table: Levels, first: int, stride: int, levels: Levels) -> None:
-    """Rows ``first``, ``first + stride``, ... of the coarse copy.
+def level_bounds(typical: int) -> Bounds:
+    """The smallest changes of level 1, 2 and 3, where ``typical`` has level 2: int16 ``[3]``, in eighths of a binade.
+
+    A change of ``8 * a + f`` eighths is ``2^a * (8 + f)`` units. Its level, 2 * change / typical, is rounded to the
+    nearest integer, halves to the even one: it must be above 0.5, no less than 1.5, and above 2.5.
+
+        typical 24, that is 64 units: bounds 9, 20 and 27, of 18, 48 and 88 units and levels .56, 1.5 and 2.75
+    """
+    fraction = typical & 7
+    # Changes from four binades below the typical one on.
+    units = (8 + np.arange(64) % 8) << np.arange(64) // 8
+    typical_units = (8 + fraction) << 4
+    reached = (4 * units > typical_units, 4 * units >= 3 * typical_units, 4 * units > 5 * typical_units)
+    bounds: Bounds = (np.argmax(reached, axis=1) + typical - fraction - 32).astype(np.int16)
+    return bounds
+
+
+def levels_of(matrix: Matrix, bounds: Bounds, first: int, stride: int) -> Levels:
+    """Rows ``first``, ``first + stride``, ... of the coarse copy, int8 ``[m, w]``; 0 beyond the block's ends.
 
     Args:
         matrix: the block.
-        table: of :func:`levels_of_tokens`.
+        bounds: of :func:`level_bounds`.
         first: row.
         stride: rows.
-        levels: int16 ``[m, w]``, filled; 0 beyond the block's ends.
     """
-    by_key = table.reshape(-1)
-    for row in range(levels.shape[0]):
-        line = levels[row]
-        offset = (first + row * stride) * line.size - matrix.column
-        begin, end = min(max(0, -offset), line.size), min(line.size, matrix.tokens.size - offset)
-        line[:begin] = 0
-        line[end:] = 0
-        codes, tokens = matrix.source[offset + begin : offset + end], matrix.tokens[offset + begin : offset + end]
-        inner = line[begin:end]
-        for j in range(inner.size):
-            # Sign and exponent are the code's upper 9 bits.
-            inner[j] = by_key[int(codes[j] >> 1) & 0x7FC0 | int(tokens[j])]
+    source, tokens, rows, width, column = matrix
+    chosen = range(first, rows, stride)
+    levels = np.zeros((len(chosen), width), np.int8)
+    if compiled := library():
+        compiled.lib.maskreg_fill_levels(
+            compiled.read(source), compiled.read(tokens), source.size, width, column,
+            compiled.read(bounds), first, stride, len(chosen), compiled.write(levels),
+        )  # fmt: skip
+        return levels
+    for line, row in zip(levels, chosen, strict=True):
+        begin, end = max(0, row * width - column), min((row + 1) * width - column, source.size)
+        codes, own = source[begin:end], tokens[begin:end]
+        exponents = (codes >> 7 & 0xFF).astype(np.int64)
+        changes = 8 * np.maximum(exponents, 1) + _EIGHTHS[own]
+        sizes = np.where((_EIGHTHS[own] >= 0) & (exponents < 255), np.searchsorted(bounds, changes, "right"), 0)
+        at = begin + column - row * width
+        line[at : at + own.size] = np.where((own < MIDDLE) == (codes < 1 << 15), -sizes, sizes)
+    return levels
 
 
 def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
@@ -172,43 +163,21 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
     rows, width = matrix.rows, matrix.width
     moved = int(counts.sum() - counts[:, MIDDLE].sum())
     needed = _PRICE * (rows + width) / (_GAIN * max(moved, 1))
-    stride = max(2, rows * width // _SAMPLED)
-    return _fit(matrix, levels_of_tokens(counts), stride, needed)
-
-
-@kernel
-def _fit(matrix: Matrix, table: Levels, stride: int, needed: float) -> tuple[Ints, Ints] | None:
-    """Factors of the components whose share of the energy is above ``needed``; None when there are none.
-
-    Args:
-        matrix: the block.
-        table: of :func:`levels_of_tokens`.
-        stride: rows from one sampled row to the next.
-        needed: share.
-    """
-    rows, width = matrix.rows, matrix.width
+    bounds = level_bounds(typical_change(counts))
     # Rows 0, stride, ... to search in; those halfway between them to judge by.
-    sample = np.empty(((rows + stride - 1) // stride, width), np.int16)
-    others = np.empty(((rows - stride // 2 + stride - 1) // stride, width), np.int16)
-    _fill_levels(matrix, table, 0, stride, sample)
-    _fill_levels(matrix, table, stride // 2, stride, others)
-    subspace = find_subspace(sample)
-    rank = 0
-    for share in excess(subspace, others):
-        rank += share > needed
+    stride = max(2, rows * width // _SAMPLED)
+    subspace = find_subspace(levels_of(matrix, bounds, 0, stride))
+    shares = excess(subspace, levels_of(matrix, bounds, stride // 2, stride))
+    rank = int((shares > needed).sum())
     if not rank:
         return None
     kept = min(rank + _SPARE, COMPONENTS)
-    vectors = as_directions(rotate(subspace.vectors, np.ascontiguousarray(subspace.rotation[:, :kept])))
-    sums = np.empty((kept, rows), np.int32)
-    whole = np.empty((rows, width), np.int16)
-    _fill_levels(matrix, table, 0, 1, whole)
+    whole = levels_of(matrix, bounds, 0, 1)
+    vectors = as_directions(subspace.vectors.astype(np.int32), np.ascontiguousarray(subspace.rotation[:, :kept]))
     vectors = refined(vectors, whole)
-    forward(whole, vectors, sums)
-    return _quantized(sorted_subspace(vectors, sums), rank)
+    return _quantized(sorted_subspace(vectors, forward(whole, vectors)), rank)
 
 
-@kernel
 def _quantized(subspace: Subspace, rank: int) -> tuple[Ints, Ints]:
     """Row and column factors of the first ``rank`` directions.
 
@@ -217,47 +186,41 @@ def _quantized(subspace: Subspace, rank: int) -> tuple[Ints, Ints]:
     still the component.
     """
     rotation = np.ascontiguousarray(subspace.rotation[:, :rank])
-    left, right = rotate(subspace.sums, rotation), rotate(subspace.vectors, rotation)
-    rows, width = left.shape[1], right.shape[1]
+    rows, width = subspace.sums.shape[1], subspace.vectors.shape[1]
     step = _FINENESS * math.sqrt((rows + width) / (rows * width))
-    for component in range(left.shape[0]):
-        strength = max(math.sqrt(subspace.powers[component]), 1e-300)
-        size = math.sqrt(strength / math.sqrt(rows * width))
-        left[component] *= size * math.sqrt(rows) / strength / step
-        right[component] *= size * math.sqrt(width) / step
-    return _rounded(left), _rounded(right)
+    strengths = np.maximum(np.sqrt(subspace.powers[:rank]), 1e-300)
+    sizes = np.sqrt(strengths / math.sqrt(rows * width))
+    left = _rounded(subspace.sums, rotation, sizes * math.sqrt(rows) / strengths / step)
+    return left, _rounded(subspace.vectors.astype(np.int32), rotation, sizes * math.sqrt(width) / step)
 
 
-@kernel
-def _rounded(factors: Floats) -> Ints:
-    rounded = np.empty(factors.shape, np.int8)
-    for component in range(factors.shape[0]):
-        for i in range(factors.shape[1]):
-            value = min(max(factors[component, i], -float(MAX_FACTOR)), float(MAX_FACTOR))
-            rounded[component, i] = np.int8(np.rint(value))
-    return rounded
+def _rounded(vectors: Vectors, rotation: Floats, scales: Floats) -> Ints:
+    """``rotation.T @ vectors``, times a scale for each direction, as factors."""
+    if compiled := library():
+        factors = np.empty((scales.size, vectors.shape[1]), np.int8)
+        compiled.lib.maskreg_quantize(
+            compiled.read(vectors), *vectors.shape, compiled.read(rotation), scales.size,
+            compiled.read(scales), compiled.write(factors),
+        )  # fmt: skip
+        return factors
+    scaled = rotate(vectors, rotation) * scales[:, None]
+    return np.rint(np.clip(scaled, -MAX_FACTOR, MAX_FACTOR)).astype(np.int8)
 
 
-@kernel
-def size_bounds(row_factors: Ints, column_factors: Ints) -> npt.NDArray[np.int16]:
+def size_bounds(row_factors: Ints, column_factors: Ints) -> Bounds:
     """Bounds between eight size classes that are about equally common, int16 ``[7]``: octiles of a histogram."""
-    rows, width = row_factors.shape[1], column_factors.shape[1]
-    counts = np.zeros(row_factors.shape[0] * MAX_FACTOR * MAX_FACTOR + 1, np.int32)
-    predicted, seen = np.empty(width, np.int16), 0
-    for row in range(0, rows, max(1, rows * width // _SIZED)):
-        predicted[:] = 0
-        for component in range(row_factors.shape[0]):
-            factor, factors = np.int16(row_factors[component, row]), column_factors[component]
-            for column in range(width):
-                predicted[column] = np.int16(predicted[column] + np.int16(factor * np.int16(factors[column])))
-        for column in range(width):
-            counts[abs(predicted[column])] += 1
-        seen += width
-    bounds, reached, size = np.empty(SIZES - 1, np.int16), counts[0], 0
-    for bound in range(SIZES - 1):
-        # the next octile
-        while reached * SIZES <= seen * (bound + 1):
-            size += 1
-            reached += counts[size]
-        bounds[bound] = size
+    (rank, rows), width = row_factors.shape, column_factors.shape[1]
+    counts = np.zeros(rank * MAX_FACTOR * MAX_FACTOR + 1, np.int32)
+    stride = max(1, rows * width // _SIZED)
+    if compiled := library():
+        compiled.lib.maskreg_count_predictions(
+            compiled.read(row_factors), rows, compiled.read(column_factors), width, rank, stride,
+            compiled.write(counts),
+        )  # fmt: skip
+    else:
+        predicted = row_factors[:, ::stride].T.astype(np.int32) @ column_factors.astype(np.int32)
+        counts += np.bincount(np.abs(predicted).reshape(-1), minlength=counts.size).astype(np.int32)
+    reached = SIZES * np.cumsum(counts, dtype=np.int64)
+    octiles = reached[-1] // SIZES * np.arange(1, SIZES)
+    bounds: Bounds = np.searchsorted(reached, octiles, side="right").astype(np.int16)
     return bounds

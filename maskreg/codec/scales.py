@@ -24,7 +24,7 @@ import numpy.typing as npt
 from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import MAX_SCALE, Matrix
 from maskreg.codec.ulp_steps import MIDDLE
-from maskreg.jit import kernel
+from maskreg.native import library
 
 _SEEN = 384
 """Coordinates of a row or column that are sampled for their exponents, about; measured."""
@@ -37,10 +37,8 @@ _SHIFTS = np.arange(-MAX_SCALE, MAX_SCALE + 1)
 _UNIT = 1 << 16
 """Rates are multiples of its inverse, so that their sums are exact in any order."""
 
-_TILE = 256
-"""Columns whose counters fit the first-level cache."""
-
 Counts = npt.NDArray[np.int64]
+Counts32 = npt.NDArray[np.int32]
 
 
 class Expected(NamedTuple):
@@ -55,117 +53,91 @@ class Expected(NamedTuple):
     rates: npt.NDArray[np.int32]
 
 
-@kernel
-def _count_moved(matrix: Matrix, by_row: npt.NDArray[np.int32], by_column: npt.NDArray[np.int32]) -> None:
-    """Count the moved coordinates of each row and each column."""
-    width = matrix.width
-    partial = np.zeros(width, np.uint8)
-    for row in range(matrix.rows):
-        first = row * width - matrix.column
-        begin, end = max(0, -first), min(width, matrix.tokens.size - first)
-        tokens, counters = matrix.tokens[first + begin : first + end], partial[begin:end]
-        total = np.int32(0)
-        for j in range(counters.size):
-            total = np.int32(total + np.int32(tokens[j] != MIDDLE))
-        by_row[row] = total
-        for j in range(counters.size):
-            counters[j] = np.uint8(counters[j] + np.uint8(tokens[j] != MIDDLE))
-        if row % 255 == 254 or row == matrix.rows - 1:
-            # Counters of a byte, 32 to a vector, hold 255 rows; then they are emptied into wider ones.
-            for j in range(width):
-                by_column[j] += np.int32(partial[j])
-            partial[:] = 0
+def count_moved(matrix: Matrix) -> tuple[Counts32, Counts32]:
+    """Moved coordinates of each row and of each column, int32 ``[rows]`` and ``[width]``."""
+    source, tokens, rows, width, column = matrix
+    by_row, by_column = np.empty(rows, np.int32), np.empty(width, np.int32)
+    if compiled := library():
+        compiled.lib.maskreg_count_moved(
+            compiled.read(tokens), source.size, rows, width, column, compiled.write(by_row), compiled.write(by_column)
+        )
+        return by_row, by_column
+    moved = np.zeros(rows * width, np.int32)
+    moved[column : column + tokens.size] = tokens != MIDDLE
+    by_row[:], by_column[:] = (moved.reshape(rows, width).sum(axis=axis) for axis in (1, 0))
+    return by_row, by_column
 
 
-@kernel
-def _fit_rows(matrix: Matrix, expected: Expected, moved: npt.NDArray[np.int32], shifts: Ints) -> None:
-    """Fill the shift of each row.
+def fit_rows(matrix: Matrix, expected: Expected, moved: Counts32) -> Ints:
+    """The shift of each row, int8 ``[rows]``.
 
     Args:
         matrix: the block.
         expected: rates of moving.
         moved: int32 ``[rows]``, how many coordinates moved.
-        shifts: int8 ``[rows]``, filled.
     """
-    # Four histograms in turn: neighbors often share a level, and an increment waits for the store of the one before.
-    parts, levels = np.zeros((4, _WINDOW), np.int16), np.empty(_WINDOW, np.int16)
-    source, width, column = matrix.source, matrix.width, matrix.column
+    source, _, rows, width, column = matrix
     stride = max(1, width // _SEEN)
-    for row in range(shifts.size):
-        parts[:] = 0
-        begin, end = max(0, row * width - column), min((row + 1) * width - column, source.size)
-        sampled = (end - begin + stride - 1) // stride
-        for k in range(sampled):
-            level = 2 * int((source[begin + k * stride] >> 7) & 0xFF) - expected.lowest
-            parts[k & 3, max(level, 0)] += np.int16(1)
-        for level in range(_WINDOW):
-            levels[level] = parts[0, level] + parts[1, level] + parts[2, level] + parts[3, level]
-        shifts[row] = _best_shift(levels, moved[row] * sampled / max(end - begin, 1), expected.rates)
+    if compiled := library():
+        shifts = np.empty(rows, np.int8)
+        compiled.lib.maskreg_fit_rows(
+            compiled.read(source), source.size, rows, width, column, stride,
+            expected.lowest, compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
+        )  # fmt: skip
+        return shifts
+    histograms, shares = np.zeros((rows, _WINDOW), np.int64), np.zeros(rows)
+    for row in range(rows):
+        own = source[max(0, row * width - column) : (row + 1) * width - column]
+        levels = _levels(own[::stride], expected.lowest)
+        histograms[row] = np.bincount(levels, minlength=_WINDOW)
+        shares[row] = int(moved[row]) * levels.size / own.size
+    return _best_shifts(histograms, shares, expected.rates)
 
 
-@kernel
-def _fit_columns(
-    matrix: Matrix, row_scales: Ints, expected: Expected, moved: npt.NDArray[np.int32], shifts: Ints
-) -> None:
-    """Fill the shift of each column, given the rows' scales.
+def fit_columns(matrix: Matrix, row_scales: Ints, expected: Expected, moved: Counts32) -> Ints:
+    """The shift of each column, given the rows' scales, int8 ``[width]``.
 
     Args:
         matrix: the block.
         row_scales: int8 ``[rows]``.
         expected: rates of moving.
         moved: int32 ``[width]``, how many coordinates moved.
-        shifts: int8 ``[width]``, filled.
     """
-    width, rows = matrix.width, matrix.rows
+    source, _, rows, width, column = matrix
     stride = max(1, rows // _SEEN)
-    sampled = (rows + stride - 1) // stride
-    histograms, keys = np.empty(_TILE * _WINDOW, np.int16), np.empty(_TILE, np.uint16)
-    for tile in range(0, width, _TILE):
-        histograms[:] = 0
-        for row in range(0, rows, stride):
-            first = row * width - matrix.column + tile
-            begin, end = max(0, -first), min(_TILE, width - tile, matrix.source.size - first)
-            codes, row_keys = matrix.source[first + begin : first + end], keys[begin:end]
-            offset = np.int16(expected.lowest + row_scales[row])
-            for j in range(row_keys.size):
-                level = np.int16(np.int16((codes[j] >> 6) & 0x1FE) - offset)
-                level = min(max(level, np.int16(0)), np.int16(_WINDOW - 1))
-                row_keys[j] = np.uint16(np.uint16((begin + j) * _WINDOW) + np.uint16(level))
-            for j in range(row_keys.size):
-                histograms[row_keys[j]] += np.int16(1)
-        for j in range(min(_TILE, width - tile)):
-            levels = histograms[j * _WINDOW : (j + 1) * _WINDOW]
-            shifts[tile + j] = _best_shift(levels, moved[tile + j] * sampled / rows, expected.rates)
+    if compiled := library():
+        shifts = np.empty(width, np.int8)
+        compiled.lib.maskreg_fit_columns(
+            compiled.read(source), source.size, rows, width, column, stride, expected.lowest,
+            compiled.read(row_scales), compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
+        )  # fmt: skip
+        return shifts
+    histograms = np.zeros((width, _WINDOW), np.int64)
+    sampled = range(0, rows, stride)
+    for row in sampled:
+        first = row * width - column
+        own = source[max(0, first) : first + width]
+        columns = np.arange(own.size) + max(0, -first)
+        histograms[columns, _levels(own, expected.lowest + int(row_scales[row]))] += 1
+    return _best_shifts(histograms, moved * np.int64(len(sampled)) / rows, expected.rates)
 
 
-@kernel
-def _predicted(levels: npt.NDArray[np.int16], rates: npt.NDArray[np.int32]) -> int:
-    """Coordinates predicted to move, in 65,536ths. No more than 767 are sampled, so it fits 32 bits."""
-    total = np.int32(0)
-    for level in range(_WINDOW):
-        total = np.int32(total + np.int32(np.int32(levels[level]) * rates[level]))
-    return int(total)
+def _levels(codes: npt.NDArray[np.uint16], lowest: int) -> npt.NDArray[np.int64]:
+    """Twice the exponents, from ``lowest`` on."""
+    return np.clip(2 * (codes >> 7 & 0xFF).astype(np.int64) - lowest, 0, _WINDOW - 1)
 
 
-@kernel
-def _best_shift(levels: npt.NDArray[np.int16], moved: float, rates: npt.NDArray[np.int32]) -> int:
-    """The lowest shift whose prediction is closest to ``moved``; ``levels`` counts the line's coordinates by level."""
-    goal = moved * _UNIT
-    # Predictions grow with the shift: find the first that reaches the goal, then look whether one below is closer.
-    low, high = 0, rates.shape[0] - 1
-    while low < high:
-        middle = (low + high) // 2
-        if _predicted(levels, rates[middle]) < goal:
-            low = middle + 1
-        else:
-            high = middle
-    closest = _predicted(levels, rates[low])
-    while low:
-        below = _predicted(levels, rates[low - 1])
-        if abs(below - goal) > abs(closest - goal):
-            break
-        low, closest = low - 1, below
-    return low - MAX_SCALE
+def _best_shifts(histograms: Counts, moved: npt.NDArray[np.float64], rates: Counts32) -> Ints:
+    """For each line the lowest shift whose prediction is closest to ``moved``, int8 ``[n]``.
+
+    Args:
+        histograms: int64 ``[n, 64]``, sampled coordinates by level; no more than 767, so predictions fit 32 bits.
+        moved: float64 ``[n]``.
+        rates: int32 ``[31, 64]``.
+    """
+    predicted = histograms @ rates.T
+    closest: Ints = np.argmin(np.abs(predicted - moved[:, None] * _UNIT), axis=1).astype(np.int8)
+    return closest - np.int8(MAX_SCALE)
 
 
 def fit_scales(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints]:
@@ -178,14 +150,10 @@ def fit_scales(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints]:
     by_exponent = counts.sum(axis=1)
     lowest = 2 * int(np.flatnonzero(by_exponent)[-1]) + 2 - _WINDOW
     expected = Expected(lowest, _rates(by_exponent, by_exponent - counts[:, MIDDLE], lowest))
-    row_scales, column_scales = np.empty(matrix.rows, np.int8), np.empty(matrix.width, np.int8)
-    by_row, by_column = np.zeros(matrix.rows, np.int32), np.zeros(matrix.width, np.int32)
-    _count_moved(matrix, by_row, by_column)
-    _fit_rows(matrix, expected, by_row, row_scales)
-    row_scales = _centered(row_scales)
+    by_row, by_column = count_moved(matrix)
+    row_scales = _centered(fit_rows(matrix, expected, by_row))
     # Fitting the rows again, given the columns, changes little.
-    _fit_columns(matrix, row_scales, expected, by_column, column_scales)
-    return row_scales, _centered(column_scales)
+    return row_scales, _centered(fit_columns(matrix, row_scales, expected, by_column))
 
 
 def _centered(shifts: Ints) -> Ints:
@@ -197,8 +165,9 @@ def _rates(present: Counts, moved: Counts, lowest: int) -> npt.NDArray[np.int32]
     """Rates of moving by shift and level, interpolated linearly between the exponents that occur."""
     known = np.flatnonzero(present)
     levels = lowest + np.arange(_WINDOW) - _SHIFTS[:, None]
-    rates = _falling(present[known].tolist(), moved[known].tolist())
-    return np.rint(np.interp(levels / 2, known, rates) * _UNIT).astype(np.int32)
+    rates = np.interp(levels / 2, known, _falling(present[known].tolist(), moved[known].tolist()))
+    # They grow with the shift, also where interpolation is rounded.
+    return np.maximum.accumulate(np.rint(rates * _UNIT).astype(np.int32))
 
 
 def _falling(present: list[int], moved: list[int]) -> list[float]:

@@ -1,15 +1,18 @@
 """Factors are found where an update has few components, not where rows and columns merely differ; always the same."""
 
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from maskreg.codec.contexts import MAX_FACTOR, Matrix
-from maskreg.codec.factors import fit_factors, levels_of_tokens, size_bounds
+from maskreg.codec.factors import fit_factors, level_bounds, levels_of, size_bounds, typical_change
 from maskreg.codec.rans import TOKENS
 from maskreg.codec.subspace import COMPONENTS
 from maskreg.codec.ulp_steps import LITERAL, MIDDLE, tokens_of
-from tests.codec.samples import codes
+from maskreg.native import NUMPY, using
+from tests.codec.samples import codes, matrix, moved
 
 Codes = npt.NDArray[np.uint16]
 Factors = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]
@@ -36,7 +39,7 @@ def low_rank(rank: int, noise: float) -> npt.NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("rank", [1, 3])
-def test_components_are_found(rank: int) -> None:
+def test_components_are_found(kernels: str, rank: int) -> None:
     update = low_rank(rank, 0.5)
     factors = fit(*updated(update))
     assert factors is not None
@@ -78,20 +81,75 @@ def test_the_same_update_has_the_same_factors() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def test_levels_follow_the_change_of_the_number() -> None:
+LEVELS = [
+    # exponent, token, coordinates, level; the typical change is one step at exponent 120
+    (120, MIDDLE + 1, 90, 2), (120, MIDDLE - 1, 90, -2), (121, MIDDLE, 500, 0), (119, LITERAL, 9, 0),
+    (121, MIDDLE + 1, 1, 3), (119, MIDDLE + 1, 1, 1), (110, MIDDLE + 1, 1, 0), (120, MIDDLE + 17, 1, 3),
+    (119, MIDDLE - 3, 1, -3), (0, MIDDLE + 27, 1, 0), (255, MIDDLE + 1, 1, 0), (255, MIDDLE - 27, 1, 0),
+]  # fmt: skip
+
+
+def test_levels_follow_the_change_of_the_number(kernels: str) -> None:
+    exponents, tokens, numbers, expected = np.array(LEVELS).T
     counts = np.zeros((256, TOKENS), np.int64)
-    counts[120, [MIDDLE + 1, MIDDLE - 1]], counts[121, MIDDLE], counts[119, LITERAL] = 90, 500, 9
-    counts[[121, 119, 110], MIDDLE + 1] = counts[120, MIDDLE + 17] = counts[119, MIDDLE - 3] = counts[255] = 1
-    levels = levels_of_tokens(counts)
-    assert levels[120, MIDDLE + 1] == 2 and levels[120, MIDDLE - 1] == -2
-    assert levels[121, MIDDLE + 1] == 3 and levels[119, MIDDLE + 1] == 1 and levels[110, MIDDLE + 1] == 0
-    assert levels[120, MIDDLE + 17] == 3 and levels[119, MIDDLE - 3] == -3 and levels[121, MIDDLE + 2] == 0
-    assert not levels[:, [MIDDLE, LITERAL]].any() and not levels[255].any()
-    assert np.array_equal(levels[256:], -levels[:256])
-    assert not levels_of_tokens(np.zeros((256, TOKENS), np.int64)).any()
+    np.add.at(counts, (exponents, tokens), numbers)
+    typical = typical_change(counts)
+    assert typical == 8 * 120
+    for negative in (0, 1):
+        source = (negative << 15 | exponents << 7 | 5).astype(np.uint16)
+        levels = levels_of(Matrix(source, tokens.astype(np.uint8), 1, source.size, 0), level_bounds(typical), 0, 1)
+        assert np.array_equal(levels[0], -expected if negative else expected)
+    assert typical_change(np.zeros((256, TOKENS), np.int64)) == 0
 
 
-def test_sizes_are_about_equally_common() -> None:
+def test_levels_are_twice_the_ratio_to_the_typical_change_rounded() -> None:
+    def size(eighths: int) -> float:
+        return 2.0 ** (eighths // 8) * (8 + eighths % 8)
+
+    for typical in range(64, 72):
+        bounds = level_bounds(typical).tolist()
+        for change in range(typical - 40, typical + 40):
+            level = sum(change >= bound for bound in bounds)
+            assert level == min(round(2 * size(change) / size(typical)), 3)
+
+
+def test_a_coarse_copy_is_that_of_numpy(kernels: str) -> None:
+    """Of all rows and of some, from within a row on, in widths at the edges of vectors."""
+    draw = np.random.default_rng(0)
+    for width, column, stride in itertools.product((1, 15, 17, 63, 64, 65, 1025), (0, 1), (1, 2, 3)):
+        source, target = moved(4 * width - width // 2, 0.7, width, farthest=300, literals=0.1)
+        source[draw.random(source.size) < 0.1] |= 0x7F80
+        source[draw.random(source.size) < 0.1] &= 0x807F
+        tokens, counts = np.empty(source.size, np.uint8), np.zeros((256, TOKENS), np.int64)
+        tokens_of(source, target, tokens, counts)
+        column = min(column, width - 1)
+        block = Matrix(source, tokens, -(-(column + source.size) // width), width, column)
+        typical = typical_change(counts)
+        levels = levels_of(block, level_bounds(typical), stride // 2, stride)
+        with using(NUMPY):
+            assert typical_change(counts) == typical
+            assert np.array_equal(levels_of(block, level_bounds(typical), stride // 2, stride), levels)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(32, 32), (33, 65), (150, 40), (70, 1_100), (1_100, 70)])
+@pytest.mark.parametrize("kind", ["low rank", "striped"])
+@pytest.mark.parametrize("size", [1e-5, 1e-4])
+def test_factors_are_those_of_numpy(kernels: str, rows: int, width: int, kind: str, size: float) -> None:
+    source, target = matrix(rows, width, kind, size)
+    tokens, counts = np.empty(source.size - 9, np.uint8), np.zeros((256, TOKENS), np.int64)
+    tokens_of(source[9:], target[9:], tokens, counts)
+    block = Matrix(source[9:], tokens, rows, width, 9)
+
+    def all_of_them() -> list[npt.NDArray[np.generic]]:
+        factors = fit_factors(block, counts)
+        return [] if factors is None else [*factors, size_bounds(*factors)]
+
+    computed = all_of_them()
+    with using(NUMPY):
+        assert all(np.array_equal(*pair) for pair in zip(computed, all_of_them(), strict=True))
+
+
+def test_sizes_are_about_equally_common(kernels: str) -> None:
     draw = np.random.default_rng(0)
     one, other = draw.integers(-20, 21, (2, ROWS)).astype(np.int8), draw.integers(-20, 21, (2, WIDTH)).astype(np.int8)
     bounds = size_bounds(one, other)

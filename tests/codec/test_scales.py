@@ -7,10 +7,11 @@ import pytest
 from maskreg.codec import Grid
 from maskreg.codec.contexts import MAX_SCALE, Matrix
 from maskreg.codec.rans import TOKENS
-from maskreg.codec.scales import fit_scales
+from maskreg.codec.scales import count_moved, fit_scales
 from maskreg.codec.step1 import Step1
 from maskreg.codec.ulp_steps import tokens_of
-from tests.codec.samples import codes
+from maskreg.native import NUMPY, using
+from tests.codec.samples import codes, matrix
 
 ROWS, WIDTH = 300, 256
 
@@ -35,7 +36,7 @@ NONE = np.zeros(ROWS), np.zeros(WIDTH)
 
 
 @pytest.mark.parametrize("begin", [0, 100])
-def test_scales_are_found(begin: int) -> None:
+def test_scales_are_found(kernels: str, begin: int) -> None:
     draw = np.random.default_rng(0)
     true = draw.normal(0, 2.5, ROWS), draw.normal(0, 2.5, WIDTH)
     for fitted, expected in zip(fit(*true, begin=begin), true, strict=True):
@@ -45,7 +46,7 @@ def test_scales_are_found(begin: int) -> None:
         assert np.abs(fitted).max() <= MAX_SCALE
 
 
-def test_one_side_alone_is_told_from_the_other() -> None:
+def test_one_side_alone_is_told_from_the_other(kernels: str) -> None:
     rows = np.random.default_rng(0).normal(0, 2.5, ROWS)
     row_scales, column_scales = fit(rows, NONE[1])
     assert row_scales.std() > 2 * column_scales.std()
@@ -61,7 +62,25 @@ def test_the_same_update_has_the_same_scales() -> None:
         assert np.array_equal(first, second)
 
 
-def test_rows_that_stand_still_do_not_hide_the_others() -> None:
+@pytest.mark.parametrize(
+    ("rows", "width"),
+    [(1, 1), (1, 70), (70, 1), (32, 32), (254, 33), (255, 65), (257, 513), (40, 1_025), (1_000, 64), (4, 4_100)],
+)
+@pytest.mark.parametrize(("begin", "end"), [(0, 0), (1, 0), (9, 5)])
+def test_scales_are_those_of_numpy(kernels: str, rows: int, width: int, begin: int, end: int) -> None:
+    """Also where a block begins within a row, or ends before the last columns do."""
+    begin, end = min(begin, width - 1), min(end, width - 1) if rows > 1 else 0
+    source, target = (codes[begin : codes.size - end] for codes in matrix(rows, width, "striped", 1e-4))
+    tokens, counts = np.empty(source.size, np.uint8), np.zeros((256, TOKENS), np.int64)
+    tokens_of(source, target, tokens, counts)
+    block = Matrix(source, tokens, rows, width, begin)
+    computed: list[npt.NDArray[np.generic]] = [*count_moved(block), *fit_scales(block, counts)]
+    with using(NUMPY):
+        expected: list[npt.NDArray[np.generic]] = [*count_moved(block), *fit_scales(block, counts)]
+    assert all(np.array_equal(*pair) for pair in zip(computed, expected, strict=True))
+
+
+def test_rows_that_stand_still_do_not_hide_the_others(kernels: str) -> None:
     # Unmoved numbers of the smallest exponents: a rate of 0 there must not become that of all larger ones.
     rows = np.random.default_rng(0).normal(0, 2.5, ROWS)
     rows[::10] = -60

@@ -15,6 +15,7 @@ enum {
     TOKENS = 64,        // size of the alphabet
     MIDDLE = 32,        // token of a ULP step of 0
     NEAREST = 16,       // the longest ULP step without extra bits
+    FARTHEST = 27,      // |v| of the longest size class
     FEWER_BITS = 13,    // a long ULP step has |v| minus this many extra bits
     LITERAL = 63,       // token of a code that is stored whole
     LITERAL_BITS = 16,  // its extra bits, and the most of any token

@@ -114,4 +114,55 @@ int64_t maskreg_pack_model(const maskreg_model *model, const uint8_t *parameters
 
 // Fill the arrays of a model from `size` bytes; returns how many bits it took, or -1 when it is invalid.
 int64_t maskreg_unpack_model(const uint8_t *packed, int64_t size, const maskreg_model *model);
+
+// Fitting factors: maskreg/codec/subspace.py and factors.py. Levels are [m, w], within +-3; directions are [k, ...],
+// within +-127; k is at most 16; rotations are [k, r].
+
+// sums = directions @ levels.T, [k, m], and directions @ levels, [k, w].
+void maskreg_forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums);
+void maskreg_backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums);
+
+// Directions of rotation.T @ vectors, [r, n]; vectors are [k, n].
+void maskreg_as_directions(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
+                           int8_t *directions);
+
+// Orthogonal directions that span the same as vectors, both [k, n].
+void maskreg_orthogonal(const int32_t *vectors, int64_t k, int64_t n, int8_t *directions);
+
+// Directions to begin with.
+void maskreg_random_signs(int64_t count, int8_t *signs);
+
+// Principal directions of vectors, [k, w], whose products with the rows are `sums`, [k, m]: fills [k, k] and [k].
+void maskreg_sort_subspace(const int32_t *vectors, int64_t w, const int32_t *sums, int64_t m, int64_t k,
+                           double *rotation, double *powers);
+
+// Excess of other rows along directions, whose products with these rows are `sums`; `energies`, [w], is scratch.
+void maskreg_excess(const int8_t *levels, int64_t m, int64_t w, const int32_t *vectors, const int32_t *sums, int64_t k,
+                    const double *rotation, int32_t *energies, double *shares);
+
+// rotation.T @ vectors, times a scale for each direction, [r], and rounded to factors, [r, n].
+void maskreg_quantize(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
+                      const double *scales, int8_t *factors);
+
+// Median size of the changes that are counted in [256, 64].
+int64_t maskreg_typical_change(const int64_t *counts);
+
+// Levels of the rows `first`, `first + stride`, ... of a block of n coordinates; `bounds` is [3], levels [rows, width].
+void maskreg_fill_levels(const uint16_t *source, const uint8_t *tokens, int64_t n, int64_t width, int64_t column,
+                         const int16_t *bounds, int64_t first, int64_t stride, int64_t rows, int8_t *levels);
+
+// Count predictions of every `stride`-th row by their size: `counts` is [961 * rank + 1], added to.
+void maskreg_count_predictions(const int8_t *row_factors, int64_t rows, const int8_t *column_factors, int64_t width,
+                               int64_t rank, int64_t stride, int32_t *counts);
+
+// Fitting scales: maskreg/codec/scales.py. Coordinates that moved, by row and by column.
+void maskreg_count_moved(const uint8_t *tokens, int64_t n, int64_t rows, int64_t width, int64_t column,
+                         int32_t *by_row, int32_t *by_column);
+
+// Shifts of rows and of columns; `rates` is [31, 64], `moved` is what maskreg_count_moved fills.
+void maskreg_fit_rows(const uint16_t *source, int64_t n, int64_t rows, int64_t width, int64_t column, int64_t stride,
+                      int32_t lowest, const int32_t *rates, const int32_t *moved, int8_t *shifts);
+void maskreg_fit_columns(const uint16_t *source, int64_t n, int64_t rows, int64_t width, int64_t column, int64_t stride,
+                         int32_t lowest, const int8_t *row_scales, const int32_t *rates, const int32_t *moved,
+                         int8_t *shifts);
 #endif

@@ -8,6 +8,7 @@ int maskreg_level(void) {
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")) return 1;
     if (!__builtin_cpu_supports("avx512cd") || !__builtin_cpu_supports("avx512dq")) return 1;
     if (!__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512vbmi")) return 1;
+    if (!__builtin_cpu_supports("avx512vnni")) return 1;
     if (!__builtin_cpu_supports("avx512vbmi2") || !__builtin_cpu_supports("avx512vpopcntdq")) return 1;
     return 2;
 #else

@@ -1,0 +1,243 @@
+// Products of levels with directions: maskreg/codec/subspace.py.
+//
+// All are bytes and all sums fit 32 bits, so that their order does not matter. Processors multiply unsigned bytes by
+// signed ones and add the products of four neighbors, so levels of -3 .. 3 are raised to 0 .. 6:
+//
+//     sum of level * d = sum of (level + 3) * d - 3 * sum of d
+//
+// forward: neighbors are columns. Four rows and a few directions at a time: a load serves several products.
+// backward: neighbors are rows. Panels of 64 rows; in each, the bytes of four rows are interleaved once for all
+// directions:
+//
+//     rows  a0 a1 a2 ...  b0 b1 b2 ...  c0 c1 c2 ...  d0 d1 d2 ...    become    a0 b0 c0 d0  a1 b1 c1 d1  a2 b2 c2 d2 ...
+#include "codec.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+
+// ROWS * ABREAST sums are kept in registers. There are MOST directions.
+enum { ROWS = 4, PANEL = 64, MOST = 16, RAISED = 3 };
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+typedef __m512i vector;
+enum { BYTES = 64, NUMBERS = 16, ABREAST = 4 };
+
+static inline vector zeros(void) { return _mm512_setzero_si512(); }
+static inline vector load(const void *from) { return _mm512_loadu_si512(from); }
+static inline vector load_some(const void *from, int64_t n) {
+    return _mm512_maskz_loadu_epi8(((uint64_t)1 << n) - 1, from);
+}
+static inline void store(void *to, vector v) { _mm512_storeu_si512(to, v); }
+static inline vector raise(vector levels) { return _mm512_add_epi8(levels, _mm512_set1_epi8(RAISED)); }
+static inline vector all(int32_t number) { return _mm512_set1_epi32(number); }
+static inline vector dot(vector sums, vector levels, vector directions) {
+    return _mm512_dpbusd_epi32(sums, levels, directions);
+}
+static inline int32_t total(vector sums) { return _mm512_reduce_add_epi32(sums); }
+static inline vector low_bytes(vector a, vector b) { return _mm512_unpacklo_epi8(a, b); }
+static inline vector high_bytes(vector a, vector b) { return _mm512_unpackhi_epi8(a, b); }
+static inline vector low_pairs(vector a, vector b) { return _mm512_unpacklo_epi16(a, b); }
+static inline vector high_pairs(vector a, vector b) { return _mm512_unpackhi_epi16(a, b); }
+// Interleaving works within 16 bytes, of which it takes 4 after 4; so the fours that are to be neighbors go there first.
+static inline vector spread(vector row) {
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), row);
+}
+#else
+typedef __m256i vector;
+enum { BYTES = 32, NUMBERS = 8, ABREAST = 2 };
+
+static inline vector zeros(void) { return _mm256_setzero_si256(); }
+static inline vector load(const void *from) { return _mm256_loadu_si256((const __m256i *)from); }
+static inline vector load_some(const void *from, int64_t n) {
+    int8_t bytes[BYTES] = {0};
+    memcpy(bytes, from, (size_t)n);
+    return load(bytes);
+}
+static inline void store(void *to, vector v) { _mm256_storeu_si256((__m256i *)to, v); }
+static inline vector raise(vector levels) { return _mm256_add_epi8(levels, _mm256_set1_epi8(RAISED)); }
+static inline vector all(int32_t number) { return _mm256_set1_epi32(number); }
+static inline vector dot(vector sums, vector levels, vector directions) {
+    // Two products are at most 2 * 6 * 127, which fits 16 bits.
+    const vector pairs = _mm256_maddubs_epi16(levels, directions);
+    return _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+static inline int32_t total(vector sums) {
+    int32_t numbers[NUMBERS], result = 0;
+    store(numbers, sums);
+    FOR_EACH(i, NUMBERS) result += numbers[i];
+    return result;
+}
+static inline vector low_bytes(vector a, vector b) { return _mm256_unpacklo_epi8(a, b); }
+static inline vector high_bytes(vector a, vector b) { return _mm256_unpackhi_epi8(a, b); }
+static inline vector low_pairs(vector a, vector b) { return _mm256_unpacklo_epi16(a, b); }
+static inline vector high_pairs(vector a, vector b) { return _mm256_unpackhi_epi16(a, b); }
+static inline vector spread(vector row) {
+    return _mm256_permutevar8x32_epi32(row, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+#endif
+
+static int32_t correction(const int8_t *direction, int64_t n) {
+    int32_t sum = 0;
+    FOR_EACH(i, n) sum += direction[i];
+    return RAISED * sum;
+}
+
+#define INLINE static inline __attribute__((always_inline))
+
+// Sums of `rows` rows from `levels` on with `components` directions.
+INLINE void forward_some(const int8_t *levels, int64_t w, const int8_t *directions, int rows, int components,
+                         const int32_t *corrections, int32_t *sums, int64_t m) {
+    vector all_sums[ROWS][ABREAST];
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < components; c++) all_sums[r][c] = zeros();
+    for (int64_t j = 0; j < w; j += BYTES) {
+        const int64_t n = w - j;
+        vector d[ABREAST];
+        for (int c = 0; c < components; c++) {
+            const int8_t *from = directions + c * w + j;
+            d[c] = n >= BYTES ? load(from) : load_some(from, n);
+        }
+        for (int r = 0; r < rows; r++) {
+            const int8_t *from = levels + r * w + j;
+            // Beyond the end directions are 0.
+            const vector raised = raise(n >= BYTES ? load(from) : load_some(from, n));
+            for (int c = 0; c < components; c++) all_sums[r][c] = dot(all_sums[r][c], raised, d[c]);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < components; c++) sums[c * m + r] = total(all_sums[r][c]) - corrections[c];
+}
+
+// The same with numbers of rows and directions that are known when this is compiled.
+static void forward_rows(const int8_t *levels, int64_t w, const int8_t *directions, int64_t rows, int64_t components,
+                         const int32_t *corrections, int32_t *sums, int64_t m) {
+#define FORWARD(r, c) \
+    if (rows == (r) && components == (c)) forward_some(levels, w, directions, r, c, corrections, sums, m)
+    FORWARD(ROWS, 1);
+    FORWARD(ROWS, 2);
+    FORWARD(1, 1);
+    FORWARD(1, 2);
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+    FORWARD(ROWS, 3);
+    FORWARD(ROWS, 4);
+    FORWARD(1, 3);
+    FORWARD(1, 4);
+#endif
+#undef FORWARD
+}
+
+void maskreg_forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
+    int32_t corrections[MOST];
+    FOR_EACH(c, k) corrections[c] = correction(directions + c * w, w);
+    for (int64_t row = 0; row < m;) {
+        const int64_t rows = m - row >= ROWS ? ROWS : 1;
+        for (int64_t c = 0; c < k; c += ABREAST)
+            forward_rows(levels + row * w, w, directions + c * w, rows, least(ABREAST, k - c), corrections + c,
+                         sums + c * m + row, m);
+        row += rows;
+    }
+}
+
+// Interleave the bytes of columns `[0, n)` of up to 64 rows; rows that lack are like the last.
+static void interleave(const int8_t *levels, int64_t rows, int64_t w, int64_t n, vector (*quads)[4]) {
+    for (int64_t row = 0; row < rows; row += 4) {
+        vector four[4];
+        for (int r = 0; r < 4; r++) {
+            const int8_t *from = levels + least(row + r, rows - 1) * w;
+            four[r] = spread(raise(n >= BYTES ? load(from) : load_some(from, n)));
+        }
+        const vector low01 = low_bytes(four[0], four[1]), high01 = high_bytes(four[0], four[1]);
+        const vector low23 = low_bytes(four[2], four[3]), high23 = high_bytes(four[2], four[3]);
+        vector *quad = quads[row / 4];
+        quad[0] = low_pairs(low01, low23);
+        quad[1] = high_pairs(low01, low23);
+        quad[2] = low_pairs(high01, high23);
+        quad[3] = high_pairs(high01, high23);
+    }
+}
+
+// Add the products of a panel with `components` directions, of 64 bytes each, to BYTES sums of each, `stride` apart.
+INLINE void backward_some(vector (*quads)[4], int64_t fours, const int8_t *directions, int components, int32_t *sums,
+                          int64_t stride) {
+    vector all_sums[ABREAST][4];
+    for (int c = 0; c < components; c++)
+        for (int q = 0; q < 4; q++) all_sums[c][q] = load(sums + c * stride + q * NUMBERS);
+    for (int64_t f = 0; f < fours; f++)
+        for (int c = 0; c < components; c++) {
+            int32_t four;
+            memcpy(&four, directions + c * PANEL + 4 * f, sizeof four);
+            for (int q = 0; q < 4; q++) all_sums[c][q] = dot(all_sums[c][q], quads[f][q], all(four));
+        }
+    for (int c = 0; c < components; c++)
+        for (int q = 0; q < 4; q++) store(sums + c * stride + q * NUMBERS, all_sums[c][q]);
+}
+
+static void backward_tile(vector (*quads)[4], int64_t fours, const int8_t *directions, int64_t components,
+                          int32_t *sums, int64_t stride) {
+#define BACKWARD(c) \
+    if (components == (c)) backward_some(quads, fours, directions, c, sums, stride)
+    BACKWARD(1);
+    BACKWARD(2);
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+    BACKWARD(3);
+    BACKWARD(4);
+#endif
+#undef BACKWARD
+}
+
+void maskreg_backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
+    FOR_EACH(c, k) {
+        const int32_t first = -correction(directions + c * m, m);
+        FOR_EACH(j, w) sums[c * w + j] = first;
+    }
+    for (int64_t row = 0; row < m; row += PANEL) {
+        const int64_t rows = least(PANEL, m - row), fours = (rows + 3) / 4;
+        int8_t panel[MOST][PANEL] = {{0}};
+        FOR_EACH(c, k) memcpy(panel[c], directions + c * m + row, (size_t)rows);
+        for (int64_t j = 0; j < w; j += BYTES) {
+            const int64_t n = least(BYTES, w - j);
+            vector quads[PANEL / 4][4];
+            interleave(levels + row * w + j, rows, w, n, quads);
+            for (int64_t c = 0; c < k; c += ABREAST) {
+                const int64_t components = least(ABREAST, k - c);
+                int32_t *to = sums + c * w + j, room[ABREAST][BYTES];
+                if (n == BYTES) {
+                    backward_tile(quads, fours, panel[c], components, to, w);
+                    continue;
+                }
+                FOR_EACH(i, components) memcpy(room[i], to + i * w, (size_t)n * sizeof *to);
+                backward_tile(quads, fours, panel[c], components, room[0], BYTES);
+                FOR_EACH(i, components) memcpy(to + i * w, room[i], (size_t)n * sizeof *to);
+            }
+        }
+    }
+}
+
+#else
+
+void maskreg_forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
+    FOR_EACH(row, m) FOR_EACH(c, k) {
+        const int8_t *restrict line = levels + row * w, *restrict direction = directions + c * w;
+        int32_t sum = 0;
+        FOR_EACH(j, w) sum += (int16_t)(line[j] * direction[j]);
+        sums[c * m + row] = sum;
+    }
+}
+
+void maskreg_backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
+    enum { PANEL = 64, COLUMNS = 512 };
+    memset(sums, 0, (size_t)(k * w) * sizeof *sums);
+    for (int64_t row = 0; row < m; row += PANEL)
+        for (int64_t j = 0; j < w; j += COLUMNS) FOR_EACH(c, k) {
+                // 64 rows sum to at most 64 * 3 * 127 = 24,384, which fits 16 bits.
+                int16_t totals[COLUMNS] = {0};
+                const int64_t n = least(COLUMNS, w - j);
+                FOR_EACH(r, least(PANEL, m - row)) {
+                    const int8_t *restrict line = levels + (row + r) * w + j;
+                    const int16_t factor = directions[c * m + row + r];
+                    FOR_EACH(i, n) totals[i] = (int16_t)(totals[i] + line[i] * factor);
+                }
+                FOR_EACH(i, n) sums[c * w + j + i] += totals[i];
+            }
+}
+#endif

@@ -1,0 +1,227 @@
+// Small matrices of subspace iteration: maskreg/codec/subspace.py defines what is computed.
+//
+// Sums of floats are in the order written there, on every processor; sums of integers are exact in any.
+#include <math.h>
+
+#include "codec.h"
+
+enum { MOST = 16, COLUMNS = 64 };
+
+typedef double square[MOST][MOST];
+
+// To the nearest integer, halves to the even one: at 1.5 * 2^52 doubles are 1 apart.
+static inline double rounded(double value) { return (value + 6755399441055744.0) - 6755399441055744.0; }
+
+// left @ right.T of [k, n], which is symmetric. `weights` multiply the columns of right; NULL for none.
+static void gram(const int32_t *left, const int32_t *right, const int32_t *weights, int64_t k, int64_t n, square result) {
+    enum { SPAN = 512 };
+    int64_t sums[MOST][MOST] = {{0}};
+    for (int64_t begin = 0; begin < n; begin += SPAN) {
+        const int64_t count = least(SPAN, n - begin);
+        FOR_EACH(column, k) {
+            int32_t weighted[SPAN];
+            const int32_t *b = right + column * n + begin;
+            if (weights) {
+                FOR_EACH(i, count) weighted[i] = b[i] * weights[begin + i];
+                b = weighted;
+            }
+            for (int64_t row = column; row < k; row++) {
+                const int32_t *a = left + row * n + begin;
+                int64_t sum = 0;
+                FOR_EACH(i, count) sum += (int64_t)a[i] * b[i];
+                sums[row][column] += sum;
+            }
+        }
+    }
+    FOR_EACH(row, k) FOR_EACH(column, row + 1) result[row][column] = result[column][row] = (double)sums[row][column];
+}
+
+static void inverse_root(square of, int64_t k, square root) {
+    square lower = {{0}};
+    FOR_EACH(row, k) FOR_EACH(column, row + 1) {
+        double value = of[row][column];
+        FOR_EACH(i, column) value -= lower[row][i] * lower[column][i];
+        if (row == column)
+            lower[row][row] = value > 1e-9 * of[row][row] ? sqrt(value) : 0;
+        else
+            lower[row][column] = lower[column][column] > 0 ? value / lower[column][column] : 0;
+    }
+    memset(root, 0, sizeof(square));
+    FOR_EACH(column, k) {
+        if (lower[column][column] == 0) continue;
+        root[column][column] = 1 / lower[column][column];
+        for (int64_t row = column - 1; row >= 0; row--) {
+            double value = 0;
+            for (int64_t i = row + 1; i <= column; i++) value -= lower[i][row] * root[i][column];
+            root[row][column] = lower[row][row] > 0 ? value / lower[row][row] : 0;
+        }
+    }
+}
+
+static inline void turn(double *restrict p, double *restrict q, double c, double s) {
+    FOR_EACH(i, MOST) {
+        const double a = p[i], b = q[i];
+        p[i] = c * a - s * b;
+        q[i] = s * a + c * b;
+    }
+}
+
+// Eigenvectors of a symmetric matrix, in rows; the matrix becomes diagonal.
+static void eigen(square matrix, int64_t k, square vectors) {
+    memset(vectors, 0, sizeof(square));
+    FOR_EACH(i, k) vectors[i][i] = 1;
+    int rotated = 1;
+    for (int sweep = 0; sweep < 12 && rotated; sweep++) {
+        rotated = 0;
+        FOR_EACH(p, k) for (int64_t q = p + 1; q < k; q++) {
+            const double pq = matrix[p][q], pp = matrix[p][p], qq = matrix[q][q];
+            if (pq * pq <= 1e-14 * fabs(pp * qq)) continue;
+            rotated = 1;
+            const double theta = (qq - pp) / (2 * pq), size = 1 / (fabs(theta) + sqrt(theta * theta + 1));
+            const double t = theta < 0 ? -size : size, c = 1 / sqrt(t * t + 1), s = t * c;
+            FOR_EACH(i, k) {
+                const double a = matrix[i][p], b = matrix[i][q];
+                matrix[i][p] = c * a - s * b;
+                matrix[i][q] = s * a + c * b;
+            }
+            turn(matrix[p], matrix[q], c, s);
+            turn(vectors[p], vectors[q], c, s);
+        }
+    }
+}
+
+static void product(square left, square right, int64_t k, square result) {
+    memset(result, 0, sizeof(square));
+    FOR_EACH(i, k) FOR_EACH(inner, k) FOR_EACH(j, MOST) result[i][j] += left[i][inner] * right[inner][j];
+}
+
+static void transpose(square matrix) {
+    FOR_EACH(i, MOST) FOR_EACH(j, i) {
+        const double kept = matrix[i][j];
+        matrix[i][j] = matrix[j][i];
+        matrix[j][i] = kept;
+    }
+}
+
+// Columns [begin, begin + 64) of rotation.T @ vectors: vectors are [k, n], the rotation is [k, r]. Beyond n zeros.
+static void rotate(const int32_t *vectors, int64_t k, int64_t n, int64_t begin, const double *rotation, int64_t r,
+                   double (*rotated)[COLUMNS]) {
+    const int64_t count = least(COLUMNS, n - begin);
+    double wide[MOST][COLUMNS];
+    FOR_EACH(i, k) {
+        const int32_t *vector = vectors + i * n + begin;
+        FOR_EACH(j, count) wide[i][j] = vector[j];
+        for (int64_t j = count; j < COLUMNS; j++) wide[i][j] = 0;
+    }
+    FOR_EACH(c, r) {
+        double line[COLUMNS] = {0};
+        FOR_EACH(i, k) {
+            const double factor = rotation[i * r + c];
+            // Half of a triangular matrix is 0.
+            if (factor != 0) FOR_EACH(j, COLUMNS) line[j] += wide[i][j] * factor;
+        }
+        memcpy(rotated[c], line, sizeof line);
+    }
+}
+
+void maskreg_as_directions(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
+                           int8_t *directions) {
+    double rotated[MOST][COLUMNS], largest[COLUMNS], top = 1e-300;
+    FOR_EACH(j, COLUMNS) largest[j] = top;
+    // Twice the same, because once for the largest costs less than keeping all.
+    for (int64_t begin = 0; begin < n; begin += COLUMNS) {
+        rotate(vectors, k, n, begin, rotation, r, rotated);
+        FOR_EACH(c, r) FOR_EACH(j, COLUMNS) {
+            const double value = fabs(rotated[c][j]);
+            largest[j] = value > largest[j] ? value : largest[j];
+        }
+    }
+    FOR_EACH(j, COLUMNS) top = largest[j] > top ? largest[j] : top;
+    const double scale = 127 / top;
+    for (int64_t begin = 0; begin < n; begin += COLUMNS) {
+        rotate(vectors, k, n, begin, rotation, r, rotated);
+        FOR_EACH(c, r) FOR_EACH(j, least(COLUMNS, n - begin))
+            directions[c * n + begin + j] = (int8_t)(int32_t)rounded(rotated[c][j] * scale);
+    }
+}
+
+void maskreg_orthogonal(const int32_t *vectors, int64_t k, int64_t n, int8_t *directions) {
+    square products, root;
+    double rotation[MOST * MOST];
+    gram(vectors, vectors, NULL, k, n, products);
+    inverse_root(products, k, root);
+    FOR_EACH(i, k) FOR_EACH(j, k) rotation[i * k + j] = root[i][j];
+    maskreg_as_directions(vectors, k, n, rotation, k, directions);
+}
+
+void maskreg_sort_subspace(const int32_t *vectors, int64_t w, const int32_t *sums, int64_t m, int64_t k,
+                           double *rotation, double *powers) {
+    square products, root, inner, eigenvectors, partial;
+    int64_t order[MOST];
+    gram(vectors, vectors, NULL, k, w, products);
+    inverse_root(products, k, root);
+    gram(sums, sums, NULL, k, m, products);
+    transpose(root);
+    product(root, products, k, partial);
+    transpose(root);
+    product(partial, root, k, inner);
+    eigen(inner, k, eigenvectors);
+    FOR_EACH(i, k) {
+        // Strongest first; equal ones keep their order.
+        const double power = inner[i][i] > 0 ? inner[i][i] : 0;
+        int64_t rank = i;
+        for (; rank > 0 && powers[rank - 1] < power; rank--) {
+            powers[rank] = powers[rank - 1];
+            order[rank] = order[rank - 1];
+        }
+        powers[rank] = power;
+        order[rank] = i;
+    }
+    square sorted = {{0}};
+    FOR_EACH(i, k) FOR_EACH(j, k) sorted[i][j] = eigenvectors[order[j]][i];
+    product(root, sorted, k, partial);
+    FOR_EACH(i, k) FOR_EACH(j, k) rotation[i * k + j] = partial[i][j];
+}
+
+void maskreg_random_signs(int64_t count, int8_t *signs) {
+    FOR_EACH(i, count) {
+        uint64_t word = (uint64_t)i * 0x9E3779B97F4A7C15u;
+        word = (word ^ word >> 31) * 0xBF58476D1CE4E5B9u;
+        signs[i] = (int8_t)((int8_t)(word >> 62 & 2) - 1);
+    }
+}
+
+void maskreg_excess(const int8_t *levels, int64_t m, int64_t w, const int32_t *vectors, const int32_t *sums, int64_t k,
+                    const double *rotation, int32_t *energies, double *shares) {
+    memset(energies, 0, (size_t)w * sizeof *energies);
+    FOR_EACH(row, m) {
+        const int8_t *line = levels + row * w;
+        FOR_EACH(j, w) energies[j] += line[j] * line[j];
+    }
+    int64_t energy = 0;
+    FOR_EACH(j, w) energy += energies[j];
+    square products, expected, beyond;
+    gram(sums, sums, NULL, k, m, products);
+    gram(vectors, vectors, energies, k, w, expected);
+    FOR_EACH(i, k) FOR_EACH(j, k) beyond[i][j] = products[i][j] - expected[i][j];
+    FOR_EACH(c, k) {
+        double share = 0;
+        FOR_EACH(i, k) FOR_EACH(j, k) share += rotation[i * k + c] * beyond[i][j] * rotation[j * k + c];
+        shares[c] = share / (double)most(energy, 1);
+    }
+}
+
+void maskreg_quantize(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
+                      const double *scales, int8_t *factors) {
+    enum { MAX_FACTOR = 31 };
+    double rotated[MOST][COLUMNS];
+    for (int64_t begin = 0; begin < n; begin += COLUMNS) {
+        rotate(vectors, k, n, begin, rotation, r, rotated);
+        FOR_EACH(c, r) FOR_EACH(j, least(COLUMNS, n - begin)) {
+            double value = rotated[c][j] * scales[c];
+            value = value > -MAX_FACTOR ? value : -MAX_FACTOR;
+            value = value < MAX_FACTOR ? value : MAX_FACTOR;
+            factors[c * n + begin + j] = (int8_t)(int32_t)rounded(value);
+        }
+    }
+}
