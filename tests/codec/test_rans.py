@@ -39,7 +39,7 @@ def code(freqs: Freqs, tokens: Tokens, cells: Tokens) -> tuple[npt.NDArray[np.ui
     """States and words of tokens; cell ``i`` has table ``i``."""
     keys = (cells.astype(np.uint16) << 6 | tokens).astype(np.uint16)
     states, words = np.full(LANES, LOWEST_STATE, np.uint32), np.empty(tokens.size + 1, np.uint16)
-    first = encode_tokens(Encoding(keys, slots_of(freqs).reshape(-1), states, words), 0, keys.size, words.size)
+    first = encode_tokens(Encoding(keys, slots_of(freqs).reshape(-1), states, words))
     return states, words[first:]
 
 
@@ -49,9 +49,11 @@ def decode(
     """Tokens, and words taken; ``states`` become those after the last."""
     entries = np.empty(len(freqs) * SLOTS, np.uint32)
     fill_decoding(freqs, entries)
-    tokens = np.empty(cells.size, np.uint8)
+    tokens, rows = np.empty((1, cells.size), np.uint8), states[None].copy()
     room = np.concatenate([words, np.zeros(cells.size + 1, np.uint16)])
-    return tokens, decode_tokens(Decoding(room, cells, entries, states, tokens), 0, cells.size, 0)
+    taken = decode_tokens(Decoding(room[None], cells[None], entries, rows, tokens, np.array([cells.size])))
+    states[:] = rows[0]
+    return tokens[0], int(taken[0])
 
 
 @given(st.lists(TABLES, min_size=1, max_size=5), st.integers(0, 300), st.integers(0, 1 << 32))

@@ -6,6 +6,10 @@ import random
 import struct
 from collections.abc import Sequence
 
+import numpy as np
+
+from maskreg.codec.contexts import Contexts
+from maskreg.codec.grid import Grid
 from tests.codec.reference import LANES, LITERAL, Model
 
 
@@ -139,3 +143,12 @@ def _random_table(draw: random.Random) -> list[int]:
         table[token] = max(1, table[token], int(3_000 * weight / sum(weights)))
     table[32] += 4_096 - sum(table)
     return table
+
+
+def contexts_of(model: Model) -> Contexts:
+    """A model's contexts, as the product has them."""
+    sides = (model.row_scales, model.column_scales, model.row_factors, model.column_factors)
+    rank = len(model.row_factors)
+    lines = [np.array(side, np.int8) for side in sides]
+    lines[2:] = [side if rank else np.empty((0, 0), np.int8) for side in lines[2:]]
+    return Contexts(Grid(model.width, model.column), model.base, *lines, np.array(model.bounds, np.int16))

@@ -1,0 +1,121 @@
+"""Sub-blocks come out as whole numbers of any size say, in every build of the kernels, and decode."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskreg.codec.encode import ABREAST, Coded, Pair, classify_all, encode_sub_blocks, room_for
+from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS, Encoding, encode_tokens
+from maskreg.codec.ulp_steps import LITERAL, count_keys, tokens_of
+from maskreg.native import NUMPY, using
+from tests.codec.samples import moved
+from tests.codec.writing import contexts_of, random_model
+
+Keys = npt.NDArray[np.uint16]
+Slots = npt.NDArray[np.uint32]
+States = npt.NDArray[np.uint32]
+
+SIZES = st.sampled_from([1, 15, 16, 17, 1023, 1024, 1025, 4096, 5000])
+
+
+def by_definition(keys: Keys, slots: Slots, states: States) -> tuple[list[int], list[int]]:
+    """States and words of tokens, in whole numbers of any size."""
+    lanes, words = [int(state) for state in states], []
+    for i in reversed(range(keys.size)):
+        slot = int(slots[keys[i]])
+        first, freq, state = slot >> 16, slot & 0xFFFF, lanes[i % LANES]
+        if state >= freq << (32 - TABLE_BITS):
+            words.append(state & 0xFFFF)
+            state >>= 16
+        lanes[i % LANES] = (state // freq << TABLE_BITS) + state % freq + first
+    return lanes, words[::-1]
+
+
+def frequencies(draw: np.random.Generator, n: int) -> Slots:
+    """Slots of all sizes, at any first slot; the first are as short and as long as they get."""
+    freqs = (SLOTS ** draw.random(n)).astype(np.uint32)
+    freqs[:4] = 1, 2, SLOTS - 1, SLOTS
+    firsts = (draw.random(n) * (SLOTS + 1 - freqs)).astype(np.uint32)
+    return firsts << np.uint32(16) | freqs
+
+
+def coded(keys: Keys, slots: Slots, length: int) -> tuple[Keys, Coded]:
+    """Keys, and sub-blocks of them; where a token has extra bits, some are written."""
+    own = keys.copy()
+    values = np.arange(keys.size, dtype=np.uint16)
+    out = room_for(-(-keys.size // length), min(length, keys.size))
+    encode_sub_blocks(Pair(values, values, own, length), slots, out)
+    return own, out
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_numpy_follows_the_definition(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    slots = frequencies(draw, 640)
+    for n in [0, 1, 15, 16, 17, 500]:
+        keys, words = draw.integers(0, slots.size, n).astype(np.uint16), np.zeros(n + 1, np.uint16)
+        states = np.full(LANES, LOWEST_STATE, np.uint32)
+        expected = by_definition(keys, slots, states)
+        first = encode_tokens(Encoding(keys, slots, states, words))
+        assert (states.tolist(), words[first:].tolist()) == expected
+
+
+@given(SIZES, st.integers(1, ABREAST), st.integers(0, 1 << 32))
+def test_sub_blocks_follow_the_definition(kernels: str, last: int, count: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    slots = frequencies(draw, 4 * TOKENS)
+    length = last + int(draw.integers(0, 100))
+    keys = draw.integers(0, slots.size, (count - 1) * length + last).astype(np.uint16)
+    # Tokens without extra bits, which have tests of their own.
+    keys = keys & np.uint16(0xFFC0) | np.uint16(16) + keys % np.uint16(33)
+    _, out = coded(keys, slots, length)
+    for k in range(count):
+        first = np.full(LANES, LOWEST_STATE, np.uint32)
+        states, words = by_definition(keys[k * length : (k + 1) * length], slots, first)
+        assert (out.states[k].tolist(), out.words[k, out.positions[k] :].tolist()) == (states, words)
+        assert out.extra_bits[k] == 0
+
+
+@given(st.integers(0, 1 << 32))
+def test_what_a_table_lacks_becomes_a_literal(kernels: str, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    slots = frequencies(draw, 4 * TOKENS)
+    lacking = draw.random(slots.size) < 0.1
+    lacking[LITERAL::TOKENS] = False
+    slots[lacking] = 0
+    keys = draw.integers(0, slots.size, 333).astype(np.uint16)
+    own, out = coded(keys, slots, 160)
+    assert np.array_equal(own, np.where(lacking[keys], keys | LITERAL, keys))
+    with using(NUMPY):
+        expected_keys, expected = coded(keys, slots, 160)
+    assert np.array_equal(own, expected_keys)
+    assert all(np.array_equal(*pair) for pair in zip(out.states, expected.states, strict=True))
+
+
+@given(SIZES, st.sampled_from([0.01, 0.3, 1.0]), st.integers(0, 1 << 32))
+def test_tokens_counts_and_keys_are_those_of_numpy(kernels: str, n: int, density: float, seed: int) -> None:
+    source, target = moved(n, density, seed)
+    # Any codes at all, half of the time: changes of sign, NaN, far steps.
+    if seed % 2:
+        target = np.random.default_rng(seed).integers(0, 1 << 16, n).astype(np.uint16)
+    model = random_model(n, width=max(n // 7, 1), rank=seed % 6, scaled=bool(seed % 4 // 2), seed=seed)
+    results = []
+    for name in (kernels, NUMPY):
+        with using(name):
+            tokens, counts, keys = np.empty(n, np.uint8), np.ones((256, TOKENS), np.int64), np.empty(n, np.uint16)
+            tokens_of(source, target, tokens, counts)
+            contexts = contexts_of(model)
+            classify_all(source, 0, contexts, tokens, keys)
+            by_cell = np.ones((contexts.cells, TOKENS), np.int64)
+            count_keys(keys, by_cell)
+            out = room_for(1, n)
+            slots = np.full(contexts.cells * TOKENS, 1 << 16 | 64, np.uint32)
+            encode_sub_blocks(Pair(source, target, keys, n), slots, out)
+            extra = int(out.extra_bits[0])
+            bits = np.unpackbits(out.bits[0].view(np.uint8), bitorder="little")[:extra]
+            results.append((tokens, counts, keys, by_cell, bits, out.states))
+    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
