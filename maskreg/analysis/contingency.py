@@ -8,12 +8,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.jit import kernel
-from maskreg.mask.packed import PAD_BITS, packed_bytes
-from maskreg.mask.rounding import CLASSES
+from maskreg.mask.packed import PAD_BITS, packed_bytes, unpack
+from maskreg.mask.rounding import CLASSES, classes_of
+from maskreg.native import library
 
 Packed = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
 Cells = npt.NDArray[np.int64]
 
 CELLS = 4
@@ -33,8 +32,16 @@ def count_both(a: Packed, b: Packed) -> tuple[int, int, int]:
     Raises:
         ValueError: lengths differ, or are not whole words.
     """
-    in_a, in_b, both = _popcounts(*_words(a, b))
-    return int(in_a), int(in_b), int(both)
+    a, b = _checked(a, b)
+    if compiled := library():
+        counts = np.empty(3, np.int64)
+        compiled.lib.maskreg_count_both(
+            compiled.read(a), compiled.read(b), a.size // (PAD_BITS // 8), compiled.write(counts)
+        )
+        in_a, in_b, both = counts.tolist()
+        return in_a, in_b, both
+    in_a, in_b, both = (int(np.bitwise_count(bits).sum(dtype=np.int64)) for bits in (a, b, a & b))
+    return in_a, in_b, both
 
 
 def count_classes(a: Packed, b: Packed, codes: npt.NDArray[np.uint16]) -> Cells:
@@ -52,12 +59,18 @@ def count_classes(a: Packed, b: Packed, codes: npt.NDArray[np.uint16]) -> Cells:
     Raises:
         ValueError: lengths do not match.
     """
-    words = _words(a, b)
+    a, b = _checked(a, b)
     if a.size != packed_bytes(codes.size) or codes.size >= 1 << 31:
         raise ValueError(f"lengths do not match: masks of {a.size} bytes, {codes.size} coordinates")
-    counts = np.zeros(CLASSES * CELLS, np.int64)
-    _class_counts(*words, codes, counts)
-    return counts.reshape(CLASSES, CELLS)
+    if compiled := library():
+        counts = np.zeros((CLASSES, CELLS), np.int64)
+        compiled.lib.maskreg_count_cells(
+            compiled.read(codes), codes.size, compiled.read(a), compiled.read(b), compiled.write(counts)
+        )
+        return counts
+    in_a, in_b = unpack(a, codes.size), unpack(b, codes.size)
+    cells = np.uint16(CELLS) * classes_of(codes) + (in_a + np.uint8(2) * in_b)
+    return np.bincount(cells, minlength=CLASSES * CELLS).reshape(CLASSES, CELLS)
 
 
 def count_agreeing(masks: list[Packed], numel: int) -> Cells:
@@ -75,10 +88,18 @@ def count_agreeing(masks: list[Packed], numel: int) -> Cells:
     """
     if not 0 < len(masks) <= MAX_MASKS or any(mask.size != packed_bytes(numel) for mask in masks):
         raise ValueError(f"need 1 to {MAX_MASKS} masks of {numel} coordinates, got {len(masks)}")
-    sums = np.zeros(packed_bytes(numel), np.uint64)
+    if compiled := library():
+        counts = np.zeros(len(masks) + 1, np.int64)
+        pointers = [compiled.read(np.ascontiguousarray(mask)) for mask in masks]
+        compiled.lib.maskreg_count_agreeing(
+            pointers, len(masks), packed_bytes(numel) // (PAD_BITS // 8), compiled.write(counts)
+        )
+        counts[0] = numel - counts.sum()
+        return counts
+    sums = np.zeros(numel, np.uint8)
     for mask in masks:
-        _add_spread(mask, _SPREAD, sums)
-    return np.bincount(sums.view(np.uint8)[:numel], minlength=len(masks) + 1).astype(np.int64)
+        sums += unpack(mask, numel)
+    return np.bincount(sums, minlength=len(masks) + 1)
 
 
 def count_stripes(packed: Packed, start: int, numel: int, rows: Cells, columns: Cells) -> None:
@@ -96,92 +117,18 @@ def count_stripes(packed: Packed, start: int, numel: int, rows: Cells, columns: 
     """
     if packed.size != packed_bytes(numel) or not 0 <= start <= start + numel <= rows.size * columns.size:
         raise ValueError(f"span [{start}, {start + numel}) is outside a matrix [{rows.size}, {columns.size}]")
-    _add_stripes(packed, start, numel, rows, columns)
+    if compiled := library():
+        compiled.lib.maskreg_count_stripes(
+            compiled.read(np.ascontiguousarray(packed)), start, numel,
+            columns.size, compiled.write(rows), compiled.write(columns),
+        )  # fmt: skip
+        return
+    row, column = np.divmod(start + np.flatnonzero(unpack(packed, numel)), columns.size)
+    rows += np.bincount(row, minlength=rows.size)
+    columns += np.bincount(column, minlength=columns.size)
 
 
-_SPREAD: Words = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").view("<u8")[:, 0]
-"""A byte's eight bits, each in its own byte of a word: 0b101 -> 0x00010001 (bytes 1, 0, 1, 0, ...)."""
-
-
-def _words(a: Packed, b: Packed) -> tuple[Words, Words]:
+def _checked(a: Packed, b: Packed) -> tuple[Packed, Packed]:
     if a.shape != b.shape or a.size % (PAD_BITS // 8):
         raise ValueError(f"lengths differ, or are not whole words: {a.size} and {b.size} bytes")
-    return np.ascontiguousarray(a).view(np.uint64), np.ascontiguousarray(b).view(np.uint64)
-
-
-@kernel
-def _popcounts(words_a: Words, words_b: Words) -> tuple[np.uint64, np.uint64, np.uint64]:
-    # a += popcount(x), b += popcount(y), both += popcount(x & y), for each pair of words x, y.
-    # Kernighan's loop clears the lowest set bit: 0b1100 -> 0b1000 -> 0 takes two turns. LLVM recognizes it as a
-    # population count and vectorizes it; Python has no intrinsic that would say so.
-    a, b, both = np.uint64(0), np.uint64(0), np.uint64(0)
-    for i in range(words_a.size):
-        x, y = words_a[i], words_b[i]
-        z = x & y
-        while x:
-            x &= x - np.uint64(1)
-            a += np.uint64(1)
-        while y:
-            y &= y - np.uint64(1)
-            b += np.uint64(1)
-        while z:
-            z &= z - np.uint64(1)
-            both += np.uint64(1)
-    return a, b, both
-
-
-@kernel
-def _class_counts(words_a: Words, words_b: Words, codes: npt.NDArray[np.uint16], counts: Cells) -> None:
-    # counts[_cell(code_i, A_i, B_i)] += 1 for each coordinate i.
-    # Neighboring coordinates often fall into one cell, and each increment would wait for the one before. So coordinate
-    # i counts in table i % 4, and the four tables are added at the end.
-    tables: npt.NDArray[np.int32] = np.zeros((4, counts.size), np.int32)
-    whole = codes.size // 64
-    for w in range(whole):
-        x, y, first = words_a[w], words_b[w], w * 64
-        for i in range(0, 64, 4):
-            for j in range(4):
-                tables[j, _cell(codes[first + i + j], x, y, np.uint64(i + j))] += 1
-    for i in range(codes.size - whole * 64):
-        tables[0, _cell(codes[whole * 64 + i], words_a[whole], words_b[whole], np.uint64(i))] += 1
-    for j in range(4):
-        for c in range(counts.size):
-            counts[c] += tables[j, c]
-
-
-@kernel
-def _cell(code: np.uint16, x: np.uint64, y: np.uint64, bit: np.uint64) -> np.uint32:
-    """``4 * class + [in A] + 2 * [in B]``; the class is ``2 * exponent + [mantissa is 0]``.
-
-    Example: code 0x3F80 (1.0) has exponent field 127 and mantissa 0, so class 255. In both masks: cell 1023.
-    """
-    wide = np.uint32(code)
-    # Bits 14..7 are the exponent: shifting right by 4 leaves 8 * exponent, which is 4 * (2 * exponent).
-    kind = ((wide >> np.uint32(4)) & np.uint32(0x7F8)) | (np.uint32((wide & np.uint32(0x7F)) == 0) << np.uint32(2))
-    in_a, in_b = (x >> bit) & np.uint64(1), (y >> bit) & np.uint64(1)
-    return kind | np.uint32(in_a) | (np.uint32(in_b) << np.uint32(1))
-
-
-@kernel
-def _add_spread(packed: Packed, spread: Words, sums: Words) -> None:
-    # Adds eight coordinates at once: byte k of sums[i] counts the masks that hold coordinate 8 i + k. With at most 255
-    # masks no byte carries into the next.
-    for i in range(packed.size):
-        sums[i] += spread[packed[i]]
-
-
-@kernel
-def _add_stripes(packed: Packed, start: int, numel: int, rows: Cells, columns: Cells) -> None:
-    # Walks the span in C order with a running (row, column), so there is no division for each coordinate.
-    row, column = start // columns.size, start % columns.size
-    in_row = 0
-    for i in range(numel):
-        bit = (packed[i >> 3] >> (i & 7)) & 1
-        in_row += bit
-        columns[column] += bit
-        column += 1
-        if column == columns.size:
-            rows[row] += in_row
-            row, column, in_row = row + 1, 0, 0
-    if in_row:
-        rows[row] += in_row
+    return np.ascontiguousarray(a), np.ascontiguousarray(b)

@@ -43,7 +43,7 @@ def normals(seed: int, tensor: str, first: int, numel: int) -> npt.NDArray[np.fl
     """
     if first % TILE:
         raise ValueError(f"coordinate {first} is not at the start of a tile")
-    high = int.from_bytes(hashlib.sha256(tensor.encode()).digest()[:8], "little", signed=True)
+    high = int.from_bytes(hashlib.sha256(tensor.encode()).digest()[:8], "little")
     tiles = -(-numel // TILE)
     words = np.empty((4, tiles * _COLUMNS), np.uint32)
     philox(seed, first // TILE * _COLUMNS, high, words)

@@ -24,14 +24,12 @@ import numpy.typing as npt
 import torch
 
 from maskreg.errors import UsageError
-from maskreg.jit import kernel
-from maskreg.mask.packed import packed_bytes
+from maskreg.mask.packed import pack, packed_bytes, unpack
+from maskreg.native import library
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
-
-_ONES = np.bitwise_count(np.arange(256, dtype=np.uint8))
 
 
 @dataclass(frozen=True)
@@ -174,7 +172,7 @@ def layout_of(name: str, tensor: torch.Tensor) -> Layout:
 
 
 def cut(packed: npt.NDArray[np.uint8], part: Part) -> tuple[npt.NDArray[np.uint8], Order]:
-    """The mask of a part of a tensor. Takes no memory beside the result.
+    """The mask of a part of a tensor. The kernel takes no memory beside the result: native/src/parts.c.
 
     Args:
         packed: mask of the whole tensor, from :func:`maskreg.mask.packed.pack`.
@@ -185,60 +183,17 @@ def cut(packed: npt.NDArray[np.uint8], part: Part) -> tuple[npt.NDArray[np.uint8
     """
     if packed.size != packed_bytes(part.whole_numel):
         raise ValueError(f"{packed.size} bytes cannot be the mask of {part.whole_numel} coordinates")
-    packed = np.ascontiguousarray(packed)
-    bits = np.zeros(packed_bytes(part.numel), np.uint8)
-    _copy(packed, part.first, part.stride, part.length, part.count, bits)
-    before = np.empty(part.count, np.int64)
-    total = _count(packed, _ONES, part.first, part.stride, before)
-    local_before = np.empty(part.count, np.int64)
-    nnz = _count(bits, _ONES, 0, part.length, local_before)
-    return bits, Order(total, before, np.diff(local_before, append=nnz))
-
-
-@kernel
-def _copy(
-    bits: npt.NDArray[np.uint8], first: int, stride: int, length: int, count: int, out: npt.NDArray[np.uint8]
-) -> None:
-    """Append the bits of all spans to each other, into zeros.
-
-    Each round fills the rest of one output byte: take ``n`` bits at ``at``, which may straddle two input bytes. Three
-    bits at 6, to output bit 4::
-
-        input    byte 0 = ab......  byte 1 = .......c       a is bit 7, b bit 6, c bit 8; low bits on the right
-        value    byte 0 >> 6 = ab, | byte 1 << 2 = cab
-        output   |= cab << 4
-    """
-    to = 0
-    for span in range(count):
-        at = first + span * stride
-        end = at + length
-        while at < end:
-            byte, shift = at >> 3, at & 7
-            n = min(end - at, 8 - (to & 7))
-            value = bits[byte] >> shift
-            if shift + n > 8:
-                value |= bits[byte + 1] << (8 - shift)
-            out[to >> 3] |= (value & ((1 << n) - 1)) << (to & 7)
-            at += n
-            to += n
-
-
-@kernel
-def _count(
-    bits: npt.NDArray[np.uint8], ones: npt.NDArray[np.uint8], first: int, stride: int, before: npt.NDArray[np.int64]
-) -> int:
-    """Number of set bits; fills ``before`` with the number of those before ``first + i * stride``, in one pass."""
-    seen = 0
-    byte = 0
-    for span in range(before.size):
-        at = first + span * stride
-        while byte < at >> 3:
-            seen += ones[bits[byte]]
-            byte += 1
-        before[span] = seen
-        if at & 7:
-            before[span] += ones[bits[byte] & ((1 << (at & 7)) - 1)]
-    while byte < bits.size:
-        seen += ones[bits[byte]]
-        byte += 1
-    return seen
+    if compiled := library():
+        bits = np.empty(packed_bytes(part.numel), np.uint8)
+        before, inside = np.empty(part.count, np.int64), np.empty(part.count, np.int64)
+        total: int = compiled.lib.maskreg_cut(
+            compiled.read(np.ascontiguousarray(packed)), packed.size // 8,
+            part.first, part.stride, part.length, part.count,
+            compiled.write(bits), compiled.write(before), compiled.write(inside),
+        )  # fmt: skip
+        return bits, Order(total, before, inside)
+    moved = unpack(packed, part.whole_numel)
+    masked, starts = np.flatnonzero(moved), part.first + part.stride * np.arange(part.count)
+    before, upto = (np.searchsorted(masked, ends) for ends in (starts, starts + part.length))
+    spans = moved.reshape(part.count, part.stride)[:, part.first : part.first + part.length]
+    return pack(spans), Order(masked.size, before, upto - before)

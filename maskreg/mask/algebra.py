@@ -9,11 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.mask.packed import PAD_BITS
+from maskreg.native import library
 
 Packed = npt.NDArray[np.uint8]
 """As :func:`maskreg.mask.pack` returns it. Padding is zero in every operand, and in every result."""
 
 _Words = npt.NDArray[np.uint64]
+
+_MAX_MASKS = 255
+"""Masks that the kernel counts: 8 bits for each coordinate."""
 
 
 def both(masks: Sequence[Packed]) -> Packed:
@@ -53,8 +57,15 @@ def at_least(k: int, masks: Sequence[Packed]) -> Packed:
     """
     if not 1 <= k <= len(masks):
         raise ValueError(f"k must be from 1 to the number of masks: {k} of {len(masks)} masks")
-    planes: list[_Words] = [np.zeros_like(words) for words in _words(masks[:1]) for _ in range(len(masks).bit_length())]
-    for carry in _words(masks):
+    operands = _words(masks)
+    compiled = library()
+    if compiled and len(masks) <= _MAX_MASKS:
+        pointers = [compiled.read(words.view(np.uint8)) for words in operands]
+        result = np.empty(masks[0].size, np.uint8)
+        compiled.lib.maskreg_at_least(k, pointers, len(masks), operands[0].size, compiled.write(result))
+        return result
+    planes: list[_Words] = [np.zeros_like(operands[0]) for _ in range(len(masks).bit_length())]
+    for carry in operands:
         for i, plane in enumerate(planes):
             planes[i], carry = plane ^ carry, plane & carry
     more, equal = np.zeros_like(planes[0]), ~np.zeros_like(planes[0])

@@ -31,7 +31,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.mask.packed import pack
 from maskreg.mask.philox import TILE, WORDS
 from maskreg.mask.scan import Hits, Span, Stream, Windows, mark, scan, second_words
 
@@ -74,24 +73,23 @@ class Draw(NamedTuple):
             ValueError: ``first`` is not a multiple of 4,096.
         """
         _check_first(first)
-        span = Span(first, numel, np.empty(0, np.uint16) if classes is None else classes)
-        stream, windows = Stream(np.uint64(self.seed), np.uint64(tensor)), Windows(self.low, self.high)
-        by_class = bool(self.groups.any())
+        stream, span, windows = Stream(self.seed, tensor), Span(first, numel, classes), Windows(self.low, self.high)
+        # Where there is one group, classes need not be told apart.
+        groups = self.groups if self.groups.any() else np.zeros(1, np.int64)
         room = (numel >> 6) + TILE
         while True:
-            below = np.zeros((4, self.low.size), np.int64)
+            below = np.zeros(groups.size, np.int64)
             hits = Hits(np.empty(room, np.int64), np.empty(room, np.uint32))
-            inside = scan(stream, span, windows, by_class, below, hits)
+            inside = scan(stream, span, windows, below, hits)
             if inside <= room:
                 break
             room = inside
-        places, words = hits.places[:inside] + first, hits.words[:inside]
-        seconds = np.empty(inside, np.uint32)
-        second_words(stream, places, seconds)
-        kinds = np.zeros(inside, np.uint16) if classes is None else classes[places - first]
-        by_group = np.zeros(int(self.groups.max(initial=0)) + 1, np.int64)
-        np.add.at(by_group, self.groups, below.sum(axis=0))
-        return Seen(tensor, by_group, places, words, seconds, kinds)
+        places, words = hits.places[:inside], hits.words[:inside]
+        kinds = np.zeros(inside, np.uint16) if classes is None else classes[places]
+        places = places + first
+        by_group = np.zeros(int(groups.max()) + 1, np.int64)
+        np.add.at(by_group, groups, below)
+        return Seen(tensor, by_group, places, words, second_words(stream, places), kinds)
 
     def packed(
         self, tensor: int, first: int, numel: int, completed: Counts, classes: Classes | None = None
@@ -109,12 +107,12 @@ class Draw(NamedTuple):
             ValueError: ``first`` is not a multiple of 4,096.
         """
         _check_first(first)
-        drawn = np.empty(numel, np.uint8)
-        span = Span(first, numel, np.empty(0, np.uint16) if classes is None else classes)
-        mark(Stream(np.uint64(self.seed), np.uint64(tensor)), span, self.low, drawn)
+        packed = mark(Stream(self.seed, tensor), Span(first, numel, classes), self.low)
         start, stop = np.searchsorted(completed, [first, first + numel])
-        drawn[completed[start:stop] - first] = 1
-        return pack(drawn.view(np.bool_))
+        places = completed[start:stop] - first
+        # Several may be in one byte.
+        np.bitwise_or.at(packed, places >> 3, np.uint8(1) << (places & 7).astype(np.uint8))
+        return packed
 
 
 class Seen(NamedTuple):

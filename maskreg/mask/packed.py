@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from maskreg.native import library
+
 PAD_BITS = 64
 """A tensor's bits are padded with zeros to a multiple of this, so that no 64-bit word belongs to two tensors."""
-
-_TILE = 1 << 14
-"""Words whose counts stay in the first-level cache."""
 
 
 def packed_bytes(numel: int) -> int:
@@ -79,16 +78,11 @@ def overlap(left: npt.NDArray[np.uint8], right: npt.NDArray[np.uint8]) -> int:
     """
     if left.shape != right.shape or left.size % (PAD_BITS // 8):
         raise ValueError(f"masks of {left.size} and {right.size} bytes are not of one tensor")
-    a, b = (np.ascontiguousarray(side).view(np.uint64) for side in (left, right))
-    both, counts = np.empty(_TILE, np.uint64), np.empty(_TILE, np.uint8)
-    total = 0
-    for start in range(0, a.size, _TILE):
-        words = a[start : start + _TILE]
-        n = words.size
-        np.bitwise_and(words, b[start : start + _TILE], out=both[:n])
-        np.bitwise_count(both[:n], out=counts[:n])
-        total += int(counts[:n].sum(dtype=np.uint32))
-    return total
+    if compiled := library():
+        pointers = [compiled.read(np.ascontiguousarray(side)) for side in (left, right)]
+        total: int = compiled.lib.maskreg_count_overlap(*pointers, left.size // (PAD_BITS // 8))
+        return total
+    return int(np.bitwise_count(left & right).sum(dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +107,7 @@ class TensorMask:
     @property
     def nnz(self) -> int:
         """Number of coordinates that moved."""
-        return int(np.bitwise_count(self.packed).sum(dtype=np.int64))
+        return overlap(self.packed, self.packed)
 
     @property
     def density(self) -> float:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.jit import kernel
+from maskreg.native import library
 
 TILE = 1 << 12
 """Coordinates whose words are generated together."""
@@ -29,17 +29,14 @@ WORDS = 1 << 31
 _COLUMNS = TILE // 4
 _LEFT = np.uint64(0xD2511F53)
 _RIGHT = np.uint64(0xCD9E8D57)
-_WEYL_LOW = np.uint32(0x9E3779B9)
-_WEYL_HIGH = np.uint32(0xBB67AE85)
+_WEYL_LOW, _WEYL_HIGH = 0x9E3779B9, 0xBB67AE85
 _HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
 
 Words = npt.NDArray[np.uint32]
-Key = int | np.uint64
-"""64 bits; kernels need NumPy's type."""
 
 
-@kernel
-def philox(key: Key, counter: Key, high: Key, words: Words) -> None:
+def philox(key: int, counter: int, high: int, words: Words) -> None:
     """Four words for each of several consecutive counters.
 
     Args:
@@ -48,32 +45,32 @@ def philox(key: Key, counter: Key, high: Key, words: Words) -> None:
         high: upper 64 bits of all counters.
         words: uint32 ``[4, n]``, filled: column ``j`` with the four words of counter ``counter + j``.
     """
-    row0, row1, row2, row3 = words[0], words[1], words[2], words[3]
-    for j in range(words.shape[1]):
-        low = np.uint64(counter) + np.uint64(j)
-        a, b = np.uint32(low), np.uint32(low >> _HALF)
-        c, d = np.uint32(high), np.uint32(np.uint64(high) >> _HALF)
-        k, m = np.uint32(key), np.uint32(np.uint64(key) >> _HALF)
-        for _ in range(10):
-            left, right = _LEFT * np.uint64(a), _RIGHT * np.uint64(c)
-            a, b = np.uint32(np.uint32(right >> _HALF) ^ b ^ k), np.uint32(right)
-            c, d = np.uint32(np.uint32(left >> _HALF) ^ d ^ m), np.uint32(left)
-            k, m = np.uint32(k + _WEYL_LOW), np.uint32(m + _WEYL_HIGH)
-        row0[j], row1[j], row2[j], row3[j] = a, b, c, d
+    if compiled := library():
+        compiled.lib.maskreg_philox(key, counter, high, words.shape[1], compiled.write(words))
+        return
+    counters = np.uint64(counter) + np.arange(words.shape[1], dtype=np.uint64)
+    a, b = counters & _LOW, counters >> _HALF
+    c, d = np.full_like(a, high & 0xFFFFFFFF), np.full_like(a, high >> 32)
+    for turn in range(10):
+        k = np.uint64(key + turn * _WEYL_LOW & 0xFFFFFFFF)
+        m = np.uint64((key >> 32) + turn * _WEYL_HIGH & 0xFFFFFFFF)
+        left, right = _LEFT * a, _RIGHT * c
+        a, b, c, d = (right >> _HALF) ^ b ^ k, right & _LOW, (left >> _HALF) ^ d ^ m, left & _LOW
+    words[:] = a, b, c, d
 
 
-@kernel
-def tile_words(key: Key, tensor: Key, second: int, tile: int, words: Words) -> None:
-    """Words of the coordinates ``[4096 tile, 4096 (tile + 1))`` of a tensor.
+def words_of(key: int, tensor: int, first: int, numel: int, second: bool = False) -> Words:
+    """Words of the coordinates ``[first, first + numel)`` of a tensor, uint32 ``[numel]``, 31 bits each.
 
     Args:
         key: the seed.
         tensor: 64 bits that stand for the tensor.
-        second: 1 for the coordinates' second words, else 0.
-        tile: number of the tile.
-        words: uint32 ``[4, 1024]``, filled with words of 31 bits, in the order of the coordinates.
+        first: a multiple of 4,096.
+        numel: how many.
+        second: the coordinates' second words.
     """
-    philox(key, int(np.uint64(tile) * np.uint64(_COLUMNS) + (np.uint64(second) << np.uint64(63))), tensor, words)
-    flat = words.reshape(-1)
-    for i in range(flat.size):
-        flat[i] = flat[i] >> np.uint32(1)
+    tiles = -(-numel // TILE)
+    words = np.empty((4, tiles * _COLUMNS), np.uint32)
+    philox(key, first // 4 + (second << 63), tensor, words)
+    in_order = words.reshape(4, tiles, _COLUMNS).transpose(1, 0, 2).reshape(-1)
+    return in_order[:numel] >> np.uint32(1)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.jit import kernel
+from maskreg.native import library
 
 if TYPE_CHECKING:
     import torch
@@ -149,14 +149,24 @@ def _largest(scores: Scores, shape: tuple[int, int], size: int) -> tuple[int, in
     """The score above which all coordinates are taken, and how many of that very score."""
     high = np.zeros(_HIGH_BINS, np.int64)
     for start, stop in _blocks(shape):
-        _count(scores(start, stop) >> np.uint32(_LOW_BITS), high)
+        _count(scores(start, stop), high)
     upper, size = _from_above(high, size)
     low = np.zeros(1 << _LOW_BITS, np.int64)
     for start, stop in _blocks(shape):
-        ranks = scores(start, stop)
-        _count(ranks[ranks >> np.uint32(_LOW_BITS) == upper] & np.uint32((1 << _LOW_BITS) - 1), low)
+        _count(scores(start, stop), low, upper)
     lower, ties = _from_above(low, size)
     return (upper << _LOW_BITS) | lower, ties
+
+
+def _count(ranks: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64], upper: int = -1) -> None:
+    """Count scores by their upper 16 bits; or, if those are given, the scores that have them by their lower 15."""
+    if compiled := library():
+        compiled.lib.maskreg_count_scores(compiled.read(ranks), ranks.size, upper, compiled.write(counts))
+        return
+    keys = ranks >> np.uint32(_LOW_BITS)
+    if upper >= 0:
+        keys = ranks[keys == upper] & np.uint32((1 << _LOW_BITS) - 1)
+    counts += np.bincount(keys, minlength=counts.size)
 
 
 def _from_above(counts: npt.NDArray[np.int64], k: int) -> tuple[int, int]:
@@ -170,9 +180,3 @@ def _blocks(shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
     step = max(1, _BLOCK // max(shape[1], 1))
     for start in range(0, shape[0] if shape[1] else 0, step):
         yield start, min(start + step, shape[0])
-
-
-@kernel
-def _count(values: npt.NDArray[np.uint32], counts: npt.NDArray[np.int64]) -> None:
-    for i in range(values.size):
-        counts[values[i]] += 1

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.jit import kernel
-from maskreg.mask.packed import pack
+from maskreg.mask.packed import pack, packed_bytes
+from maskreg.native import library
 
 MAGNITUDES = 1 << 15
 """Magnitudes of bf16 codes; infinities and NaNs are the largest."""
@@ -46,9 +46,15 @@ class Smallest(NamedTuple):
             first: the span's first coordinate.
             codes: bf16 codes, uint16 ``[n]``.
         """
+        ties = max(self.cut - first, 0)
+        if compiled := library():
+            packed = np.empty(packed_bytes(codes.size), np.uint8)
+            compiled.lib.maskreg_pack_smallest(
+                compiled.read(codes), codes.size, self.border, ties, compiled.write(packed)
+            )
+            return packed
         magnitudes = codes & _MAGNITUDE
         taken = magnitudes < self.border
-        ties = max(self.cut - first, 0)
         taken[:ties] |= magnitudes[:ties] == self.border
         return pack(taken)
 
@@ -60,7 +66,10 @@ def count_magnitudes(codes: Codes, counts: Counts) -> None:
         codes: bf16 codes, uint16 ``[n]``.
         counts: int64 ``[32768]``, added to.
     """
-    _count(codes, counts)
+    if compiled := library():
+        compiled.lib.maskreg_count_magnitudes(compiled.read(codes), codes.size, compiled.write(counts))
+        return
+    counts += np.bincount(codes & _MAGNITUDE, minlength=counts.size)
 
 
 def smallest(counts: Counts, size: int) -> Smallest:
@@ -73,9 +82,3 @@ def smallest(counts: Counts, size: int) -> Smallest:
 def places_of(codes: Codes, magnitude: int) -> Counts:
     """Coordinates of a magnitude in a span, int64, ascending."""
     return np.flatnonzero((codes & _MAGNITUDE) == magnitude)
-
-
-@kernel
-def _count(codes: Codes, counts: Counts) -> None:
-    for i in range(codes.size):
-        counts[np.uint32(codes[i] & _MAGNITUDE)] += 1

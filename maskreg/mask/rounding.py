@@ -21,7 +21,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.jit import kernel
+from maskreg.native import library
 from maskreg.rules import parse_rule
 
 CLASSES = 512
@@ -39,15 +39,11 @@ _LAST = 254
 def classes_of(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
     """Class of each bf16 code, uint16 ``[n]``, below 512."""
     classes = np.empty(codes.shape, np.uint16)
-    _classify(codes, classes)
+    if compiled := library():
+        compiled.lib.maskreg_classify_codes(compiled.read(codes), codes.size, compiled.write(classes))
+    else:
+        classes[...] = codes >> 6 & 0x1FE | (codes & 0x7F == 0)
     return classes
-
-
-@kernel
-def _classify(codes: npt.NDArray[np.uint16], classes: npt.NDArray[np.uint16]) -> None:
-    for i in range(codes.size):
-        exponent = (codes[i] >> np.uint16(6)) & np.uint16(0x1FE)
-        classes[i] = exponent | np.uint16((codes[i] & np.uint16(0x7F)) == 0)
 
 
 def flip_chances(scale: int) -> npt.NDArray[np.float64]:

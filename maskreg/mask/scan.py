@@ -1,21 +1,25 @@
-"""The loops behind counts and draws. Each part is a loop over a tile of 4,096 coordinates that compiles to vectors.
+"""Counts and draws, span by span, by the words of coordinates.
 
-Deciding coordinate by coordinate would take a branch each. Instead, a tile's random words are generated at once, then
-borders are looked up, compared, and the few hits collected, in loops of their own without branches.
+Deciding coordinate by coordinate would take a branch each. Instead, the kernels generate the words of a tile of 4,096
+coordinates at once, then look up borders, compare, and collect the few hits, in loops of their own without branches:
+native/src/draws.c.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.jit import kernel
-from maskreg.mask.philox import TILE, Key, tile_words
+from maskreg.mask.packed import pack, packed_bytes, unpack
+from maskreg.mask.philox import TILE, words_of
+from maskreg.native import Library, library
 
-_COLUMNS = TILE // 4
+MAX_CLASSES = 512
+"""Classes that can be counted at once."""
 
+Bits = npt.NDArray[np.uint8]
 Classes = npt.NDArray[np.uint16]
 Counts = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint32]
@@ -29,8 +33,8 @@ class Stream(NamedTuple):
         tensor: 64 bits that stand for the tensor.
     """
 
-    seed: Key
-    tensor: Key
+    seed: int
+    tensor: int
 
 
 class Span(NamedTuple):
@@ -39,12 +43,12 @@ class Span(NamedTuple):
     Attributes:
         first: a multiple of 4,096.
         numel: how many.
-        classes: uint16 ``[numel]``; empty when all are 0.
+        classes: uint16 ``[numel]``; None when all are 0.
     """
 
     first: int
     numel: int
-    classes: Classes
+    classes: Classes | None
 
 
 class Windows(NamedTuple):
@@ -66,135 +70,107 @@ class Hits(NamedTuple):
     words: Words
 
 
-@kernel
-def count(classes: Classes, packed: npt.NDArray[np.uint8], members: Counts, moved: Counts) -> None:
+def count(classes: Classes, packed: Bits, members: Counts, moved: Counts) -> None:
     """Count coordinates by class, and those of a mask.
 
     Args:
         classes: uint16 ``[n]``.
-        packed: the mask's bits.
-        members: int64 ``[classes]``, added to.
+        packed: the mask's bits, from :func:`maskreg.mask.pack`.
+        members: int64 ``[classes]``, added to; no more than 512.
         moved: int64 ``[classes]``, likewise.
+
+    Raises:
+        ValueError: there are too many classes, or lengths do not match.
     """
-    # Neighbors often share a class, and an increment waits for the store of the one before: four tables in turn.
-    table = np.zeros((4, 2 * members.size), np.uint32)
-    for i in range(classes.size):
-        bit = (packed[i >> 3] >> np.uint8(i & 7)) & np.uint8(1)
-        table[i & 3, (np.uint32(classes[i]) << np.uint32(1)) | np.uint32(bit)] += np.uint32(1)
-    for k in range(members.size):
-        for part in range(4):
-            members[k] += table[part, 2 * k] + table[part, 2 * k + 1]
-            moved[k] += table[part, 2 * k + 1]
+    if members.size > MAX_CLASSES or members.size != moved.size or packed.size != packed_bytes(classes.size):
+        raise ValueError(f"{members.size} classes, {classes.size} coordinates and {packed.size} bytes do not match")
+    if compiled := library():
+        compiled.lib.maskreg_count_classes(
+            compiled.read(classes), classes.size, compiled.read(packed),
+            members.size, compiled.write(members), compiled.write(moved),
+        )  # fmt: skip
+        return
+    members += np.bincount(classes, minlength=members.size)
+    moved += np.bincount(classes[unpack(packed, classes.size)], minlength=moved.size)
 
 
-@kernel
-def mark(stream: Stream, span: Span, low: Words, drawn: npt.NDArray[np.uint8]) -> None:
-    """Mark the coordinates whose words lie below their class's border.
+def mark(stream: Stream, span: Span, low: Words) -> Bits:
+    """Packed bits of the coordinates whose words lie below their class's border.
 
     Args:
         stream: whose words.
         span: which coordinates.
         low: uint32 ``[classes]``, the borders.
-        drawn: uint8 ``[numel]``, filled with 1 for those below, else 0.
     """
-    tile = np.empty((4, _COLUMNS), np.uint32)
-    words, borders = tile.reshape(-1), np.full(TILE, low[0], np.uint32)
-    for start in range(0, drawn.size, TILE):
-        tile_words(stream.seed, stream.tensor, 0, (span.first + start) // TILE, tile)
-        if span.classes.size:
-            _look_up(span.classes[start : start + TILE], low, borders)
-        _below(words, borders, drawn[start : start + TILE])
+    if compiled := library():
+        packed = np.empty(packed_bytes(span.numel), np.uint8)
+        structure, _arrays = _structure(compiled, stream, span)
+        compiled.lib.maskreg_mark_drawn(structure, compiled.read(low), compiled.write(packed))
+        return packed
+    return pack(words_of(*stream, span.first, span.numel) < _of_each(span, low))
 
 
-@kernel
-def scan(stream: Stream, span: Span, windows: Windows, by_class: bool, below: Counts, hits: Hits) -> int:
+def scan(stream: Stream, span: Span, windows: Windows, below: Counts, hits: Hits) -> int:
     """Count the words below their windows, and collect those inside; returns how many are inside.
 
     Args:
         stream: whose words.
         span: which coordinates.
         windows: by class.
-        by_class: whether ``below`` must be counted by class; otherwise all counts go to class 0.
-        below: int64 ``[4, classes]``, added to.
+        below: int64 ``[classes]`` to count by class, no more than 512, or ``[1]`` to count all together; added to.
         hits: filled, with the first when there are more than fit.
+
+    Raises:
+        ValueError: there are too many classes.
     """
-    tile = np.empty((4, _COLUMNS), np.uint32)
-    words, drawn, marks = tile.reshape(-1), np.empty(TILE, np.uint8), np.empty(TILE, np.uint8)
-    lows, highs = np.full(TILE, windows.low[0], np.uint32), np.full(TILE, windows.high[0], np.uint32)
-    inside = 0
-    for start in range(0, span.numel, TILE):
-        tile_words(stream.seed, stream.tensor, 0, (span.first + start) // TILE, tile)
-        tile_drawn = drawn[: min(TILE, span.numel - start)]
-        classes = span.classes[start : start + TILE]
-        if span.classes.size:
-            _look_up(classes, windows.low, lows)
-            _look_up(classes, windows.high, highs)
-        total = _below(words, lows, tile_drawn)
-        if by_class and span.classes.size:
-            for i in range(tile_drawn.size):
-                below[i & 3, classes[i]] += tile_drawn[i]
-        else:
-            below[0, 0] += total
-        marks[tile_drawn.size :] = 0
-        if _inside(words, lows, highs, marks[: tile_drawn.size]):
-            inside = _collect(words, marks, start, inside, hits)
-    return inside
+    if below.size > MAX_CLASSES:
+        raise ValueError(f"{below.size} classes are more than {MAX_CLASSES}")
+    if compiled := library():
+        structure, _arrays = _structure(compiled, stream, span)
+        arrays = [compiled.write(array) for array in hits]
+        collected = compiled.ffi.new("maskreg_hits *", (hits.places.size, *arrays))
+        low, high = (compiled.read(side) for side in windows)
+        total: int = compiled.lib.maskreg_scan_words(
+            structure, low, high, below.size, compiled.write(below), collected
+        )  # fmt: skip
+        return total
+    words = words_of(*stream, span.first, span.numel)
+    low, high = (_of_each(span, side) for side in windows)
+    drawn = words < low
+    if span.classes is None or below.size == 1:
+        below[0] += np.count_nonzero(drawn)
+    else:
+        below += np.bincount(span.classes[drawn], minlength=below.size)
+    inside = np.flatnonzero(~drawn & (words < high))
+    first = inside[: hits.places.size]
+    hits.places[: first.size], hits.words[: first.size] = first, words[first]
+    return inside.size
 
 
-@kernel
-def second_words(stream: Stream, coordinates: Counts, seconds: Words) -> None:
-    """Second words of a few coordinates.
+def second_words(stream: Stream, coordinates: Counts) -> Words:
+    """Second words of a few coordinates, uint32 ``[m]``.
 
     Args:
         stream: whose words.
-        coordinates: int64 ``[m]``, ascending.
-        seconds: uint32 ``[m]``, filled.
+        coordinates: int64 ``[m]``.
     """
-    tile = np.empty((4, _COLUMNS), np.uint32)
-    words = tile.reshape(-1)
-    number = np.int64(-1)
-    for i in range(coordinates.size):
-        if coordinates[i] // TILE != number:
-            number = coordinates[i] // TILE
-            tile_words(stream.seed, stream.tensor, 1, number, tile)
-        seconds[i] = words[coordinates[i] % TILE]
+    seconds = np.empty(coordinates.size, np.uint32)
+    if compiled := library():
+        compiled.lib.maskreg_second_words(*stream, compiled.read(coordinates), seconds.size, compiled.write(seconds))
+        return seconds
+    tiles, places = np.divmod(coordinates, TILE)
+    for tile in np.unique(tiles).tolist():
+        own = tiles == tile
+        seconds[own] = words_of(*stream, tile * TILE, TILE, second=True)[places[own]]
+    return seconds
 
 
-@kernel
-def _look_up(classes: Classes, table: Words, borders: Words) -> None:
-    for i in range(classes.size):
-        borders[i] = table[classes[i]]
+def _of_each(span: Span, table: Words) -> Words | np.uint32:
+    border: np.uint32 = table[0]
+    return border if span.classes is None else table[span.classes]
 
 
-@kernel
-def _below(words: Words, borders: Words, drawn: npt.NDArray[np.uint8]) -> int:
-    total = np.uint32(0)
-    for i in range(drawn.size):
-        is_below = words[i] < borders[i]
-        drawn[i] = np.uint8(is_below)
-        total += np.uint32(is_below)
-    return int(total)
-
-
-@kernel
-def _inside(words: Words, lows: Words, highs: Words, marks: npt.NDArray[np.uint8]) -> int:
-    total = np.uint32(0)
-    for i in range(marks.size):
-        is_inside = (words[i] >= lows[i]) & (words[i] < highs[i])
-        marks[i] = np.uint8(is_inside)
-        total += np.uint32(is_inside)
-    return int(total)
-
-
-@kernel
-def _collect(words: Words, marks: npt.NDArray[np.uint8], start: int, inside: int, hits: Hits) -> int:
-    # Windows are narrow, so most groups of 8 marks are all 0: one comparison skips them.
-    eights = marks.view(np.uint64)
-    for j in range(eights.size):
-        if eights[j]:
-            for i in range(8 * j, 8 * j + 8):
-                if marks[i]:
-                    if inside < hits.places.size:
-                        hits.places[inside], hits.words[inside] = start + i, words[i]
-                    inside += 1
-    return inside
+def _structure(compiled: Library, stream: Stream, span: Span) -> tuple[Any, Any]:
+    """``maskreg_span`` of kernels.h, and what has to live as long as it."""
+    classes = compiled.ffi.NULL if span.classes is None else compiled.read(span.classes)
+    return compiled.ffi.new("maskreg_span *", (*stream, span.first, span.numel, classes)), classes

@@ -11,7 +11,7 @@ from maskreg.analysis.contingency import count_agreeing, count_both, count_class
 from maskreg.mask import overlap, pack
 from maskreg.mask.rounding import classes_of
 
-sizes = st.one_of(st.integers(0, 300), st.sampled_from([63, 64, 65, 127, 128, 4096, 4099]))
+sizes = st.one_of(st.integers(0, 300), st.sampled_from([63, 64, 65, 127, 128, 4095, 4096, 4099, 9000]))
 
 
 def drawn(numel: int, seed: int, masks: int = 2) -> list[np.ndarray]:
@@ -20,14 +20,14 @@ def drawn(numel: int, seed: int, masks: int = 2) -> list[np.ndarray]:
 
 
 @given(sizes, st.integers(0, 1 << 32))
-def test_counts_are_those_of_dense_masks(numel: int, seed: int) -> None:
+def test_counts_are_those_of_dense_masks(kernels: str, numel: int, seed: int) -> None:
     a, b = drawn(numel, seed)
     assert count_both(pack(a), pack(b)) == (a.sum(), b.sum(), (a & b).sum())
     assert count_both(pack(a), pack(b))[2] == overlap(pack(a), pack(b))
 
 
 @given(sizes, st.integers(0, 1 << 32))
-def test_classes_are_those_of_dense_masks(numel: int, seed: int) -> None:
+def test_classes_are_those_of_dense_masks(kernels: str, numel: int, seed: int) -> None:
     a, b = drawn(numel, seed)
     codes = np.random.default_rng(seed).integers(0, 1 << 16, numel).astype(np.uint16)
     expected = np.zeros((512, 4), np.int64)
@@ -35,7 +35,7 @@ def test_classes_are_those_of_dense_masks(numel: int, seed: int) -> None:
     assert (count_classes(pack(a), pack(b), codes) == expected).all()
 
 
-def test_every_code_is_counted_in_its_class() -> None:
+def test_every_code_is_counted_in_its_class(kernels: str) -> None:
     codes = np.arange(1 << 16).astype(np.uint16)
     a, b = drawn(codes.size, 3)
     expected = np.zeros((512, 4), np.int64)
@@ -43,14 +43,14 @@ def test_every_code_is_counted_in_its_class() -> None:
     assert (count_classes(pack(a), pack(b), codes) == expected).all()
 
 
-@given(st.integers(0, 200), st.integers(1, 12), st.integers(0, 1 << 32))
-def test_agreement_is_that_of_dense_masks(numel: int, masks: int, seed: int) -> None:
+@given(sizes, st.integers(1, 20), st.integers(0, 1 << 32))
+def test_agreement_is_that_of_dense_masks(kernels: str, numel: int, masks: int, seed: int) -> None:
     found = drawn(numel, seed, masks)
     expected = np.bincount(np.sum(found, axis=0), minlength=masks + 1)
     assert (count_agreeing([pack(mask) for mask in found], numel) == expected).all()
 
 
-def test_255_masks_can_agree() -> None:
+def test_255_masks_can_agree(kernels: str) -> None:
     mask = pack(np.ones(5, bool))
     assert count_agreeing([mask] * 255, 5)[255] == 5
     with pytest.raises(ValueError, match="1 to 255"):
@@ -58,7 +58,9 @@ def test_255_masks_can_agree() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 150), st.integers(0, 1 << 32), st.integers(0, 20))
-def test_stripes_of_runs_add_up_to_those_of_the_matrix(height: int, width: int, seed: int, cut: int) -> None:
+def test_stripes_of_runs_add_up_to_those_of_the_matrix(
+    kernels: str, height: int, width: int, seed: int, cut: int
+) -> None:
     (mask,) = drawn(height * width, seed, 1)
     rows, columns = np.zeros(height, np.int64), np.zeros(width, np.int64)
     border = min(64 * cut, mask.size)
@@ -66,6 +68,17 @@ def test_stripes_of_runs_add_up_to_those_of_the_matrix(height: int, width: int, 
         count_stripes(pack(mask[start:stop]), start, stop - start, rows, columns)
     assert (rows == mask.reshape(height, width).sum(1)).all()
     assert (columns == mask.reshape(height, width).sum(0)).all()
+
+
+@pytest.mark.parametrize(("height", "width"), [(40, 4096), (33, 5000), (3, 20_000), (1000, 1), (300, 63), (15, 64)])
+@pytest.mark.parametrize("cut", [slice(None), slice(64, None), slice(777, 778), slice(640, -11)])
+def test_stripes_of_large_matrices(kernels: str, height: int, width: int, cut: slice) -> None:
+    inside = np.zeros(height * width, np.bool_)
+    inside[cut] = np.random.default_rng(width).random(inside[cut].size) < 0.9
+    rows, columns = np.full(height, 7, np.int64), np.full(width, 9, np.int64)
+    count_stripes(pack(inside[cut]), cut.start or 0, inside[cut].size, rows, columns)
+    assert (rows - 7 == inside.reshape(height, width).sum(1)).all()
+    assert (columns - 9 == inside.reshape(height, width).sum(0)).all()
 
 
 def test_what_does_not_belong_together_is_refused() -> None:

@@ -20,9 +20,28 @@ def parts(draw: st.DrawFn) -> tuple[tuple[int, ...], int, int, int]:
 
 @given(parts(), st.integers(0, 1 << 32), st.sampled_from([0.0, 0.1, 0.5, 1.0]))
 def test_a_part_has_the_bits_and_positions_that_slicing_gives(
-    part: tuple[tuple[int, ...], int, int, int], seed: int, density: float
+    kernels: str, part: tuple[tuple[int, ...], int, int, int], seed: int, density: float
 ) -> None:
-    shape, dim, start, stop = part
+    check(*part, seed, density)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "start", "stop"),
+    [
+        ((100_000,), 0, 0, 50_000),
+        ((100_000,), 0, 50_001, 99_999),
+        ((300, 301), 0, 77, 200),
+        ((70, 1500), 1, 750, 1500),
+        ((20, 9000), 1, 4097, 8999),
+        ((9, 64, 64), 1, 16, 32),
+        ((8192, 3), 1, 2, 3),
+    ],
+)
+def test_parts_of_large_tensors(kernels: str, shape: tuple[int, ...], dim: int, start: int, stop: int) -> None:
+    check(shape, dim, start, stop, 5, 0.4)
+
+
+def check(shape: tuple[int, ...], dim: int, start: int, stop: int, seed: int, density: float) -> None:
     moved = np.random.default_rng(seed).random(shape) < density
     within = (slice(None),) * dim + (slice(start, stop),)
     found, order = cut(pack(moved), Part.along(shape, dim, start, stop))

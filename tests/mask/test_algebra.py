@@ -15,7 +15,7 @@ Dense = npt.NDArray[np.bool_]
 @st.composite
 def several(draw: st.DrawFn, fewest: int = 2, most: int = 9) -> list[Dense]:
     """Masks of one tensor, of sizes on both sides of a word, of any density."""
-    numel = draw(st.sampled_from([0, 1, 63, 64, 65, 130, 1000]))
+    numel = draw(st.sampled_from([0, 1, 63, 64, 65, 130, 1000, 4096, 4097, 9000]))
     count = draw(st.integers(fewest, most))
     rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
     return [rng.random(numel) < draw(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])) for _ in range(count)]
@@ -41,9 +41,16 @@ def test_every_operation_is_that_of_booleans(masks: list[Dense]) -> None:
 
 
 @given(several(fewest=1, most=17), st.data())
-def test_at_least_k_is_a_count(masks: list[Dense], data: st.DataObject) -> None:
+def test_at_least_k_is_a_count(kernels: str, masks: list[Dense], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(masks)))
     np.testing.assert_array_equal(at_least(k, packed(masks)), pack(np.sum(masks, axis=0) >= k))
+
+
+@pytest.mark.parametrize("count", [255, 256])
+def test_hundreds_of_masks_are_counted(kernels: str, count: int) -> None:
+    masks = [np.random.default_rng(seed).random(200) < 0.5 for seed in range(count)]
+    for k in (1, 127, 128, count):
+        np.testing.assert_array_equal(at_least(k, packed(masks)), pack(np.sum(masks, axis=0) >= k))
 
 
 @given(several())

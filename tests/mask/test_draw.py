@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.mask import unpack
+from maskreg.mask import pack, unpack
 from maskreg.mask.draw import Draw, Quota, Seen, Tally
-from maskreg.mask.scan import count
+from maskreg.mask.philox import TILE, WORDS
+from maskreg.mask.rounding import CLASSES, classes_of
+from maskreg.mask.scan import Hits, Span, Stream, Windows, count, mark, scan, second_words
+from maskreg.native import NUMPY, using
 from tests.mask.reference import drawn as by_sorting
 
 Tensors = Sequence[tuple[int, npt.NDArray[np.uint16]]]
@@ -70,7 +74,7 @@ def questions(pick: st.DrawFn) -> tuple[Tensors, list[float], int]:
 @given(questions(), st.integers(0, (1 << 64) - 1), st.sampled_from([1e-3, 0.5, 6.0]))
 @settings(max_examples=40)
 def test_those_with_the_smallest_words_by_weight_are_drawn(
-    question: tuple[Tensors, list[float], int], seed: int, deviations: float
+    kernels: str, question: tuple[Tensors, list[float], int], seed: int, deviations: float
 ) -> None:
     tensors, weights, wanted = question
     quota = Quota.of_all(counted(tensors, 3), np.array(weights), wanted)
@@ -81,7 +85,7 @@ def test_those_with_the_smallest_words_by_weight_are_drawn(
 @given(questions(), st.integers(0, (1 << 64) - 1), st.sampled_from([1e-3, 6.0]), st.data())
 @settings(max_examples=40)
 def test_each_class_may_have_its_own_number(
-    question: tuple[Tensors, list[float], int], seed: int, deviations: float, data: st.DataObject
+    kernels: str, question: tuple[Tensors, list[float], int], seed: int, deviations: float, data: st.DataObject
 ) -> None:
     tensors, _, _ = question
     members = counted(tensors, 3)
@@ -95,7 +99,7 @@ def test_each_class_may_have_its_own_number(
         assert {(t, i) for t, i in found if dict(tensors)[t][i] == kind} == expected
 
 
-def test_windows_that_are_too_narrow_are_widened_and_change_nothing() -> None:
+def test_windows_that_are_too_narrow_are_widened_and_change_nothing(kernels: str) -> None:
     classes = np.random.default_rng(3).integers(0, 5, 60_000).astype(np.uint16)
     members = np.bincount(classes)
     quota = Quota.of_all(members, np.array([0.9, 0.3, 0.01, 0.0, 1.0]), 9000)
@@ -106,7 +110,7 @@ def test_windows_that_are_too_narrow_are_widened_and_change_nothing() -> None:
     assert np.array_equal(plain[5], narrow[5])
 
 
-def test_beyond_the_first_tile() -> None:
+def test_beyond_the_first_tile(kernels: str) -> None:
     classes = np.random.default_rng(6).integers(0, 2, 9500).astype(np.uint16)
     members = np.bincount(classes)
     bits, _ = draw(Quota.of_all(members, np.array([0.2, 0.9]), 3000), [(11, classes)], 5)
@@ -114,13 +118,13 @@ def test_beyond_the_first_tile() -> None:
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 4999, 9999, 10_000])
-def test_numbers_are_exact_at_the_ends_too(wanted: int) -> None:
+def test_numbers_are_exact_at_the_ends_too(kernels: str, wanted: int) -> None:
     classes = np.zeros(10_000, np.uint16)
     bits, widened = draw(Quota.of_all(np.array([10_000]), np.ones(1), wanted), [(1, classes)])
     assert (int(bits[1].sum()), widened) == (wanted, 0)
 
 
-def test_threads_runs_and_the_order_of_tensors_do_not_matter() -> None:
+def test_threads_runs_and_the_order_of_tensors_do_not_matter(kernels: str) -> None:
     rng = np.random.default_rng(4)
     tensors = [(t, rng.integers(0, 4, n).astype(np.uint16)) for t, n in ((9, 70_000), (3, 12_345), (1 << 63, 50))]
     quota = Quota.by_class(counted(tensors, 4), np.array([5000, 100, 0, 20_000]))
@@ -129,7 +133,7 @@ def test_threads_runs_and_the_order_of_tensors_do_not_matter() -> None:
     assert all(np.array_equal(one[t], other[t]) for t, _ in tensors)
 
 
-def test_without_classes_all_are_of_the_first() -> None:
+def test_without_classes_all_are_of_the_first(kernels: str) -> None:
     quota = Quota.of_all(np.array([9000]), np.ones(1), 4000)
     windows = quota.draw(8)
     plain, same = (windows.look(2, 0, 9000, c) for c in (None, np.zeros(9000, np.uint16)))
@@ -139,7 +143,7 @@ def test_without_classes_all_are_of_the_first() -> None:
     assert np.array_equal(windows.packed(2, 0, 9000, none), windows.packed(2, 0, 9000, none, np.zeros(9000, np.uint16)))
 
 
-def test_a_run_with_more_in_windows_than_expected_is_looked_at_again() -> None:
+def test_a_run_with_more_in_windows_than_expected_is_looked_at_again(kernels: str) -> None:
     quota = Quota.of_all(np.array([20_000]), np.ones(1), 10_000)
     seen = quota.draw(8, widened=9).look(2, 0, 20_000)
     assert seen.places.tolist() == list(range(20_000))
@@ -207,12 +211,59 @@ def test_classes_too_likely_to_miss_are_certain() -> None:
     assert bits[1][:5000].mean() == 1.0
 
 
-@given(st.integers(0, 3000), st.integers(1, 512), st.integers(0, 1 << 32))
+EDGES = [0, 1, 15, 16, 17, 63, 64, 65, 1023, 1025, 4095, 4096, 4097, 20_001]
+
+
+@given(st.integers(0, 3000) | st.sampled_from(EDGES), st.integers(1, 512), st.integers(0, 1 << 32))
 @settings(max_examples=40)
-def test_counting_by_class(numel: int, kinds: int, seed: int) -> None:
+def test_counting_by_class(kernels: str, numel: int, kinds: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     classes, moved = rng.integers(0, kinds, numel).astype(np.uint16), rng.random(numel) < 0.3
     members, found = np.full(kinds, 5, np.int64), np.full(kinds, 7, np.int64)
-    count(classes, np.packbits(moved, bitorder="little"), members, found)
+    count(classes, pack(moved), members, found)
     assert (members - 5).tolist() == np.bincount(classes, minlength=kinds).tolist()
     assert (found - 7).tolist() == np.bincount(classes[moved], minlength=kinds).tolist()
+
+
+def test_counts_of_what_does_not_belong_together_are_refused() -> None:
+    for classes, members, moved in ((8, 513, 513), (8, 3, 2), (65, 2, 2)):
+        sums = (np.zeros(kinds, np.int64) for kinds in (members, moved))
+        with pytest.raises(ValueError, match="do not match"):
+            count(np.zeros(classes, np.uint16), np.zeros(8, np.uint8), *sums)
+    empty = Hits(np.empty(0, np.int64), np.empty(0, np.uint32))
+    with pytest.raises(ValueError, match="513 classes are more than 512"):
+        scan(Stream(0, 0), Span(0, 1, None), Windows(empty.words, empty.words), np.zeros(513, np.int64), empty)
+
+
+@pytest.mark.parametrize("numel", EDGES)
+@pytest.mark.parametrize("kinds", [0, 1, 2, 512])
+def test_scanning_and_marking_are_what_numpy_computes(kernels: str, numel: int, kinds: int) -> None:
+    rng = np.random.default_rng(numel + kinds)
+    stream = Stream(*rng.integers(0, 1 << 63, 2).tolist())
+    borders = np.sort(rng.integers(0, WORDS, (2, max(kinds, 1)), dtype=np.uint32), axis=0)
+    borders[:, 0] = (0, WORDS) if kinds > 1 else borders[:, 0]
+    windows = Windows(*borders)
+    classes = rng.integers(0, kinds, numel).astype(np.uint16) if kinds else None
+    span = Span(3 * TILE, numel, classes)
+    results = []
+    for name in (kernels, NUMPY):
+        with using(name):
+            # Counted by class and all together; with too little room.
+            below, together = np.full(max(kinds, 1), 5, np.int64), np.zeros(1, np.int64)
+            hits = Hits(np.zeros(numel, np.int64), np.zeros(numel, np.uint32))
+            few = Hits(np.zeros(3, np.int64), np.zeros(3, np.uint32))
+            inside = scan(stream, span, windows, below, hits), scan(stream, span, windows, together, few)
+            seconds = second_words(stream, hits.places[: inside[0]] + span.first)
+            results.append([inside, below, together, *hits, *few, seconds, mark(stream, span, windows.low)])
+    assert all(np.array_equal(compiled, defined) for compiled, defined in zip(*results, strict=True))
+
+
+def test_draws_are_the_same_forever(kernels: str) -> None:
+    """Digests of published baselines depend on them."""
+    codes = (np.arange(30_000) * 7919 % 65_536).astype(np.uint16)
+    classes = classes_of(codes)
+    members = np.bincount(classes, minlength=CLASSES)
+    by_class, _ = draw(Quota.by_class(members, members // 3), [(77, classes)], 12_345)
+    of_all, _ = draw(Quota.of_all(members, np.linspace(0, 1, CLASSES), 9000), [(1 << 63, classes)], (1 << 64) - 1)
+    digests = [hashlib.sha256(pack(bits).tobytes()).hexdigest()[:16] for bits in (by_class[77], of_all[1 << 63])]
+    assert digests == ["1e4b1f72927e3c17", "2cca9c3149cb76a2"]

@@ -19,8 +19,8 @@ def test_unpack_undoes_pack(bits: list[bool]) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(0, 3_000_000), st.floats(0, 1))
-@settings(max_examples=25)
-def test_overlap_counts_what_both_have(seed: int, numel: int, density: float) -> None:
+@settings(max_examples=10)
+def test_overlap_counts_what_both_have(kernels: str, seed: int, numel: int, density: float) -> None:
     rng = np.random.default_rng(seed)
     one, other = (rng.random(numel) < density for _ in range(2))
     assert overlap(pack(one), pack(other)) == np.count_nonzero(one & other)
@@ -45,7 +45,7 @@ def test_too_few_bits_are_refused() -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 5), (0, 4)])
-def test_tensor_mask_counts(shape: tuple[int, ...]) -> None:
+def test_tensor_mask_counts(kernels: str, shape: tuple[int, ...]) -> None:
     moved = np.arange(int(np.prod(shape))).reshape(shape) % 3 == 0
     mask = TensorMask("w", shape, pack(np.asarray(moved)))
     assert mask.numel == moved.size

@@ -37,19 +37,19 @@ def test_against_singular_values(rows: int, columns: int, rank: int, share: floa
 
 
 @pytest.mark.parametrize("shape", [(50, 24), (24, 50)])
-def test_blocks_do_not_matter(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_do_not_matter(kernels: str, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     weights = np.random.default_rng(2).normal(0, 0.02, shape).astype(np.float32)
     whole = made(weights, 5, 300)
     monkeypatch.setattr(maskreg.mask.principal, "_BLOCK", 7 * shape[1])
     assert np.array_equal(made(weights, 5, 300), whole)
 
 
-def test_equal_scores_are_taken_by_place() -> None:
+def test_equal_scores_are_taken_by_place(kernels: str) -> None:
     weights = np.ones((6, 4), np.float32)
     assert np.flatnonzero(made(weights, 1, 7)).tolist() == list(range(7))
 
 
-def test_a_row_is_its_own_part_of_rank_one() -> None:
+def test_a_row_is_its_own_part_of_rank_one(kernels: str) -> None:
     weights = np.random.default_rng(3).normal(0, 1, (1, 500)).astype(np.float32)
     taken = made(weights, 1, 100)
     assert set(np.flatnonzero(taken)) == set(np.argsort(-np.abs(weights[0]))[:100])

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.mask import unpack
-from maskreg.mask.ranking import MAGNITUDES, count_magnitudes, places_of, smallest
+from maskreg.mask.ranking import MAGNITUDES, Smallest, count_magnitudes, places_of, smallest
+from maskreg.native import NUMPY, using
 
 
 @given(st.lists(st.integers(0, (1 << 16) - 1) | st.sampled_from([0, 0x8000, 0x3F80, 0xBF80]), max_size=200), st.data())
-def test_against_a_stable_sort(values: list[int], data: st.DataObject) -> None:
+def test_against_a_stable_sort(kernels: str, values: list[int], data: st.DataObject) -> None:
     codes = np.array(values, np.uint16)
     wanted = data.draw(st.integers(0, codes.size))
     counts = np.zeros(MAGNITUDES, np.int64)
@@ -30,8 +31,20 @@ def test_against_a_stable_sort(values: list[int], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("wanted", [0, 4])
-def test_none_and_all(wanted: int) -> None:
+def test_none_and_all(kernels: str, wanted: int) -> None:
     codes = np.array([0x7F80, 0x0000, 0xFFC1, 0x3F80], np.uint16)
     counts = np.zeros(MAGNITUDES, np.int64)
     count_magnitudes(codes, counts)
     assert unpack(smallest(counts, wanted).packed(0, codes), 4).tolist() == [bool(wanted)] * 4
+
+
+@pytest.mark.parametrize("numel", [0, 1, 3, 4, 5, 63, 64, 65, 4095, 4096, 4097, 20_001])
+def test_long_spans_are_what_numpy_computes(kernels: str, numel: int) -> None:
+    codes = np.random.default_rng(numel).integers(0, 1 << 16, numel).astype(np.uint16)
+    counts = np.full(MAGNITUDES, 3, np.int64)
+    count_magnitudes(codes, counts)
+    assert np.array_equal(counts - 3, np.bincount(codes & 0x7FFF, minlength=MAGNITUDES))
+    for which in (Smallest(0x3C00, 0), Smallest(0x3C00, 100, 100), Smallest(0, 3, 4100), Smallest(0x7FFF, 5, 1 << 40)):
+        with using(NUMPY):
+            expected = which.packed(64, codes)
+        assert np.array_equal(which.packed(64, codes), expected)

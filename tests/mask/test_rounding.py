@@ -25,10 +25,13 @@ def number(code: int) -> float:
     return float(np.array([code << 16], np.uint32).view(np.float32)[0])
 
 
-def test_every_code_has_its_class() -> None:
+def test_every_code_has_its_class(kernels: str) -> None:
     codes = np.arange(1 << 16, dtype=np.uint16)
     expected = [((c >> 7) & 0xFF) * 2 + (c & 0x7F == 0) for c in range(1 << 16)]
     assert classes_of(codes).tolist() == expected
+    for numel in (0, 1, 15, 16, 17, 63, 65):
+        assert classes_of(codes[:numel]).tolist() == expected[:numel]
+    assert classes_of(codes.reshape(256, 256)).shape == (256, 256)
 
 
 @pytest.mark.parametrize("scale", [-30 * FINENESS, -9 * FINENESS + 17, -12 * FINENESS, 0, 100, -133 * FINENESS])

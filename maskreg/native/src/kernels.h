@@ -165,4 +165,77 @@ void maskreg_fit_rows(const uint16_t *source, int64_t n, int64_t rows, int64_t w
 void maskreg_fit_columns(const uint16_t *source, int64_t n, int64_t rows, int64_t width, int64_t column, int64_t stride,
                          int32_t lowest, const int8_t *row_scales, const int32_t *rates, const int32_t *moved,
                          int8_t *shifts);
+
+// Coordinates of a tensor, and whose random words they have; maskreg/mask/scan.py.
+typedef struct {
+    uint64_t seed;
+    uint64_t tensor;          // stands for it
+    int64_t first;            // a multiple of 4,096
+    int64_t numel;
+    const uint16_t *classes;  // [numel], or NULL when all are 0
+} maskreg_span;
+
+// Coordinates inside their windows, counted from the span's first, and their words.
+typedef struct {
+    int64_t room;
+    int64_t *places;  // [room]
+    uint32_t *words;  // [room]
+} maskreg_hits;
+
+// Four random words for each of `n` counters that follow each other: `words` is [4, n], a column for each.
+void maskreg_philox(uint64_t key, uint64_t counter, uint64_t high, int64_t n, uint32_t *words);
+
+// Packed bits of a span: 1 where the word lies below its class's border. `packed` has whole words of 64 bits.
+void maskreg_mark_drawn(const maskreg_span *span, const uint32_t *low, uint8_t *packed);
+
+// Count the words below `low`, by class where `kinds` is more than 1, and collect those from there up to `high`. `below`
+// is [kinds], added to; `kinds` is at most 512. Returns how many are collected, or would be if there were room.
+int64_t maskreg_scan_words(const maskreg_span *span, const uint32_t *low, const uint32_t *high, int64_t kinds,
+                           int64_t *below, const maskreg_hits *hits);
+
+// Second words of `n` coordinates, in any order.
+void maskreg_second_words(uint64_t seed, uint64_t tensor, const int64_t *coordinates, int64_t n, uint32_t *seconds);
+
+// Classes of bf16 codes: twice the exponent field, plus 1 where the mantissa is 0.
+void maskreg_classify_codes(const uint16_t *codes, int64_t n, uint16_t *classes);
+
+// Count coordinates by class, and those of a mask. `members` and `moved` are [kinds], added to; `kinds` is at most 512,
+// and `n` less than 2^32.
+void maskreg_count_classes(const uint16_t *classes, int64_t n, const uint8_t *packed, int64_t kinds, int64_t *members,
+                           int64_t *moved);
+
+// Count the 2x2 tables of two masks by class of the codes. `counts` is [512, 4], added to; `n` is less than 2^32.
+void maskreg_count_cells(const uint16_t *codes, int64_t n, const uint8_t *a, const uint8_t *b, int64_t *counts);
+
+// Count codes by magnitude. `counts` is [32768], added to.
+void maskreg_count_magnitudes(const uint16_t *codes, int64_t n, int64_t *counts);
+
+// Count scores below 2^31 by their upper 16 bits; or, where `upper` is not negative, those with these upper bits by their
+// lower 15. `counts` is [65536] or [32768], added to.
+void maskreg_count_scores(const uint32_t *scores, int64_t n, int64_t upper, int64_t *counts);
+
+// Packed bits of codes: 1 where the magnitude is below `border`, or the same among the first `ties` coordinates.
+void maskreg_pack_smallest(const uint16_t *codes, int64_t n, int32_t border, int64_t ties, uint8_t *packed);
+
+// Count the bits of two masks of `words` words of 64 bits: in A, in B, in both. `counts` is [3], filled.
+void maskreg_count_both(const uint8_t *a, const uint8_t *b, int64_t words, int64_t *counts);
+
+// Count the bits that are in both masks, which may be the same.
+int64_t maskreg_count_overlap(const uint8_t *a, const uint8_t *b, int64_t words);
+
+// Count coordinates by the number of masks that hold them, from 1 on. `count` is at most 255; `counts` is [count + 1],
+// added to.
+void maskreg_count_agreeing(const uint8_t *const *masks, int64_t count, int64_t words, int64_t *counts);
+
+// Coordinates that are in so many of the masks or more; `count` is at most 255.
+void maskreg_at_least(int64_t least_count, const uint8_t *const *masks, int64_t count, int64_t words, uint8_t *result);
+
+// Add a span of a matrix, from its coordinate `start` on, to the counts of its rows and columns.
+void maskreg_count_stripes(const uint8_t *packed, int64_t start, int64_t numel, int64_t width, int64_t *rows,
+                           int64_t *columns);
+
+// The mask of the coordinates in `count` spans of `length`, `stride` apart. `part` is filled with whole words; `before`
+// and `inside` are [count], the bits before each span and in it. Returns how many bits the whole mask has.
+int64_t maskreg_cut(const uint8_t *packed, int64_t words, int64_t first, int64_t stride, int64_t length, int64_t count,
+                    uint8_t *part, int64_t *before, int64_t *inside);
 #endif
