@@ -42,9 +42,9 @@ HOMES = {
     "httpx": set[str](),
     "huggingface_hub": {"checkpoint"},
     "jinja2": {"reports", "train"},
-    "llvmlite": {"codec", "jit", "train/optim"},
+    "llvmlite": {"codec", "jit"},
     "matplotlib": {"reports"},
-    "numba": {"codec", "jit", "train/optim"},
+    "numba": {"codec", "jit"},
     "numcodecs": {"artifact"},
     "psycopg": {"catalog"},
     "pydantic": {"artifact", "cli"},
@@ -109,8 +109,6 @@ MANY_PARAMETERS = {
     "maskreg.train.optim.triton_kernels.accumulate": "a Triton kernel takes pointers and sizes one by one",
     "maskreg.train.optim.triton_kernels.adamw": "a Triton kernel takes pointers and sizes one by one",
     "maskreg.train.optim.triton_kernels.sgd": "a Triton kernel takes pointers and sizes one by one",
-    "maskreg.train.optim.vector_tiles.pack_octets": "a numba intrinsic is typed by its arguments",
-    "maskreg.train.optim.vector_tiles.spread_octets": "a numba intrinsic is typed by its arguments",
 }
 """Functions that may take more, and why."""
 

@@ -10,6 +10,50 @@
 // Ice Lake and Zen 4.
 int maskreg_level(void);
 
+// Optimizers on the CPU: maskreg/train/optim/cpu_steps.py. Values are bits of bf16 or fp32, of 2 or 4 bytes; those that
+// are not masked are never written.
+
+// The mask of a tensor.
+typedef struct {
+    int64_t count;          // of words: ceil(numel / 64)
+    int64_t nnz;
+    const uint64_t *words;  // [count]; bits of the last beyond the tensor's end are 0
+    const int32_t *rank;    // [count], masked coordinates before each word
+} maskreg_bits;
+
+// The tensors of a step.
+typedef struct {
+    int64_t weight_bytes;
+    int64_t gradient_bytes;
+    void *weights;         // [numel]
+    const void *gradient;  // [numel], unless it is packed
+    const float *packed;   // [nnz], the gradient; or NULL
+    float *master;         // [nnz] or NULL
+} maskreg_tensors;
+
+// AdamWNumbers and SGDNumbers.
+typedef struct {
+    float scale, keep, part1, beta2, part2, root, eps, size;
+} maskreg_adamw;
+typedef struct {
+    float scale, decay, momentum, rate;
+    int32_t nesterov;
+} maskreg_sgd;
+
+// Take a step on words [begin, end). State is [nnz]; `velocity` is NULL without momentum.
+void maskreg_adamw_words(const maskreg_tensors *tensors, const maskreg_bits *mask, int64_t begin, int64_t end,
+                         float *exp_avg, float *exp_avg_sq, const maskreg_adamw *step);
+void maskreg_sgd_words(const maskreg_tensors *tensors, const maskreg_bits *mask, int64_t begin, int64_t end,
+                       float *velocity, const maskreg_sgd *step);
+
+// Add masked values of words [begin, end) to `total`, [nnz].
+void maskreg_accumulate_words(const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end,
+                              float *total);
+
+// Sum of squares of masked values of words [begin, end), or of all values [begin, end).
+double maskreg_square_words(const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end);
+double maskreg_squares(const void *values, int64_t bytes, int64_t begin, int64_t end);
+
 // What decides the cells of a block's coordinates; maskreg/codec/contexts.py explains them.
 typedef struct {
     int64_t width;

@@ -27,8 +27,8 @@ from maskreg.train.optim.cpu_steps import (
     square_words,
     squares,
 )
+from maskreg.train.optim.rounding import Codes, Floats
 from maskreg.train.optim.step import AdamWStep, Operands, SGDStep
-from maskreg.train.optim.tiles import Codes, Floats
 
 DTYPES = (torch.float32, torch.bfloat16)
 """Of weights and of dense gradients."""

@@ -1,42 +1,44 @@
-"""Steps on a range of a mask's words on the CPU, compiled: packed, updated and spread again, one tile at a time.
+"""Steps on a range of a mask's words on the CPU.
 
-Masked coordinates are scattered among frozen ones, and a loop over single bits runs one lane of the processor. So each
-kernel works on tiles of 128 words (8,192 coordinates)::
+Masked coordinates are scattered among frozen ones, and arithmetic is fast on contiguous vectors. So a step packs what
+is masked, updates it and spreads it again::
 
-    for each tile of words [begin, end) with at least one masked coordinate:
-        [first, last) = entries of the tile                     # from the rank index, see bits.py
-        slopes = pack(gradient of the tile) * scale             # or packed[first:last]
-        values = pack(weights of the tile)
-        values = master[first:last] where those are its rounding; the others were loaded
-        update values by slopes and state[first:last]           # plain loops over contiguous fp32, vectorized
-        master[first:last] = values
-        spread(values) into the tile's weights                  # frozen coordinates keep their bits
+    [first, last) = entries of the words [begin, end)               # from the rank index, see bits.py
+    slopes = pack(gradient) * scale                                 # or packed[first:last]
+    values = pack(weights)
+    values = master[first:last] where those are its rounding; the others were loaded
+    update values by slopes and state[first:last]
+    master[first:last] = values
+    spread(values) into the weights                                 # frozen coordinates keep their bits
 
-Example, with words of 4 bits: weights ``a b c d e f g h``, mask ``0110 0001``, rank ``0 2``. The tile of both words has
-entries ``[0, 3)``; ``pack`` yields ``b c h``, the update turns them into ``b' c' h'``, and ``spread`` leaves
-``a b' c' d e f g h'``. What is packed (32 KiB of values, as much of slopes) stays in the first-level cache between the
-three passes, so that memory is read and written once.
+Example, with words of 4 bits: weights ``a b c d e f g h``, mask ``0110 0001``, rank ``0 2``. Both words have entries
+``[0, 3)``; ``pack`` yields ``b c h``, the update turns them into ``b' c' h'``, and ``spread`` leaves
+``a b' c' d e f g h'``.
+
+The kernels, native/src/steps.c, do so for a few words at a time, which stay in the first-level cache, so that memory is
+read and written once. All arithmetic is fp32 in the order that is written here, without fused multiply-add: the bits of
+the results depend on neither processor nor threads, save those of a NaN.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.jit import kernel
-from maskreg.train.optim.tiles import SPARE, Codes, Floats, Words, pack_words, spread_words, take_masters, widen
+from maskreg.mask.packed import PAD_BITS
+from maskreg.native import Library, library
+from maskreg.train.optim.rounding import Codes, Floats, narrow, take_masters, widen
 
-_WORDS = 128
-"""Words of a tile."""
-
-_ROOM = 64 * _WORDS + SPARE
+Words = npt.NDArray[np.uint64]
+Ranks = npt.NDArray[np.int32]
 
 _LANES = 8
-"""Independent partial sums, so that additions do not wait for each other."""
+"""Partial sums of squares, so that additions do not wait for each other."""
 
-Ranks = npt.NDArray[np.int32]
+_SUM_WORDS = 128
+"""Words whose squares are added to the partial sums from the first on."""
 
 
 class TensorCodes(NamedTuple):
@@ -86,67 +88,13 @@ class SGDNumbers(NamedTuple):
     nesterov: bool
 
 
-class _Tile(NamedTuple):
-    """Words ``[begin, end)``, which hold entries ``[first, last)``."""
+class _Masked(NamedTuple):
+    """What is masked of some words: coordinates, ascending, and the range of their entries."""
 
-    begin: int
-    end: int
-    first: int
-    last: int
+    coordinates: npt.NDArray[np.int64]
+    entries: slice
 
 
-@kernel
-def _scale(values: Floats, factor: np.float32) -> None:
-    for i in range(values.size):
-        values[i] *= factor
-
-
-@kernel
-def _copy(source: Floats, target: Floats) -> None:
-    # Several times as fast as an assignment of slices, which checks for overlap and makes a temporary copy.
-    for i in range(source.size):
-        target[i] = source[i]
-
-
-@kernel
-def _add(source: Floats, target: Floats) -> None:
-    for i in range(source.size):
-        target[i] += source[i]
-
-
-@kernel
-def _tile(mask: MaskWords, begin: int, end: int) -> _Tile:
-    last = int(mask.rank[end]) if end < mask.words.size else mask.nnz
-    return _Tile(begin, end, int(mask.rank[begin]), last)
-
-
-@kernel
-def _slopes(tensors: TensorCodes, mask: MaskWords, tile: _Tile, scale: np.float32, out: Floats) -> None:
-    """The scaled gradient of a tile's entries."""
-    count = tile.last - tile.first
-    if tensors.packed.size:
-        _copy(tensors.packed[tile.first : tile.last], out[:count])
-    else:
-        pack_words(tensors.gradient, mask.words, tile.begin, tile.end, out, count)
-    if scale != 1:
-        _scale(out[:count], scale)
-
-
-@kernel
-def _adamw(values: Floats, slopes: Floats, exp_avg: Floats, exp_avg_sq: Floats, step: AdamWNumbers) -> None:
-    """Update entries by the expressions of :class:`maskreg.train.optim.step.AdamWFactors`."""
-    keep, part1, beta2, part2 = step.keep, step.part1, step.beta2, step.part2
-    root, eps, size = step.root, step.eps, step.size
-    for i in range(values.size):
-        slope = slopes[i]
-        first = exp_avg[i] + part1 * (slope - exp_avg[i])
-        second = exp_avg_sq[i] * beta2 + part2 * slope * slope
-        exp_avg[i], exp_avg_sq[i] = first, second
-        # np.divide does not raise on zeros, unlike `/`, so that it vectorizes; one division, because it is slowest.
-        values[i] = values[i] * keep - np.divide(size * first, np.sqrt(second) * root + eps)
-
-
-@kernel
 def adamw_words(
     tensors: TensorCodes, mask: MaskWords, begin: int, end: int, moments: tuple[Floats, Floats], step: AdamWNumbers
 ) -> None:
@@ -160,106 +108,133 @@ def adamw_words(
         moments: fp32 ``[nnz]`` each: first and second.
         step: the numbers.
     """
-    slopes, values = np.empty(_ROOM, np.float32), np.empty(_ROOM, np.float32)
-    exp_avg, exp_avg_sq = moments
-    for at in range(begin, end, _WORDS):
-        tile = _tile(mask, at, min(at + _WORDS, end))
-        first, last = tile.first, tile.last
-        count = last - first
-        if count:
-            _slopes(tensors, mask, tile, step.scale, slopes)
-            pack_words(tensors.weights, mask.words, tile.begin, tile.end, values, count)
-            if tensors.master.size:
-                take_masters(tensors.weights, values[:count], tensors.master[first:last])
-            _adamw(values[:count], slopes[:count], exp_avg[first:last], exp_avg_sq[first:last], step)
-            if tensors.master.size:
-                _copy(values[:count], tensors.master[first:last])
-            spread_words(tensors.weights, mask.words, tile.begin, tile.end, values, count)
+    if compiled := library():
+        compiled.lib.maskreg_adamw_words(
+            _tensors(compiled, tensors), _bits(compiled, mask), begin, end,
+            *map(compiled.write, moments), compiled.ffi.new("maskreg_adamw *", step),
+        )  # fmt: skip
+        return
+    own = _masked(mask, begin, end)
+    slopes, values = _slopes(tensors, own, step.scale), _values(tensors, own)
+    first, second = (moment[own.entries] for moment in moments)
+    with np.errstate(all="ignore"):
+        first += step.part1 * (slopes - first)
+        second[...] = second * step.beta2 + step.part2 * slopes * slopes
+        values = values * step.keep - step.size * first / (np.sqrt(second) * step.root + step.eps)
+    _store(tensors, own, values)
 
 
-@kernel
-def _sgd(values: Floats, slopes: Floats, velocity: Floats, step: SGDNumbers) -> None:
-    decay, momentum, rate = step.decay, step.momentum, step.rate
-    if decay != 0:
-        for i in range(values.size):
-            slopes[i] += decay * values[i]
-    if velocity.size and step.nesterov:
-        for i in range(values.size):
-            fast = velocity[i] * momentum + slopes[i]
-            velocity[i] = fast
-            values[i] -= rate * (slopes[i] + momentum * fast)
-    elif velocity.size:
-        for i in range(values.size):
-            fast = velocity[i] * momentum + slopes[i]
-            velocity[i] = fast
-            values[i] -= rate * fast
-    else:
-        for i in range(values.size):
-            values[i] -= rate * slopes[i]
-
-
-@kernel
 def sgd_words(tensors: TensorCodes, mask: MaskWords, begin: int, end: int, velocity: Floats, step: SGDNumbers) -> None:
     """Take a step of SGD on words ``[begin, end)``; like :func:`adamw_words`, the velocity empty without momentum."""
-    slopes, values = np.empty(_ROOM, np.float32), np.empty(_ROOM, np.float32)
-    for at in range(begin, end, _WORDS):
-        tile = _tile(mask, at, min(at + _WORDS, end))
-        first, last = tile.first, tile.last
-        count = last - first
-        if count:
-            _slopes(tensors, mask, tile, step.scale, slopes)
-            pack_words(tensors.weights, mask.words, tile.begin, tile.end, values, count)
-            if tensors.master.size:
-                take_masters(tensors.weights, values[:count], tensors.master[first:last])
-            _sgd(values[:count], slopes[:count], velocity[first : last if velocity.size else first], step)
-            if tensors.master.size:
-                _copy(values[:count], tensors.master[first:last])
-            spread_words(tensors.weights, mask.words, tile.begin, tile.end, values, count)
+    if compiled := library():
+        state = compiled.write(velocity) if velocity.size else compiled.ffi.NULL
+        compiled.lib.maskreg_sgd_words(
+            _tensors(compiled, tensors), _bits(compiled, mask), begin, end,
+            state, compiled.ffi.new("maskreg_sgd *", step),
+        )  # fmt: skip
+        return
+    own = _masked(mask, begin, end)
+    slopes, values = _slopes(tensors, own, step.scale), _values(tensors, own)
+    with np.errstate(all="ignore"):
+        if step.decay != 0:
+            slopes = slopes + step.decay * values
+        if velocity.size:
+            fast = velocity[own.entries]
+            fast[...] = fast * step.momentum + slopes
+            slopes = slopes + step.momentum * fast if step.nesterov else fast
+        values = values - step.rate * slopes
+    _store(tensors, own, values)
 
 
-@kernel
 def accumulate_words(total: Floats, gradient: Codes, mask: MaskWords, begin: int, end: int) -> None:
     """Add masked entries of a dense gradient to ``total``, fp32 ``[nnz]``."""
-    slopes = np.empty(_ROOM, np.float32)
-    for at in range(begin, end, _WORDS):
-        tile = _tile(mask, at, min(at + _WORDS, end))
-        count = tile.last - tile.first
-        if count:
-            pack_words(gradient, mask.words, tile.begin, tile.end, slopes, count)
-            _add(slopes[:count], total[tile.first : tile.last])
+    if compiled := library():
+        compiled.lib.maskreg_accumulate_words(
+            compiled.read(gradient), gradient.itemsize, _bits(compiled, mask), begin, end, compiled.write(total)
+        )
+        return
+    own = _masked(mask, begin, end)
+    with np.errstate(all="ignore"):
+        total[own.entries] += widen(gradient[own.coordinates])
 
 
-@kernel
-def _add_squares(values: Floats, sums: npt.NDArray[np.float64]) -> None:
-    whole = values.size // _LANES * _LANES
-    for i in range(0, whole, _LANES):
-        for lane in range(_LANES):
-            value = np.float64(values[i + lane])
-            sums[lane] += value * value
-    for i in range(whole, values.size):
-        value = np.float64(values[i])
-        sums[0] += value * value
-
-
-@kernel
 def square_words(gradient: Codes, mask: MaskWords, begin: int, end: int) -> float:
     """Sum of squares of masked entries of a dense gradient, in float64."""
-    slopes, sums = np.empty(_ROOM, np.float32), np.zeros(_LANES, np.float64)
-    for at in range(begin, end, _WORDS):
-        tile = _tile(mask, at, min(at + _WORDS, end))
-        count = tile.last - tile.first
-        if count:
-            pack_words(gradient, mask.words, tile.begin, tile.end, slopes, count)
-            _add_squares(slopes[:count], sums)
-    return float(sums.sum())
+    if compiled := library():
+        total: float = compiled.lib.maskreg_square_words(
+            compiled.read(gradient), gradient.itemsize, _bits(compiled, mask), begin, end
+        )
+        return total
+    starts = range(begin, end, _SUM_WORDS)
+    owns = (_masked(mask, start, min(start + _SUM_WORDS, end)) for start in starts)
+    return _sum_of_squares([gradient[own.coordinates] for own in owns])
 
 
-@kernel
 def squares(values: Codes, begin: int, end: int) -> float:
     """Sum of squares of values ``[begin, end)``, in float64."""
-    floats, sums = np.empty(_ROOM, np.float32), np.zeros(_LANES, np.float64)
-    for at in range(begin, end, 64 * _WORDS):
-        chunk = values[at : min(at + 64 * _WORDS, end)]
-        widen(chunk, floats)
-        _add_squares(floats[: chunk.size], sums)
-    return float(sums.sum())
+    if compiled := library():
+        total: float = compiled.lib.maskreg_squares(compiled.read(values), values.itemsize, begin, end)
+        return total
+    return _sum_of_squares([values[begin:end]])
+
+
+def _sum_of_squares(parts: list[Codes]) -> float:
+    """In a fixed order: of each part, as many as take all lanes go there, and the others to the first."""
+    lanes = np.zeros((1, _LANES))
+    with np.errstate(all="ignore"):
+        for part in parts:
+            squared = np.square(widen(part).astype(np.float64))
+            whole = part.size // _LANES * _LANES
+            # A cumulative sum adds one row after the other, where np.sum might add in pairs.
+            lanes = np.cumsum(np.concatenate([lanes, squared[:whole].reshape(-1, _LANES)]), axis=0)[-1:]
+            lanes[0, 0] = np.cumsum(np.append(lanes[0, 0], squared[whole:]))[-1]
+        return float(np.cumsum(lanes[0])[-1])
+
+
+def _masked(mask: MaskWords, begin: int, end: int) -> _Masked:
+    octets = mask.words[begin:end].view(np.uint8)
+    coordinates = np.flatnonzero(np.unpackbits(octets, bitorder="little")) + PAD_BITS * begin
+    first = int(mask.rank[begin]) if begin < end else 0
+    return _Masked(coordinates, slice(first, first + coordinates.size))
+
+
+def _slopes(tensors: TensorCodes, own: _Masked, scale: np.float32) -> Floats:
+    """The scaled gradient."""
+    slopes = tensors.packed[own.entries] if tensors.packed.size else widen(tensors.gradient[own.coordinates])
+    with np.errstate(all="ignore"):
+        return slopes * scale
+
+
+def _values(tensors: TensorCodes, own: _Masked) -> Floats:
+    codes = tensors.weights[own.coordinates]
+    return take_masters(codes, tensors.master[own.entries]) if tensors.master.size else widen(codes)
+
+
+def _store(tensors: TensorCodes, own: _Masked, values: Floats) -> None:
+    if tensors.master.size:
+        tensors.master[own.entries] = values
+    narrowed = narrow(values) if tensors.weights.itemsize == 2 else values.view(np.uint32)
+    tensors.weights[own.coordinates] = narrowed
+
+
+def _bits(compiled: Library, mask: MaskWords) -> Any:
+    """``maskreg_bits`` of kernels.h; valid as long as the arrays."""
+    words, rank = compiled.read(mask.words), compiled.read(mask.rank)
+    return compiled.ffi.new("maskreg_bits *", (mask.words.size, mask.nnz, words, rank))
+
+
+def _tensors(compiled: Library, tensors: TensorCodes) -> Any:
+    """``maskreg_tensors`` of kernels.h; valid as long as the arrays."""
+    null = compiled.ffi.NULL
+    weights, gradient, packed, master = tensors
+    return compiled.ffi.new(
+        "maskreg_tensors *",
+        {
+            "weight_bytes": weights.itemsize,
+            "gradient_bytes": gradient.itemsize,
+            "weights": compiled.write(weights),
+            "gradient": compiled.read(gradient),
+            "packed": compiled.read(packed) if packed.size else null,
+            "master": compiled.write(master) if master.size else null,
+        },
+    )

@@ -79,7 +79,7 @@ class Plain:
 def _values(operands: Operands, part: Slice, offsets: torch.Tensor) -> torch.Tensor:
     """fp32 values to update: gathered weights, or a view of the master copy, with weights that were loaded taken in.
 
-    See :func:`maskreg.train.optim.tiles.take_masters`.
+    See :func:`maskreg.train.optim.rounding.take_masters`.
     """
     weights = operands.weights[part.coordinates].index_select(0, offsets)
     if operands.master is None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from maskreg.train.optim import cpu, tiles
+from maskreg.native import NUMPY, available, using
+from maskreg.train.optim import cpu
 from maskreg.train.optim.cpu import Cpu
 from maskreg.train.optim.fastest import backend_of
 from maskreg.train.optim.plain import Plain
-from tests.machines import needs_vectors
+from maskreg.train.optim.rounding import QUIET_NAN
+from maskreg.train.optim.step import Gradient, Operands, SGDStep
 from tests.train.optim.tensors import KINDS, Task, frozen, same, steps, task
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -57,40 +58,64 @@ def test_accumulating_and_summing_squares(
             torch.testing.assert_close(found, exact, rtol=1e-13, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("numel", [64, 1000, 4096 + 17])
-@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
-@needs_vectors
-def test_vectors_move_what_single_bits_move(numel: int, dtype: Any) -> None:
-    drawn = np.random.default_rng(numel)
-    values = drawn.integers(0, np.iinfo(dtype).max, numel, dtype, endpoint=True)
-    for density in (0.1, 0.5, 1.0):
-        mask = task(numel, density, numel).bits
-        words = mask.words.numpy().view(np.uint64)
-        packed, other = (np.zeros(mask.nnz + tiles.SPARE, np.float32) for _ in range(2))
-        assert tiles._pack_vectors(values, words, 0, words.size, packed) == mask.nnz
-        assert tiles.pack_each(values, words, 0, words.size, other) == mask.nnz
-        assert np.array_equal(packed[: mask.nnz].view(np.uint32), other[: mask.nnz].view(np.uint32))
-        packed[: mask.nnz] = drawn.standard_normal(mask.nnz)
-        for _ in range(3):
-            packed[drawn.integers(0, mask.nnz)] = drawn.choice([np.nan, -np.nan, np.inf, -0.0])
-        one, two = values.copy(), values.copy()
-        assert tiles._spread_vectors(one, words, 0, words.size, packed) == mask.nnz
-        assert tiles.spread_each(two, words, 0, words.size, packed) == mask.nnz
-        assert np.array_equal(one, two)
+def bits_of(*tensors: torch.Tensor | None) -> list[list[int]]:
+    """Bits of tensors, but those of a NaN in fp32, which the order of operands decides."""
+    found = []
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype == FP32:
+            tensor = tensor.clone()
+            tensor[tensor.isnan()] = torch.nan
+        widths = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+        found.append([] if tensor is None else tensor.view(widths[tensor.element_size()]).tolist())
+    return found
 
 
-def test_bf16_is_rounded_as_pytorch_rounds_it() -> None:
+def results(start: Task, level: str, packed: bool) -> list[list[int]]:
+    """Bits of all that the backend computes from a task, by one build of the kernels."""
+    found = []
+    dense = start.slopes[0]
+    with using(level):
+        for kind in KINDS:
+            one = start.copy()
+            steps(one, Cpu(), kind, packed)
+            found += bits_of(one.weights, *one.state)
+        total = torch.ones(start.bits.nnz)
+        Cpu().accumulate(total, dense, start.bits)
+        sums = [Cpu().square_sum(dense, bits).reshape(1).nan_to_num(7) for bits in (start.bits, None)]
+        return found + bits_of(total, *sums)
+
+
+@given(SIZES, DENSITIES, st.integers(0, 2**32 - 1), st.sampled_from([BF16, FP32]), st.sampled_from([BF16, FP32]),
+       st.booleans(), st.booleans())  # fmt: skip
+@example(64 * 129 + 3, 0.48, 1, BF16, BF16, False, False)
+@example(64 * 129 + 3, 0.03, 2, FP32, FP32, True, False)
+@example(64 * 128, 1.0, 3, BF16, FP32, True, True)
+@example(65, 1.0, 4, FP32, BF16, False, False)
+@settings(max_examples=40, deadline=None)
+def test_all_kernels_come_to_the_same_bits(
+    numel: int, density: float, seed: int, weights: torch.dtype, slopes: torch.dtype, odd: bool, packed: bool
+) -> None:
+    start = task(numel, density, seed, (weights, slopes), odd)
+    wanted = results(start, NUMPY, packed)
+    for level in available():
+        assert results(start, level, packed) == wanted, level
+
+
+@pytest.mark.parametrize("level", available())
+def test_bf16_is_rounded_as_pytorch_rounds_it(level: str) -> None:
     codes = np.arange(1 << 16, dtype=np.uint32)
     near = (codes[:, None] << 16 | np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)).reshape(-1)
-    floats = near.view(np.float32)
-    mask = task(floats.size, 1.0).bits.words.numpy().view(np.uint64)
-    wanted = torch.from_numpy(floats.copy()).bfloat16()
-    for spread in (tiles._spread_dense, tiles.spread_each):
-        values = np.zeros(floats.size, np.uint16)
-        spread(values, mask, 0, mask.size, np.concatenate([floats, np.zeros(tiles.SPARE, np.float32)]))
-        got = torch.from_numpy(values.view(np.int16)).view(BF16)
-        assert torch.equal(got.isnan(), wanted.isnan())
-        assert torch.equal(got[~got.isnan()].view(torch.int16), wanted[~got.isnan()].view(torch.int16))
+    floats = torch.from_numpy(near.view(np.float32))
+    bits = task(floats.numel(), 1.0).bits
+    weights, master = torch.zeros(floats.numel(), dtype=BF16), torch.zeros(floats.numel())
+    with using(level):
+        # 0 - 1 * -x is x, with all of its digits.
+        Cpu().sgd(Operands(weights, Gradient(-floats, True), bits, master), None, SGDStep(1.0, 0.0, 0.0, False, 1))
+    wanted = floats.bfloat16()
+    assert torch.equal(master.nan_to_num(7), floats.nan_to_num(7))
+    assert torch.equal(weights.isnan(), wanted.isnan())
+    assert torch.equal(weights[~weights.isnan()], wanted[~wanted.isnan()])
+    assert set(weights[weights.isnan()].view(torch.int16).tolist()) == {QUIET_NAN}
 
 
 @pytest.fixture
