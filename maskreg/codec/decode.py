@@ -34,7 +34,7 @@ class Shared(NamedTuple):
         contexts: of the block.
         table_of_cell: uint8 ``[cells]``.
         entries: uint32, decoding tables of :func:`maskreg.codec.rans.fill_decoding`.
-        block: uint8, the whole block and :data:`~maskreg.codec.layout.SPARE_BYTES` more.
+        block: uint8, the whole block.
     """
 
     contexts: Contexts

@@ -37,9 +37,6 @@ SAME, RAW, CODED = 0, 1, 2
 STATE_BYTES = 4 * LANES
 """Bytes at the beginning of a sub-block: the states of its lanes."""
 
-SPARE_BYTES = 8
-"""Zeros kept behind a block in memory, so that a kernel may load whole words at its end."""
-
 _HEAD = struct.Struct("<IBBBB")
 _CODED_HEAD = struct.Struct("<IIhHI")
 _SCALED = 1
@@ -124,7 +121,7 @@ class Layout:
         n: coordinates.
         size: coordinates of each sub-block; the last may have fewer.
         model: contexts and tables.
-        block: uint8, the block and :data:`SPARE_BYTES` zeros.
+        block: uint8, the whole block.
         directory: int64 ``[sub-blocks, 2]``: words and extra bits of each.
         starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.
     """
@@ -152,10 +149,7 @@ class Layout:
             or model_bytes > len(block) - model_start
         ):
             raise CorruptError("block", "its header is invalid")
-        # The only copy of the block.
-        self.block = np.empty(len(block) + SPARE_BYTES, np.uint8)
-        self.block[: len(block)] = np.frombuffer(block, np.uint8)
-        self.block[len(block) :] = 0
+        self.block = np.frombuffer(block, np.uint8)
         shape = ModelShape(head.n, Grid(width, column), base, bool(head.flags), head.rank, tables)
         model = unpack_model(self.block[model_start : model_start + model_bytes], shape)
         if model is None:

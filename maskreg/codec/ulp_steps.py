@@ -143,7 +143,7 @@ def apply_tokens(moves: Moves, bits: Bits, start: int, end: int) -> int:
 
     Args:
         moves: values are filled.
-        bits: uint8, with 4 bytes to spare after the last.
+        bits: uint8.
         start: bit where the extra bits begin.
         end: bit after the last.
     """
@@ -154,7 +154,8 @@ def apply_tokens(moves: Moves, bits: Bits, start: int, end: int) -> int:
     counts = np.where(far, np.minimum(lengths - FEWER_BITS, LITERAL_BITS), 0)
     after = start + np.cumsum(counts)
     at = np.minimum(after - counts, end)
-    four = sum(bits[(at >> 3) + k].astype(np.int64) << 8 * k for k in range(4))
+    padded = np.concatenate([bits, np.zeros(4, np.uint8)])
+    four = sum(padded[(at >> 3) + k].astype(np.int64) << 8 * k for k in range(4))
     extra = (four >> (at & 7)) & ((1 << counts) - 1)
     lengths = np.where(far, (1 << counts) + extra + 1, lengths)
     moved = source + np.where((steps < 0) != (flips != 0), -lengths, lengths)

@@ -83,19 +83,28 @@ static void apply_near(const moves *restrict m, int64_t n) {
     }
 }
 
-static inline uint32_t bits_at(const uint8_t *block, int64_t bit, uint32_t count) {
+static inline uint32_t bits_at(const uint8_t *bytes, int64_t bit, uint32_t count) {
     uint32_t four;
-    memcpy(&four, block + (bit >> 3), 4);
+    memcpy(&four, bytes + (bit >> 3), 4);
     return (four >> (bit & 7)) & ((1u << count) - 1);
 }
 
+// The same where the block may end before four bytes: what lies beyond counts as zeros.
+static inline uint32_t last_bits_at(const maskreg_shared *shared, int64_t bit, uint32_t count) {
+    const int64_t first = bit >> 3, left = shared->block_bytes - first;
+    if (left >= 4) return bits_at(shared->block, bit, count);
+    uint8_t four[4] = {0};
+    if (left > 0) memcpy(four, shared->block + first, (size_t)left);
+    return bits_at(four, bit & 7, count);
+}
+
 // Fill the value of one token with extra bits; returns the bit after them. Never more than 16 are read.
-static inline int64_t apply_one_far(const moves *m, int64_t i, const uint8_t *block, int64_t bit) {
+static inline int64_t apply_one_far(const moves *m, int64_t i, const maskreg_shared *shared, int64_t bit) {
     const int32_t step = m->tokens[i] - MIDDLE, size = step < 0 ? -step : step;
     const int literal = m->tokens[i] == LITERAL;
     // A token that no valid table has would take more: it counts as a literal.
     const uint32_t count = literal ? LITERAL_BITS : (uint32_t)least(size - FEWER_BITS, LITERAL_BITS);
-    const uint32_t extra = bits_at(block, bit, count);
+    const uint32_t extra = last_bits_at(shared, bit, count);
     const int32_t length = (int32_t)((1u << count) + extra + 1);
     const int32_t moved = m->source[i] + ((step < 0) != (m->flips[i] != 0) ? -length : length);
     m->values[i] = (uint16_t)(literal ? extra : (uint32_t)((m->source[i] & 0x8000) | (moved & 0x7FFF)));
@@ -219,9 +228,8 @@ static int64_t apply_tile(const moves *m, int64_t n, const maskreg_shared *share
     const int64_t count = find_far(m->tokens, n, far);
     int64_t bit = c->bit;
     FOR_EACH(f, count) {
-        // 32 bits are read, of which the last are spare bytes at the end of the block.
         if (bit >= c->bit_end) return -1;
-        bit = apply_one_far(m, far[f], shared->block, bit);
+        bit = apply_one_far(m, far[f], shared, bit);
     }
     return bit <= c->bit_end ? bit : -1;
 }

@@ -74,7 +74,7 @@ typedef struct {
     const uint8_t *table_of_cell;  // [256]
     const uint32_t *entries;       // [tables * 4096]
     const uint8_t *block;          // [block_bytes]
-    int64_t block_bytes;           // with 8 spare bytes at the end
+    int64_t block_bytes;
 } maskreg_shared;
 
 // Decoding tables: `freqs` is [tables, 64], each row sums to 4,096; `entries` is [tables * 4096].
