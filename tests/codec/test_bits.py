@@ -48,7 +48,7 @@ def test_rice_codes_come_back(values: list[int], plain: int, start: int) -> None
 def test_the_best_parameter_takes_least(values: list[int]) -> None:
     line = np.array(values, np.int8)
     plain, bits = best_rice(line)
-    assert bits == rice_bits(line, plain) == min(rice(line, other).size for other in range(8))
+    assert bits == rice_bits(line, plain) == min(rice(line, parameter).size for parameter in range(8))
 
 
 @pytest.mark.parametrize("plain", range(8))

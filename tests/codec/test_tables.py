@@ -78,8 +78,8 @@ def one_table(row: npt.NDArray[np.int64]) -> float:
 
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 1 << 32), st.sampled_from([2, 1e2, 1e4, 1e6]))
 @settings(max_examples=20, deadline=None)
-def test_every_kernel_finds_the_same_window(kernels: str, one: int, two: int, seed: int, largest: float) -> None:
-    counts, lowest, highest = np.zeros((256, TOKENS), np.int64), min(one, two), max(one, two)
+def test_every_kernel_finds_the_same_window(kernels: str, edge: int, opposite: int, seed: int, largest: float) -> None:
+    counts, lowest, highest = np.zeros((256, TOKENS), np.int64), min(edge, opposite), max(edge, opposite)
     counts[lowest : highest + 1] = counted(highest + 1 - lowest, seed, largest)
     for classes in (2, 16, 33):
         with using(NUMPY):

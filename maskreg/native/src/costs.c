@@ -3,58 +3,76 @@
 
 #include "costs.h"
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 enum { EXPONENTS = 256, LOG_STEP_BITS = 12, MANTISSA_BITS = 52, BIAS = 1023, TABLE_HEAD_BITS = 17 };
 
-#define WHOLE 0x1p52  // from here on, a float64 has no fraction: its mantissa is the integer
+#define WHOLE 0x1p52  // from here on, a float64 has no fraction
+#define WHOLE_BITS ((uint64_t)(BIAS + MANTISSA_BITS) << MANTISSA_BITS)
 
-static inline uint64_t representation(double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
+// values[k] = table[indices[k]]
+static inline void gather(const double *table, const words *indices, numbers *values) {
+#if defined(__AVX512F__)
+    // The compiler must not know that all are gathered: it would leave out the zeros, and each gather would wait for
+    // the last use of its register.
+    __mmask8 all = 0xFF;
+    __asm__("" : "+r"(all));
+    *values = (numbers)_mm512_mask_i64gather_pd(_mm512_setzero_pd(), all, (__m512i)*indices, table, 8);
+#elif defined(__AVX2__)
+    __m256d all = _mm256_castsi256_pd(_mm256_set1_epi64x(-1));
+    __asm__("" : "+x"(all));
+    *values = (numbers)_mm256_mask_i64gather_pd(_mm256_setzero_pd(), table, (__m256i)*indices, all, 8);
+#else
+    FOR_EACH(k, SIDE_BY_SIDE) (*values)[k] = table[(*indices)[k]];
+#endif
 }
 
-static inline double represented(uint64_t bits) {
-    double value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
+// Replace integers that are at least 1 by their binary logarithms. The exponent of a float64 is the integer part; the
+// top 12 bits of the mantissa are an index into the table; the other 40, put at the top of a mantissa, are how far to
+// interpolate. Most processors cannot convert vectors between integers and floats of 64 bits, so bits are put together:
+// WHOLE with an integer as its mantissa is WHOLE plus that integer.
+static inline void log2_of(numbers *values, const double *logs) {
+    const words bits = (words)*values, mantissa = bits & (((uint64_t)1 << MANTISSA_BITS) - 1);
+    const words steps = mantissa >> (MANTISSA_BITS - LOG_STEP_BITS);
+    const words fractions = bits << LOG_STEP_BITS & (((uint64_t)1 << MANTISSA_BITS) - 1);
+    const numbers rest = (numbers)(fractions | (uint64_t)BIAS << MANTISSA_BITS) - 1.0;
+    const numbers whole = (numbers)(bits >> MANTISSA_BITS | WHOLE_BITS) - (WHOLE + BIAS);
+    numbers low, high;
+    gather(logs, &steps, &low);
+    gather(logs + 1, &steps, &high);
+    *values = whole + low + rest * (high - low);
 }
 
-// The binary logarithm of an integer that is at least 1. The exponent of a float64 is its integer part; the top 12 bits
-// of the mantissa are an index into the table; the other 40, put at the top of a mantissa, are how far to interpolate.
-// Conversions are made of shifts, because vectors have no others between integers and floats of 64 bits.
-static inline double log2_of(double count, const double *logs) {
-    const uint64_t bits = representation(count), top = (uint64_t)BIAS << MANTISSA_BITS;
-    const uint64_t step = (bits >> (MANTISSA_BITS - LOG_STEP_BITS)) & ((1 << LOG_STEP_BITS) - 1);
-    const uint64_t fraction = bits << LOG_STEP_BITS & (((uint64_t)1 << MANTISSA_BITS) - 1);
-    const double rest = represented(fraction | top) - 1.0;
-    const double whole = represented(bits >> MANTISSA_BITS | representation(WHOLE)) - (WHOLE + BIAS);
-    return whole + logs[step] + rest * (logs[step + 1] - logs[step]);
-}
-
-void bits_of(const counted *restrict groups, int64_t tokens, const double *restrict logs, double *restrict bits) {
-    double totals[SIDE_BY_SIDE], shares[SIDE_BY_SIDE], sums[SIDE_BY_SIDE];
-    uint64_t exponents[SIDE_BY_SIDE] = {0};
-    FOR_EACH(k, SIDE_BY_SIDE) totals[k] = groups->totals[k] < 1.0 ? 1.0 : groups->totals[k];
-    FOR_EACH(k, SIDE_BY_SIDE) shares[k] = SLOTS / totals[k];
-    FOR_EACH(k, SIDE_BY_SIDE) sums[k] = totals[k] * log2_of(totals[k], logs) + TABLE_HEAD_BITS;
+void bits_of(const counted *groups, int64_t tokens, const double *logs, double *bits) {
+    const numbers ones = (numbers){0} + 1.0;
+    // An empty group counts as one of 1.
+    const words empty = (words)(groups->totals < 1.0);
+    const numbers totals = groups->totals + (numbers)(empty & (words)ones), shares = (double)SLOTS / totals;
+    numbers lengths = totals;
+    log2_of(&lengths, logs);
+    numbers sums = totals * lengths + (double)TABLE_HEAD_BITS;
+    words exponents = {0};
     FOR_EACH(token, tokens) {
-        const double *counts = groups->counts[token];
-        FOR_EACH(k, SIDE_BY_SIDE) {
-            // The frequency, count * 4096 / total rounded down: the integer nearest to an approximation, less 1 if it
-            // is too large. The products compared are exact.
-            const double count = counts[k], near = (count * shares[k] + WHOLE) - WHOLE;
-            const double freq = near - (near * totals[k] > count * SLOTS ? 1.0 : 0.0);
-            const double some = count < 1.0 ? 1.0 : count, lowest = count < 1.0 ? 1.0 : 2.0;
-            const double size = freq + 1.0 < lowest ? lowest : freq + 1.0;
-            exponents[k] += representation(size) >> MANTISSA_BITS;
-            sums[k] -= count * log2_of(some, logs);
-        }
+        const numbers counts = groups->counts[token];
+        const words none = (words)(counts < 1.0);
+        lengths = counts + (numbers)(none & (words)ones);
+        log2_of(&lengths, logs);
+        sums -= counts * lengths;
+        // The frequency, count * 4096 / total rounded down: the integer nearest to an approximation, less 1 if it is
+        // too large. The products compared are exact.
+        const numbers near = (counts * shares + WHOLE) - WHOLE;
+        const numbers freqs = near - (numbers)((words)(near * totals > counts * (double)SLOTS) & (words)ones);
+        // The power of two that the frequency plus 1 reaches, and one more for a frequency that is raised to 1.
+        exponents += (words)(freqs + 1.0) >> MANTISSA_BITS;
+        exponents -= (words)(freqs < 1.0) & ~none;
     }
-    FOR_EACH(k, SIDE_BY_SIDE) {
-        // A gamma code has a bit, and two more for each power of two that its frequency plus 1 reaches.
-        const double gammas = groups->listed[k] + 2.0 * (double)(int32_t)(exponents[k] - (uint64_t)tokens * BIAS);
-        bits[k] = groups->totals[k] > 0 ? sums[k] + gammas : 0.0;
-    }
+    // A gamma code has a bit, and two more for each power of two.
+    exponents -= (uint64_t)tokens * BIAS;
+    const numbers powers = (numbers)(exponents | WHOLE_BITS) - WHOLE;
+    const numbers results = (numbers)(~empty & (words)(sums + (groups->listed + 2.0 * powers)));
+    memcpy(bits, &results, sizeof results);
 }
 
 // Rows of counts whose bits are due, and where they go.

@@ -29,8 +29,11 @@ typedef struct {
 
 // Bits lost when the groups of pairs are merged: of those numbered `chosen`, or of the first `n`.
 static void lose(const groups *g, pairs *p, const int32_t *chosen, int64_t n) {
-    counted rows = {0};
+    counted rows;
     double bits[SIDE_BY_SIDE];
+    // Fewer than there are columns leave some as they are: they must be numbers of some kind.
+    memset(rows.counts, 0, (size_t)g->tokens * sizeof *rows.counts);
+    rows.totals = rows.listed = (numbers){0};
     for (int64_t i = 0; i < n; i += SIDE_BY_SIDE) {
         const int64_t count = least(SIDE_BY_SIDE, n - i);
         // What an earlier turn left in the other columns is computed in vain.
@@ -58,16 +61,25 @@ static int64_t best_of(const pairs *p) {
     double lowest = INFINITY;
     int64_t best = 0;
     for (int64_t begin = 0; begin < p->listed; begin += RUN) {
-        double lows[SIDE_BY_SIDE], low = INFINITY;
-        FOR_EACH(k, SIDE_BY_SIDE) lows[k] = INFINITY;
-        for (int64_t i = begin; i < begin + RUN; i += SIDE_BY_SIDE)
-            FOR_EACH(k, SIDE_BY_SIDE) lows[k] = p->losses[i + k] < lows[k] ? p->losses[i + k] : lows[k];
+        numbers lows = (numbers){0} + INFINITY;
+        double low = INFINITY;
+        for (int64_t i = begin; i < begin + RUN; i += SIDE_BY_SIDE) {
+            numbers losses;
+            memcpy(&losses, p->losses + i, sizeof losses);
+            const words lower = (words)(losses < lows);
+            lows = (numbers)(((words)losses & lower) | ((words)lows & ~lower));
+        }
         FOR_EACH(k, SIDE_BY_SIDE) low = lows[k] < low ? lows[k] : low;
         best = low < lowest ? begin : best;
         lowest = low < lowest ? low : lowest;
     }
     while (best + 1 < p->listed && p->losses[best] > lowest) best++;
     return best;
+}
+
+static int neighbors(int64_t left, int64_t right, int64_t wide) {
+    const int64_t across = right % wide - left % wide;
+    return right / wide - left / wide <= 1 && across >= -1 && across <= 1;
 }
 
 // List all pairs of groups, or of neighbors alone.
@@ -77,8 +89,7 @@ static void list_pairs(const groups *g, int64_t wide, int near, pairs *p) {
         if (!g->totals[left]) continue;
         const int64_t end = near ? least(g->cells, left + wide + 2) : g->cells;
         for (int64_t right = left + 1; right < end; right++) {
-            const int64_t down = right / wide - left / wide, across = right % wide - left % wide;
-            if (!g->totals[right] || (near && (down > 1 || across > 1 || across < -1))) continue;
+            if (!g->totals[right] || (near && !neighbors(left, right, wide))) continue;
             p->left[p->listed] = (uint8_t)left;
             p->right[p->listed++] = (uint8_t)right;
         }
