@@ -131,7 +131,7 @@ def main() -> int:
     """
     options = parsed()
     # Read by libraries when worker processes first import them.
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"))
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
     try:
         setting = setting_of(options)
         with Folder(options.out, setting, options.workers) as folder:

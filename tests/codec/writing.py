@@ -147,8 +147,13 @@ def _random_table(draw: random.Random) -> list[int]:
 
 def contexts_of(model: Model) -> Contexts:
     """A model's contexts, as the product has them."""
-    sides = (model.row_scales, model.column_scales, model.row_factors, model.column_factors)
-    rank = len(model.row_factors)
-    lines = [np.array(side, np.int8) for side in sides]
-    lines[2:] = [side if rank else np.empty((0, 0), np.int8) for side in lines[2:]]
-    return Contexts(Grid(model.width, model.column), model.base, *lines, np.array(model.bounds, np.int16))
+    none = np.empty((0, 0), np.int8)
+    return Contexts(
+        grid=Grid(model.width, model.column),
+        base=model.base,
+        row_scales=np.array(model.row_scales, np.int8),
+        column_scales=np.array(model.column_scales, np.int8),
+        row_factors=np.array(model.row_factors, np.int8) if model.row_factors else none,
+        column_factors=np.array(model.column_factors, np.int8) if model.row_factors else none,
+        bounds=np.array(model.bounds, np.int16),
+    )

@@ -26,7 +26,16 @@ maskreg.native.__path__.insert(0, {folder!r})
 
 def sanitized(folder: Path) -> dict[str, str]:
     """Build the kernels of all levels in a folder; returns the environment of processes that are to use them."""
-    build = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", folder, "--build-temp", folder / "temp"]
+    build: list[str | Path] = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build_ext",
+        "--build-lib",
+        folder,
+        "--build-temp",
+        folder / "temp",
+    ]
     flags = {"CFLAGS": _CHECKS, "LDFLAGS": "-fsanitize=address,undefined"}
     subprocess.run(build, cwd=ROOT, env=os.environ | flags, check=True, capture_output=True)
     # The interpreter was not built that way, so the library has to be there before everything else.
