@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -107,6 +106,8 @@ class Group(_WithExample, click.Group):
         """
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+            import difflib
+
             matches = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
             suggestion = f"; did you mean {matches[0]!r}?" if matches else ""
             raise click.UsageError(f"there is no command {name!r}{suggestion}", ctx)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -140,6 +138,8 @@ def _run(args: list[str], output: Output) -> int:
 def _report(error: BaseException, described: Failure, args: list[str], output: Output) -> int:
     try:
         if output.debug:
+            import traceback
+
             click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
         elif described.exit == BUG and not isinstance(error, MaskregError):
             described = replace(described, hint=_save_traceback(error))
@@ -169,6 +169,9 @@ def _hint_without_remotes() -> str:
 
 
 def _save_traceback(error: BaseException) -> str:
+    import tempfile
+    import traceback
+
     try:
         handle, path = tempfile.mkstemp(prefix="maskreg-trace-", suffix=".txt")
         with os.fdopen(handle, "w") as file:

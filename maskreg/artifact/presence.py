@@ -17,13 +17,16 @@ For example, the mask has objects m1 m2, the delta d1 d2, and t belongs to all p
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix, part_of
-from maskreg.artifact.manifest import Manifest, Object, load_manifest
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.store.base import ObjectInfo, Store
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest, Object
 
 _REPAIR = "fetch it again with: maskreg pull <name> (or extract it again); damaged objects are replaced"
 
@@ -35,6 +38,9 @@ def read_manifest(store: Store, digest: Digest, limits: Limits = LIMITS) -> tupl
         NotFoundError: the store has no such artifact.
         DataError: the manifest is damaged, malformed or too large.
     """
+    # Whoever only looks at names and sizes needs no models.
+    from maskreg.artifact.manifest import load_manifest
+
     key = artifact_prefix(digest) + MANIFEST
     try:
         data = store.get(key, max_bytes=limits.manifest_bytes)

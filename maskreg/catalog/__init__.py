@@ -36,7 +36,15 @@ def _sql(url: str) -> Catalog:
     return SqlCatalog.open(url)
 
 
-CATALOGS: dict[str, Callable[[str], Catalog]] = {"postgresql": _sql, "postgresql+psycopg": _sql, "sqlite": _sql}
+def _local(url: str) -> Catalog:
+    if not url.startswith("sqlite:///") or url == "sqlite:///:memory:":
+        return _sql(url)
+    from maskreg.catalog.local import LocalCatalog
+
+    return LocalCatalog.open(url)
+
+
+CATALOGS: dict[str, Callable[[str], Catalog]] = {"postgresql": _sql, "postgresql+psycopg": _sql, "sqlite": _local}
 """How a catalog is opened, by the scheme of its URL. The implementations are imported when one is opened."""
 
 

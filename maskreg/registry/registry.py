@@ -7,7 +7,6 @@ from types import EllipsisType
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError
@@ -27,6 +26,7 @@ from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Object
     from maskreg.artifact.reader import Artifact
     from maskreg.catalog import Catalog, Query
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from maskreg.rules.base import parse_parameter
-from maskreg.tensors.cast import is_finite, to_fp32
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,11 @@ class Absolute:
 
     def moved(self, source: Any, target: Any) -> Any:
         """Which coordinates moved."""
+        # Whoever only reads the name of a rule needs no arrays.
+        import numpy as np
+
+        from maskreg.tensors.cast import is_finite, to_fp32
+
         finite = is_finite(source) & is_finite(target)
         with np.errstate(over="ignore", invalid="ignore"):  # the largest numbers; pairs masked out below
             # Both libraries round the Python number to fp32 for this comparison.

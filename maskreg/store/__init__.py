@@ -12,9 +12,8 @@ from maskreg.settings.urls import check_address
 from maskreg.store.base import ObjectInfo, Store
 from maskreg.store.file import FileStore
 from maskreg.store.memory import MemoryStore
-from maskreg.store.s3 import S3Store
 
-__all__ = ["STORES", "FileStore", "MemoryStore", "ObjectInfo", "S3Store", "Store", "open_store"]
+__all__ = ["STORES", "FileStore", "MemoryStore", "ObjectInfo", "Store", "open_store"]
 
 
 def _file(url: SplitResult, options: StoreOptions) -> Store:
@@ -26,6 +25,8 @@ def _file(url: SplitResult, options: StoreOptions) -> Store:
 def _s3(url: SplitResult, options: StoreOptions) -> Store:
     if not url.netloc:
         raise ConfigError("an S3 store needs a bucket", hint="write s3://bucket/prefix")
+    from maskreg.store.s3 import S3Store
+
     return S3Store(url.netloc, url.path, options)
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from maskreg.analysis.comparison import Comparison, PairOverlap
 from maskreg.catalog import Measurement, Query
 from maskreg.catalog.records import OVERLAP, RLVR_OVERLAP, SEED_OVERLAP
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
 
 if TYPE_CHECKING:
+    from maskreg.analysis.comparison import Comparison, PairOverlap
     from maskreg.catalog import Catalog, SearchResult
     from maskreg.digest import Digest
     from maskreg.registry import Registry

@@ -11,7 +11,7 @@ import pytest
 
 from maskreg.artifact.manifest import SCHEMA, FfnRatios, Group, Manifest, Object, Part, Side, Totals
 from maskreg.catalog import CATALOGS, Catalog, memory_catalog, open_catalog
-from maskreg.catalog.sql import upgrade
+from maskreg.catalog.sql import SqlCatalog, upgrade
 from maskreg.catalog.sql.models import Base
 from maskreg.digest import Digest
 from maskreg.ref import Card
@@ -52,22 +52,27 @@ ALIASES = {"postgresql": "postgresql+psycopg"}
 """Schemes that open the same catalog as another."""
 
 
-KINDS = [scheme for scheme in CATALOGS if scheme not in ALIASES]
+BEHIND = "behind"
+"""A SQLite file as SQLAlchemy opens it, which does what a local catalog does not do itself."""
+
+KINDS = [*(scheme for scheme in CATALOGS if scheme not in ALIASES), BEHIND]
 
 
 @pytest.fixture(params=KINDS)
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
-    """An empty catalog of every kind that the table lists."""
+    """An empty catalog of every kind that the table lists, and what is behind a local one."""
     with empty_catalog(request.param, request, tmp_path) as opened:
         yield opened
 
 
 def empty_catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Catalog:
-    """Open an empty catalog of a kind: a scheme of the table, or ``memory``."""
+    """Open an empty catalog of a kind: a scheme of the table, ``memory``, or what is behind a local catalog."""
     if kind == "memory":
         return memory_catalog()
     if kind == "sqlite":
         return open_catalog(f"sqlite:///{folder / 'catalog.db'}")
+    if kind == BEHIND:
+        return SqlCatalog.open(f"sqlite:///{folder / 'catalog.db'}")
     assert kind == "postgresql+psycopg", "a new kind of catalog needs a URL here"
     url: str = request.getfixturevalue("shared_url")
     with psycopg.connect(url.replace("+psycopg", "")) as connection:

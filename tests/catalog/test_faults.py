@@ -18,7 +18,8 @@ from sqlalchemy import make_url, text
 
 from maskreg.catalog import Event, Measurement, open_catalog, set_aside
 from maskreg.catalog.sql import SqlCatalog, engine, upgrade
-from maskreg.catalog.sql.schema import VERSION_TABLE
+from maskreg.catalog.tables import connecting
+from maskreg.catalog.tables.columns import VERSION_TABLE
 from maskreg.errors import (
     CannotCreateError,
     ConfigError,
@@ -48,7 +49,7 @@ def fill(path: Path, sources: int = 1) -> None:
 
 
 def test_a_writer_that_waits_too_long_is_told_to_try_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(connecting, "BUSY_SECONDS", 0.05)
     fill(path)
     other = sqlite3.connect(path, isolation_level=None)
     with open_catalog(f"sqlite:///{path}") as catalog:
@@ -63,7 +64,7 @@ def test_a_writer_that_waits_too_long_is_told_to_try_again(path: Path, monkeypat
 
 
 def test_a_lock_keeps_other_processes_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(connecting, "BUSY_SECONDS", 0.05)
     url = f"sqlite:///{path}"
     with open_catalog(url) as one, open_catalog(url) as two, one.lock("a"):
         with pytest.raises(TryAgainError), two.lock("a"):

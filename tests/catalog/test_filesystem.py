@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from maskreg.catalog import open_catalog
-from maskreg.catalog.sql import filesystem
-from maskreg.catalog.sql.filesystem import file_system, journal_mode, sqlite_uri
+from maskreg.catalog.tables import filesystem
+from maskreg.catalog.tables.filesystem import file_system, journal_mode, sqlite_uri
 
 TABLE = """\
 22 1 0:21 / / rw,relatime shared:1 - overlay overlay rw,lowerdir=/a

@@ -17,7 +17,7 @@ from maskreg.catalog.sql import current, downgrade, upgrade
 from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
 from maskreg.catalog.sql.models import Base
-from maskreg.catalog.sql.schema import HEAD, REVISIONS, VERSION_TABLE
+from maskreg.catalog.tables.columns import HEAD, REVISIONS, VERSION_TABLE
 from maskreg.errors import ConfigError, CorruptError, UsageError
 from maskreg.ref import Card
 from tests.catalog.conftest import NewUrl, digest, entry, manifest

@@ -26,9 +26,10 @@ from maskreg.registry.garbage.doubts import LAST
 from maskreg.registry.tags import remove, tag
 from maskreg.registry.transfer.push import push
 from maskreg.settings import Remote, Settings, StoreOptions
-from maskreg.store import FileStore, MemoryStore, S3Store, Store
+from maskreg.store import FileStore, MemoryStore, Store
 from maskreg.store.backrefs import back_reference_key, tag_hash
 from maskreg.store.entry import entry_key
+from maskreg.store.s3 import S3Store
 from tests.artifact.making import pair, write
 from tests.artifact.test_hostile import forge, tensors_of
 from tests.registry.conftest import REF, new_local

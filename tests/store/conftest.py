@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from maskreg.settings import StoreOptions
-from maskreg.store import FileStore, MemoryStore, S3Store, Store
+from maskreg.store import FileStore, MemoryStore, Store
+from maskreg.store.s3 import S3Store
 from tests.servers import S3Server
 
 

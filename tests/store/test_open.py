@@ -8,7 +8,8 @@ import pytest
 
 from maskreg.errors import ConfigError, UsageError
 from maskreg.settings import StoreOptions
-from maskreg.store import STORES, FileStore, MemoryStore, S3Store, open_store
+from maskreg.store import STORES, FileStore, MemoryStore, open_store
+from maskreg.store.s3 import S3Store
 
 
 def test_a_path_or_file_url_opens_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

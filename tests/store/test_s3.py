@@ -16,8 +16,9 @@ from maskreg.errors import (
     UnavailableError,
 )
 from maskreg.settings import StoreOptions
-from maskreg.store import S3Store, open_store
+from maskreg.store import open_store
 from maskreg.store.probe import probe
+from maskreg.store.s3 import S3Store
 from tests.servers import S3Server
 from tests.store.scripted_s3 import Answer, Script, serve
 

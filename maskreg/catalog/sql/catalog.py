@@ -22,10 +22,16 @@ from maskreg.catalog.sql.address import Address, parse_address
 from maskreg.catalog.sql.comparing import differing
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import readable_rows, translated
-from maskreg.catalog.sql.filesystem import writable
 from maskreg.catalog.sql.models import ArtifactRow, EventRow, FilledRow, MeasurementRow, RefRow, SeenSourceRow
 from maskreg.catalog.sql.recorded import NO_OVERLAP, recorded_overlap, recorded_overlaps
-from maskreg.catalog.sql.rows import (
+from maskreg.catalog.sql.salvage import drop_damaged
+from maskreg.catalog.sql.schema import bring_up, installed, refuse_behind, refuse_newer
+from maskreg.catalog.sql.seals import checked_rows, dicts, sum_anew, summing
+from maskreg.catalog.sql.statement import results, statement, unindexed
+from maskreg.catalog.tables.columns import HEAD, Row
+from maskreg.catalog.tables.filesystem import writable
+from maskreg.catalog.tables.matching import answer_from
+from maskreg.catalog.tables.rows import (
     artifact_row,
     batches,
     event_of,
@@ -35,13 +41,10 @@ from maskreg.catalog.sql.rows import (
     pair_of,
     record_row,
     ref_row,
+    unread_in,
     with_overlap,
 )
-from maskreg.catalog.sql.salvage import drop_damaged
-from maskreg.catalog.sql.schema import HEAD, bring_up, installed, refuse_behind, refuse_newer
-from maskreg.catalog.sql.seals import SUMMED, Row, check_seals, checked_rows, dicts, sealed, sum_anew, summing
-from maskreg.catalog.sql.snapshot import search_rows
-from maskreg.catalog.sql.statement import results, statement, unindexed
+from maskreg.catalog.tables.seals import SUMMED, check_seals, sealed
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.store.entry import ref_of
@@ -181,15 +184,10 @@ class SqlCatalog:
                 lacking = [pair_of(row) for row in dicts(connection.execute(unindexed()))]
                 return Answer(matches, lacking, unread, numbers_of(dicts(connection.execute(_NUMBERED))))
             refs, artifacts = (checked_rows(connection, name) for name in ("refs", "artifacts"))
-        known = {row["digest"] for row in artifacts}
-        lacking = [pair_of(row) for row in refs if not row["deleted"] and row["digest"] not in known]
-        with translated(self._address):
-            return Answer(search_rows(refs, artifacts, query), sorted(lacking), unread, numbers_of(refs))
+            return answer_from(refs, artifacts, query, unread)
 
     def _unread(self, connection: Connection) -> dict[str, str]:
-        filled = dicts(connection.execute(select(FilledRow.__table__)))
-        check_seals("filled", filled)
-        return {key: why for row in filled for key, why in (row["unread"] or {}).items()}
+        return unread_in(dicts(connection.execute(select(FilledRow.__table__))))
 
     def check(self) -> None:
         """Compare the whole content with what was written; see :meth:`maskreg.catalog.base.Catalog.check`."""

@@ -7,16 +7,10 @@ from datetime import UTC, datetime
 from sqlalchemy import BigInteger, DateTime, Dialect, Integer, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from maskreg.catalog.tables.columns import clean
+
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 """A primary key that numbers rows as they are inserted (SQLite does so for INTEGER keys only)."""
-
-
-def clean(text: str) -> str:
-    """``text`` with what one of the databases cannot store replaced.
-
-    Cards come from outside: PostgreSQL refuses NUL, and both refuse a lone surrogate.
-    """
-    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 class Words(TypeDecorator[str]):

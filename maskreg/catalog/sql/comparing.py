@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, select
 
 from maskreg.catalog.sql.models import ArtifactRow, RefRow
-from maskreg.catalog.sql.rows import Overlap, artifact_row, ref_row
+from maskreg.catalog.tables.rows import Overlap, artifact_row, ref_row
 from maskreg.digest import Digest
 from maskreg.ref import Ref
 

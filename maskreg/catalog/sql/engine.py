@@ -18,9 +18,6 @@ PostgreSQL: pooled connections, a lock timeout, and UTC.
 from __future__ import annotations
 
 import os
-import sqlite3
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +25,8 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
 
 from maskreg.catalog.sql.address import Address
-from maskreg.catalog.sql.filesystem import journal_mode, sqlite_uri, writable
-from maskreg.disk import make_root, new_file
-from maskreg.errors import CannotCreateError
-
-BUSY_SECONDS = 10.0
-"""How long a SQLite connection waits for another's write transaction."""
+from maskreg.catalog.tables.connecting import connect, make_folder_of
+from maskreg.catalog.tables.filesystem import writable
 
 LOCK_SECONDS = 30
 """How long PostgreSQL waits for another's lock."""
@@ -54,35 +47,13 @@ def make_engine(address: Address) -> Engine:
     if not address.sqlite:
         return _postgresql(address)
     if address.path is not None:
-        try:
-            make_root(address.path.parent)
-        except OSError as error:
-            raise CannotCreateError(f"{address.path.parent}: {error.strerror}") from error
+        make_folder_of(address.path)
     return _sqlite(address)
 
 
 def _sqlite(address: Address) -> Engine:
     path = address.path
-
-    def connect() -> sqlite3.Connection:
-        name = ":memory:" if path is None else sqlite_uri(path)
-        if path is not None and not path.exists():
-            # SQLite would follow the umask alone; it takes an empty file for a new database.
-            with suppress(OSError):
-                new_file(path).close()
-        # isolation_level=None: the driver would begin transactions itself, deferred and only at the first write.
-        connection = sqlite3.connect(
-            name, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        if path is not None and writable(path):
-            try:
-                _set_journal(connection, journal_mode(path))
-            except sqlite3.Error:
-                connection.close()
-                raise
-        return connection
-
-    engine = create_engine("sqlite://", creator=connect, poolclass=_pool(path))
+    engine = create_engine("sqlite://", creator=lambda: connect(path), poolclass=_pool(path))
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -97,21 +68,6 @@ def _pool(path: Path | None) -> type[Pool]:
         return StaticPool  # the database is gone when its one connection closes
     # How a read-only file is opened depends on whether another process is writing it: decided for each connection.
     return QueuePool if writable(path) else NullPool
-
-
-def _set_journal(connection: sqlite3.Connection, mode: str) -> None:
-    # Changing the mode needs exclusive access, and SQLite does not apply its busy timeout to that.
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            # Only when it differs: opening must not need exclusive access.
-            if connection.execute("PRAGMA journal_mode").fetchone()[0] != mode:
-                connection.execute(f"PRAGMA journal_mode={mode}")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                raise
-        time.sleep(0.02)
 
 
 def _postgresql(address: Address) -> Engine:

@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy models. Only migrations create them. A ``seal`` is explained in ``seals.py``."""
+"""The tables, as SQLAlchemy models. Only migrations create them. A ``seal`` is explained in ``tables/seals.py``."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class FilledRow(Base):
 
 
 class SumRow(Base):
-    """What one table has to add up to; see :mod:`maskreg.catalog.sql.seals`.
+    """What one table has to add up to; see :mod:`maskreg.catalog.tables.seals`.
 
     Attributes:
         table: the table's name.

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, select
 
 from maskreg.catalog.records import RLVR_OVERLAP
 from maskreg.catalog.sql.models import MeasurementRow
-from maskreg.catalog.sql.rows import Overlap
+from maskreg.catalog.tables.rows import Overlap
 from maskreg.digest import Digest
 
 NO_OVERLAP: Overlap = (None, None)

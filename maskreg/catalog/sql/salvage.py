@@ -28,9 +28,11 @@ from sqlalchemy.exc import DBAPIError
 from maskreg.catalog.sql.address import Address, parse_address
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.models import Base
-from maskreg.catalog.sql.rows import event_of, measurement_of, record_row
 from maskreg.catalog.sql.schema import bring_up
-from maskreg.catalog.sql.seals import SUMMED, Row, checked_rows, dicts, seal_of, stored_sum, sum_anew
+from maskreg.catalog.sql.seals import checked_rows, dicts, stored_sum, sum_anew
+from maskreg.catalog.tables.columns import Row
+from maskreg.catalog.tables.rows import event_of, measurement_of, record_row
+from maskreg.catalog.tables.seals import SUMMED, seal_of
 from maskreg.disk import creating
 from maskreg.errors import TryAgainError, UsageError
 
@@ -173,7 +175,7 @@ def _readable(source: Connection, table: Table) -> tuple[list[Row], int]:
 def _sound(connection: Connection, table: Table, key: int) -> Row | None:
     with suppress(*_DAMAGE):
         for row in dicts(connection.execute(select(table).where(table.c.id == key))):
-            if "seal" not in row or row["seal"] == seal_of(table, row):
+            if "seal" not in row or row["seal"] == seal_of(table.name, row):
                 return row
     return None
 

@@ -16,19 +16,11 @@ from maskreg.catalog.sql.address import Address, parse_address
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import translated
 from maskreg.catalog.sql.models import Base
+from maskreg.catalog.tables.columns import HEAD, REVISIONS, VERSION_TABLE
 from maskreg.errors import ConfigError, CorruptError, UsageError
 
 if TYPE_CHECKING:
     from alembic.config import Config
-
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
-"""Every revision this version knows, oldest first; listed here because alembic is slow to import."""
-
-HEAD = REVISIONS[-1]
-"""The revision this version works with."""
-
-VERSION_TABLE = "maskreg_schema"
-"""Not alembic's default name, so that another application may use alembic in the same database."""
 
 _SINCE = {"filled": "0003", "sums": "0005"}
 # The revision that added a table; the others exist since the first.

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from sqlalchemy import ColumnElement, Result, Select, and_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute
 
 from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Query, Range, SearchResult
-from maskreg.catalog.sql.columns import clean
 from maskreg.catalog.sql.models import ArtifactRow, RefRow
+from maskreg.catalog.tables.matching import digest_prefix, words_of
 from maskreg.digest import Digest
 
 _REF_FIELDS = ("project", "name", "tag", "family", "method", "license", "description", "by", "at")
-_DIGEST_PREFIX = re.compile(r"(?:sha256:)?([0-9a-f]{4,64})")
 
 
 def _column(name: str) -> InstrumentedAttribute[Any]:
@@ -63,13 +61,8 @@ def unindexed() -> Select[Any]:
     )
 
 
-def folded(*texts: str) -> str:
-    """Texts as they are searched: case-folded, one a line (a word of a query never holds a newline)."""
-    return "\n".join(clean(text).casefold() for text in texts)
-
-
 def _conditions(query: Query) -> list[ColumnElement[bool]]:
-    conditions = [_word(word) for word in clean(query.text).casefold().split()]
+    conditions = [_word(word) for word in words_of(query.text)]
     conditions += [column == value for key, column in _EQUAL.items() if (value := getattr(query, key))]
     for key, column in _RANGES.items():
         bounds: Range | None = getattr(query, key)
@@ -81,5 +74,5 @@ def _conditions(query: Query) -> list[ColumnElement[bool]]:
 
 def _word(word: str) -> ColumnElement[bool]:
     matches = RefRow.folded.contains(word, autoescape=True)
-    prefix = _DIGEST_PREFIX.fullmatch(word)
-    return or_(matches, RefRow.digest.startswith(f"sha256:{prefix[1]}")) if prefix else matches
+    prefix = digest_prefix(word)
+    return or_(matches, RefRow.digest.startswith(prefix)) if prefix else matches

@@ -235,7 +235,9 @@ class Index:
         return opened
 
     def _fill_if_new(self, catalog: Catalog) -> None:
-        if catalog.filled_from() != self._uuid():
+        filled, uuid = catalog.filled_from(), self._uuid()
+        # A registry that nothing was ever written to has nothing to fill it with.
+        if filled != uuid and (filled is not None or uuid or self._refs.numbers()):
             self._fill(catalog)
 
     def _fill(self, catalog: Catalog) -> Rebuilt:

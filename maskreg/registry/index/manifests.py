@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
-from maskreg.artifact.manifest import Manifest
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.errors import DataError, MaskregError, NotFoundError
 from maskreg.store.base import Store
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest
 
 _READERS = 16
 _BATCH = 256

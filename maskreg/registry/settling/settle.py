@@ -37,16 +37,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, TryAgainError
 from maskreg.registry.settling.markers import Verdict, lift_dead, marker_prefix
 from maskreg.store.base import Store
 from maskreg.store.listing import ASK, looks, not_listed
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Object
 
 T = TypeVar("T")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from maskreg.artifact.manifest import Object
 from maskreg.digest import Digest
 from maskreg.progress import Progress
 from maskreg.store import Store
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Object
 
 
 @dataclass

@@ -24,15 +24,17 @@ import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from maskreg.artifact.layout import artifact_prefix, incoming_prefix
-from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import matches
 from maskreg.digest import Digest
 from maskreg.disk import make_folder, require_space, sync_folder
 from maskreg.errors import CannotCreateError, LimitError, NotFoundError
 from maskreg.store.base import Store
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Object
 
 _MARGIN_BYTES = 64 << 20
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import artifact_prefix
-from maskreg.artifact.manifest import Manifest, Object
 from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object
-from maskreg.artifact.reader import Artifact
 from maskreg.errors import ConflictError, NotFoundError, PartAbsentError, UnavailableError, UsageError
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
@@ -22,6 +21,10 @@ from maskreg.registry.transfer.landing import Landing, LocalStore, check_space
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest, Object
+    from maskreg.artifact.reader import Artifact
 
 DEFAULT_PARTS = ("mask", "delta", "analysis")
 """What ``pull`` fetches by default: what ``apply`` needs, and analyses."""

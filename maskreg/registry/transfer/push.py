@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import artifact_prefix
-from maskreg.artifact.manifest import Object
 from maskreg.artifact.presence import absent, listing, objects_of, read_manifest, read_object, whole_parts
 from maskreg.digest import Digest
 from maskreg.errors import PartAbsentError
@@ -21,6 +21,9 @@ from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Object
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 from maskreg_cli.main import main
 
-from maskreg.store import S3Store
+from maskreg.store.s3 import S3Store
 from tests.e2e.running import MASKREG
 
 HANG_SECONDS = 120

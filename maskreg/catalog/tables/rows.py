@@ -9,8 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from maskreg.catalog.records import Event, Indexed, Measurement
-from maskreg.catalog.sql.seals import Row, sealed
-from maskreg.catalog.sql.statement import folded
+from maskreg.catalog.tables.columns import Row, clean
+from maskreg.catalog.tables.seals import check_seals, sealed
 from maskreg.digest import Digest
 from maskreg.ref import Ref
 
@@ -114,6 +114,22 @@ def numbers_of(rows: Iterable[Mapping[str, Any]]) -> dict[Ref, int]:
 def pair_of(row: Mapping[str, Any]) -> tuple[Ref, Digest]:
     """The ref of a row, and the artifact that it points to."""
     return Ref(row["project"], row["name"], row["tag"]), Digest(row["digest"])
+
+
+def unread_in(filled: Iterable[Row]) -> dict[str, str]:
+    """Keys of the ref entries that could not be read when the index was filled, and why, from the rows that say so.
+
+    Raises:
+        ValueError: a row does not match its seal.
+    """
+    rows = list(filled)
+    check_seals("filled", rows)
+    return {key: why for row in rows for key, why in (row["unread"] or {}).items()}
+
+
+def folded(*texts: str) -> str:
+    """Texts as they are searched: case-folded, one a line (a word of a query never holds a newline)."""
+    return "\n".join(clean(text).casefold() for text in texts)
 
 
 def _fields(record: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:

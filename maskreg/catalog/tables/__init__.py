@@ -1,0 +1,1 @@
+"""The tables of a catalog, without SQLAlchemy: columns, rows, seals, searching rows, and opening a SQLite file."""
