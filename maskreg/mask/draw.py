@@ -26,7 +26,7 @@ of classes, each with its own number, are drawn in the same passes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -240,12 +240,14 @@ class Tally:
         if (missing < 0).any() or (missing > np.bincount(groups, minlength=missing.size)).any():
             return None
         ratios = words / np.maximum(quota.weights[classes], _TINY)
-        order = np.lexsort((places, tensors, seconds, ratios, groups))
-        starts = np.searchsorted(groups[order], np.arange(missing.size))
-        drawn = np.arange(order.size) - starts[groups[order]] < missing[groups[order]]
-        if self._passed_over(groups[order], ratios[order], drawn):
+        drawn = np.zeros(places.size, np.bool_)
+        by_group = np.argsort(groups.astype(np.uint16), kind="stable")
+        ends = np.cumsum(np.bincount(groups, minlength=missing.size))
+        for own, size in zip(np.split(by_group, ends[:-1]), missing.tolist(), strict=True):
+            drawn[own] = _smallest(size, ratios[own], (places[own], tensors[own], seconds[own]))
+        if self._passed_over(groups, ratios, drawn):
             return None
-        chosen = order[drawn]
+        chosen = np.flatnonzero(drawn)
         chosen = chosen[np.lexsort((places[chosen], tensors[chosen]))]
         names, firsts = np.unique(tensors[chosen], return_index=True)
         ends = np.append(firsts[1:], chosen.size)[: names.size]
@@ -275,6 +277,21 @@ class Tally:
             np.concatenate([np.empty(0, np.uint32), *(s.seconds for s in seen)]),
             np.concatenate([np.empty(0, np.uint16), *(s.classes for s in seen)]),
         )
+
+
+def _smallest(
+    size: int, ratios: Floats, ties: tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+) -> npt.NDArray[np.bool_]:
+    """Which are the ``size`` smallest; equal ones come in the order of ``ties``, the last of which counts most."""
+    if size == ratios.size:
+        return np.ones(size, np.bool_)
+    # Only those at the border have to be sorted, usually one.
+    border = np.partition(ratios, size)[size]
+    smallest: npt.NDArray[np.bool_] = ratios < border
+    equal = np.flatnonzero(ratios == border)
+    order = np.lexsort(tuple(key[equal] for key in ties))
+    smallest[equal[order[: size - np.count_nonzero(smallest)]]] = True
+    return smallest
 
 
 def _check_first(first: int) -> None:

@@ -67,7 +67,7 @@ def _bench(folder: Path, gigabytes: float, repeat: int) -> list[Row]:
         for kind in (name for name in KINDS if name not in EXCLUDED):
             spec = BaselineSpec.of(kind, density=totals.density / 2 if kind == "subset" else None)
             seconds = []
-            # The first repetition compiles and fills the page cache.
+            # The first repetition fills the page cache.
             for _ in range(repeat + 1):
                 start = time.process_time()
                 for _ in Baseline(artifact, spec, source, jobs=1).blocks():

@@ -211,6 +211,28 @@ def test_classes_too_likely_to_miss_are_certain() -> None:
     assert bits[1][:5000].mean() == 1.0
 
 
+@pytest.mark.parametrize("size", range(7))
+def test_equal_words_are_drawn_by_second_word_then_tensor_then_coordinate(size: int) -> None:
+    quota = Quota.of_all(np.array([100]), np.ones(1), size)
+    everything = np.array([0], np.uint32), np.array([WORDS], np.uint32)
+    tally = Tally(quota, Draw(0, *everything, quota.groups))
+    order = [(9, 5, 2), (7, 6, 2), (7, 8, 2), (9, 1, 2), (8, 3, 7)]
+    for tensor in (9, 7, 8):
+        own = [(place, second) for name, place, second in order if name == tensor]
+        places, seconds = np.array(sorted(own)).T
+        words = np.where(places == 5, 10, 20).astype(np.uint32)
+        seen = Seen(
+            tensor, np.zeros(1, np.int64), places, words, seconds.astype(np.uint32), np.zeros(len(own), np.uint16)
+        )
+        tally.add(seen)
+    drawn = tally.settle()
+    if size > len(order):
+        assert drawn is None
+        return
+    assert drawn is not None
+    assert {(t, i) for t, places in drawn.items() for i in places.tolist()} == {(t, i) for t, i, _ in order[:size]}
+
+
 EDGES = [0, 1, 15, 16, 17, 63, 64, 65, 1023, 1025, 4095, 4096, 4097, 20_001]
 
 
