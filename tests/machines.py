@@ -5,9 +5,5 @@ from __future__ import annotations
 import pytest
 import torch
 
-from maskreg.native import available
-
-needs_vectors = pytest.mark.skipif("avx2" not in available(), reason="this processor has no AVX2")
-
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
 """Where Triton's kernels run: interpreted on the CPU anywhere, compiled where there is a GPU."""
