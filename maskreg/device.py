@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from maskreg.errors import ConfigError
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
     from maskreg.codec import Codec
+    from maskreg.codec.base import Block
     from maskreg.rules import Rule
 
     Codes = npt.NDArray[np.uint16]
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
 class Device(Protocol):
     """The two operations that a GPU can take over. Safe to call from many threads."""
 
-    def moved(self, rule: Rule, source: Codes, target: Codes) -> Bools:
-        """Which coordinates moved; ``source`` and ``target`` are bf16 codes, uint16 ``[n]``."""
+    def moved(self, rule: Rule, source: Codes, target: Codes, result: Bools | None = None) -> Bools:
+        """Which coordinates moved, in ``result`` if given; ``source`` and ``target`` are bf16 codes, uint16 ``[n]``."""
 
-    def decode(self, codec: Codec, context: Codes, block: bytes) -> Codes:
-        """Decode one block; ``context`` and the result are uint16 ``[n]``."""
+    def decode(self, codec: Codec, context: Codes, block: Block, values: Codes | None = None) -> Codes:
+        """Decode one block; ``context`` and the result are uint16 ``[n]``; fills ``values``, if given.
+
+        Raises:
+            CorruptError: the block is damaged, or is not one of ``n`` values.
+        """
 
 
 _TILE = 1 << 16
@@ -37,19 +42,19 @@ _TILE = 1 << 16
 class HostDevice:
     """numpy on the CPU."""
 
-    def moved(self, rule: Rule, source: Codes, target: Codes) -> Bools:
+    def moved(self, rule: Rule, source: Codes, target: Codes, result: Bools | None = None) -> Bools:
         """Which coordinates moved."""
         import numpy as np
 
-        result = np.empty(source.shape, np.bool_)
+        result = np.empty(source.shape, np.bool_) if result is None else result
         for start in range(0, len(source), _TILE):
             tile = slice(start, start + _TILE)
             result[tile] = rule.moved(source[tile], target[tile])
         return result
 
-    def decode(self, codec: Codec, context: Codes, block: bytes) -> Codes:
+    def decode(self, codec: Codec, context: Codes, block: Block, values: Codes | None = None) -> Codes:
         """Decode one block."""
-        return codec.decode(context, block)
+        return codec.decode(context, block, values)
 
 
 class TorchDevice:
@@ -60,19 +65,19 @@ class TorchDevice:
 
         self._device = torch.device(name)
 
-    def moved(self, rule: Rule, source: Codes, target: Codes) -> Bools:
+    def moved(self, rule: Rule, source: Codes, target: Codes, result: Bools | None = None) -> Bools:
         """Which coordinates moved."""
-        result: Bools = rule.moved(self._up(source), self._up(target)).cpu().numpy()
-        return result
+        moved: Bools = rule.moved(self._up(source), self._up(target)).cpu().numpy()
+        return moved if result is None else _copied(moved, result)
 
-    def decode(self, codec: Codec, context: Codes, block: bytes) -> Codes:
+    def decode(self, codec: Codec, context: Codes, block: Block, values: Codes | None = None) -> Codes:
         """Decode one block."""
         import numpy as np
 
         with own_stream(self._device):
-            (values,) = codec.decode_tensors([self._up(context)], [block])
-            codes: Codes = values.cpu().numpy().view(np.uint16)
-        return codes
+            (decoded,) = codec.decode_tensors([self._up(context)], [block])
+            codes: Codes = decoded.cpu().numpy().view(np.uint16)
+        return codes if values is None else _copied(codes, values)
 
     def _up(self, codes: Codes) -> torch.Tensor:
         import numpy as np
@@ -81,6 +86,11 @@ class TorchDevice:
         # from_numpy requires a writable buffer, even though nothing writes to it.
         signed = np.require(codes.view(np.int16), requirements=["C", "W"])
         return torch.from_numpy(signed).to(self._device)
+
+
+def _copied(array: npt.NDArray[Any], into: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    into[:] = array
+    return into
 
 
 _idle_streams: dict[torch.device, list[torch.cuda.Stream]] = {}

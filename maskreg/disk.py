@@ -234,7 +234,7 @@ def new_file(path: Path, *, replace: bool = False) -> FileIO:
     return FileIO(handle, "wb")
 
 
-def write_all(file: FileIO, data: bytes) -> None:
+def write_all(file: FileIO, data: bytes | memoryview) -> None:
     """Write all of ``data``, however many calls that takes."""
     view = memoryview(data).cast("B")
     while view:

@@ -40,6 +40,7 @@ HOMES = {
     "cffi": set[str](),
     "click": {"cli"},
     "fastapi": set[str](),
+    "google_crc32c": {"artifact"},
     "httpx": set[str](),
     "huggingface_hub": {"checkpoint"},
     "jinja2": {"reports", "train"},

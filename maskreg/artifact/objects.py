@@ -1,10 +1,20 @@
 """Objects of one artifact, each fetched whole and hashed before any byte of it is used.
 
-``get`` is called by many threads for ranges of the same shard. Each object is fetched once, without blocking others::
+Many threads borrow ranges of the same shard. Each object is fetched once, without blocking others::
 
-    with lock:      in the cache? return it; otherwise take the lock of this key
-    with key lock:  in the cache now (the thread before fetched it)? return it
-                    fetch, hash, check, put into the cache
+    with lock:      held? return it; otherwise take the lock of this key
+    with key lock:  held now (the thread before fetched it)? return it
+                    fetch, hash, check, hold
+
+A thread that finds the key lock taken would only wait, so it first fetches the next shard of the same array.
+
+The memory of large local objects is used again, because touching a page for the first time costs more than reading into
+it. An object that somebody has borrowed keeps its memory; of the others, those that were not used for the longest time give
+theirs to the next::
+
+    shard 0   borrowed twice    stays
+    shard 1   -                 its memory takes shard 4
+    shard 2   -                 stays while all held together take no more than CACHE_BYTES
 """
 
 from __future__ import annotations
@@ -12,19 +22,32 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.manifest import Manifest, Object
-from maskreg.artifact.presence import read_object
+from maskreg.artifact.presence import read_object, read_object_into
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.file import FileStore
 
 CACHE_BYTES = 48 << 20
 """Verified objects kept in memory, so that ranges of the same shard cost one fetch."""
 
-Check = Callable[[str, bytes], None]
+_LARGE_BYTES = 1 << 20
+"""Memory of smaller objects is not used again."""
+
+Check = Callable[[str, memoryview], None]
+
+
+@dataclass
+class _Held:
+    data: memoryview
+    memory: bytearray  # what data is a view of; empty when it is not to be used again
+    users: int = 0
 
 
 class VerifiedObjects:
@@ -47,8 +70,10 @@ class VerifiedObjects:
         self._prefix = artifact_prefix(digest)
         self._check = check
         self._objects = {o.key: o for o in manifest.objects}
-        self._cache: OrderedDict[str, bytes] = OrderedDict()
-        self._cached_bytes = 0
+        self._largest = max((o.size for o in manifest.objects if "/c/" in o.key), default=0)
+        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._held_bytes = 0
+        self._spare: list[bytearray] = []
         self._lock = threading.Lock()
         self._key_locks: dict[str, threading.Lock] = {}
         self.url = store.url
@@ -56,7 +81,18 @@ class VerifiedObjects:
         """Keys whose bytes this instance has hashed."""
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
-        """An object's bytes, verified.
+        """A copy of an object's bytes, verified.
+
+        Raises:
+            NotFoundError: the manifest lists no such object.
+            CorruptError: it is missing, or its bytes hash to something else.
+        """
+        with self.borrow(key, max_bytes=max_bytes) as data:
+            return bytes(data)
+
+    @contextmanager
+    def borrow(self, key: str, *, max_bytes: int) -> Iterator[memoryview]:
+        """An object's bytes, verified; in the memory of another object after the ``with`` block.
 
         Raises:
             NotFoundError: the manifest lists no such object.
@@ -70,38 +106,104 @@ class VerifiedObjects:
             raise NotFoundError(f"{key}: not an object of this artifact")
         if expected.size > max_bytes:
             raise LimitError(f"{key}: {expected.size} bytes; the limit is {max_bytes}")
-        with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
-            key_lock = self._key_locks.setdefault(key, threading.Lock())
-        with key_lock:
+        held = self._lent(key) or self._fetched(expected, max_bytes)
+        try:
+            yield held.data
+        finally:
             with self._lock:
-                if key in self._cache:
-                    return self._cache[key]
-            data = self.fetch(expected)
-            self._check(key, data)
-            self._remember(key, data)
-        return data
+                held.users -= 1
+                self._drop_unused()
 
-    def fetch(self, expected: Object) -> bytes:
-        """Read an object from the store and hash it, without the cache.
+    def check(self, expected: Object) -> None:
+        """Read an object, hash it, and check it as its first use would; nothing of it is held.
 
         Raises:
-            CorruptError: it is missing, or its bytes hash to something else.
+            CorruptError: it is missing, its bytes hash to something else, or the check refuses it.
         """
-        data = read_object(self._store, self._digest, expected)
+        held = self._load(expected)
+        with self._lock:
+            self._recycle(held)
+
+    def _lent(self, key: str) -> _Held | None:
+        with self._lock:
+            held = self._held.get(key)
+            if held is not None:
+                held.users += 1
+                self._held.move_to_end(key)
+            return held
+
+    def _fetched(self, expected: Object, max_bytes: int) -> _Held:
+        with self._lock:
+            key_lock = self._key_locks.setdefault(expected.key, threading.Lock())
+        if not key_lock.acquire(blocking=False):
+            self._read_ahead(expected.key, max_bytes)
+            key_lock.acquire()
+        try:
+            return self._lent(expected.key) or self._hold(expected)
+        finally:
+            key_lock.release()
+
+    def _read_ahead(self, key: str, max_bytes: int) -> None:
+        following = self._objects.get(_next_shard(key))
+        if following is None or following.size > max_bytes:
+            return
+        with self._lock:
+            key_lock = self._key_locks.setdefault(following.key, threading.Lock())
+        if not key_lock.acquire(blocking=False):
+            return
+        try:
+            with self._lock:
+                is_held = following.key in self._held
+            if not is_held:
+                self._hold(following).users -= 1
+        finally:
+            key_lock.release()
+
+    def _hold(self, expected: Object) -> _Held:
+        held = self._load(expected)
+        held.users = 1
+        with self._lock:
+            self._held[expected.key] = held
+            self._held_bytes += expected.size
+            self._drop_unused()
+        return held
+
+    def _load(self, expected: Object) -> _Held:
+        if isinstance(self._store, FileStore):
+            memory = self._memory(expected.size)
+            data = memoryview(memory)[: expected.size]
+            read_object_into(self._store, self._digest, expected, data)
+        else:
+            memory, data = bytearray(), memoryview(read_object(self._store, self._digest, expected))
         with self._lock:
             self.hashed.add(expected.key)
-        return data
+        self._check(expected.key, data)
+        return _Held(data, memory)
 
-    def _remember(self, key: str, data: bytes) -> None:
+    def _memory(self, size: int) -> bytearray:
+        if size < _LARGE_BYTES:
+            return bytearray(size)
         with self._lock:
-            self._cache[key] = data
-            self._cached_bytes += len(data)
-            while self._cached_bytes > CACHE_BYTES and len(self._cache) > 1:
-                _, dropped = self._cache.popitem(last=False)
-                self._cached_bytes -= len(dropped)
+            for number, memory in enumerate(self._spare):
+                if len(memory) >= size:
+                    return self._spare.pop(number)
+        return bytearray(max(size, self._largest))
+
+    def _drop_unused(self) -> None:
+        # With the lock.
+        for key in [key for key, held in self._held.items() if not held.users] if self._is_full() else []:
+            if not self._is_full():
+                break
+            held = self._held.pop(key)
+            self._held_bytes -= len(held.data)
+            self._recycle(held)
+
+    def _is_full(self) -> bool:
+        return self._held_bytes > CACHE_BYTES and len(self._held) > 1
+
+    def _recycle(self, held: _Held) -> None:
+        if len(held.memory) >= _LARGE_BYTES:
+            self._spare.append(held.memory)
 
     def head(self, key: str) -> ObjectInfo | None:
         """Key and size from the manifest; the time is not known."""
@@ -132,6 +234,13 @@ class VerifiedObjects:
     def delete(self, keys: Iterable[str]) -> None:
         """Refuse: artifacts do not change."""
         raise PermissionError("artifacts are immutable")
+
+
+def _next_shard(key: str) -> str:
+    """Key of the shard after another: ``data.zarr/delta/c/8`` after ``data.zarr/delta/c/7``."""
+    array, separator, number = key.partition("/c/")
+    first, slash, rest = number.partition("/")
+    return f"{array}/c/{int(first) + 1}{slash}{rest}" if separator else ""
 
 
 _NO_TIME = datetime.fromtimestamp(0).astimezone()

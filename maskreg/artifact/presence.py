@@ -16,7 +16,8 @@ For example, the mask has objects m1 m2, the delta d1 d2, and t belongs to all p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix, incoming_prefix, part_of
@@ -24,6 +25,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError, LimitError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.file import FileStore
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest, Object
@@ -58,19 +60,40 @@ def read_object(store: Store, digest: Digest, entry: Object) -> bytes:
     Raises:
         CorruptError: it is missing, has another size, or its bytes hash to something else.
     """
+    with _reading(digest, entry) as key:
+        data = store.get(key, max_bytes=entry.size)
+        _require_match(key, data, entry)
+    return data
+
+
+def read_object_into(store: FileStore, digest: Digest, entry: Object, into: memoryview) -> None:
+    """The same into memory of exactly its size.
+
+    Raises:
+        CorruptError: it is missing, has another size, or its bytes hash to something else.
+    """
+    with _reading(digest, entry) as key:
+        size = store.get_into(key, into)
+        _require_match(key, into[:size], entry)
+
+
+@contextmanager
+def _reading(digest: Digest, entry: Object) -> Iterator[str]:
     key = artifact_prefix(digest) + entry.key
     try:
-        data = store.get(key, max_bytes=entry.size)
+        yield key
     except NotFoundError as error:
         raise CorruptError(key, "missing", hint=_REPAIR) from error
     except LimitError as error:
         raise CorruptError(key, f"longer than its {entry.size} bytes", hint=_REPAIR) from error
+
+
+def _require_match(key: str, data: bytes | memoryview, entry: Object) -> None:
     if not matches(data, entry):
         raise CorruptError(key, "its bytes do not match the manifest's digest", hint=_REPAIR)
-    return data
 
 
-def matches(data: bytes, entry: Object) -> bool:
+def matches(data: bytes | memoryview, entry: Object) -> bool:
     """Whether ``data`` has the size and digest that the manifest lists."""
     return len(data) == entry.size and Digest.of(data) == entry.sha256
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 
-from maskreg.artifact.arrays import StoredArray, check_shard
+from maskreg.artifact.arrays import StoredArray
 from maskreg.artifact.layout import FILES, GROUP, REVERSE_FILES, TENSORS, part_of
 from maskreg.artifact.manifest import SCHEMA, Manifest, Object
 from maskreg.artifact.metadata import ARRAYS, ArrayLayout, check_array, check_group, metadata_key
 from maskreg.artifact.objects import VerifiedObjects
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
+from maskreg.artifact.shards import check_shard
 from maskreg.artifact.table import check_table
 from maskreg.artifact.tensors import Tensor, load_tensors
 from maskreg.checkpoint.companions import check_small_file
@@ -27,12 +27,11 @@ from maskreg.limits import LIMITS, Limits
 from maskreg.mask import Mask, TensorMask, packed_bytes
 from maskreg.progress import SILENT, Progress
 from maskreg.store.base import Store
-from maskreg.store.zarr_view import ZarrView
 
 if TYPE_CHECKING:
-    from maskreg.digest import LeafHashes
+    import zarr
 
-_COPY_BYTES = 8 << 20
+    from maskreg.digest import LeafHashes
 
 
 class Artifact:
@@ -150,7 +149,7 @@ class Artifact:
         Raises:
             CorruptError: it is missing or differs, or a shard would not read as its array says.
         """
-        self._check_shard(entry.key, self._objects.fetch(entry))
+        self._objects.check(entry)
 
     # Payload
 
@@ -174,8 +173,21 @@ class Artifact:
 
     def block(self, part: str, index: int) -> bytes:
         """A coded block of ``delta`` or ``reverse``; ``index`` counts over the whole artifact."""
-        start, stop = self._index(part)[index : index + 2].tolist()
+        start, stop = self.block_span(part, index)
         return self._rows(part, start, stop).tobytes()
+
+    def block_span(self, part: str, index: int) -> tuple[int, int]:
+        """Where a coded block lies in the array of its part: first byte, and one past the last."""
+        start, stop = self._index(part)[index : index + 2].tolist()
+        return start, stop
+
+    def read_bytes(self, array: str, start: int, stop: int, into: npt.NDArray[np.uint8]) -> None:
+        """Fill ``into`` with bytes ``[start, stop)`` of an array of bytes.
+
+        Raises:
+            CorruptError: they lie outside the array, or the artifact is damaged.
+        """
+        self._array(array).read(start, stop, into)
 
     def codec(self, part: str) -> Codec:
         """The codec of ``delta`` or ``reverse``.
@@ -189,16 +201,6 @@ class Artifact:
         """Leaf hashes of source and target, each uint8 ``[leaves, 16]``; the shorter side ends in zeros."""
         both = self._rows("leaves", row.first_leaf, row.first_leaf + row.leaves)
         return both[:, 0], both[:, 1]
-
-    def whole(self, row: Tensor, part: str = "delta") -> Iterator[bytes]:
-        """Raw bytes of a tensor that is stored whole: the target's (``delta``) or the source's (``reverse``)."""
-        name, offset, size = (
-            ("whole", row.whole_offset, row.whole_bytes)
-            if part == "delta"
-            else ("reverse_whole", row.reverse_whole_offset, row.reverse_whole_bytes)
-        )
-        for start in range(offset, offset + size, _COPY_BYTES):
-            yield self._rows(name, start, min(start + _COPY_BYTES, offset + size)).tobytes()
 
     def files(self, part: str = "delta") -> dict[str, bytes]:
         """Small files that belong to the result of applying ``delta`` or ``reverse``: name to bytes."""
@@ -215,16 +217,25 @@ class Artifact:
         """
         return self._read(key, max_bytes)
 
+    @cached_property
+    def zarr_group(self) -> zarr.Group:
+        """The arrays as Zarr reads them, every object verified; slower than the methods above.
+
+        Raises:
+            DataError: the group's metadata is damaged.
+        """
+        import zarr
+
+        from maskreg.store.zarr_view import ZarrView
+
+        self._check_group()
+        view = ZarrView(self._objects, GROUP + "/", read_only=True, max_bytes=self._limits.object_bytes)
+        return zarr.open_group(view, mode="r", zarr_format=3)
+
     # Arrays
 
-    @cached_property
-    def _group(self) -> zarr.Group:
+    def _check_group(self) -> None:
         check_group(self._read(f"{GROUP}/zarr.json", self._limits.zarr_json_bytes), SCHEMA, self._limits)
-        return zarr.open_group(
-            ZarrView(self._objects, GROUP + "/", read_only=True, max_bytes=self._limits.object_bytes),
-            mode="r",
-            zarr_format=3,
-        )
 
     def _array(self, name: str) -> StoredArray:
         if name not in self._arrays:
@@ -235,11 +246,10 @@ class Artifact:
             # Zarr would read zeros for it.
             if missing is not None:
                 raise CorruptError(layout.shard_key(missing), "the manifest does not list this chunk")
+            if not self._layouts:
+                self._check_group()
             self._layouts[name] = layout
-            array = self._group[name]
-            if not isinstance(array, zarr.Array):
-                raise FormatError(f"{GROUP}/{name}: not an array")
-            self._arrays[name] = StoredArray(array, layout)
+            self._arrays[name] = StoredArray(self._objects, layout, self._limits.object_bytes)
         return self._arrays[name]
 
     def _length(self, name: str) -> int:
@@ -271,7 +281,7 @@ class Artifact:
             self._indexes[part] = index
         return self._indexes[part]
 
-    def _check_shard(self, key: str, data: bytes) -> None:
+    def _check_shard(self, key: str, data: memoryview) -> None:
         segments = key.split("/")
         if segments[0] == GROUP and len(segments) > 3 and segments[1] in self._layouts:
             check_shard(self._layouts[segments[1]], key, data)
@@ -284,7 +294,7 @@ class Artifact:
     def _hash(self, objects: list[Object], progress: Progress, jobs: int) -> None:
         progress.start("verify", sum(o.size for o in objects))
         with ThreadPoolExecutor(jobs) as pool:
-            for entry, _ in zip(objects, pool.map(lambda o: len(self._objects.fetch(o)), objects), strict=True):
+            for entry, _ in zip(objects, pool.map(self._objects.check, objects), strict=True):
                 progress.advance(entry.size)
 
 

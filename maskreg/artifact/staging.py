@@ -15,10 +15,12 @@ readers look for objects that are about to be moved (see :mod:`maskreg.registry.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import socket
 import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -41,14 +43,23 @@ class StagingStore(FileStore):
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object and record it; durable after :meth:`sync`."""
+        self.put_pieces(key, [data])
+
+    def put_pieces(self, key: str, pieces: Sequence[bytes | memoryview]) -> None:
+        """The same with an object that lies in memory in pieces."""
         path = self.path(key)
         with self.errors("write", key):
             if not path.parent.is_dir():
                 make_root(self._registry)
                 make_folder(path.parent)
             with new_file(path, replace=True) as file:
-                write_all(file, data)
-        self.written[key] = Object(key=key, size=len(data), sha256=str(Digest.of(data)))
+                for piece in pieces:
+                    write_all(file, piece)
+        digest = hashlib.sha256()
+        for piece in pieces:
+            digest.update(piece)
+        size = sum(len(piece) for piece in pieces)
+        self.written[key] = Object(key=key, size=size, sha256=str(Digest(f"sha256:{digest.hexdigest()}")))
 
     def sync(self) -> None:
         """Make all files and folders durable."""

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import zarr
 
 from maskreg.artifact.arrays import GrowingArray
 from maskreg.artifact.layout import FILES, GROUP, PARTS, REVERSE_FILES, TENSORS
@@ -21,7 +20,6 @@ from maskreg.artifact.tensors import Tensor, dump_tensors
 from maskreg.artifact.totals import six_digits, totals_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint
 from maskreg.mask import packed_bytes
-from maskreg.store.zarr_view import ZarrView
 
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
@@ -102,13 +100,10 @@ class ArtifactWriter:
         self._parts = frozenset(parts)
         self._staging = Staging(root)
         self._store = self._staging.store
-        self._group = zarr.open_group(
-            ZarrView(self._store, GROUP + "/"), mode="w-", zarr_format=3, attributes={"schema": SCHEMA}
-        )
-        self._mask = GrowingArray(self._group, "mask", compress=True)
-        self._leaves = GrowingArray(self._group, "leaves")
-        self._coded = {p: GrowingArray(self._group, p) for p in PARTS[1:] if p in self._parts}
-        self._index = {p: GrowingArray(self._group, f"{p}_index") for p in self._coded}
+        self._mask = GrowingArray(self._store, "mask", compress=True)
+        self._leaves = GrowingArray(self._store, "leaves")
+        self._coded = {p: GrowingArray(self._store, p) for p in PARTS[1:] if p in self._parts}
+        self._index = {p: GrowingArray(self._store, f"{p}_index") for p in self._coded}
         self._whole: dict[str, GrowingArray] = {}
         self._blocks = 0
         self._open: _OpenTensor | None = None
@@ -246,7 +241,7 @@ class ArtifactWriter:
 
     def _append_whole(self, name: str, data: bytes) -> int:
         if name not in self._whole:
-            self._whole[name] = GrowingArray(self._group, name)
+            self._whole[name] = GrowingArray(self._store, name)
         self._whole[name].append(np.frombuffer(data, np.uint8))
         return len(data)
 

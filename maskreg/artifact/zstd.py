@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numcodecs.zstd import compress
-
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
-def pack_frame(data: npt.NDArray[np.uint8], level: int) -> bytes:
+def pack_frame(data: npt.NDArray[np.uint8], level: int, *, checksum: bool = False) -> bytes:
     """One frame that holds ``data`` and announces its size."""
-    frame: bytes = compress(data, level)
+    # Late: it loads all codecs that there are, which takes longer than reading a small artifact.
+    from numcodecs.zstd import compress
+
+    frame: bytes = compress(data, level, checksum)
     return frame
+
+
+def unpack_frame(frame: bytes | memoryview, into: npt.NDArray[np.uint8]) -> None:
+    """Fill ``into`` with what a frame holds.
+
+    Raises:
+        ValueError: the frame is damaged, or holds another number of bytes.
+    """
+    from numcodecs.zstd import decompress
+
+    try:
+        decompress(frame, into)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
 
 
 def content_bytes(frame: bytes | memoryview) -> int | None:

@@ -17,8 +17,11 @@ from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
     from typing_extensions import Buffer
+
+    Memory = npt.NDArray[np.uint8]
 
 
 class Checkpoint(Protocol):
@@ -33,10 +36,17 @@ class Checkpoint(Protocol):
     tensors: Mapping[str, TensorInfo]
     """Every tensor by name, in the order in which the data is stored."""
 
-    def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor in C order, as unsigned integers of the element's width.
 
         Safe to call from several threads.
+
+        Args:
+            name: of the tensor.
+            start: first element.
+            stop: one past the last.
+            into: uint8 of the span's size, in which the result may lie; a format that has the values in memory
+                already returns those.
 
         Raises:
             KeyError: there is no such tensor.
@@ -93,7 +103,7 @@ class CheckpointWriter(Protocol):
     """Takes the data of a plan's tensors as one stream, in the plan's order, and makes a checkpoint of it.
 
     A context manager: leaving it without an exception checks that every planned byte was written and lets the
-    output appear; an exception leaves nothing behind. Not for several threads.
+    output appear; an exception leaves nothing behind. Not for several threads, but for :meth:`write_at`.
     """
 
     out: Path
@@ -114,6 +124,20 @@ class CheckpointWriter(Protocol):
         Raises:
             NoSpaceError: the disk became full.
             CannotCreateError: the output cannot be written, or the plan has no room for so many bytes.
+        """
+
+    def write_at(self, offset: int, data: Buffer | npt.NDArray[Any]) -> None:
+        """Write bytes at their place in the stream, in any order; safe to call from several threads.
+
+        Each byte is written once, by this method or by :meth:`write`.
+
+        Args:
+            offset: of the first byte in the stream of all tensors' data.
+            data: C-contiguous.
+
+        Raises:
+            NoSpaceError: the disk became full.
+            CannotCreateError: the output cannot be written, or the plan has no room for these bytes.
         """
 
     def __enter__(self) -> Self: ...

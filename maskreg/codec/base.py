@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 Codes = npt.NDArray[np.uint16]
+Block = bytes | memoryview
 
 
 class Codec(Protocol):
@@ -34,23 +35,42 @@ class Codec(Protocol):
             grid: where the coordinates lie in their matrix. It only affects the size; the block stores what it needs.
         """
 
-    def decode(self, context: Codes, block: bytes) -> Codes:
+    def decode(self, context: Codes, block: Block, values: Codes | None = None) -> Codes:
         """The values, uint16 ``[n]``, given the context they were coded with.
 
         Memory is bounded by n, whatever the block claims.
+
+        Args:
+            context: uint16 ``[n]``.
+            block: the block.
+            values: uint16 ``[n]`` to fill and return, apart from ``context``; a new array by default.
 
         Raises:
             CorruptError: the block cannot be one of ``n`` values.
         """
 
-    def entry_numel(self, block: bytes) -> int:
+    def decode_into(self, context: Codes, block: Block, start: int, values: Codes) -> None:
+        """Fill ``values`` with a span, as :meth:`decode_part` gives it.
+
+        Args:
+            context: uint16 ``[m]``, the context of the span alone.
+            block: the whole block.
+            start: the span's first coordinate, an entry point.
+            values: uint16 ``[m]``, filled; apart from ``context``.
+
+        Raises:
+            ValueError: the span does not begin and end at entry points of the block.
+            CorruptError: the block is damaged.
+        """
+
+    def entry_numel(self, block: Block) -> int:
         """Coordinates between entry points of a block, where :meth:`decode_part` may begin and end.
 
         Raises:
             CorruptError: this is not a block.
         """
 
-    def decode_part(self, context: Codes, block: bytes, start: int) -> Codes:
+    def decode_part(self, context: Codes, block: Block, start: int) -> Codes:
         """A span of the values, without decoding those before it: uint16 ``[m]``.
 
         Args:
@@ -63,7 +83,7 @@ class Codec(Protocol):
             CorruptError: the block is damaged.
         """
 
-    def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[bytes]) -> list[torch.Tensor]:
+    def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
         """Like :meth:`decode`, for several blocks at once, as a GPU prefers; results are on the contexts' device.
 
         Args:

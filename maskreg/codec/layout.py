@@ -64,7 +64,7 @@ class Head(NamedTuple):
     flags: int = 0
 
     @classmethod
-    def read(cls, block: bytes) -> Head:
+    def read(cls, block: bytes | memoryview) -> Head:
         """Read and check them; rank and flags of a coded block are left to :class:`Layout`.
 
         Raises:
@@ -126,7 +126,7 @@ class Layout:
         starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.
     """
 
-    def __init__(self, block: bytes) -> None:
+    def __init__(self, block: bytes | memoryview) -> None:
         """Read header, model and directory.
 
         Raises:
@@ -157,7 +157,7 @@ class Layout:
         self.model = model
         self._read_directory(block, model_start + model_bytes)
 
-    def _read_directory(self, block: bytes, start: int) -> None:
+    def _read_directory(self, block: bytes | memoryview, start: int) -> None:
         count = -(-self.n // self.size)
         if len(block) - start < _ENTRY_BYTES * count:
             raise CorruptError("block", "its directory is truncated")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.base import Codes
+from maskreg.codec.base import Block, Codes
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.costs import plain_window
 from maskreg.codec.decode import Shared, SubBlocks, decode_sub_blocks
@@ -92,8 +92,8 @@ class Step1:
             return coded
         return Head(n, RAW).pack() + values.astype("<u2").tobytes()
 
-    def decode(self, context: Codes, block: bytes) -> Codes:
-        """The values, uint16 ``[n]``.
+    def decode(self, context: Codes, block: Block, values: Codes | None = None) -> Codes:
+        """The values, uint16 ``[n]``, in ``values`` if given.
 
         Raises:
             CorruptError: the block cannot be one of ``n`` values.
@@ -101,9 +101,11 @@ class Step1:
         n = Head.read(block).n
         if n != context.size:
             raise CorruptError("block", f"its header says {n} values, not {context.size}")
-        return self.decode_part(context, block, 0)
+        values = np.empty(n, np.uint16) if values is None else values
+        self.decode_into(context, block, 0, values)
+        return values
 
-    def entry_numel(self, block: bytes) -> int:
+    def entry_numel(self, block: Block) -> int:
         """Coordinates between entry points.
 
         Raises:
@@ -112,8 +114,19 @@ class Step1:
         head = Head.read(block)
         return sub_block_numel(head.n, head.sub_blocks) if head.kind == CODED else 1
 
-    def decode_part(self, context: Codes, block: bytes, start: int) -> Codes:
+    def decode_part(self, context: Codes, block: Block, start: int) -> Codes:
         """A span of the values, uint16 ``[m]``.
+
+        Raises:
+            ValueError: the span does not begin and end at entry points of the block.
+            CorruptError: the block is damaged.
+        """
+        values = np.empty(context.size, np.uint16)
+        self.decode_into(context, block, start, values)
+        return values
+
+    def decode_into(self, context: Codes, block: Block, start: int, values: Codes) -> None:
+        """Fill ``values``, uint16 ``[m]``, with a span.
 
         Raises:
             ValueError: the span does not begin and end at entry points of the block.
@@ -124,12 +137,13 @@ class Step1:
         if not 0 <= start <= stop <= n or start % every or (stop % every and stop != n):
             raise ValueError(f"[{start}, {stop}) is not between entry points, at every {every} of {n} values")
         if kind == SAME:
-            return context.copy()
-        if kind == RAW:
-            return np.frombuffer(block, "<u2", context.size, HEAD_BYTES + 2 * start).astype(np.uint16)
-        return _decode(Layout(block), context, start)
+            values[:] = context
+        elif kind == RAW:
+            values[:] = np.frombuffer(block, "<u2", context.size, HEAD_BYTES + 2 * start)
+        else:
+            _decode(Layout(block), context, start, values)
 
-    def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[bytes]) -> list[torch.Tensor]:
+    def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
         """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU.
 
         Raises:
@@ -148,15 +162,15 @@ class Step1:
             decoded |= zip(batch, values, strict=True)
         return [decoded[i] if i in decoded else self._on_cpu(*pair) for i, pair in enumerate(pairs)]
 
-    def _on_cpu(self, context: torch.Tensor, block: bytes) -> torch.Tensor:
+    def _on_cpu(self, context: torch.Tensor, block: Block) -> torch.Tensor:
         import torch
 
         values = self.decode(context.cpu().numpy().view(np.uint16), block)
         return torch.from_numpy(values.view(np.int16)).to(context.device)
 
 
-def _decode(layout: Layout, context: Codes, start: int) -> Codes:
-    """Values from coordinate ``start``, an entry point, for as long as the context goes.
+def _decode(layout: Layout, context: Codes, start: int, values: Codes) -> None:
+    """Fill ``values`` from coordinate ``start``, an entry point, for as long as the context goes.
 
     Raises:
         CorruptError: a sub-block is damaged.
@@ -165,14 +179,12 @@ def _decode(layout: Layout, context: Codes, start: int) -> Codes:
     entries = np.empty(len(tables.freqs) * SLOTS, np.uint32)
     fill_decoding(tables.freqs, entries)
     shared = Shared(contexts, tables.of_cell, entries, layout.block)
-    values = np.empty(context.size, np.uint16)
     number = start // layout.size
     own = slice(number, number + -(-context.size // layout.size))
     sub_blocks = SubBlocks(layout.size, layout.starts[:-1][own], layout.directory[own])
     damaged = decode_sub_blocks(context, contexts.grid.column + start, shared, sub_blocks, values)
     if damaged:
         raise CorruptError("block", f"its sub-block {number + damaged - 1} does not decode")
-    return values
 
 
 @dataclass(frozen=True)

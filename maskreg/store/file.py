@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -87,6 +87,16 @@ class FileStore:
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """The whole object; see :class:`~maskreg.store.base.Store`."""
+        with self._open(key, max_bytes) as (file, size):
+            return file.read(size)
+
+    def get_into(self, key: str, into: memoryview) -> int:
+        """Write the whole object to the beginning of ``into``; returns its size, and raises what :meth:`get` raises."""
+        with self._open(key, len(into)) as (file, size):
+            return file.readinto(into[:size])
+
+    @contextlib.contextmanager
+    def _open(self, key: str, max_bytes: int) -> Iterator[tuple[BufferedReader, int]]:
         with self.errors("read", key):
             path = self.path(key)
             with open(path, "rb", opener=_open_without_waiting) as file:
@@ -95,7 +105,7 @@ class FileStore:
                     raise NotFoundError(f"{self.root}: there is no {key}")
                 if status.st_size > max_bytes:
                     raise LimitError(f"{key}: {status.st_size} bytes; the limit is {max_bytes}")
-                return file.read(status.st_size)
+                yield file, status.st_size
 
     def head(self, key: str) -> ObjectInfo | None:
         """The object's size and time, or None."""

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
-
-import numpy as np
-import numpy.typing as npt
-
-from maskreg.tensors.info import TensorInfo
+from collections.abc import Iterator
+from typing import Protocol
 
 BLOCK_NUMEL = 1 << 22
 """Maximum number of coordinates of a block: 16 leaves. Blocks decode independently."""
@@ -35,25 +30,3 @@ class Span(Protocol):
 def numel_of(span: Span) -> int:
     """How many elements a span has."""
     return span.stop - span.start
-
-
-def rechunked(chunks: Iterable[bytes], tensor: TensorInfo) -> Iterator[npt.NDArray[Any]]:
-    """A tensor's raw bytes as blocks of 2^22 elements, the last one shorter.
-
-    Args:
-        chunks: its bytes, in pieces.
-        tensor: says how wide an element is.
-
-    Yields:
-        Unsigned integers of the element's width, read-only.
-    """
-    dtype = np.dtype(f"<u{tensor.item_bytes}")
-    room = BLOCK_NUMEL * tensor.item_bytes
-    held = bytearray()
-    for chunk in chunks:
-        held += chunk
-        while len(held) >= room:
-            yield np.frombuffer(bytes(held[:room]), dtype)
-            del held[:room]
-    if held:
-        yield np.frombuffer(bytes(held), dtype)

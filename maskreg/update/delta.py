@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,8 @@ from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.codec import Codec
 from maskreg.errors import CorruptError, FormatError, PartAbsentError
-from maskreg.tensors.blocks import blocks_of, rechunked
+from maskreg.parallel import Buffers
+from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.leaves import check_after, leaves_between
 from maskreg.update.recorded import RecordedSide
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
 
     Bits = npt.NDArray[Any]
-    Decode = Callable[[Bits, bytes], Bits]
+    Decode = Callable[[Bits, memoryview], Bits]
 
 
 class Change(Enum):
@@ -36,25 +38,40 @@ class Change(Enum):
     REMOVE = "the result lacks it"
 
 
+class Payload(Protocol):
+    """Bytes of an artifact, read when they are needed."""
+
+    def __call__(self, buffers: Buffers) -> npt.NDArray[np.uint8]:
+        """Read and verify them, into a buffer.
+
+        Raises:
+            CorruptError: the artifact is damaged.
+        """
+
+
 class SpanDelta(NamedTuple):
     """What becomes of elements ``[start, stop)`` of a tensor; at most one of ``coded`` and ``stored`` is present.
+
+    It holds no payload, so that any thread may read it, and only those spans take memory that are worked on.
 
     Attributes:
         name: of the tensor.
         start, stop: elements of the result.
         leaves: uint8 ``[k, 16]``, hashes of the result.
-        coded: the block that turns the elements at hand into the result.
-        stored: the result itself, unsigned integers.
+        item_bytes: width of an element of the result.
+        coded: reads the block that turns the elements at hand into the result.
+        stored: reads the bytes of the result itself.
     """
 
     name: str
     start: int
     stop: int
     leaves: LeafHashes
-    coded: bytes | None = None
-    stored: Bits | None = None
+    item_bytes: int
+    coded: Payload | None = None
+    stored: Payload | None = None
 
-    def result(self, at_hand: Bits | None, decode: Decode) -> Bits:
+    def result(self, at_hand: Bits | None, decode: Decode, buffers: Buffers) -> Bits:
         """The result's elements, checked.
 
         The coder turns a wrong context into silent garbage. So the caller checks what it gives, before, and this
@@ -63,17 +80,18 @@ class SpanDelta(NamedTuple):
         Args:
             at_hand: the same elements of the checkpoint at hand, verified; not needed where the result is stored.
             decode: decodes a block, given the elements at hand.
+            buffers: for what is read; the result may lie in them.
 
         Raises:
             CorruptError: the result is not what was recorded.
         """
         if self.stored is not None:
-            values = self.stored
+            values = self.stored(buffers).view(np.dtype(f"<u{self.item_bytes}"))
         else:
             assert at_hand is not None
             if self.coded is None:  # kept: same leaves on both sides
                 return at_hand
-            values = decode(at_hand, self.coded)
+            values = decode(at_hand, self.coded(buffers).data)
         check_after(self.name, self.start, values, self.leaves)
         return values
 
@@ -98,7 +116,7 @@ class TensorDelta:
     _delta: Delta = field(repr=False)
 
     def spans(self) -> Iterator[SpanDelta]:
-        """What becomes of each block, in order; the payload is read on the way. None for a removed tensor.
+        """What becomes of each block, in order; of the payload only leaves are read. None for a removed tensor.
 
         Raises:
             CorruptError: the artifact is damaged.
@@ -108,15 +126,15 @@ class TensorDelta:
         leaves = self._delta.after.leaves(self.name)
         if self.change is Change.KEEP and not np.array_equal(leaves, self._delta.before.leaves(self.name)):
             raise CorruptError(f"tensor {self.name}", "recorded as unchanged, but its leaves differ")
-        stored = self._stored(self.after)
+        width = self.after.item_bytes
         for number, (start, stop) in enumerate(blocks_of(self.after.numel)):
             expected = leaves_between(leaves, start, stop)
-            coded = self._delta.block(self.row.first_block + number) if self.change is Change.DECODE else None
-            yield SpanDelta(self.name, start, stop, expected, coded, next(stored, None))
-
-    def _stored(self, form: TensorInfo) -> Iterator[Bits]:
-        if self.change in (Change.REPLACE, Change.ADD):
-            yield from rechunked(self._delta.artifact.whole(self.row, self._delta.part), form)
+            coded = stored = None
+            if self.change is Change.DECODE:
+                coded = self._delta.coded(self.row.first_block + number)
+            elif self.change is not Change.KEEP:
+                stored = self._delta.stored(self.row, start * width, stop * width)
+            yield SpanDelta(self.name, start, stop, expected, width, coded, stored)
 
 
 class Delta(Mapping[str, TensorDelta]):
@@ -176,9 +194,14 @@ class Delta(Mapping[str, TensorDelta]):
         """
         return self.artifact.codec(self.part)
 
-    def block(self, index: int) -> bytes:
+    def coded(self, index: int) -> Payload:
         """A coded block; ``index`` counts over the whole artifact."""
-        return self.artifact.block(self.part, index)
+        return partial(_read, self.artifact, self.part, *self.artifact.block_span(self.part, index))
+
+    def stored(self, row: Tensor, start: int, stop: int) -> Payload:
+        """Bytes ``[start, stop)`` of a tensor that is stored whole."""
+        array, offset = ("reverse_whole", row.reverse_whole_offset) if self.revert else ("whole", row.whole_offset)
+        return partial(_read, self.artifact, array, offset + start, offset + stop)
 
     def _tensor(self, name: str, row: Tensor) -> TensorDelta:
         before, after = self.before.tensors.get(name), self.after.tensors.get(name)
@@ -197,3 +220,9 @@ class Delta(Mapping[str, TensorDelta]):
         if not row.blocks or after.item_bytes != 2:
             raise FormatError(f"tensors.json: {row.name}: it changes, but its values are not stored")
         return Change.DECODE
+
+
+def _read(artifact: Artifact, array: str, start: int, stop: int, buffers: Buffers) -> npt.NDArray[np.uint8]:
+    data = buffers.bytes("payload", stop - start)
+    artifact.read_bytes(array, start, stop, data)
+    return data

@@ -12,7 +12,7 @@ from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import WrongCheckpointError
-from maskreg.parallel import ordered
+from maskreg.parallel import Buffers, ordered
 from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.leaves import check_before, leaves_between
 from maskreg.update.recorded import RecordedSide, SideName, require_tensors
@@ -56,16 +56,23 @@ class VerifiedSource:
         tensors = self.recorded.tensors
         expected = tensors if only is None else {name: info for name, info in tensors.items() if name in only}
         require_tensors(checkpoint, expected, hint=self.recorded.hint, allow_surplus=only is not None)
-        for _ in ordered(self._check, self._end_leaves(expected), jobs=jobs, size=lambda leaf: leaf[2] - leaf[1]):
+        buffers = Buffers()
+
+        def check(leaf: tuple[str, int, int]) -> None:
+            name, start, stop = leaf
+            self.read(name, start, stop, buffers.bytes("leaf", (stop - start) * tensors[name].item_bytes))
+
+        for _ in ordered(check, self._end_leaves(expected), jobs=jobs, size=lambda leaf: leaf[2] - leaf[1]):
             pass
 
-    def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+    def read(self, name: str, start: int, stop: int, into: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor as stored, each leaf checked.
 
         Args:
             name: of the tensor.
             start: first element, a multiple of 2^18.
             stop: one past the last: the tensor's end or a multiple of 2^18.
+            into: uint8 of the span's size, in which the result may lie.
 
         Returns:
             Unsigned integers of the element's width.
@@ -73,7 +80,7 @@ class VerifiedSource:
         Raises:
             WrongCheckpointError: a leaf differs.
         """
-        values = self.checkpoint.read(name, start, stop)
+        values = self.checkpoint.read(name, start, stop, into)
         try:
             check_before(name, start, values, leaves_between(self.recorded.leaves(name), start, stop))
         except WrongCheckpointError as error:
@@ -96,9 +103,6 @@ class VerifiedSource:
         """
         values = self.read(name, start, stop) if checked else self.checkpoint.read(name, start, stop)
         return to_bf16(values, self.recorded.tensors[name].dtype)
-
-    def _check(self, leaf: tuple[str, int, int]) -> None:
-        self.read(*leaf)
 
     def _end_leaves(self, names: Collection[str]) -> Iterator[tuple[str, int, int]]:
         for name in names:

@@ -4,16 +4,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskreg.artifact.arrays import check_shard
 from maskreg.artifact.layout import artifact_prefix, part_of
 from maskreg.artifact.manifest import load_manifest
 from maskreg.artifact.metadata import ArrayLayout
 from maskreg.artifact.reader import Artifact
+from maskreg.artifact.shards import check_shard
 from maskreg.artifact.tensors import load_tensors
 from maskreg.artifact.zstd import pack_frame
 from maskreg.digest import Digest
@@ -208,21 +209,36 @@ def test_unknown_keys_are_ignored_but_covered(tmp_path: Path) -> None:
     use(tmp_path, newer)
 
 
-def test_a_compressed_chunk_must_announce_a_chunk() -> None:
-    layout = ArrayLayout("mask", 64, compressed=True)
-    for size, fine in ((64, True), (1 << 26, False)):
-        frame = pack_frame(np.zeros(size, np.uint8), 1) + b"\0\0\0\0"
-        shard = frame + np.array([0, len(frame)], "<u8").tobytes() + b"\0\0\0\0"
-        if fine:
-            check_shard(layout, "data.zarr/mask/c/0", shard)
-        else:
-            with pytest.raises(CorruptError, match="announce 64"):
-                check_shard(layout, "data.zarr/mask/c/0", shard)
-    with pytest.raises(CorruptError, match="a chunk is absent"):
-        check_shard(layout, "data.zarr/mask/c/0", b"\xff" * 16 + b"\0\0\0\0")
-    check_shard(layout, "data.zarr/mask/c/1", b"\xff" * 16 + b"\0\0\0\0")
-    with pytest.raises(CorruptError, match="outside"):
-        check_shard(layout, "data.zarr/mask/c/0", np.array([5, 1 << 60], "<u8").tobytes() + b"\0\0\0\0")
+def shard(stored: bytes, index: list[int], *, right: bool = True) -> bytes:
+    """A shard of one chunk with any index; its checksums fit, or the chunk's does not."""
+    entries = np.array(index, "<u8").tobytes()
+    return stored + checksum(stored, right) + entries + checksum(entries)
+
+
+def checksum(data: bytes, right: bool = True) -> bytes:
+    return int(google_crc32c.value(data) ^ (not right)).to_bytes(4, "little")
+
+
+def test_a_shard_must_hold_its_chunks_and_nothing_else() -> None:
+    layout, key = ArrayLayout("mask", 64, compressed=True), "data.zarr/mask/c/0"
+    frames = {size: pack_frame(np.zeros(size, np.uint8), 1) for size in (64, 1 << 26)}
+    index = [0, len(frames[64]) + 4]
+    check_shard(layout, key, shard(frames[64], index))
+    check_shard(layout, "data.zarr/mask/c/1", shard(b"", [(1 << 64) - 1] * 2))
+    plain = bytes(range(64))
+    check_shard(ArrayLayout("mask", 64), key, shard(plain, [0, 68]))
+    for form, data, message in (
+        (layout, shard(frames[1 << 26], [0, len(frames[1 << 26]) + 4]), "announce 64"),
+        (layout, shard(b"", [(1 << 64) - 1] * 2), "a chunk is absent"),
+        (layout, shard(frames[64], [5, 1 << 60]), "outside"),
+        (layout, shard(frames[64], index, right=False), "checksum of a chunk"),
+        (layout, shard(frames[64], index)[:-1] + b"\0", "checksum of its index"),
+        (layout, b"\0" * 19, "too short"),
+        (ArrayLayout("mask", 64), shard(plain[1:], [0, 67]), "announce 64"),
+        (ArrayLayout("mask", 64), shard(plain, [0, 2]), "announce 64"),
+    ):
+        with pytest.raises(CorruptError, match=message):
+            check_shard(form, key, data)
 
 
 @given(st.binary(max_size=300))

@@ -276,7 +276,7 @@ class ReadOnly:
         }
         self._bits = {name: bits.reshape(-1) for name, (_, bits) in tensors.items()}
 
-    def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+    def read(self, name: str, start: int, stop: int, into: npt.NDArray[np.uint8] | None = None) -> npt.NDArray[Any]:
         return self._bits[name][start:stop]
 
     def small_files(self) -> Mapping[str, Path]:

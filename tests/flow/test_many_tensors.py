@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from maskreg.artifact.arrays import StoredArray
+from maskreg.artifact.objects import VerifiedObjects
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.recount import recount
 from maskreg.artifact.staging import StagingStore
@@ -25,10 +25,11 @@ from tests.flow.making import extracted, opened, stored
 COUNTED: list[tuple[Any, str]] = [
     (os, "write"),
     (FileStore, "get"),
+    (FileStore, "get_into"),
     (FileStore, "head"),
     (FileStore, "list"),
     (StagingStore, "put"),
-    (StoredArray, "_read"),
+    (VerifiedObjects, "_load"),
     (ThreadPoolExecutor, "submit"),
 ]
 """What reads a store, decodes a chunk or hands work to a thread."""
@@ -78,4 +79,4 @@ def test_calls_do_not_grow_with_tensors(tmp_path: Path, monkeypatch: pytest.Monk
         for call in calls:
             # Of 384 tensors more; they are a batch more for each pass.
             assert calls[call] <= few[command][call] + 8, (command, call)
-        assert calls["StoredArray._read"] <= 8
+        assert calls["VerifiedObjects._load"] <= 8

@@ -9,7 +9,8 @@ from maskreg.artifact.reader import Artifact
 from maskreg.codec import CODECS, get_codec
 from maskreg.digest import leaf_hashes
 from maskreg.errors import CorruptError, PartAbsentError
-from maskreg.update.delta import Change, Delta, SpanDelta
+from maskreg.parallel import Buffers
+from maskreg.update.delta import Change, Delta, Payload, SpanDelta
 from tests.checkpoints import Tensor, bf16, f32, moved
 from tests.flow.making import LEAF, edge_pair, extracted, opened
 
@@ -68,7 +69,7 @@ class TestDelta:
         for name, tensor in delta.items():
             at_hand = before[name][1].reshape(-1)
             spans = [*tensor.spans()]
-            results = [span.result(at_hand[span.start : span.stop], delta.codec.decode) for span in spans]
+            results = [span.result(at_hand[span.start : span.stop], delta.codec.decode, Buffers()) for span in spans]
             assert np.array_equal(np.concatenate([at_hand[:0], *results]), after[name][1].reshape(-1))
 
     def test_a_mask_has_no_values(self, tmp_path: Path) -> None:
@@ -83,6 +84,10 @@ class TestDelta:
             Delta(artifact, revert=True)
 
 
+def reading(data: bytes) -> Payload:
+    return lambda buffers: np.frombuffer(data, np.uint8)
+
+
 class TestSpanDelta:
     """One span: decoded, stored or kept, and checked after."""
 
@@ -90,17 +95,18 @@ class TestSpanDelta:
     def test_a_coded_span(self, name: str) -> None:
         codec = get_codec(name)
         context, values = codes(1000, 3), codes(1000, 4)
-        span = SpanDelta("w", 0, 1000, leaf_hashes(values), coded=codec.encode(context, values))
-        assert np.array_equal(span.result(context, codec.decode), values)
+        span = SpanDelta("w", 0, 1000, leaf_hashes(values), 2, coded=reading(codec.encode(context, values)))
+        assert np.array_equal(span.result(context, codec.decode, Buffers()), values)
 
     def test_a_coded_span_that_decodes_to_something_else(self) -> None:
-        span = SpanDelta("w", 1 << 22, (1 << 22) + 10, leaf_hashes(codes(10, 1)), coded=b"x")
+        span = SpanDelta("w", 1 << 22, (1 << 22) + 10, leaf_hashes(codes(10, 1)), 2, coded=reading(b"x"))
         with pytest.raises(CorruptError, match=r"tensor w: elements 4194304\.\.4194313 "):
-            span.result(codes(10, 2), lambda context, block: context)
+            span.result(codes(10, 2), lambda context, block: context, Buffers())
 
     def test_a_stored_span(self) -> None:
         values = codes(10, 3)
-        span = SpanDelta("w", 0, 10, leaf_hashes(values), stored=values)
-        assert np.array_equal(span.result(None, lambda context, block: context), values)
+        span = SpanDelta("w", 0, 10, leaf_hashes(values), 2, stored=reading(values.tobytes()))
+        assert np.array_equal(span.result(None, lambda context, block: context, Buffers()), values)
         with pytest.raises(CorruptError, match="tensor w"):
-            span._replace(stored=codes(10, 4)).result(None, lambda context, block: context)
+            other = span._replace(stored=reading(codes(10, 4).tobytes()))
+            other.result(None, lambda context, block: context, Buffers())

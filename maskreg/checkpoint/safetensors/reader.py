@@ -37,6 +37,8 @@ from maskreg.tensors.info import TensorInfo
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from maskreg.checkpoint.base import Memory
+
 SINGLE_NAME = "model.safetensors"
 """The weight file of a checkpoint that is not sharded."""
 
@@ -99,7 +101,7 @@ class SafetensorsCheckpoint:
                 self._locations[info.name] = (handle, offset)
                 offset += info.nbytes
 
-    def read(self, name: str, start: int, stop: int) -> npt.NDArray[Any]:
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
         import numpy as np
 
@@ -109,11 +111,11 @@ class SafetensorsCheckpoint:
         if not self._release.alive:
             raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
         width = ITEM_BYTES[info.dtype]
-        values = np.empty(stop - start, np.dtype(f"<u{width}"))
+        memory = np.empty((stop - start) * width, np.uint8) if into is None else into
         handle, offset = self._locations[name]
-        if values.size and not _fill(handle, values.view(np.uint8).data, offset + start * width, self.path):
+        if memory.size and not _fill(handle, memory.data, offset + start * width, self.path):
             raise CorruptError(name, f"{self.path} was cut short while it was read")
-        return values
+        return memory.view(np.dtype(f"<u{width}"))
 
     def small_files(self) -> Mapping[str, Path]:
         """Config, tokenizer and license files that travel with the weights; none beside a single file."""

@@ -1,10 +1,23 @@
-"""Writing safetensors files from one stream of data."""
+"""Writing safetensors files from one stream of data, in order or at any place of it.
+
+The stream is the data of all tensors, one shard's after another's::
+
+    stream     0 ......... 40,000 ......... 70,000
+    shard      0           1                          each is a file: its header, then its bytes of the stream
+
+A shard's file is opened when the first byte of it comes. When the last one has come, a thread syncs and closes it,
+while others are still being written.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
@@ -93,9 +106,12 @@ class SafetensorsWriter:
         )
         self.out = self._output.path
         self._plan = plan
-        self._pending = list(reversed(plan.shards))
-        self._handle = -1
-        self._remaining = 0
+        self._files = [_File(shard) for shard in plan.shards]
+        self._stops = list(accumulate(shard.data_bytes for shard in plan.shards))
+        self._lock = threading.Lock()
+        self._syncing: list[Future[None]] = []
+        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="maskreg-sync")
+        self._position = 0
         self._small = bytearray()
 
     @property
@@ -129,17 +145,52 @@ class SafetensorsWriter:
             self._write_small()
             self._append(view)
 
+    def write_at(self, offset: int, data: Buffer | npt.NDArray[Any]) -> None:
+        """Write bytes at their place; see :meth:`~maskreg.checkpoint.base.CheckpointWriter.write_at`."""
+        view = memoryview(cast("Buffer", data))
+        if not view.nbytes:
+            return
+        view = view.cast("B")
+        with creating(self.out):
+            while view:
+                number = bisect_right(self._stops, offset)
+                if number == len(self._stops):
+                    raise self._surplus()
+                stop = self._stops[number]
+                piece = view[: stop - offset]
+                self._write_piece(self._files[number], offset - (stop - self._files[number].data_bytes), piece)
+                view, offset = view[len(piece) :], offset + len(piece)
+
+    def _write_piece(self, file: _File, offset: int, piece: memoryview) -> None:
+        with self._lock:
+            if file.handle is None:
+                self._open(file)
+        assert file.handle is not None
+        done = 0
+        while done < len(piece):
+            done += os.pwrite(file.handle, piece[done:], file.header_bytes + offset + done)
+        with self._lock:
+            file.missing -= len(piece)
+            if file.missing < 0:
+                raise self._surplus()
+            if not file.missing:
+                self._syncing.append(self._syncer.submit(file.close))
+
+    def _open(self, file: _File) -> None:
+        work = self._output.work
+        file.handle = _create(work if self.is_file else work / file.shard.file_name)
+        _write_all(file.handle, file.shard.header)
+
+    def _surplus(self) -> CannotCreateError:
+        return CannotCreateError(f"{self.out}: more data than the {self._plan.data_bytes:,} bytes that were planned")
+
     def _write_small(self) -> None:
         small, self._small = self._small, bytearray()
         self._append(memoryview(small))
 
     def _append(self, view: memoryview) -> None:
-        while view:
-            if not self._remaining:
-                self._next_shard()
-            count = os.write(self._handle, view[: self._remaining])
-            view = view[count:]
-            self._remaining -= count
+        self.write_at(self._position, view)
+        self._position += len(view)
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         try:
@@ -163,43 +214,58 @@ class SafetensorsWriter:
             finally:
                 os.close(handle)
 
-    def _next_shard(self) -> None:
-        self._end_shard()
-        if not self._pending:
-            raise CannotCreateError(f"{self.out}: more data than the {self._plan.data_bytes:,} bytes that were planned")
-        shard = self._pending.pop()
-        work = self._output.work
-        self._handle = _create(work if self.is_file else work / shard.file_name)
-        _write_all(self._handle, shard.header)
-        self._remaining = shard.data_bytes
-
-    def _end_shard(self) -> None:
-        if self._handle < 0:
-            return
-        handle, self._handle = self._handle, -1
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
     def _finish(self) -> None:
         self._write_small()
-        # The stream ends where the last shard with data does; shards without data may follow.
-        while self._pending and not self._remaining:
-            self._next_shard()
-        if self._remaining:
-            missing = self._remaining + sum(shard.data_bytes for shard in self._pending)
+        missing = sum(file.missing for file in self._files)
+        if missing:
             raise CannotCreateError(f"{self.out}: {missing:,} of {self._plan.data_bytes:,} bytes were never written")
-        self._end_shard()
+        for file in self._files:
+            if not file.data_bytes:
+                self._open(file)
+                file.close()
+        for synced in self._syncing:
+            synced.result()
         if not self.is_file:
             sync_folder(self._output.work)
         self._output.commit()
 
     def _discard(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        self._syncer.shutdown()
+        for file in self._files:
+            file.abandon()
         self._output.discard()
+
+
+class _File:
+    """A weight file that is being written.
+
+    Attributes:
+        shard: what it will hold.
+        header_bytes: where its data begins.
+        data_bytes: size of its data.
+        missing: bytes of it that were not written yet.
+        handle: None before it is opened and after it is closed.
+    """
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.header_bytes = len(shard.header)
+        self.data_bytes = self.missing = shard.data_bytes
+        self.handle: int | None = None
+
+    def close(self) -> None:
+        """Sync and close it."""
+        if self.handle is not None:
+            try:
+                os.fsync(self.handle)
+            finally:
+                self.abandon()
+
+    def abandon(self) -> None:
+        """Close it without syncing, unless it is closed."""
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
 
 
 def _size(content: bytes | Path) -> int:

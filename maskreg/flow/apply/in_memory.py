@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from maskreg.live.aliasing import NamedTensor, refuse_aliasing
 from maskreg.live.layout import links
 from maskreg.live.memory import CODES, DTYPES, storage_key
 from maskreg.live.naming import find
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.tensors.dtypes import WIDE
 from maskreg.tensors.leaves import check_after, check_before, differing_leaf, leaves_between
 from maskreg.update.delta import Change, Delta, SpanDelta, TensorDelta
@@ -94,6 +94,7 @@ class _TensorPatcher:
         self._delta = delta
         self._codec = delta.codec
         self._write = write
+        self._buffers = [Buffers() for _ in range(_BLOCKS_ON_GPU)]
 
     def __call__(self, item: _Live) -> None:
         # no_grad holds for one thread only.
@@ -128,16 +129,23 @@ class _TensorPatcher:
             )
 
     def _results(self, batch: Sequence[SpanDelta], at_hand: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        coded = [span.coded for span in batch if span.coded is not None]
+        pairs = list(zip(batch, self._buffers, strict=False))
+        coded = [span.coded(buffers).data for span, buffers in pairs if span.coded is not None]
+        if coded and at_hand[0].device.type == "cpu":
+            return [self._on_cpu(*block) for block in zip(at_hand, coded, self._buffers, strict=False)]
         if coded:
             return self._codec.decode_tensors(at_hand, coded)
-        stored = [_as_tensor(span.stored) for span in batch if span.stored is not None]
+        stored = [_as_tensor(span.stored(buffers), span) for span, buffers in pairs if span.stored is not None]
         return stored or at_hand
 
+    def _on_cpu(self, values: torch.Tensor, block: memoryview, buffers: Buffers) -> torch.Tensor:
+        result = buffers.array("values", values.numel(), np.int16)
+        self._codec.decode(_on_host(values).view(np.uint16), block, result.view(np.uint16))
+        return torch.from_numpy(result)
 
-def _as_tensor(values: npt.NDArray[Any]) -> torch.Tensor:
-    signed = f"<i{values.itemsize}" if values.itemsize > 1 else "u1"
-    return torch.from_numpy(values.copy().view(signed))
+
+def _as_tensor(data: npt.NDArray[np.uint8], span: SpanDelta) -> torch.Tensor:
+    return torch.from_numpy(data.view(f"<i{span.item_bytes}" if span.item_bytes > 1 else "u1"))
 
 
 def _batch_size(device: torch.device) -> int:

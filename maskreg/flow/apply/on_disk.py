@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, OutputPlan, plan_like, write_checkpoint
+from maskreg.checkpoint.base import CheckpointWriter
+from maskreg.codec import Codec
+from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.files import SmallFiles, small_files_of
-from maskreg.parallel import ordered, worker_count
+from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
-
-if TYPE_CHECKING:
-    from maskreg.update.delta import Decode
 
 
 @dataclass(frozen=True)
@@ -72,9 +70,11 @@ def apply(
 
         before:   names, dtypes, shapes; first and last leaf of every tensor      nothing is written yet
         block 0:  read -> leaves right? -> decode -> leaves right? -> write       check before, decode, check after
-        block 1:  read -> leaves right? -> decode -> leaves right? --> write      on other threads, written in order
+        block 1:  read -> leaves right? -> decode -> leaves right? -> write       on another thread, at its place
         block 2:  ...
         at the end: hash the artifact's remaining objects, sync, rename           the output appears, whole
+
+    A thread does all of a block in memory of its own, which it uses again for its next block.
 
     A failed check anywhere removes the working folder and raises. A context with one wrong bit would decode to noise,
     so the source is checked before each block is decoded, and not only the result.
@@ -104,13 +104,12 @@ def apply(
         verified = VerifiedSource(artifact, source, side=delta.before.name, jobs=threads)
         files = small_files_of(delta, source, with_code=with_code)
         plan = _plan(delta, source, files)
-        patcher = _SpanPatcher(verified, partial(decoder.decode, delta.codec))
         progress.start("apply", plan.total_bytes)
         with write_checkpoint(Path(out), plan, force=force) as writer:
+            patcher = _SpanPatcher(verified, decoder, delta.codec, writer)
             with closing(ordered(patcher, _tasks(delta, plan), jobs=threads, size=numel_of)) as results:
-                for values in results:
-                    writer.write(values.data)
-                    progress.advance(values.nbytes)
+                for written in results:
+                    progress.advance(written)
             artifact.verify_rest(jobs=threads)
     except WrongCheckpointError as error:
         if delta.after.matches(source):
@@ -128,38 +127,60 @@ def apply(
     )
 
 
-class _CheckSpan(NamedTuple):
-    """Elements at hand that the result does not need: read and checked, not written."""
+class _Task(NamedTuple):
+    """A span of a tensor.
+
+    Attributes:
+        name: of the tensor.
+        start, stop: elements at hand, or of the result.
+        offset: of the result in the output's stream of data.
+        span: what becomes of it; None for elements at hand that the result does not need, which are only checked.
+    """
 
     name: str
     start: int
     stop: int
+    offset: int = 0
+    span: SpanDelta | None = None
 
 
-def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[SpanDelta | _CheckSpan]:
+def _tasks(delta: Delta, plan: OutputPlan) -> Iterator[_Task]:
     """Spans of every tensor in the order of the output, then those of removed tensors."""
     removed = [tensor.name for tensor in delta.values() if tensor.after is None]
+    offset = 0
     for name in [*(info.name for info in plan.tensors), *removed]:
         tensor = delta[name]
         if tensor.change in (Change.REPLACE, Change.REMOVE) and tensor.before is not None:
-            yield from (_CheckSpan(name, start, stop) for start, stop in blocks_of(tensor.before.numel))
-        yield from tensor.spans()
+            yield from (_Task(name, start, stop) for start, stop in blocks_of(tensor.before.numel))
+        for span in tensor.spans():
+            yield _Task(name, span.start, span.stop, offset, span)
+            offset += numel_of(span) * span.item_bytes
 
 
-@dataclass(frozen=True)
 class _SpanPatcher:
-    """Turns a span of the source into bytes of the output, on any thread."""
+    """Turns a span of the source into bytes of the output, on any thread; returns how many."""
 
-    source: VerifiedSource
-    decode: Decode
+    def __init__(self, source: VerifiedSource, device: Device, codec: Codec, writer: CheckpointWriter) -> None:
+        self._source = source
+        self._device = device
+        self._codec = codec
+        self._writer = writer
+        self._buffers = Buffers()
 
-    def __call__(self, span: SpanDelta | _CheckSpan) -> npt.NDArray[np.uint8]:
-        at_hand: npt.NDArray[Any] | None = None
-        if isinstance(span, _CheckSpan) or span.stored is None:
-            at_hand = self.source.read(span.name, span.start, span.stop)
-        if isinstance(span, _CheckSpan):
-            return np.empty(0, np.uint8)
-        return span.result(at_hand, self.decode).view(np.uint8)
+    def __call__(self, task: _Task) -> int:
+        span, at_hand = task.span, None
+        if span is None or span.stored is None:
+            size = numel_of(task) * self._source.recorded.tensors[task.name].item_bytes
+            into = self._buffers.bytes("source", size)
+            at_hand = self._source.read(task.name, task.start, task.stop, into)
+        if span is None:
+            return 0
+        values = span.result(at_hand, self._decode, self._buffers)
+        self._writer.write_at(task.offset, values)
+        return values.nbytes
+
+    def _decode(self, context: Codes, block: memoryview) -> Codes:
+        return self._device.decode(self._codec, context, block, self._buffers.array("values", context.size, np.uint16))
 
 
 def _plan(delta: Delta, checkpoint: Checkpoint, files: SmallFiles) -> OutputPlan:

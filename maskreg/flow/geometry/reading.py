@@ -15,11 +15,11 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.device import Device
 from maskreg.errors import PartAbsentError, WrongCheckpointError
-from maskreg.parallel import worker_count
+from maskreg.parallel import Buffers, worker_count
 from maskreg.rules import parse_rule
 from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.cast import to_bf16
-from maskreg.tensors.dtypes import WIDE
+from maskreg.tensors.dtypes import ITEM_BYTES, WIDE
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.leaves import check_before, leaves_between
 from maskreg.update.delta import Delta
@@ -75,6 +75,7 @@ class UpdateReader:
         self._rule = parse_rule(artifact.manifest.rule)
         self._recorded = RecordedSide(artifact, "target")
         self.rows = tuple(row for row in artifact.tensors if row.numel)
+        self._buffers = Buffers()
         self.left_out = tuple(row.name for row in artifact.tensors if not row.numel)
         if target is None:
             self._delta = _delta(artifact)
@@ -96,8 +97,10 @@ class UpdateReader:
             dtype = self._target.tensors[row.name].dtype
             after = np.concatenate([*self._from_target(self._target, row, before)])
         else:
-            spans = self._delta[row.name].spans()
-            after = np.concatenate([span.result(before[span.start : span.stop], self._decode) for span in spans])
+            after = np.empty(row.numel, f"<u{ITEM_BYTES[dtype]}")
+            for span in self._delta[row.name].spans():
+                own = slice(span.start, span.stop)
+                after[own] = span.result(before[own], self._decode, self._buffers)
         shape = row.source_shape or ()
         return TensorUpdate(row, before.reshape(shape), row.source_dtype, after.reshape(shape), dtype)
 

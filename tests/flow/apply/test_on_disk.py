@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import open_checkpoint
 from maskreg.codec import Codec
+from maskreg.codec.base import Block
 from maskreg.device import HostDevice, TorchDevice
 from maskreg.errors import CorruptError, OutputExistsError, PartAbsentError, WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
@@ -130,9 +131,11 @@ class TestWrongSource:
             def __init__(self) -> None:
                 self.contexts: list[np.ndarray] = []
 
-            def decode(self, codec: Codec, context: np.ndarray, block: bytes) -> np.ndarray:
+            def decode(
+                self, codec: Codec, context: np.ndarray, block: Block, values: np.ndarray | None = None
+            ) -> np.ndarray:
                 self.contexts.append(context)
-                return super().decode(codec, context, block)
+                return super().decode(codec, context, block, values)
 
         before = bf16((3 * LEAF,), 1)
         source, target = opened(tmp_path, {"w": before}, {"w": moved(before, 0.1)})

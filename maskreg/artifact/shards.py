@@ -1,0 +1,116 @@
+"""Shards: the objects that an array consists of, in the bytes that Zarr writes and reads.
+
+A shard has its chunks one after another, and then says where each lies::
+
+    chunk 0, crc32c | chunk 1, crc32c | ... | index: (offset, size) of each chunk, uint64 | crc32c of the index
+
+A chunk is as many rows as :class:`~maskreg.artifact.metadata.ArrayLayout` says, the last one of an array padded with
+zeros, and may be a Zstandard frame. Sizes include the checksum.
+
+An absent chunk has offset and size 2^64 - 1, and Zarr reads it as zeros. So every chunk is written, and
+:func:`check_shard` refuses a shard in which one is absent.
+
+Zarr itself reads and writes such arrays at a tenth of the speed: it hands every range of every chunk to an event loop.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.metadata import ArrayLayout
+from maskreg.artifact.zstd import content_bytes, pack_frame
+from maskreg.errors import CorruptError
+
+if TYPE_CHECKING:
+    Bytes = npt.NDArray[np.uint8]
+
+_ENTRY = struct.Struct("<QQ")
+_SUM = struct.Struct("<I")
+_NO_CHUNK = (1 << 64) - 1
+
+
+def pack_shard(layout: ArrayLayout, rows: Bytes) -> list[memoryview | bytes]:
+    """A shard's bytes, in pieces; what is not compressed is not copied.
+
+    Args:
+        layout: of the array.
+        rows: uint8, the bytes of all rows in the shard.
+    """
+    size = layout.chunk_bytes
+    pieces: list[memoryview | bytes] = []
+    index: list[int] = []
+    offset = 0
+    for start in range(0, rows.size, size):
+        chunk = rows[start : start + size]
+        if chunk.size < size:
+            chunk = np.concatenate([chunk, np.zeros(size - chunk.size, np.uint8)])
+        stored = memoryview(pack_frame(chunk, 1, checksum=True) if layout.compressed else chunk.data)
+        pieces += [stored, _sum(stored)]
+        index += [offset, len(stored) + _SUM.size]
+        offset += index[-1]
+    index += [_NO_CHUNK] * (2 * layout.chunks_per_shard - len(index))
+    packed = np.array(index, "<u8").tobytes()
+    return [*pieces, packed, _sum(memoryview(packed))]
+
+
+def check_shard(layout: ArrayLayout, key: str, data: memoryview | bytes) -> None:
+    """Refuse a shard whose checksums do not fit, or with a chunk that is absent, outside the shard or of another size.
+
+    Args:
+        layout: of its array.
+        key: the shard's key, ``.../c/NUMBER...``.
+        data: the shard.
+
+    Raises:
+        CorruptError: the shard has such a chunk.
+    """
+    data = memoryview(data)
+    chunks = layout.chunks_per_shard
+    end = len(data) - _SUM.size
+    if end < _ENTRY.size * chunks:
+        raise CorruptError(key, f"{len(data)} bytes, too short for a shard of {chunks} chunks")
+    if _sum(data[end - _ENTRY.size * chunks : end]) != data[end:]:
+        raise CorruptError(key, "the checksum of its index does not fit")
+    first = int(key.partition("/c/")[2].split("/")[0]) * chunks
+    for number, (offset, size) in enumerate(_entries(layout, data)):
+        if offset == size == _NO_CHUNK:
+            if first + number < layout.chunks:
+                raise CorruptError(key, "a chunk is absent, and would read as zeros")
+            continue
+        if offset + size > len(data):
+            raise CorruptError(key, "a chunk lies outside its shard")
+        stored, checksum = data[offset : offset + size - _SUM.size], data[offset + size - _SUM.size : offset + size]
+        expands = content_bytes(stored) if layout.compressed else len(stored)
+        if expands != layout.chunk_bytes:
+            raise CorruptError(key, f"a chunk does not announce {layout.chunk_bytes} bytes")
+        if _sum(stored) != checksum:
+            raise CorruptError(key, "the checksum of a chunk does not fit")
+
+
+def stored_chunk(layout: ArrayLayout, data: memoryview, number: int) -> memoryview:
+    """A chunk as a checked shard stores it, without its checksum.
+
+    Args:
+        layout: of the array.
+        data: the shard.
+        number: of the chunk in its shard.
+    """
+    start = len(data) - _SUM.size - _ENTRY.size * (layout.chunks_per_shard - number)
+    offset, size = _ENTRY.unpack_from(data, start)
+    return data[offset : offset + size - _SUM.size]
+
+
+def _entries(layout: ArrayLayout, data: memoryview) -> Iterator[tuple[int, int]]:
+    end = len(data) - _SUM.size
+    return _ENTRY.iter_unpack(data[end - _ENTRY.size * layout.chunks_per_shard : end])
+
+
+def _sum(data: memoryview) -> bytes:
+    # As an array, because the library takes no view.
+    return _SUM.pack(google_crc32c.value(np.frombuffer(data, np.uint8)))
