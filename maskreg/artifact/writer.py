@@ -100,6 +100,8 @@ class ArtifactWriter:
         self._parts = frozenset(parts)
         self._staging = Staging(root)
         self._store = self._staging.store
+        # First of all, so that a folder that cannot be written is noticed before any work is done.
+        self._store.put(f"{GROUP}/zarr.json", dump_metadata(group_document(SCHEMA)))
         self._mask = GrowingArray(self._store, "mask", compress=True)
         self._leaves = GrowingArray(self._store, "leaves")
         self._coded = {p: GrowingArray(self._store, p) for p in PARTS[1:] if p in self._parts}
@@ -216,7 +218,6 @@ class ArtifactWriter:
         for array in (self._mask, self._leaves, *self._coded.values(), *self._index.values(), *self._whole.values()):
             array.finish()
             self._store.put(array.layout.key, dump_metadata(array.layout.document()))
-        self._store.put(f"{GROUP}/zarr.json", dump_metadata(group_document(SCHEMA)))
         self._store.put(TENSORS, dump_tensors(tuple(self.tensors)))
         objects = tuple(self._store.written[k] for k in sorted(self._store.written))
         manifest = Manifest(

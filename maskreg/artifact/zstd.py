@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 _MAGIC = b"\x28\xb5\x2f\xfd"
 
 

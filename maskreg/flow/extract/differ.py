@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import Codec, grid_at
-from maskreg.device import Device
+from maskreg.device import Device, HostDevice
 from maskreg.digest import leaf_hashes
+from maskreg.flow.extract.comparing import energy_of, pack_moved
 from maskreg.flow.extract.pairing import Pair, StoredAs
-from maskreg.mask import pack
+from maskreg.mask import pack, packed_bytes, unpack
+from maskreg.parallel import Buffers
 from maskreg.rules import Rule
+from maskreg.rules.exact import Exact
 from maskreg.tensors.blocks import blocks_of
-from maskreg.tensors.cast import is_finite, to_bf16, to_fp32
+from maskreg.tensors.cast import to_bf16
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
 
     Codes = npt.NDArray[np.uint16]
-
-_TILE = 1 << 16
-"""Coordinates whose float64 differences fit a core's cache."""
 
 
 class PairSpan(NamedTuple):
@@ -71,7 +71,7 @@ class BlockDiff:
 
 @dataclass(frozen=True)
 class Differ:
-    """Diffs spans of two checkpoints. Safe to call from many threads.
+    """Diffs spans of two checkpoints. Safe to call from many threads, each of which reads into memory of its own.
 
     Attributes:
         source, target: the checkpoints.
@@ -87,11 +87,11 @@ class Differ:
     codec: Codec | None
     reversible: bool
     device: Device
+    _buffers: Buffers = field(default_factory=Buffers, repr=False)
 
     def __call__(self, span: PairSpan) -> BlockDiff:
         """Diff one span."""
-        before = _read(self.source, span.pair.source, span)
-        after = _read(self.target, span.pair.target, span)
+        before, after = self._read("source", span), self._read("target", span)
         read_bytes = sum(side.nbytes for side in (before, after) if side is not None)
         if span.pair.stored_as.masked and before is not None and after is not None:
             return self._masked(span, before, after, read_bytes)
@@ -110,14 +110,15 @@ class Differ:
         pair = span.pair
         source = to_bf16(before, pair.source.dtype if pair.source else "")
         target = to_bf16(after, pair.target.dtype if pair.target else "")
-        moved = self.device.moved(self.rule, source, target)
+        mask = self._mask_of(source, target)
         if pair.stored_as is StoredAs.CAST:
             after = target
         if self.codec and pair.stored_as.coded and not self.rule.keeps_target:
             # A rule with a threshold drops small changes: the result keeps the source's bits there.
-            after = np.where(moved, after, before)
-        same_dtype = before.dtype == after.dtype
-        differing = int(np.count_nonzero(before != after if same_dtype else source != target))
+            after = np.where(unpack(mask.packed, before.size), after, before)
+        differing, same_dtype = mask.differing, before.dtype == after.dtype
+        if same_dtype and (before is not source or after is not target):
+            differing = int(np.count_nonzero(before != after))
         # An empty tensor has no block.
         codec = self.codec if pair.stored_as.coded and before.size else None
         grid = grid_at(pair.source.shape if pair.source else (), span.start)
@@ -126,14 +127,40 @@ class Differ:
             leaf_hashes(before),
             leaf_hashes(after),
             differs=bool(differing) or not same_dtype,
-            packed=pack(moved),
-            nnz=int(np.count_nonzero(moved)),
+            packed=mask.packed,
+            nnz=mask.nnz,
             differing=differing,
             energy=energy_of(source, target),
             delta=codec.encode(before, after, grid) if codec else None,
             reverse=codec.encode(after, before, grid) if codec and self.reversible else None,
             read_bytes=read_bytes,
         )
+
+    def _mask_of(self, source: Codes, target: Codes) -> _Mask:
+        if isinstance(self.rule, Exact) and isinstance(self.device, HostDevice):
+            packed = np.empty(packed_bytes(source.size), np.uint8)
+            return _Mask(packed, *pack_moved(source, target, packed))
+        moved = self._buffers.array("moved", source.size, np.bool_)
+        self.device.moved(self.rule, source, target, moved)
+        nnz = int(np.count_nonzero(moved))
+        packed = pack(moved)
+        np.not_equal(source, target, out=moved)
+        return _Mask(packed, nnz, int(np.count_nonzero(moved)))
+
+    def _read(self, side: Literal["source", "target"], span: PairSpan) -> npt.NDArray[Any] | None:
+        tensor: TensorInfo | None = getattr(span.pair, side)
+        if tensor is None:
+            return None
+        start, stop = min(span.start, tensor.numel), min(span.stop, tensor.numel)
+        checkpoint: Checkpoint = getattr(self, side)
+        into = self._buffers.bytes(side, (stop - start) * tensor.item_bytes)
+        return checkpoint.read(span.pair.name, start, stop, into)
+
+
+class _Mask(NamedTuple):
+    packed: npt.NDArray[np.uint8]
+    nnz: int
+    differing: int
 
 
 def spans_of(pairs: tuple[Pair, ...]) -> Iterator[PairSpan]:
@@ -143,31 +170,6 @@ def spans_of(pairs: tuple[Pair, ...]) -> Iterator[PairSpan]:
             yield PairSpan(pair, 0, 0)
         for start, stop in blocks_of(pair.numel):
             yield PairSpan(pair, start, stop)
-
-
-def energy_of(source: Codes, target: Codes) -> float:
-    """Sum of squared differences over pairs of finite bf16 numbers, in float64 and in a fixed order.
-
-    Args:
-        source: bf16 codes, uint16 ``[n]``.
-        target: likewise.
-    """
-    total = 0.0
-    for start in range(0, source.size, _TILE):
-        before, after = source[start : start + _TILE], target[start : start + _TILE]
-        # All pairs, not only moved ones: the energy is a property of the pair, whatever the rule.
-        finite = is_finite(before) & is_finite(after)
-        if not finite.all():
-            before, after = before[finite], after[finite]
-        change = to_fp32(after).astype(np.float64) - to_fp32(before).astype(np.float64)
-        total += float(np.square(change, out=change).sum())
-    return total
-
-
-def _read(checkpoint: Checkpoint, tensor: TensorInfo | None, span: PairSpan) -> npt.NDArray[Any] | None:
-    if tensor is None:
-        return None
-    return checkpoint.read(span.pair.name, min(span.start, tensor.numel), min(span.stop, tensor.numel))
 
 
 def _leaves(values: npt.NDArray[Any] | None) -> LeafHashes | None:

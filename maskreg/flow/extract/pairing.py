@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
+import numpy as np
+
 from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL
@@ -231,6 +233,6 @@ def _form(tensor: TensorInfo | None) -> tuple[str, tuple[int, ...]] | None:
 
 def _same_bits(checkpoint: Checkpoint, left: Pair, right: Pair) -> bool:
     return all(
-        checkpoint.read(left.name, start, stop).tobytes() == checkpoint.read(right.name, start, stop).tobytes()
+        np.array_equal(checkpoint.read(left.name, start, stop), checkpoint.read(right.name, start, stop))
         for start, stop in blocks_of(left.numel)
     )

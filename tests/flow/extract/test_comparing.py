@@ -1,0 +1,58 @@
+"""Masks, counts and energies of blocks, in every build of the kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from maskreg.flow.extract.comparing import energy_of, pack_moved
+from maskreg.mask import pack, packed_bytes
+from maskreg.native import NUMPY, using
+from maskreg.rules import parse_rule
+from tests.flow.making import every_special_pair
+
+SIZES = [0, 1, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 4095, 4097, 65_537, 1 << 18]
+
+
+def sides(numel: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(numel)
+    source = rng.integers(0, 1 << 16, numel).astype(np.uint16)
+    # A third is equal, a third differs in the lowest bit or the sign, a third is anything.
+    target = np.choose(
+        rng.integers(0, 3, numel),
+        [source, source ^ rng.choice(np.array([1, 0x8000], np.uint16), numel), rng.integers(0, 1 << 16, numel)],
+    ).astype(np.uint16)
+    source[rng.random(numel) < 0.1] = 0
+    target[rng.random(numel) < 0.1] = 0x8000
+    return source, target
+
+
+@pytest.mark.parametrize("numel", SIZES)
+def test_the_mask_and_its_counts_are_those_of_the_rule(kernels: str, numel: int) -> None:
+    source, target = sides(numel)
+    moved = parse_rule("exact").moved(source, target)
+    packed = np.full(packed_bytes(numel), 0xFF, np.uint8)
+    assert pack_moved(source, target, packed) == (int(moved.sum()), int((source != target).sum()))
+    assert np.array_equal(packed, pack(moved))
+
+
+@pytest.mark.parametrize("numel", SIZES)
+def test_the_energy_is_the_same_to_the_last_bit(kernels: str, numel: int) -> None:
+    source, target = sides(numel)
+    energy = energy_of(source, target)
+    with using(NUMPY):
+        assert energy_of(source, target) == energy
+    finite = ((source & 0x7F80) != 0x7F80) & ((target & 0x7F80) != 0x7F80)
+    before, after = (
+        (side[finite].astype(np.uint32) << 16).view(np.float32).astype(np.float64) for side in (source, target)
+    )
+    assert energy == pytest.approx(float(np.square(after - before).sum()), rel=1e-12)
+
+
+def test_every_special_pair_is_compared(kernels: str) -> None:
+    (_, before), (_, after) = every_special_pair()
+    source, target = before.reshape(-1), after.reshape(-1)
+    moved = parse_rule("exact").moved(source, target)
+    packed = np.zeros(packed_bytes(source.size), np.uint8)
+    assert pack_moved(source, target, packed)[0] == np.count_nonzero(moved)
+    assert np.array_equal(packed, pack(moved))
