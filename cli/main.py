@@ -17,7 +17,6 @@ from maskreg.errors import MaskregError
 
 from .command import LazyGroup
 from .exits import BROKEN_PIPE, BUG, CANNOT_WRITE, INTERRUPTED, TERMINATED, Failure, failure
-from .memory import return_large_buffers
 from .output import Output
 
 SECTIONS = {
@@ -107,7 +106,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
-    return_large_buffers()
     output = Output(debug=os.environ.get("MASKREG_DEBUG", "") not in ("", "0"))
     status = 0
     try:

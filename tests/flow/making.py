@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,6 +26,36 @@ SPECIAL = [
     0x7F80, 0xFF80,  # infinities
     0x7F81, 0xFF81, 0x7FBF, 0x7FC0, 0xFFC1, 0xFFFF,  # NaNs, signalling ones first
 ]  # fmt: skip
+
+
+class NewMemory:
+    """A progress listener that measures how much new memory was taken between two reports.
+
+    Attributes:
+        of_steps: most bytes above those at the beginning of each step.
+    """
+
+    def __init__(self) -> None:
+        self.of_steps: list[int] = []
+        self._base = 0
+
+    def __enter__(self) -> Self:
+        tracemalloc.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        tracemalloc.stop()
+
+    def start(self, label: str, total_bytes: int) -> None:
+        self._begin()
+
+    def advance(self, n_bytes: int) -> None:
+        self.of_steps.append(tracemalloc.get_traced_memory()[1] - self._base)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._base = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
 
 
 def every_special_pair() -> tuple[Tensor, Tensor]:

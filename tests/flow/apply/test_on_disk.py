@@ -20,7 +20,7 @@ from maskreg.flow.extract.extraction import extract
 from maskreg.store.file import FileStore
 from maskreg.tensors.cast import to_bf16
 from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, make_pair, moved, widened
-from tests.flow.making import BLOCK, LEAF, bits, edge_pair, extracted, left_over, opened, stored
+from tests.flow.making import BLOCK, LEAF, NewMemory, bits, edge_pair, extracted, left_over, opened, stored
 from tests.tiny import TINY, needs_tiny
 
 in_tmp = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -367,6 +367,20 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
 
     # Twice as many blocks; how many are in memory at once depends a little on how threads take turns.
     assert peak(8) < 1.5 * peak(4)
+
+
+def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
+    codes = np.random.default_rng(1).integers(0, 1 << 16, BLOCK).astype(np.uint16)
+    tensors = {f"w{n}": bits(codes + np.uint16(n)) for n in range(6)}
+    tensors["whole"] = f32((BLOCK,), 1)
+    changed = {name: (dtype, values ^ values.dtype.type(1)) for name, (dtype, values) in tensors.items()}
+    source, target = opened(tmp_path, {**tensors, "kept": bits(codes)}, {**changed, "kept": bits(codes)})
+    artifact = extracted(tmp_path / "root", source, target)
+    with NewMemory() as new:
+        apply(artifact, source, tmp_path / "out", jobs=1, progress=new)
+    assert len(new.of_steps) >= 8, new.of_steps
+    # A block has 8 MiB. The first of each kind takes what the others use again.
+    assert sum(step > 6 << 20 for step in new.of_steps) <= 3, new.of_steps
 
 
 @needs_tiny

@@ -21,7 +21,7 @@ from maskreg.settings import Settings
 from maskreg.store import FileStore
 from maskreg.tensors.info import TensorInfo
 from tests.checkpoints import SMALL_FILES, bf16, f32, make_checkpoint, make_pair, moved, widened
-from tests.flow.making import BLOCK, bits, edge_pair, every_special_pair, extracted, left_over, opened
+from tests.flow.making import BLOCK, NewMemory, bits, edge_pair, every_special_pair, extracted, left_over, opened
 
 
 def values(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float64]:
@@ -191,6 +191,17 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
 
     peak(1)  # imports and compiled kernels are not the checkpoint's
     assert peak(9) < 1.2 * peak(4)
+
+
+def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
+    tensors = {f"w{n}": ("BF16", np.full(BLOCK, n, np.uint16)) for n in range(8)}
+    changed = {name: ("BF16", codes ^ np.uint16(1)) for name, (_, codes) in tensors.items()}
+    source, target = opened(tmp_path, tensors, changed)
+    with NewMemory() as new:
+        extract(source, target, tmp_path / "root", jobs=1, mask_only=True, progress=new)
+    assert len(new.of_steps) == 8
+    # A side of a block has 8 MiB. The first block takes what the others use again.
+    assert sum(step > 6 << 20 for step in new.of_steps) <= 1, new.of_steps
 
 
 def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path) -> None:
