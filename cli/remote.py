@@ -108,13 +108,14 @@ def default(output: Output, name: str) -> None:
 
 @command.command(example="maskreg remote check lab")
 @click.argument("name", required=False)
-@click.option("--allow-rollback", is_flag=True, help="Take the registry that is there now, even if it is another one.")
+@click.option("--allow-rollback", is_flag=True, help="Take the registry and all its tags as they are now.")
 @click.pass_obj
 def check(output: Output, name: str | None, allow_rollback: bool) -> None:
     """Check that a remote can do what a registry needs.
 
     Tries put, get, list, delete and create-only writes on NAME, or on the default remote. One that may only be read is
     fine for pull, and said to be read-only. Another registry than the one that was there before is refused.
+    With --allow-rollback it is taken, and so is every tag whose log went back; each is listed.
     """
     from maskreg.workspace import remotes
 

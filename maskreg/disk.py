@@ -26,6 +26,7 @@ from typing import BinaryIO
 from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Errors that say that no file can be created under such a path.
 _IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 # A draft's name begins with that of its file; cut, so that it is not too long where the file's name is not.
@@ -152,7 +153,8 @@ def creating(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise NoSpaceError(f"{path}: the disk became full", hint=f"df -h {path.parent}") from error
-        raise CannotCreateError(f"{path}: cannot be written ({error.strerror or error})") from error
+        hint = f"ls -ld {path.parent}" if error.errno in _DENIED else ""
+        raise CannotCreateError(f"{path}: cannot be written ({error.strerror or error})", hint=hint) from error
 
 
 def require_space(path: Path, needed: int, *, what: str = "the output", hint: str = "") -> None:

@@ -8,10 +8,10 @@ from typing import Literal
 
 from maskreg.errors import ConfigError, NotAllowedError
 from maskreg.registry import Registry
-from maskreg.registry.acceptance import accept_registry
+from maskreg.registry.acceptance import accept_all
 from maskreg.result import Result
 from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
-from maskreg.store import FileStore
+from maskreg.store import FileStore, open_store
 from maskreg.store.probe import Probe, probe
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
@@ -54,9 +54,11 @@ class CheckedRemote(AddedRemote):
 
     Attributes:
         reason: why create-only writes are not safe, or why nothing may be written; empty when they are.
+        accepted: what was refused until now and is taken as it is: the registry, and each tag that went back.
     """
 
     reason: str
+    accepted: tuple[str, ...] = ()
 
     @property
     def keeps_tags(self) -> bool:
@@ -121,6 +123,8 @@ def add(
         if name in space.settings.remotes:
             raise ConfigError(f"there is already a remote called {name!r}", hint=f"maskreg remote remove {name}")
         remote = checked(Remote(name, str(url), catalog, options))
+        command = f"maskreg remote add {name}"
+        check_store(remote.url, command, f"{command} s3://BUCKET/PREFIX --endpoint {remote.url}")
         result = _first_probe(remote)
         if result.writable and not remote.keeps_tags(result.safe):
             raise ConfigError(
@@ -182,7 +186,7 @@ def check(
     Args:
         name: which remote; the default one when left out.
         allow_rollback: take the registry that is there now, though it is not the one that this machine has seen
-            there, and remember it.
+            there, and all its tags as they are, though their logs went back; and remember that.
         workspace: by default what the settings say.
 
     Raises:
@@ -197,13 +201,33 @@ def check(
         remote = space.settings.remote(name)
         result = probed(remote)
         registry = space.remote(remote.name)
-        if allow_rollback and (refused := accept_registry(registry)):
+        accepted = []
+        for refused in accept_all(registry) if allow_rollback else ():
             space.note(f"accepted: {refused}")
+            accepted.append(refused)
         if registry.witness is not None:
             registry.witness.check_registry(registry.uuid)
-        return CheckedRemote(
-            remote.name, remote.url, remote.catalog, remote.options, result.create_only, result.writable, result.reason
-        )
+        facts = (result.create_only, result.writable, result.reason)
+        return CheckedRemote(remote.name, remote.url, remote.catalog, remote.options, *facts, tuple(accepted))
+
+
+def check_store(url: str, command: str, service: str) -> None:
+    """Refuse a URL that is not one of a store; nothing is read or written.
+
+    Args:
+        url: the URL, or a path.
+        command: what sets the URL, when one is appended to it; for the hint.
+        service: the command for the address of a web service, which is the endpoint of a store and none itself.
+
+    Raises:
+        ConfigError: no store has such a URL.
+    """
+    try:
+        open_store(url).close()
+    except ConfigError as error:
+        is_service = url.startswith(("http://", "https://"))
+        error.hint = service if is_service else error.hint.replace("write ", f"{command} ", 1)
+        raise
 
 
 def probed(remote: Remote) -> Probe:

@@ -280,7 +280,7 @@ class Workspace:
                 self.note(f"accepted: {refused}")
             yield
         except RolledBackError as error:
-            error.hint = self.retry_with("allow-rollback")
+            error.hint = "; ".join(filter(None, [self.retry_with("allow-rollback"), error.take_all]))
             raise
 
     def close(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +72,34 @@ def test_a_url_that_cannot_be_meant_is_refused(run: Run, url: str) -> None:
     done = run("remote", "add", "lab", url, status=78)
     assert "secret" not in done.err
     assert run("remote", "list").out == ""
+
+
+def test_a_setting_that_the_next_command_could_not_use_is_refused(run: Run, tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    before = Path(os.environ["MASKREG_CONFIG"]).read_bytes()
+    for key, value, step in (
+        ("remotes.lab.url", "ftp://host/x", "maskreg config set remotes.lab.url s3://BUCKET/PREFIX"),
+        ("remotes.lab.url", "s3://", "maskreg config set remotes.lab.url s3://bucket/prefix"),
+        ("remotes.lab.url", "http://host:9000", "maskreg config set remotes.lab.endpoint http://host:9000"),
+        ("default_remote", "nowhere", "maskreg remote add nowhere URL"),
+    ):
+        assert f"next: {step}\n" in run("config", "set", key, value, status=78).err
+    assert Path(os.environ["MASKREG_CONFIG"]).read_bytes() == before
+    run("config", "set", "default_remote", "lab")
+    run("config", "set", "remotes.lab.url", "s3://bucket/team")
+
+
+@pytest.mark.parametrize(
+    ("url", "step"),
+    [
+        ("http://foo", "maskreg remote add lab s3://BUCKET/PREFIX --endpoint http://foo"),
+        ("ftp://host/x", "maskreg remote add lab s3://BUCKET/PREFIX"),
+        ("s3://", "maskreg remote add lab s3://bucket/prefix"),
+        ("file://host/x", "maskreg remote add lab file:///absolute/path"),
+    ],
+)
+def test_an_address_that_is_no_store_is_answered_with_one_that_is(run: Run, url: str, step: str) -> None:
+    assert run("remote", "add", "lab", url, status=78).err.endswith(f"next: {step}\n")
 
 
 @pytest.fixture
@@ -239,6 +269,24 @@ def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:
     assert artifact in run("show", "toy-opd:v1").out
     run("db", "rebuild")
     assert run("list", "-q").err == ""
+
+
+def test_a_catalog_that_cannot_be_written_says_where_to_look(
+    run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path(os.environ["MASKREG_HOME"])
+
+    opened = Path.open
+
+    def read_only(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == "catalog.db.lock":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    refused = run("db", "rebuild", status=73).err
+    assert "catalog.db: cannot be written (Read-only file system)" in refused
+    assert refused.endswith(f"next: ls -ld {home}\n")
 
 
 def test_a_remote_without_a_catalog_says_so(run: Run, tmp_path: Path) -> None:

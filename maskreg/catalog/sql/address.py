@@ -31,6 +31,11 @@ class Address:
         """Whether it is SQLite (a file, or in memory)."""
         return self.url.get_backend_name() == "sqlite"
 
+    @property
+    def folder_step(self) -> str:
+        """A hint about a SQLite file that cannot be written; empty without a file."""
+        return f"ls -ld {self.path.parent}" if self.path else ""
+
     def __str__(self) -> str:
         """For messages."""
         return str(self.path) if self.path else self.url.set(query={}).render_as_string()

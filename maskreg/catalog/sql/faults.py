@@ -88,9 +88,9 @@ def _sqlite(address: Address, error: BaseException | None) -> MaskregError | Non
             # The statements and values fit the schema that the file records, so it or a row is damaged.
             return CorruptError(str(address), text, hint=REBUILD)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            return NotAllowedError(f"{address} is read-only ({text})")
+            return NotAllowedError(f"{address} is read-only ({text})", hint=address.folder_step)
         case sqlite3.SQLITE_CANTOPEN:
-            return CannotCreateError(f"{address}: {text}")
+            return CannotCreateError(f"{address}: {text}", hint=address.folder_step)
         case sqlite3.SQLITE_FULL:
             return NoSpaceError(f"{address}: {text}")
         case sqlite3.SQLITE_IOERR:

@@ -118,13 +118,14 @@ def verify(
     with suppress(FormatError):
         registry.check_format()
     audit = _Audit(registry, Inspector(registry.store, progress, jobs, count=recount))
-    chosen = sorted(audit.all_digests() if artifact is None else {audit.digest_of(artifact)})
+    unresolved: list[CorruptError] = []
+    chosen = sorted(audit.all_digests() if artifact is None else audit.digests_of(artifact, unresolved))
     damaged = [damage for digest in chosen for damage in audit.artifact(digest)]
     ref = artifact if isinstance(artifact, Ref) else None
     tags = entries = 0
     if artifact is None or ref is not None:
         tags, entries = audit.count(ref)
-        damaged += audit.logs(ref)
+        damaged += audit.logs(ref, unresolved)
     if artifact is None:
         damaged += [*audit.strays(), *audit.guards(jobs)]
         damaged += [*audit.identity(bool(tags)), *audit.catalog()]
@@ -146,14 +147,22 @@ class _Audit:
             if entry.digest is not None:
                 self._names[entry.digest].append(str(entry.ref))
 
-    def digest_of(self, artifact: Ref | Digest) -> Digest:
+    def digests_of(self, artifact: Ref | Digest, unresolved: list[CorruptError]) -> set[Digest]:
+        # What is wrong with the log of a tag is appended to unresolved; the artifact is then the one that it ends at.
         if isinstance(artifact, Ref):
-            return self._registry.resolve(artifact).digest
+            try:
+                return {self._registry.resolve(artifact).digest}
+            except CorruptError as error:
+                unresolved.append(error)
+            return {*filter(None, [artifact.digest or self._latest(artifact)])}
         if artifact not in self._names and not listing(self._store, artifact):
             raise NotFoundError(
-                f"artifact {artifact.short} is not in {self._registry.url}", hint="maskreg list shows what there is"
+                f"artifact {artifact.short} is not in {self._registry.url}", hint=self._registry.listing_step
             )
-        return artifact
+        return {artifact}
+
+    def _latest(self, ref: Ref) -> Digest | None:
+        return next((entry.digest for entry in self._live if entry.ref == replace(ref, digest=None)), None)
 
     def all_digests(self) -> set[Digest]:
         return {*self._names, *digests_in(self._store)}
@@ -163,13 +172,13 @@ class _Audit:
         for error in self.inspector.inspect(digest):
             yield _damage(digest, names, error, self._repair(error, names))
 
-    def logs(self, ref: Ref | None) -> Iterator[Damage]:
+    def logs(self, ref: Ref | None, known: list[CorruptError]) -> Iterator[Damage]:
         try:
             damaged = self._registry.audit(ref)
         except FormatError:
             # Without an identity nobody knows what was seen of this registry; the logs are there all the same.
             damaged = self._registry.refs.audit(ref and replace(ref, digest=None))
-        for error in damaged:
+        for error in {(error.key, error.message): error for error in [*damaged, *known]}.values():
             names = (str(ref_of(error.key)),) if error.key.startswith(REFS) else ()
             yield _damage(None, names, error, error.hint)
 
@@ -189,7 +198,7 @@ class _Audit:
                 yield Damage(None, (), info.key, "not below the folder of an artifact", hint)
 
     def guards(self, jobs: int) -> Iterator[Damage]:
-        for error in damaged_guards(self._store, jobs):
+        for error in damaged_guards(self._registry, jobs):
             yield _damage(None, (), error, error.hint)
         for entry in without_back_reference(self._store, self._live):
             assert entry.digest is not None  # nothing else is live

@@ -10,7 +10,14 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.manifest import Manifest, Object
 from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object
 from maskreg.artifact.reader import Artifact
-from maskreg.errors import ConflictError, NotFoundError, PartAbsentError, UnavailableError, UsageError
+from maskreg.errors import (
+    ConflictError,
+    NotAllowedError,
+    NotFoundError,
+    PartAbsentError,
+    UnavailableError,
+    UsageError,
+)
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
@@ -78,6 +85,7 @@ def pull(
         ConflictError: the local tag points elsewhere, and this remote did not set it.
         ImmutableTagError: the local tag must not move to another artifact.
         NoSpaceError: the disk would fill up.
+        NotAllowedError: the local registry may only be read, and lacks an object or has to move the tag.
         UnavailableError: the remote does not answer, and the artifact is not local.
     """
     if remote is None:
@@ -115,9 +123,12 @@ def _fetch(
         if note or (head and head.digest == digest and not _set_by(head, origin)):
             return head
         is_fixed = resolved.entry is not None and resolved.entry.immutable
-        return local.append(
-            local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull", immutable=is_fixed
-        )
+        try:
+            return local.append(
+                local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull", immutable=is_fixed
+            )
+        except NotAllowedError as error:
+            raise _unwritable_tag(local_ref, resolved, head, error) from error
 
     local.ensure_uuid()
     delivery = Delivery(store, digest, data, needed)
@@ -151,6 +162,14 @@ def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origi
         hint=f"keep yours under another tag: maskreg tag {resolved.ref} {resolved.ref.with_tag('mine')} && "
         f"maskreg rm {resolved.ref}; or pull by digest: {resolved.ref}@{resolved.digest}",
     )
+
+
+def _unwritable_tag(ref: Ref, resolved: Resolved, head: RefEntry | None, error: NotAllowedError) -> NotAllowedError:
+    if head is not None and head.digest == resolved.digest:
+        change = f"{ref} has another card on the remote than locally"
+    else:
+        change = f"{ref} has to move to {resolved.digest.short} locally"
+    return NotAllowedError(f"{change}: {error.message}", hint=error.hint)
 
 
 def _set_by(head: RefEntry, origin: str) -> bool:

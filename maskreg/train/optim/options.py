@@ -11,13 +11,22 @@ from maskreg.train.optim.clipping import Clip, NonFinite
 from maskreg.train.optim.gradients import GradientMode
 
 _FINITE: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < math.inf, "a finite number, at least 0")
+_FP32_MOST = 2.0**63
+_FP32_LEAST = 2.0**-126
+# Steps are taken in fp32, whose numbers end at 2^128. Up to the first bound the product of two options is one of them,
+# and so is a learning rate over 1 - beta. Below the second one a learning rate would count as 0.
+_FP32: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x <= _FP32_MOST, "from 0 to 9e18, so that it fits fp32")
+_RATE: tuple[Callable[[float], bool], str] = (
+    lambda x: x == 0 or _FP32_LEAST <= x <= _FP32_MOST,
+    "0, or from 1.2e-38 to 9e18, so that it fits fp32",
+)
 _DECAY: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < 1, "at least 0 and less than 1")
 
 LIMITS: Mapping[str, tuple[Callable[[float], bool], str]] = {
-    "lr": _FINITE,
-    "eps": _FINITE,
-    "weight_decay": _FINITE,
-    "momentum": _FINITE,
+    "lr": _RATE,
+    "eps": _FP32,
+    "weight_decay": _FP32,
+    "momentum": _FP32,
     "betas": _DECAY,
     "temperature": _FINITE,
     "clip": (lambda x: x >= 0, "a norm; 0 disables clipping"),
