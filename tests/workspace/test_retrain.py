@@ -97,7 +97,8 @@ def test_a_learning_rate_that_fp32_cannot_hold_is_refused(setting: dict[str, Any
     for lr in (1e300, 3e38, 1e-60):
         with pytest.raises(UsageError, match="lr cannot be") as caught:
             maskreg.retrain("toy", **setting | {"lr": lr})
-        assert caught.value.hint == "lr: 0, or from 1.2e-38 to 9e18, so that it fits fp32"
+        assert caught.value.hint.startswith("lr: ")
+        assert "3.4e38" in caught.value.hint
         assert not setting["out"].exists()
 
 

@@ -11,14 +11,13 @@ from maskreg.train.optim.clipping import Clip, NonFinite
 from maskreg.train.optim.gradients import GradientMode
 
 _FINITE: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < math.inf, "a finite number, at least 0")
-_FP32_MOST = 2.0**63
+_FP32_MOST = (2 - 2.0**-23) * 2.0**127
 _FP32_LEAST = 2.0**-126
-# Steps are taken in fp32, whose numbers end at 2^128. Up to the first bound the product of two options is one of them,
-# and so is a learning rate over 1 - beta. Below the second one a learning rate would count as 0.
-_FP32: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x <= _FP32_MOST, "from 0 to 9e18, so that it fits fp32")
+# Steps are taken in fp32. Below its least normal number a learning rate would count as 0.
+_FP32: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x <= _FP32_MOST, "from 0 to 3.4e38, so that it fits fp32")
 _RATE: tuple[Callable[[float], bool], str] = (
     lambda x: x == 0 or _FP32_LEAST <= x <= _FP32_MOST,
-    "0, or from 1.2e-38 to 9e18, so that it fits fp32",
+    "0, or from 1.2e-38 to 3.4e38, so that it fits fp32",
 )
 _DECAY: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < 1, "at least 0 and less than 1")
 
@@ -51,6 +50,18 @@ def check_numbers(options: Mapping[str, Any]) -> None:
         pair = name == "betas"
         if not all(is_valid(_number(item)) for item in (value if pair else [value])) or (pair and len(value) != 2):
             raise UsageError(f"{name} cannot be {value}", hint=f"{name}: {'two numbers, each ' * pair}{wording}")
+    _check_products(options)
+
+
+def _check_products(options: Mapping[str, Any]) -> None:
+    # What the first step of AdamW multiplies with: see maskreg.train.optim.step.
+    rate = _number(options.get("lr") or 0)
+    decay, (beta, _) = _number(options.get("weight_decay") or 0), options.get("betas") or (0.0, 0.0)
+    if max(rate * decay, rate / (1 - _number(beta))) > _FP32_MOST:
+        raise UsageError(
+            f"lr cannot be {rate} with weight_decay {decay} and a first beta of {beta}: a step would leave fp32",
+            hint="lr: so small that lr / (1 - beta) and lr * weight_decay are at most 3.4e38",
+        )
 
 
 SET_ASIDE: Mapping[str, str] = {

@@ -180,7 +180,8 @@ def test_what_a_step_does_not_move_keeps_its_bits_in_every_dtype(dtype: torch.dt
         {"lr": -1.0}, {"lr": math.nan}, {"lr": math.inf}, {"betas": (0.9, 1.0)}, {"betas": (math.nan, 0.9)},
         {"betas": (0.9,)}, {"eps": -1.0}, {"weight_decay": math.nan}, {"max_grad_norm": -1.0}, {"max_grad_norm": 0.0},
         {"max_grad_norm": math.nan}, {"gradients": "pack"}, {"clip": "mask"}, {"lr": "fast"},
-        {"lr": 1e300}, {"lr": 3e38}, {"lr": 1e-60}, {"eps": 1e39}, {"weight_decay": 1e20},
+        {"lr": 1e300}, {"lr": 3e38}, {"lr": 1e-60}, {"eps": 1e39}, {"weight_decay": 1e39},
+        {"lr": 1e20, "weight_decay": 1e20},
     ],
 )  # fmt: skip
 def test_options_that_would_ruin_the_weights_are_refused(options: dict[str, Any]) -> None:
