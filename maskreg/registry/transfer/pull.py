@@ -25,6 +25,7 @@ from maskreg.registry.naming import Resolved
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling.settle import Delivery, settle
 from maskreg.registry.transfer.copying import Copying
+from maskreg.registry.transfer.followed import follow
 from maskreg.registry.transfer.landing import Landing, LocalStore, check_space
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store.chain import check_movable
@@ -133,6 +134,8 @@ def _fetch(
     local.ensure_uuid()
     delivery = Delivery(store, digest, data, needed)
     settle(delivery, lambda: fetched.bring(needed, jobs), name, patience_s=local.patience_s)
+    if origin and not note:
+        follow(local, remote, local_ref, digest)
     return Pulled(
         resolved,
         local.artifact(digest),
