@@ -18,7 +18,7 @@ from maskreg.mask.packed import Mask
 from maskreg.train.optim.binding import bind_parameters, in_order, own_names
 from maskreg.train.optim.clipping import Clip, Clipping, NonFinite, total_norm
 from maskreg.train.optim.fastest import backend_of
-from maskreg.train.optim.first_forward import await_forward
+from maskreg.train.optim.first_forward import await_forward, await_no_more
 from maskreg.train.optim.gradients import GradientMode, GradientStore
 from maskreg.train.optim.options import check_modes, check_names, check_numbers
 from maskreg.train.optim.parameter import MaskedParameter
@@ -109,7 +109,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._store = GradientStore(self._mode, self._backend)
         self.grad_norm: torch.Tensor | None = None
         self.skipped = 0
-        self._waiting = await_forward(self)
+        await_forward(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle needs; it binds its own parameters anew."""
@@ -152,7 +152,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._restore(bound, kept)
         self._bound, self._mask = bound, mask
         if self._mode == "dense":
-            self._waiting.remove()  # in the other modes, the model is still checked for DistributedDataParallel
+            await_no_more(self)  # in the other modes, the model is still checked for DistributedDataParallel
         self._store.watch(bound, weakref.WeakMethod(self._on_gradient))
         return bound
 
