@@ -55,7 +55,9 @@ class Listing(tuple[Listed, ...]):
 
 
 def _next_step(name: LeftOut, remote: str | None) -> LeftOut:
-    # What repairs a local registry does not repair a remote; verifying says more.
+    # What repairs a local registry does not repair a remote; verifying says more, where reading is allowed.
+    if name.hint.startswith("ls -ld "):
+        return name
     verify = f"maskreg verify {name.ref} --remote {remote}" if remote else f"maskreg verify {name.ref}"
     return replace(name, hint=verify if remote else name.hint or verify)
 

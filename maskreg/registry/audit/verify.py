@@ -21,7 +21,7 @@ from maskreg.artifact.layout import ARTIFACTS
 from maskreg.artifact.presence import listing
 from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, FormatError, MaskregError, NotFoundError
+from maskreg.errors import CorruptError, DataError, FormatError, MaskregError, NotFoundError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.audit.guards import damaged_guards
@@ -69,6 +69,7 @@ class Verified(Result):
         recounted: the mask's bits were counted and compared with the figures.
         catalog: the catalog was compared with the store.
         damaged: everything that is damaged: by artifact and key, then tags, guards, identity and catalog.
+        unchecked: why the catalog was not compared with the store though there is one; None when it was.
     """
 
     tags: int
@@ -79,15 +80,18 @@ class Verified(Result):
     recounted: bool
     catalog: bool
     damaged: tuple[Damage, ...]
+    unchecked: MaskregError | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is damaged."""
-        return not self.damaged
+        """Whether everything was checked and nothing is damaged."""
+        return not self.damaged and self.unchecked is None
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        return {**super().to_json(), "ok": self.ok}
+        why = self.unchecked
+        unchecked = None if why is None else {"fault": why.message, "hint": why.hint}
+        return {**super().to_json(), "unchecked": unchecked, "ok": self.ok}
 
 
 def verify(
@@ -130,14 +134,15 @@ def verify(
         damaged += [*audit.strays(), *audit.guards(jobs)]
         damaged += [*audit.identity(bool(tags)), *audit.catalog()]
     inspected = audit.inspector
-    has_catalog = artifact is None and bool(registry.catalog_url)
+    has_catalog = artifact is None and bool(registry.catalog_url) and audit.unchecked is None
     counts = (tags, entries, len(chosen), inspected.objects, inspected.bytes)
-    return Verified(*counts, recounted=recount, catalog=has_catalog, damaged=tuple(damaged))
+    return Verified(*counts, recounted=recount, catalog=has_catalog, damaged=tuple(damaged), unchecked=audit.unchecked)
 
 
 class _Audit:
     def __init__(self, registry: Registry, inspector: Inspector) -> None:
         self.inspector = inspector
+        self.unchecked: MaskregError | None = None
         self._registry = registry
         self._store = registry.store
         self._names: dict[Digest, list[str]] = defaultdict(list)
@@ -216,11 +221,20 @@ class _Audit:
 
     def catalog(self) -> Iterator[Damage]:
         index = self._registry.index
-        step = REBUILD if self._registry.root else f"{REBUILD} --remote {self._registry.name}"
         for wrong in index.audit():
-            hint = wrong.hint if isinstance(wrong, MaskregError) and wrong.hint != REBUILD else step
-            fault = wrong.message.removeprefix(f"{_key(wrong)}: ") if isinstance(wrong, MaskregError) else wrong
-            yield Damage(None, (), "catalog", fault, hint)
+            fault = wrong if isinstance(wrong, str) else wrong.message.removeprefix(f"{_key(wrong)}: ")
+            hint = REBUILD
+            if isinstance(wrong, MaskregError):
+                hint = wrong.hint
+            if hint.startswith("maskreg db "):
+                # The catalog does not know which remote it belongs to.
+                hint += self._registry.remote_option
+            if isinstance(wrong, MaskregError) and not isinstance(wrong, DataError):
+                # A database that is down, or refuses, says nothing about what is in it.
+                wrong.hint = hint
+                self.unchecked = wrong
+            else:
+                yield Damage(None, (), "catalog", fault, hint)
 
     def _repair(self, error: CorruptError, names: tuple[str, ...]) -> str:
         local = self._registry.root is not None
