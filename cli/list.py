@@ -41,13 +41,12 @@ def _range_options(function: Any) -> Any:
     """,
 )
 @click.argument("words", nargs=-1, metavar="[TEXT]...")
-@click.option("--family", default="", help="Model family, such as qwen3-8b.")
-@click.option("--method", default="", help="How the target was trained: opd, rlvr, sft or another word.")
-@click.option("--project", default="", help="Project that the names are in.")
-@click.option("--license", default="", help="SPDX identifier, such as apache-2.0.")
+@click.option("--family", help="Model family, such as qwen3-8b.")
+@click.option("--method", help="How the target was trained: opd, rlvr, sft or another word.")
+@click.option("--project", help="Project that the names are in.")
+@click.option("--license", help="SPDX identifier, such as apache-2.0.")
 @click.option(
     "--kind",
-    callback=lambda _context, _parameter, kind: kind or "",
     type=click.Choice(["mask", "delta", "baseline", "analysis"]),
     metavar="KIND",
     help="Kind of artifact: mask, delta, baseline or analysis.",
@@ -75,7 +74,7 @@ def command(
     if order not in ("", "asc", "desc"):
         raise click.BadParameter(f"{order!r} is neither asc nor desc", param_hint="--sort")
     entries = search(
-        " ".join(words),
+        " ".join(words) if words else None,
         sort=key.replace("-", "_"),
         descending=order != "asc",
         remote=remote,

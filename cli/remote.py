@@ -53,6 +53,7 @@ def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, 
     URL is s3://bucket/prefix, file:///path or a path. First a small object is put, read, listed and deleted, and
     create-only writes are tried. A store without them could lose tags; it is refused unless its catalog is PostgreSQL.
     A folder that does not exist is made. A store that may only be read is accepted when there is a registry in it.
+    The catalog is opened too.
     """
     from maskreg.workspace import remotes
 
@@ -108,13 +109,15 @@ def default(output: Output, name: str) -> None:
 
 @command.command(example="maskreg remote check lab")
 @click.argument("name", required=False)
-@click.option("--allow-rollback", is_flag=True, help="Take the registry that is there now, even if it is another one.")
+@click.option("--allow-rollback", is_flag=True, help="Take the registry and all its tags as they are now.")
 @click.pass_obj
 def check(output: Output, name: str | None, allow_rollback: bool) -> None:
     """Check that a remote can do what a registry needs.
 
-    Tries put, get, list, delete and create-only writes on NAME, or on the default remote. One that may only be read is
-    fine for pull, and said to be read-only. Another registry than the one that was there before is refused.
+    Tries put, get, list, delete and create-only writes on NAME, or on the default remote, and opens its catalog. One
+    that may only be read is fine for pull, and said to be read-only. Another registry than the one that was there
+    before is refused.
+    With --allow-rollback it is taken, and so is every tag whose log went back; each is listed.
     """
     from maskreg.workspace import remotes
 
@@ -122,14 +125,15 @@ def check(output: Output, name: str | None, allow_rollback: bool) -> None:
     if output.json:
         output.document(checked.to_json())
     else:
-        output.data(f"{checked.name}: {_works(checked)}")
+        output.data(f"{checked.name}: {_works(checked, usable_catalog=bool(checked.catalog))}")
     if not checked.keeps_tags:
         raise ConfigError(
             f"{checked.url} cannot keep tags: {checked.reason}", hint=f"maskreg remote remove {checked.name}"
         )
 
 
-def _works(remote: AddedRemote) -> str:
+def _works(remote: AddedRemote, *, usable_catalog: bool = False) -> str:
+    catalog = "; the catalog is usable" if usable_catalog else ""
     if not remote.writable:
-        return "read-only: pull works, push does not"
-    return f"put, get, list, delete work; create-only writes are {remote.create_only}"
+        return f"read-only: pull works, push does not{catalog}"
+    return f"put, get, list, delete work; create-only writes are {remote.create_only}{catalog}"

@@ -35,7 +35,8 @@ def command(output: Output, ref: Ref | None, everything: bool, remote: str | Non
     """Check stored artifacts and tags, and list what is damaged.
 
     Every object of the artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
-    registry. Exits with 65 when anything is damaged.
+    registry. Exits with 65 when anything is damaged; with 69, 77 or 78, as `db check` does, when the catalog could not
+    be looked at.
     """
     if (ref is None) != everything:
         raise click.UsageError("give a REF, or --all")
@@ -50,11 +51,15 @@ def command(output: Output, ref: Ref | None, everything: bool, remote: str | Non
     else:
         for damage in report.damaged:
             line = f"{damage.key}: {damage.fault}  ({', '.join(damage.names) or 'no name'})"
-            output.data(printable(f"{line}\n  next: {damage.hint}", keep="\n"))
+            output.data(printable(f"{line}\n  next: {damage.hint}" if damage.hint else line, keep="\n"))
         output.note(f"checked {_checked(report)}")
-    if not report.ok:
+        if report.damaged and report.unchecked is not None:
+            output.note(f"the catalog was not checked: {report.unchecked.message}; next: {report.unchecked.hint}")
+    if report.damaged:
         hint = report.damaged[0].hint if output.json or len(report.damaged) == 1 else "see each next step above"
         raise DataError(f"{counted(len(report.damaged), 'problem')} in {remote or 'local'}", hint=hint)
+    if report.unchecked is not None:
+        raise report.unchecked
 
 
 def _checked(report: Verified) -> str:

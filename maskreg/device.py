@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from maskreg.errors import ConfigError
+from maskreg.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,6 +125,7 @@ def open_device(name: str | Device) -> Device:
     """The device called ``cpu``, ``cuda`` or ``cuda:N``; an open one is returned as it is.
 
     Raises:
+        UsageError: no device is called so.
         ConfigError: there is no such device on this machine.
     """
     if not isinstance(name, str):
@@ -133,7 +134,7 @@ def open_device(name: str | Device) -> Device:
         return HostDevice()
     kind, _, index = name.partition(":")
     if kind != "cuda" or not (index == "" or index.isdecimal()):
-        raise ConfigError(f"device {name!r} is not known", hint="use --device cpu or --device cuda")
+        raise UsageError(f"device {name!r} is not known", hint="use --device cpu or --device cuda")
     import torch
 
     if int(index or 0) >= torch.cuda.device_count():

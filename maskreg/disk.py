@@ -14,6 +14,7 @@ import errno
 import os
 import re
 import secrets
+import shlex
 import shutil
 import socket
 import stat
@@ -26,6 +27,7 @@ from typing import BinaryIO
 from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Errors that say that no file can be created under such a path.
 _IMPOSSIBLE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 # A draft's name begins with that of its file; cut, so that it is not too long where the file's name is not.
@@ -152,7 +154,8 @@ def creating(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise NoSpaceError(f"{path}: the disk became full", hint=f"df -h {path.parent}") from error
-        raise CannotCreateError(f"{path}: cannot be written ({error.strerror or error})") from error
+        hint = f"ls -ld {shlex.quote(str(barrier(path)))}"
+        raise CannotCreateError(f"{path}: cannot be written ({error.strerror or error})", hint=hint) from error
 
 
 def require_space(path: Path, needed: int, *, what: str = "the output", hint: str = "") -> None:
@@ -267,6 +270,28 @@ def nearest_existing(path: Path) -> Path:
     """``path``, or the nearest folder above it that exists."""
     path = path.absolute()
     return next(candidate for candidate in (path, *path.parents) if candidate.exists())
+
+
+def barrier(path: Path) -> Path:
+    """The first folder of ``path`` that this process may not enter, or the last part of ``path`` that exists."""
+    path = path.absolute()
+    last = Path(path.anchor)
+    for part in (*reversed(path.parents), path):
+        if not os.path.lexists(part):
+            break
+        last = part
+        if part.is_dir() and not _may(part, os.X_OK):
+            break
+    return last
+
+
+def is_read_only(folder: Path) -> bool:
+    """Whether nothing may be created in a folder."""
+    return not _may(folder, os.W_OK | os.X_OK)
+
+
+def _may(path: Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def free_bytes(path: Path) -> int:

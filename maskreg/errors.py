@@ -89,12 +89,17 @@ class CorruptError(DataError):
 
 
 class RolledBackError(CorruptError):
-    """A remote whose log of a tag went back, was rewritten or forked since this machine looked at it."""
+    """A remote whose log of a tag went back, was rewritten or forked since this machine looked at it.
+
+    Attributes:
+        take_all: a next step that takes all tags of the remote which went back; empty when it is this one alone.
+    """
 
     code = "ROLLED_BACK"
 
     def __init__(self, key: str, fault: str, *, hint: str = "") -> None:
         super().__init__(key, fault, hint=hint)
+        self.take_all = ""
         # The fault names the tag, so the key in front would only repeat it.
         self.args = (fault,)
         self.message = fault

@@ -5,6 +5,7 @@ import pytest
 
 from maskreg.codec import CODECS, get_codec
 from maskreg.device import HostDevice, TorchDevice, open_device
+from maskreg.errors import ConfigError, UsageError
 from maskreg.rules import parse_rule
 from tests.flow.making import every_special_pair
 
@@ -35,3 +36,15 @@ def test_read_only_values_may_be_given() -> None:
 
 def test_the_default_device_is_the_host() -> None:
     assert isinstance(open_device("cpu"), HostDevice)
+
+
+@pytest.mark.parametrize("name", ["tpu", "", "gpu:0", "cuda:x", "cuda:-1", "CPU"])
+def test_a_device_that_is_not_known_is_a_wrong_option(name: str) -> None:
+    with pytest.raises(UsageError, match="is not known") as caught:
+        open_device(name)
+    assert caught.value.hint == "use --device cpu or --device cuda"
+
+
+def test_a_device_that_this_machine_lacks_is_configuration() -> None:
+    with pytest.raises(ConfigError, match="torch sees no such GPU"):
+        open_device("cuda:9999")

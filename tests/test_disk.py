@@ -9,13 +9,16 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from maskreg.disk import (
+    barrier,
     creating,
     free_bytes,
     is_alive,
+    is_read_only,
     make_folder,
     make_root,
     nearest_existing,
@@ -29,6 +32,7 @@ from maskreg.disk import (
     write_all,
 )
 from maskreg.errors import CannotCreateError, NoSpaceError, OutputExistsError
+from tests.people import not_root
 
 
 def names(folder: Path) -> set[str]:
@@ -275,6 +279,23 @@ def test_other_errors_of_the_system(tmp_path: Path) -> None:
     assert not isinstance(caught.value, NoSpaceError)
     with pytest.raises(OutputExistsError), creating(tmp_path / "out"):
         raise OutputExistsError("as it is")
+
+
+def test_where_something_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CannotCreateError) as caught, creating(tmp_path / "a b" / "staging" / "out"):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    assert caught.value.hint == f"ls -ld {tmp_path}"
+    (tmp_path / "a b").mkdir()
+    assert barrier(tmp_path / "a b" / "staging") == tmp_path / "a b"
+    with TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        (folder / "closed" / "below").mkdir(parents=True)
+        folder.chmod(0o755)
+        (folder / "closed").chmod(0)
+        with not_root():
+            assert barrier(folder / "closed" / "below" / "file") == folder / "closed"
+            assert is_read_only(folder / "closed")
+        (folder / "closed").chmod(0o755)
 
 
 def test_space_is_required(tmp_path: Path) -> None:

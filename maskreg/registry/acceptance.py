@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from maskreg.errors import RolledBackError
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
+from maskreg.store.entry import REFS, ref_of
 
 
 def accept_registry(registry: Registry) -> str:
@@ -41,3 +44,24 @@ def accept_tag(registry: Registry, ref: Ref) -> str:
         registry.head(ref)
         refused = f"{refused}; {error.message}" if refused else error.message
     return refused
+
+
+def accept_all(registry: Registry) -> Iterator[str]:
+    """Take the registry that is at this location now, and every tag of it as it is now.
+
+    Tags that continue what was seen are left alone. Damage that is no rollback stays, for ``verify`` to report.
+
+    Yields:
+        What was refused until now: the registry, then each tag.
+    """
+    if refused := accept_registry(registry):
+        yield refused
+    if registry.witness is None:
+        return
+    for error in registry.witness.audit(registry.refs, registry.uuid):
+        if (
+            isinstance(error, RolledBackError)
+            and error.key.startswith(REFS)
+            and (refused := accept_tag(registry, ref_of(error.key)))
+        ):
+            yield refused

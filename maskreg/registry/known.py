@@ -7,9 +7,10 @@ indexed. A log that lacks an entry which is known there went back, whatever else
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from maskreg.errors import CorruptError
+from maskreg.errors import CorruptError, RolledBackError, UnavailableError
 from maskreg.ref import Ref
 from maskreg.registry.index.freshness import lost
 from maskreg.registry.index.index import Index
@@ -56,7 +57,9 @@ class KnownLog:
         ref = ref and replace(ref, digest=None)
         damaged = self._refs.audit(ref)
         if self._witness is not None:
-            damaged += self._witness.audit(self._refs, self._uuid(), ref)
+            seen = self._witness.audit(self._refs, self._uuid(), ref)
+            self._advise(self._witness, [error for error in seen if isinstance(error, RolledBackError)])
+            damaged += seen
         return list({(error.key, error.message): error for error in damaged}.values())
 
     def _seen(self, witness: Witness, ref: Ref, head: RefEntry | None) -> RefEntry | None:
@@ -64,13 +67,27 @@ class KnownLog:
         witness.check_registry(uuid)
         if not uuid:
             return head
-        since = witness.compare(self._refs, uuid, ref, head)
+        try:
+            since = witness.compare(self._refs, uuid, ref, head)
+        except RolledBackError as error:
+            self._advise(witness, [error])
+            raise
         if not since:
             return None
         witness.remember(uuid, since[-1])
         if removal := Removal.between(since):
             witness.note(removal.sentence(ref))
         return since[-1]
+
+    def _advise(self, witness: Witness, errors: list[RolledBackError]) -> None:
+        # One listing shows which tags became shorter, as those do that a backup knows less of.
+        if not errors:
+            return
+        with suppress(UnavailableError):
+            take_all = witness.take_all(self._refs.numbers(), self._uuid())
+            for error in errors if take_all else ():
+                error.take_all = take_all
+                error.hint = f"{error.hint}; {take_all}"
 
     def _indexed(self, index: Index, ref: Ref, head: RefEntry | None) -> RefEntry | None:
         # A later entry that the catalog knows was written since the listing, or is lost from the store.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING
@@ -191,7 +192,10 @@ class Registry:
         head = self.head(ref)
         if ref.digest is not None:
             if self.store.head(artifact_prefix(ref.digest) + MANIFEST) is None:
-                raise NotFoundError(f"artifact {ref.digest.short} is not in {self.name} ({self.url})")
+                raise NotFoundError(
+                    f"artifact {ref.digest.short} is not in {self.name} ({self.url})",
+                    hint=self._history_step(ref) if head else self.listing_step,
+                )
             entry = head if head and not head.deleted and head.digest == ref.digest else None
             return Resolved(ref, ref.digest, entry)
         live = self._live(ref, head)
@@ -260,9 +264,21 @@ class Registry:
 
     def _unknown(self, ref: Ref) -> NotFoundError:
         similar = similar_names(self.refs.tags(), ref)
-        listing = "maskreg list" if self.root else f"maskreg list --remote {self.name}"
-        hint = f"did you mean {' or '.join(similar)}?" if similar else f"{listing} shows what there is"
+        hint = f"did you mean {' or '.join(similar)}?" if similar else self.listing_step
         return NotFoundError(f"there is no {ref} in {self.name} ({self.url})", hint=hint)
+
+    @property
+    def remote_option(self) -> str:
+        """What makes a command be about this registry: `` --remote NAME``; empty for a local one."""
+        return "" if self.root is not None else f" --remote {self.name}"
+
+    @property
+    def listing_step(self) -> str:
+        """A hint about what does not exist here."""
+        return f"maskreg list{self.remote_option} shows what there is"
+
+    def _history_step(self, ref: Ref) -> str:
+        return f"maskreg show {replace(ref, digest=None)} --history{self.remote_option} shows what it pointed to"
 
     # Writing
 

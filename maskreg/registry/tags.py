@@ -97,7 +97,8 @@ def restore(registry: Registry, ref: Ref) -> RefEntry:
     """
     log = registry.history(ref)
     if not log[-1].deleted:
-        raise UsageError(f"{replace(ref, digest=None)} was not removed")
+        tag = replace(ref, digest=None)
+        raise UsageError(f"{tag} was not removed", hint=f"maskreg show {tag} --history shows what it pointed to")
     last = next(entry for entry in reversed(log) if not entry.deleted)
     assert last.digest is not None
     _check_pin(ref, last.digest)

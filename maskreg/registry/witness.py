@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -208,6 +208,18 @@ class Witness:
                 ref = Ref(*path.split("/"))  # type: ignore[arg-type]
                 numbers[ref] = max(int(match[1]), numbers.get(ref, 0))
         return numbers
+
+    def take_all(self, log: Mapping[Ref, int], uuid: str) -> str:
+        """A next step for all tags that went back, for a hint; empty where fewer than two did.
+
+        Args:
+            log: number of the latest entry of every tag, from one listing.
+            uuid: the remote's identity.
+        """
+        shorter = [ref for ref, n in self.numbers(uuid).items() if n > log.get(ref, 0)] if uuid else []
+        if len(shorter) < 2:
+            return ""
+        return f"for all {len(shorter):,} tags that went back: maskreg remote check {self._name} --allow-rollback"
 
     def forget_registry(self) -> None:
         """Forget which registry is at this location: what is there next is taken as it is.

@@ -50,10 +50,12 @@ def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # no
     """
     if "://" not in url:
         if not url:
-            raise ConfigError("a store's URL is empty")
+            raise ConfigError("a store's URL is empty", hint="write s3://BUCKET/PREFIX")
         return FileStore(Path(url).expanduser(), existing=True)
     check_address(url, "the store")
     parts = urlsplit(url)
     if parts.scheme not in STORES:
-        raise ConfigError(f"unknown store {parts.scheme}://; known: {', '.join(sorted(STORES))}")
+        raise ConfigError(
+            f"unknown store {parts.scheme}://; known: {', '.join(sorted(STORES))}", hint="write s3://BUCKET/PREFIX"
+        )
     return STORES[parts.scheme](parts, options)

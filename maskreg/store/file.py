@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import socket
 import stat
 import time
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from maskreg.disk import make_folder, make_root, nearest_existing, new_file, sync_folder, write_all
+from maskreg.disk import barrier, make_folder, make_root, nearest_existing, new_file, sync_folder, write_all
 from maskreg.errors import (
     CannotCreateError,
     LimitError,
@@ -295,7 +296,9 @@ class FileStore:
         if error.errno in _FULL:
             return NoSpaceError(fault, hint=f"df -h {self.root}")
         if error.errno in _DENIED:
-            return NotAllowedError(fault, hint=f"ls -ld {self.root}")
+            # Which part of the path refused, as far as that can be told: the key's own, or one above it.
+            path = Path(error.filename) if isinstance(error.filename, str) else self.root / key
+            return NotAllowedError(fault, hint=f"ls -ld {shlex.quote(str(barrier(path)))}")
         if verb == "write":
             return CannotCreateError(fault)
         if error.errno in _ABSENT:

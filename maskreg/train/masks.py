@@ -32,7 +32,8 @@ def mask_of(mask: MaskLike) -> Mask:
         BadRefError: the text does not follow the grammar of refs.
         NotFoundError: there is no such artifact, or it has no mask.
         UnavailableError: it is not in the local registry, and the remote does not answer.
-        UsageError: the value is of another type, or has no tensors; names a tensor whose mask is not boolean.
+        UsageError: the value is of another type, or has no tensors; names a tensor whose name is not text, or whose
+            mask is not boolean.
     """
     if isinstance(mask, str):
         mask = artifact_of(mask)
@@ -41,6 +42,11 @@ def mask_of(mask: MaskLike) -> Mask:
         raise UsageError(f"{type(mask).__name__} is no mask", hint='mask="name:tag", or maskreg.pull("name:tag")')
     if not masks:
         raise UsageError("the mask has no tensors", hint="give a mask for every tensor that is to be trained")
+    if (key := next((name for name in masks if not isinstance(name, str)), None)) is not None:
+        raise UsageError(
+            f"the mask has {key!r} in place of a tensor's name",
+            hint="mask={name: ...}, with the names of model.named_parameters()",
+        )
     packed = _Packed(masks)
     return dict(packed) if isinstance(masks, dict) else packed
 

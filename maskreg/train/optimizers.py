@@ -18,7 +18,8 @@ class MaskedAdamW(MaskedOptimizer):
         params: see :class:`maskreg.train.optim.MaskedOptimizer`, also for ``options``.
         lr: learning rate.
         betas: decay of the two moments.
-        eps: added to the root of the second moment.
+        eps: added to the root of the second moment. It must not be 0, as it may in PyTorch, where weights whose
+            gradient has always been 0 become NaN by 0 / 0, such as embeddings of tokens that no batch has had.
         weight_decay: decoupled.
         options: mask (``"name:tag"``, an artifact, or masks by tensor name: packed, or boolean tensors or arrays),
             max_grad_norm, clip, nonfinite, gradients, backend, maximize.
@@ -40,10 +41,9 @@ class MaskedAdamW(MaskedOptimizer):
         return ("exp_avg", "exp_avg_sq")
 
     def _update_tensor(self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float) -> None:
-        beta1, beta2 = group["betas"]
-        step = AdamWStep(
-            float(group["lr"]), beta1, beta2, group["eps"], group["weight_decay"], int(state["step"]), factor
-        )
+        beta1, beta2 = map(float, group["betas"])
+        lr, eps, weight_decay = (float(group[name]) for name in ("lr", "eps", "weight_decay"))
+        step = AdamWStep(lr, beta1, beta2, eps, weight_decay, int(state["step"]), factor)
         backend = self._backend_of(operands.weights, operands.gradient.values)
         backend.adamw(operands, state["exp_avg"], state["exp_avg_sq"], step)
 
@@ -77,8 +77,7 @@ class MaskedSGD(MaskedOptimizer):
         return ("momentum_buffer",) if group["momentum"] else ()
 
     def _update_tensor(self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float) -> None:
-        step = SGDStep(
-            float(group["lr"]), group["momentum"], group["weight_decay"], group["nesterov"], int(state["step"]), factor
-        )
-        velocity = state["momentum_buffer"] if group["momentum"] else None
+        lr, momentum, weight_decay = (float(group[name]) for name in ("lr", "momentum", "weight_decay"))
+        step = SGDStep(lr, momentum, weight_decay, group["nesterov"], int(state["step"]), factor)
+        velocity = state["momentum_buffer"] if momentum else None
         self._backend_of(operands.weights, operands.gradient.values).sgd(operands, velocity, step)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from maskreg.errors import NotFoundError
 from maskreg.result import Result
-from maskreg.settings import set_value
+from maskreg.settings import Settings, set_value
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.remotes import check_store
 from maskreg.workspace.workspace import Workspace, opened
 
 
@@ -76,14 +77,25 @@ def set(key: str, value: str | int | Path, *, workspace: Workspace | None = None
         workspace: whose configuration file; by default the one that the environment names.
 
     Raises:
-        ConfigError: an unknown key, or a malformed value.
+        ConfigError: an unknown key, a malformed value, a URL that no store has, or a remote that there is not.
     """
     text = str(value).lower() if isinstance(value, bool) else str(value)
     with opened(workspace) as space:
         path = space.settings.config_path
+        if text:
+            _check(space.settings, key, text)
         set_value(path, key, text)
         space.reload()
     return Written(key, text or None, path)
+
+
+def _check(settings: Settings, key: str, text: str) -> None:
+    # What is well formed and would make the next command fail.
+    table, _, leaf = key.rpartition(".")
+    if key == "default_remote":
+        settings.remote(text)
+    elif leaf == "url" and table.removeprefix("remotes.") in settings.remotes:
+        check_store(text, f"maskreg config set {key}", f"maskreg config set {table}.endpoint {text}")
 
 
 @check_arguments

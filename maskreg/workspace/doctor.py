@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from maskreg.disk import free_bytes, nearest_existing, remove_drafts
+from maskreg.disk import free_bytes, is_read_only, nearest_existing, remove_drafts
 from maskreg.errors import MaskregError
 from maskreg.registry import Registry
 from maskreg.result import Result
@@ -17,7 +17,7 @@ from maskreg.settings import Remote
 from maskreg.version import __version__
 from maskreg.words import counted, human_bytes
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.remotes import probed
+from maskreg.workspace.remotes import probed, try_catalog
 from maskreg.workspace.storing import catalog_step
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -79,6 +79,8 @@ def findings(workspace: Workspace, directory: Path | None = None) -> Iterator[Fi
     yield _disk(settings.home)
     for remote in settings.remotes.values():
         yield _checked(f"remote {remote.name}", lambda remote=remote: _remote(workspace, remote))  # type: ignore[misc]
+        if remote.catalog and not settings.offline:
+            yield _checked(f"catalog {remote.name}", lambda remote=remote: _remote_catalog(remote))  # type: ignore[misc]
     if directory is not None:
         yield _stale(directory)
 
@@ -94,7 +96,11 @@ def _registry(workspace: Workspace) -> Finding:
     home, registry = workspace.settings.home, workspace.local
     if not home.exists():
         return Finding("registry", "ok", f"{home}, does not exist yet")
-    return _names("registry", registry, str(home))
+    finding = _names("registry", registry, str(home))
+    if finding.status != "ok" or not is_read_only(home):
+        return finding
+    detail = f"{finding.detail}; read-only: pull of what is there, apply and list work; extract, tag, rm and gc do not"
+    return replace(finding, status="note", detail=detail, hint=f"ls -ld {shlex.quote(str(home))}")
 
 
 def _permissions(home: Path) -> Finding:
@@ -166,6 +172,11 @@ def _remote(workspace: Workspace, remote: Remote) -> Finding:
     if remote.keeps_tags(probe.safe):
         return _names(subject, workspace.remote(remote.name), detail)
     return Finding(subject, "bad", f"{detail}; {probe.reason}", f"maskreg remote remove {remote.name}")
+
+
+def _remote_catalog(remote: Remote) -> Finding:
+    try_catalog(remote)
+    return Finding(f"catalog {remote.name}", "ok", "usable")
 
 
 def _stale(directory: Path) -> Finding:

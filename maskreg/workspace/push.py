@@ -18,6 +18,7 @@ def push(
     *,
     remote: str | None = None,
     tag: str | None = None,
+    force: bool = False,
     progress: Progress = SILENT,
     allow_rollback: bool = False,
     workspace: Workspace | None = None,
@@ -30,6 +31,7 @@ def push(
         artifact: a reference, or the result that named the artifact.
         remote: name of the remote; the default remote when left out.
         tag: the tag to set on the remote; the local one when left out.
+        force: move the remote's tag even when somebody else set it since this machine last pulled or pushed it.
         progress: progress callback, in bytes sent.
         allow_rollback: continue from the remote's tag as it is now, though its log does not continue what this
             machine has seen of it.
@@ -41,7 +43,8 @@ def push(
         PartAbsentError: no part of it is in the local registry.
         CorruptError: it is damaged; nothing damaged was sent.
         ConfigError: there is no such remote, or several and no default; or its catalog has another schema.
-        ConflictError: the remote's tag was moved concurrently.
+        ConflictError: somebody else set the remote's tag since this machine last pulled or pushed it: nothing was sent;
+            or it was moved concurrently.
         ImmutableTagError: the remote's tag must not move to another artifact; nothing was sent.
         RolledBackError: its log went back, was rewritten or forked since this machine looked at it.
         UnavailableError: the remote does not answer, or offline is set.
@@ -52,8 +55,16 @@ def push(
         destination = space.remote(remote)
         _check_catalog(destination)
         remote_ref = ref.with_tag(ref.tag if tag is None else tag)
-        with naming(ref), space.tag_of(destination, remote_ref, allow_rollback):
-            pushed = transfer(space.local, destination, ref, tag=tag, progress=progress, jobs=space.settings.jobs)
+        with naming(ref), space.tag_of(destination, remote_ref, allow_rollback) as accepted:
+            # Whoever takes the tag as it is now knows what it points to.
+            force = force or bool(accepted)
+            jobs = space.settings.jobs
+            pushed = transfer(space.local, destination, ref, tag=tag, force=force, progress=progress, jobs=jobs)
+        if pushed.was is not None and pushed.was_at is not None:
+            when = f"{pushed.was_at:%Y-%m-%d %H:%M:%S} UTC"
+            space.note(
+                f"{pushed.ref} on {pushed.remote} moved from {pushed.was.short}, set by {pushed.was_by} at {when}"
+            )
         note_removal(space, pushed.ref, pushed.replaces)
         note_catalog(space, destination)
         return pushed

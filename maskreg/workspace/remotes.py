@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from maskreg.errors import ConfigError, NotAllowedError
+from maskreg.errors import ConfigError, MaskregError, NotAllowedError
 from maskreg.registry import Registry
-from maskreg.registry.acceptance import accept_registry
+from maskreg.registry.acceptance import accept_all
 from maskreg.result import Result
 from maskreg.settings import Remote, StoreOptions, add_remote, checked, remove_remote, set_value
-from maskreg.store import FileStore
+from maskreg.store import FileStore, open_store
 from maskreg.store.probe import Probe, probe
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.storing import catalog_step
 from maskreg.workspace.workspace import Workspace, opened
 
 
@@ -54,9 +55,11 @@ class CheckedRemote(AddedRemote):
 
     Attributes:
         reason: why create-only writes are not safe, or why nothing may be written; empty when they are.
+        accepted: what was refused until now and is taken as it is: the registry, and each tag that went back.
     """
 
     reason: str
+    accepted: tuple[str, ...] = ()
 
     @property
     def keeps_tags(self) -> bool:
@@ -94,7 +97,8 @@ def add(
 
     First a small object is put, read, listed and deleted, and create-only writes are tried. A store without them
     could lose tags; it is refused unless its catalog is PostgreSQL. One that may only be read is accepted when there
-    is a registry in it. A folder that does not exist is made.
+    is a registry in it. A folder that does not exist is made. The catalog is opened too; one without a schema is
+    accepted, with a note.
 
     Args:
         name: what to call it.
@@ -110,25 +114,30 @@ def add(
         workspace: whose configuration file; by default the one that the environment names.
 
     Raises:
-        ConfigError: the name is taken or malformed, a value is malformed, a URL holds a password, or the store
-            cannot keep tags.
-        NotAllowedError: a permission is missing.
+        ConfigError: the name is taken or malformed, a value is malformed, a URL holds a password, the store cannot keep
+            tags, or there is no such database.
+        NotAllowedError: a permission is missing in the store or the catalog.
         NotFoundError: there is no such bucket.
-        UnavailableError: the store does not answer.
+        UnavailableError: the store or the catalog's server does not answer.
     """
     options = StoreOptions(endpoint, region, profile, addressing, checksums, str(ca_bundle))
     with opened(workspace) as space:
         if name in space.settings.remotes:
             raise ConfigError(f"there is already a remote called {name!r}", hint=f"maskreg remote remove {name}")
         remote = checked(Remote(name, str(url), catalog, options))
+        command = f"maskreg remote add {name}"
+        check_store(remote.url, command, f"{command} s3://BUCKET/PREFIX --endpoint {remote.url}")
         result = _first_probe(remote)
         if result.writable and not remote.keeps_tags(result.safe):
             raise ConfigError(
                 f"{remote.url} cannot keep tags: {result.reason}",
                 hint=f"maskreg remote add {name} {url} --catalog postgresql+psycopg://HOST/DATABASE",
             )
+        schema = _catalog_to_upgrade(remote)
         path = space.settings.config_path
         add_remote(path, remote)
+        if schema is not None:
+            space.note(f"{schema.message}; next: {schema.hint}")
         if default:
             set_value(path, "default_remote", name)
         space.reload()
@@ -175,21 +184,21 @@ def set_default(name: str, *, workspace: Workspace | None = None) -> None:
 def check(
     name: str | None = None, *, allow_rollback: bool = False, workspace: Workspace | None = None
 ) -> CheckedRemote:
-    """Try what a registry needs of a remote's store: put, get, list, delete and create-only writes.
+    """Try what a registry needs of a remote: put, get, list, delete, create-only writes, and its catalog.
 
     A store that may only be read is not an error: pull works then, and push does not.
 
     Args:
         name: which remote; the default one when left out.
         allow_rollback: take the registry that is there now, though it is not the one that this machine has seen
-            there, and remember it.
+            there, and all its tags as they are, though their logs went back; and remember that.
         workspace: by default what the settings say.
 
     Raises:
-        ConfigError: there is no such remote.
-        NotAllowedError: a permission is missing.
+        ConfigError: there is no such remote, or no such database, or the catalog's schema is of another version.
+        NotAllowedError: a permission is missing in the store or the catalog.
         NotFoundError: there is no such bucket.
-        UnavailableError: the store does not answer.
+        UnavailableError: the store or the catalog's server does not answer.
         CorruptError: the store does not return what was written.
         RolledBackError: another registry is there than the one that this machine has seen.
     """
@@ -197,19 +206,74 @@ def check(
         remote = space.settings.remote(name)
         result = probed(remote)
         registry = space.remote(remote.name)
-        if allow_rollback and (refused := accept_registry(registry)):
+        accepted = []
+        for refused in accept_all(registry) if allow_rollback else ():
             space.note(f"accepted: {refused}")
+            accepted.append(refused)
         if registry.witness is not None:
             registry.witness.check_registry(registry.uuid)
-        return CheckedRemote(
-            remote.name, remote.url, remote.catalog, remote.options, result.create_only, result.writable, result.reason
-        )
+        try_catalog(remote)
+        facts = (result.create_only, result.writable, result.reason)
+        return CheckedRemote(remote.name, remote.url, remote.catalog, remote.options, *facts, tuple(accepted))
+
+
+def check_store(url: str, command: str, service: str) -> None:
+    """Refuse a URL that is not one of a store; nothing is read or written.
+
+    Args:
+        url: the URL, or a path.
+        command: what sets the URL, when one is appended to it; for the hint.
+        service: the command for the address of a web service, which is the endpoint of a store and none itself.
+
+    Raises:
+        ConfigError: no store has such a URL.
+    """
+    try:
+        open_store(url).close()
+    except ConfigError as error:
+        is_service = url.startswith(("http://", "https://"))
+        error.hint = service if is_service else error.hint.replace("write ", f"{command} ", 1)
+        raise
+
+
+def try_catalog(remote: Remote) -> None:
+    """Open the catalog of a remote as every use case does; do nothing for a remote that has none.
+
+    Raises:
+        ConfigError: there is no such database, or its schema is of another version.
+        NotAllowedError: the server refuses the credentials, or the role lacks rights.
+        UnavailableError: the server does not answer.
+    """
+    if not remote.catalog:
+        return
+    from maskreg.catalog import Query, open_catalog
+
+    try:
+        with open_catalog(remote.catalog) as catalog:
+            catalog.answer(Query(limit=1))
+    except MaskregError as error:
+        if error.hint.startswith("maskreg db "):
+            error.hint = catalog_step(error, remote.name)
+        error.message = f"the catalog of {remote.name}: {error.message}"
+        error.args = (error.message,)
+        raise
 
 
 def probed(remote: Remote) -> Probe:
     """Try the store of a remote."""
     with Registry.remote(remote) as registry:
         return probe(registry.store)
+
+
+def _catalog_to_upgrade(remote: Remote) -> ConfigError | None:
+    # A new database gets its schema by a command that names the remote, so the remote is added first.
+    try:
+        try_catalog(remote)
+    except ConfigError as error:
+        if not error.hint.startswith("maskreg db "):
+            raise
+        return error
+    return None
 
 
 def _first_probe(remote: Remote) -> Probe:

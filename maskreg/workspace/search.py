@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from maskreg.catalog.query import Query, Range, SearchResult
+from maskreg.errors import UsageError
 from maskreg.ref import Ref
 from maskreg.registry.index.results import LeftOut
 from maskreg.result import plain
@@ -54,20 +55,29 @@ class Listing(tuple[Listed, ...]):
 
 
 def _next_step(name: LeftOut, remote: str | None) -> LeftOut:
-    # What repairs a local registry does not repair a remote; verifying says more.
+    # What repairs a local registry does not repair a remote; verifying says more, where reading is allowed.
+    if name.hint.startswith("ls -ld "):
+        return name
     verify = f"maskreg verify {name.ref} --remote {remote}" if remote else f"maskreg verify {name.ref}"
     return replace(name, hint=verify if remote else name.hint or verify)
 
 
+def _refuse_empty(**filters: str | None) -> None:
+    # Such as the value of an unset variable, which is no request for everything.
+    for name, value in filters.items():
+        if value is not None and not value.strip():
+            raise UsageError(f"the filter {name} is empty", hint="leave it out, or write what it has to match")
+
+
 @check_arguments
 def search(
-    text: str = "",
+    text: str | None = None,
     *,
-    family: str = "",
-    method: str = "",
-    project: str = "",
-    license: str = "",
-    kind: str = "",
+    family: str | None = None,
+    method: str | None = None,
+    project: str | None = None,
+    license: str | None = None,
+    kind: str | None = None,
     density: Range | None = None,
     ffn_density: Range | None = None,
     ffn_share: Range | None = None,
@@ -105,22 +115,23 @@ def search(
         workspace: by default what the settings say.
 
     Raises:
-        UsageError: an unknown sort key, an empty range or a negative limit.
+        UsageError: a filter that is empty, an unknown sort key, an empty range or a negative limit.
         ConfigError: there is no such remote.
         UnavailableError: the remote does not answer, or offline is set.
     """
+    _refuse_empty(text=text, project=project, family=family, method=method, license=license, kind=kind)
     query = Query(
-        text=text,
-        project=project,
-        family=family,
-        method=method,
-        license=license,
+        text=text or "",
+        project=project or "",
+        family=family or "",
+        method=method or "",
+        license=license or "",
+        kind=kind or "",
         density=density,
         ffn_density=ffn_density,
         ffn_share=ffn_share,
         ffn_lift=ffn_lift,
         rlvr_overlap=rlvr_overlap,
-        kind=kind,
         sort=sort,
         descending=descending,
         limit=limit,

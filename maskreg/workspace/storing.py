@@ -129,11 +129,16 @@ def note_catalog(workspace: Workspace, registry: Registry) -> None:
     problem = registry.catalog_problem
     if problem is not None:
         again = catalog_step(problem, "" if registry.root else registry.name)
-        workspace.note(f"the catalog of {registry.name} was not used: {problem}; then: {again}")
+        steps = again if _is_catalog_step(problem) or not problem.hint else f"{problem.hint}; then: {again}"
+        workspace.note(f"the catalog of {registry.name} was not used: {problem}; next: {steps}")
 
 
 def catalog_step(problem: MaskregError | None, remote: str | None) -> str:
     """The command against a problem of a catalog, which itself does not know which remote it belongs to."""
     # Any other advice, such as a database to create, is in the error itself; afterwards the index is behind.
-    step = problem.hint if problem and problem.hint.startswith("maskreg db ") else "maskreg db rebuild"
+    step = problem.hint if problem and _is_catalog_step(problem) else "maskreg db rebuild"
     return f"{step} --remote {remote}" if remote else step
+
+
+def _is_catalog_step(problem: MaskregError) -> bool:
+    return problem.hint.startswith("maskreg db ")

@@ -264,7 +264,7 @@ class Workspace:
         return f"pass {option.replace('-', '_')}={value or True}"
 
     @contextmanager
-    def tag_of(self, registry: Registry, ref: Ref, allow_rollback: bool) -> Iterator[None]:
+    def tag_of(self, registry: Registry, ref: Ref, allow_rollback: bool) -> Iterator[str]:
         """Use a tag of a remote, whose log must continue what this machine has seen of it, unless it is allowed not to.
 
         Args:
@@ -272,15 +272,19 @@ class Workspace:
             ref: the tag.
             allow_rollback: take it as it is now, and say what was refused until now.
 
+        Yields:
+            What was refused until now; empty when nothing was.
+
         Raises:
             RolledBackError: it does not; the hint says how to take it all the same.
         """
         try:
-            if allow_rollback and (refused := accept_tag(registry, ref)):
+            refused = accept_tag(registry, ref) if allow_rollback else ""
+            if refused:
                 self.note(f"accepted: {refused}")
-            yield
+            yield refused
         except RolledBackError as error:
-            error.hint = self.retry_with("allow-rollback")
+            error.hint = "; ".join(filter(None, [self.retry_with("allow-rollback"), error.take_all]))
             raise
 
     def close(self) -> None:

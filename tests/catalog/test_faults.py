@@ -265,14 +265,15 @@ def database(postgres: Postgres) -> str:
 
 def test_a_server_that_does_not_answer() -> None:
     (port,) = free_ports(1)
-    with pytest.raises(UnavailableError, match="does not answer"):
+    with pytest.raises(UnavailableError, match="does not answer") as caught:
         open_catalog(f"postgresql+psycopg://ada@127.0.0.1:{port}/maskreg")
+    assert caught.value.hint == f"pg_isready -h 127.0.0.1 -p {port}"
 
 
 def test_a_database_that_is_not_there(database: str) -> None:
     with pytest.raises(ConfigError, match="does not exist") as caught:
         open_catalog(str(make_url(database).set(database="nowhere")))
-    assert caught.value.hint == "createdb nowhere"
+    assert caught.value.hint == f"createdb -h 127.0.0.1 -p {make_url(database).port} nowhere"
 
 
 def test_an_unknown_user_is_refused(database: str) -> None:
@@ -313,8 +314,10 @@ def test_credentials_come_from_the_environment_and_are_never_shown(
     monkeypatch.setenv("PGPASSWORD", "open sesame")
     with open_catalog(guarded) as catalog:
         assert catalog.search() == []
-        with pytest.raises(NotAllowedError, match="permission denied"):
+        with pytest.raises(NotAllowedError, match="permission denied") as caught:
             catalog.put_artifact(digest(1), manifest())
+    assert 'GRANT ALL ON ALL TABLES IN SCHEMA public TO "guarded";' in caught.value.hint
+    assert caught.value.hint.startswith("as its owner: psql -h 127.0.0.1 ")
 
 
 def test_a_server_that_comes_back_is_used_again(database: str) -> None:

@@ -124,6 +124,8 @@ def test_list_filters_and_sorts(run: Run, artifact: str, pair: tuple[Path, Path]
     assert run("list", "--json", "--ffn-lift", "100..").json == {"names": [], "left_out": []}
     assert "sort by one of" in run("list", "--sort", "color", status=2).err
     run("list", "--sort", "name:up", status=2)
+    for option in (["--family"], ["--method"], ["--project"], ["--license"], ["--kind"], ["--density"], []):
+        run("list", *option, "", status=2)
     header, row = run("list", "--family", "toy").out.splitlines()
     assert header.split("\t")[:2] == ["ref", "digest"]
     assert row.split("\t")[:2] == [REF, artifact[:19]]
@@ -159,6 +161,8 @@ def test_usage_errors(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path
     run("import", tmp_path / "nothing", status=66)
     run("push", REF, status=78)
     run("apply", REF, "-o", target, status=73)
+    for command in (["apply", REF], ["extract", source, target, "--name", "x"], ["analyze", REF, "--source", source]):
+        run(*command, "--device", "tpu", status=2)
     run("export", REF, "-o", tmp_path / "no" / "such" / "folder", status=73)
 
 

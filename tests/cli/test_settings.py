@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +72,34 @@ def test_a_url_that_cannot_be_meant_is_refused(run: Run, url: str) -> None:
     done = run("remote", "add", "lab", url, status=78)
     assert "secret" not in done.err
     assert run("remote", "list").out == ""
+
+
+def test_a_setting_that_the_next_command_could_not_use_is_refused(run: Run, tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    before = Path(os.environ["MASKREG_CONFIG"]).read_bytes()
+    for key, value, step in (
+        ("remotes.lab.url", "ftp://host/x", "maskreg config set remotes.lab.url s3://BUCKET/PREFIX"),
+        ("remotes.lab.url", "s3://", "maskreg config set remotes.lab.url s3://bucket/prefix"),
+        ("remotes.lab.url", "http://host:9000", "maskreg config set remotes.lab.endpoint http://host:9000"),
+        ("default_remote", "nowhere", "maskreg remote add nowhere URL"),
+    ):
+        assert f"next: {step}\n" in run("config", "set", key, value, status=78).err
+    assert Path(os.environ["MASKREG_CONFIG"]).read_bytes() == before
+    run("config", "set", "default_remote", "lab")
+    run("config", "set", "remotes.lab.url", "s3://bucket/team")
+
+
+@pytest.mark.parametrize(
+    ("url", "step"),
+    [
+        ("http://foo", "maskreg remote add lab s3://BUCKET/PREFIX --endpoint http://foo"),
+        ("ftp://host/x", "maskreg remote add lab s3://BUCKET/PREFIX"),
+        ("s3://", "maskreg remote add lab s3://bucket/prefix"),
+        ("file://host/x", "maskreg remote add lab file:///absolute/path"),
+    ],
+)
+def test_an_address_that_is_no_store_is_answered_with_one_that_is(run: Run, url: str, step: str) -> None:
+    assert run("remote", "add", "lab", url, status=78).err.endswith(f"next: {step}\n")
 
 
 @pytest.fixture
@@ -205,14 +235,15 @@ def test_a_home_of_wider_rights_is_left_and_reported(
     assert modes(home) == {mode, *((0o755, 0o644) if mode & 0o005 else (0o750, 0o640))}
 
 
-def test_a_store_that_would_lose_tags_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_would_lose_tags_is_refused(run: Run, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STORES, "careless", lambda url, options: Careless(MemoryStore()))
     told = run("remote", "add", "lab", "careless://x", status=78).err
     assert "cannot keep tags" in told
     assert "lets a create-only write replace an object" in told
     assert "next: maskreg remote add lab careless://x --catalog postgresql+psycopg://HOST/DATABASE" in told
     assert run("remote", "list").out == ""
-    run("remote", "add", "lab", "careless://x", "--catalog", "postgresql+psycopg://host/database")
+    run("remote", "add", "lab", "careless://x", "--catalog", postgres.new_database())
+    run("db", "upgrade", "--remote", "lab")
     assert "BAD" not in run("doctor").out
     run("config", "unset", "remotes.lab.catalog")
     run("remote", "check", "lab", status=78)
@@ -239,6 +270,24 @@ def test_the_catalog_is_checked_and_rebuilt(run: Run, artifact: str) -> None:
     assert artifact in run("show", "toy-opd:v1").out
     run("db", "rebuild")
     assert run("list", "-q").err == ""
+
+
+def test_a_catalog_that_cannot_be_written_says_where_to_look(
+    run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path(os.environ["MASKREG_HOME"])
+
+    opened = Path.open
+
+    def read_only(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == "catalog.db.lock":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    refused = run("db", "rebuild", status=77).err
+    assert "catalog.db cannot be written (Read-only file system)" in refused
+    assert refused.endswith(f"next: ls -ld {home}\n")
 
 
 def test_a_remote_without_a_catalog_says_so(run: Run, tmp_path: Path) -> None:
@@ -318,7 +367,7 @@ def test_advice_about_a_catalog_names_its_remote(run: Run, artifact: str, postgr
     for command in ("rebuild", "check"):
         told = run("db", command, "--remote", "lab", status=78).err
         assert "next: maskreg db upgrade --remote lab" in told
-    assert "then: maskreg db upgrade --remote lab" in run("list", "--remote", "lab").err
+    assert "next: maskreg db upgrade --remote lab" in run("list", "--remote", "lab").err
     run("db", "upgrade", "--remote", "lab")
     run("db", "rebuild", "--remote", "lab")
     assert run("list", "--remote", "lab").err == ""

@@ -53,6 +53,35 @@ def test_an_archive_that_cannot_be_written_is_one_line(artifact: str) -> None:
     assert told.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "it is empty; this is not an exported artifact"),
+        (b"junk", "it has only 4 bytes; this is not an exported artifact"),
+        (b"junk" * 400, "not an exported artifact (invalid header)"),
+    ],
+)
+def test_an_archive_that_is_none_is_named(run: Run, tmp_path: Path, content: bytes, fault: str) -> None:
+    file = tmp_path / "toy.maskreg"
+    file.write_bytes(content)
+    assert run("import", file, status=65).err == (
+        f"error: {file}: {fault}\n  next: maskreg export NAME -o FILE writes such a file\n"
+    )
+
+
+def test_an_archive_that_is_damaged_is_named(run: Run, artifact: str, tmp_path: Path) -> None:
+    file = tmp_path / "toy.maskreg"
+    run("export", "toy-opd:v1", "-o", file)
+    whole = file.read_bytes()
+    for damaged, fault in (
+        (whole[:2000], "it is cut short"),
+        (whole[: -len(whole) // 4], "it is cut short"),
+        (whole + b"x", "the file does not end with the artifact"),
+    ):
+        file.write_bytes(damaged)
+        assert f"error: {file}: {fault}\n" in run("import", file, status=65).err
+
+
 def test_export_replaces_files_and_nothing_else(run: Run, artifact: str, tmp_path: Path) -> None:
     pipe, link, dangling, folder = (tmp_path / name for name in ("pipe", "link", "dangling", "folder"))
     os.mkfifo(pipe)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,20 @@ def test_an_immutable_tag(run: Run, artifact: str, pair: tuple[Path, Path], tmp_
     assert f"note: toy-opd:v1 was {artifact[:19]} until " in named_again.err
 
 
+def test_what_is_not_there_says_where_to_look(run: Run, lab: tuple[Path, str, str]) -> None:
+    absent = "sha256:" + "a" * 64
+    steps = {
+        ("tag", f"toy-opd:v1@{absent}", "b"): ("show toy-opd:v1 --history", 66),
+        ("tag", f"nobody@{absent}", "b"): ("list", 66),
+        ("show", f"nobody@{absent}", "--remote", "lab"): ("list --remote lab", 66),
+        ("show", f"toy-opd:v1@{absent}", "--remote", "lab"): ("show toy-opd:v1 --history --remote lab", 66),
+        ("restore", "toy-opd:v1"): ("show toy-opd:v1 --history", 2),
+    }
+    for command, (step, status) in steps.items():
+        assert f"next: maskreg {step} shows what " in run(*command, status=status).err
+        run(*step.split())
+
+
 def test_an_output_that_exists_has_two_ways_forward(
     run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -125,3 +141,63 @@ def test_a_name_that_moves_says_what_it_was(run: Run, artifact: str, pair: tuple
     assert moved.err == f"note: toy-opd:best was {artifact[:19]}; to have it back: {back}\n"
     assert run(*back.split()[1:], "--json").json[0]["was"] == later
     assert run("tag", "toy-opd:v1", "best", "--json").json[0]["was"] is None
+
+
+def test_a_rollback_is_damage_in_the_report_of_one_tag(run: Run, lab: tuple[Path, str, str]) -> None:
+    log, first, _ = lab
+    (log / f"{2:020d}.json").unlink()
+    everything = run("verify", "--all", "--remote", "lab", "--json", status=65).json["damaged"]
+    report = run("verify", "toy-opd:v1", "--remote", "lab", "--json", status=65).json
+    assert report["damaged"] == everything
+    assert (report["ok"], report["tags"], report["entries"], report["artifacts"]) == (False, 1, 1, 1)
+    told = run("verify", "toy-opd:v1", "--remote", "lab", status=65)
+    assert f"{LOG.removeprefix('lab/')}/{2:020d}.json: toy-opd:v1 on lab went back" in told.out
+    assert "next: ask " in told.out
+    assert "checked 1 artifact" in told.err
+    pinned = run("verify", f"toy-opd:v1@{first}", "--remote", "lab", "--json", status=65).json
+    assert (pinned["damaged"], pinned["artifacts"]) == (everything, 1)
+    (log / f"{1:020d}.json").unlink()
+    gone = run("verify", "toy-opd:v1", "--remote", "lab", "--json", status=65).json
+    assert (len(gone["damaged"]), gone["artifacts"]) == (1, 0)
+
+
+def test_a_damaged_log_is_damage_in_the_report_of_one_tag(run: Run, artifact: str) -> None:
+    entry = Path(os.environ["MASKREG_HOME"], LOG.removeprefix("lab/"), f"{1:020d}.json")
+    whole = entry.read_bytes()
+    entry.write_bytes(whole.replace(b"toy", b"TOY", 1))
+    damaged = run("verify", "toy-opd:v1", "--json", status=65).json["damaged"]
+    assert [row["key"] for row in damaged] == [f"{LOG.removeprefix('lab/')}/{1:020d}.json"]
+    entry.unlink()
+    (lost,) = run("verify", "toy-opd:v1", "--json", status=65).json["damaged"]
+    assert "is missing from the store" in lost["fault"]
+
+
+def test_all_tags_of_a_remote_that_went_back_are_taken_at_once(
+    run: Run, lab: tuple[Path, str, str], tmp_path: Path
+) -> None:
+    log, _, _ = lab
+    step = "maskreg remote check lab --allow-rollback"
+    for tag in ("v2", "same"):
+        run("tag", "toy-opd:v1", tag)
+        run("push", f"toy-opd:{tag}")
+    shutil.copytree(tmp_path / "lab", tmp_path / "backup")
+    for tag in ("v1", "v2"):
+        run("annotate", f"toy-opd:{tag}", "--description", "later")
+        run("push", f"toy-opd:{tag}")
+    (log / f"{3:020d}.json").unlink()
+    assert step not in run("pull", "toy-opd:v1", status=65).err  # it is this one alone
+    shutil.rmtree(tmp_path / "lab")
+    (tmp_path / "backup").rename(tmp_path / "lab")
+    for command in (["pull", "toy-opd:v1"], ["push", "toy-opd:v2"], ["show", "toy-opd:v1", "--remote", "lab"]):
+        told = run(*command, status=65).err
+        assert f"next: maskreg {' '.join(command)} --allow-rollback; for all 2 tags that went back: {step}\n" in told
+    for command in (["verify", "--all", "--remote", "lab"], ["verify", "toy-opd:v2", "--remote", "lab"]):
+        assert f"; for all 2 tags that went back: {step}\n" in run(*command, status=65).out
+    taken = run(*step.split()[1:], "--json")
+    assert [line.partition(" went back")[0] for line in taken.err.splitlines()] == [
+        "note: accepted: toy-opd:v1 on lab",
+        "note: accepted: toy-opd:v2 on lab",
+    ]
+    assert [f"note: accepted: {text}" for text in taken.json["accepted"]] == taken.err.splitlines()
+    run("verify", "--all", "--remote", "lab")
+    assert run(*step.split()[1:], "--json").json["accepted"] == []

@@ -15,6 +15,7 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.registry.transfer.push import push
 from maskreg.settings import Settings
 from maskreg.store import FileStore, MemoryStore
 from tests.artifact.making import pair, write
@@ -97,6 +98,13 @@ def remote() -> Registry:
     registry = Registry(MemoryStore(), name="lab", by="ada@here")
     registry.patience_s = 0
     return registry
+
+
+@pytest.fixture
+def pushed(local: Registry, remote: Registry, digest: Digest) -> Digest:
+    """The artifact that ``REF`` names on the remote too."""
+    push(local, remote, REF)
+    return digest
 
 
 @pytest.fixture

@@ -159,7 +159,8 @@ def test_fewer_entries_than_at_the_last_collection_are_not_believed(team: Memory
 @pytest.mark.parametrize("record", [b"{}", b"[]", b"junk", b"", b'{"entries":1,"schema":"maskreg.gc-last/1"}'])
 def test_a_damaged_record_is_not_taken_for_none(team: MemoryStore, record: bytes) -> None:
     team.put(LAST, record)
-    assert assert_refused(team, over(team), DataError, LAST).hint
+    error = assert_refused(team, over(team), DataError, LAST)
+    assert error.hint.startswith("maskreg gc --remote lab --trust-listing ")
     assert len(collect(over(team), NOW, trust_listing=True).collected) == 2
     assert collect(over(team), NOW).collected == ()
 

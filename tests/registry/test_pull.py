@@ -36,12 +36,6 @@ from tests.registry.conftest import CARD, REF, Heard, new_local, objects, second
 from tests.registry.steps import Killed, Steps
 
 
-@pytest.fixture
-def pushed(local: Registry, remote: Registry, digest: Digest) -> Digest:
-    push(local, remote, REF)
-    return digest
-
-
 def test_mask_and_delta_arrive(empty: Registry, remote: Registry, pushed: Digest) -> None:
     heard = Heard()
     pulled = pull(empty, remote, REF, progress=heard)

@@ -83,6 +83,9 @@ def test_what_is_no_mask() -> None:
         mask_of(3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="the mask has no tensors"):
         mask_of({})
+    with pytest.raises(UsageError, match="the mask has 0 in place of a tensor's name") as caught:
+        mask_of({0: torch.ones(3, dtype=torch.bool)})  # type: ignore[arg-type]
+    assert "named_parameters" in caught.value.hint
 
 
 def booleans(density: float = 0.4) -> dict[str, torch.Tensor]:

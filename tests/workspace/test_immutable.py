@@ -68,7 +68,7 @@ def test_a_push_takes_the_mark_along_and_nobody_moves_the_tag(
         maskreg.push("toy:v1", workspace=workspace)
     assert caught.value.hint == "maskreg push toy:v1 --tag OTHER-TAG"
     assert list((lab.folder / "team").rglob("*")) == before
-    assert maskreg.push("toy:v1", tag="latest", workspace=workspace).digest == theirs.digest
+    assert maskreg.push("toy:v1", tag="latest", force=True, workspace=workspace).digest == theirs.digest
 
 
 def test_a_pull_takes_the_mark_along(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import maskreg
@@ -24,6 +26,13 @@ def test_by_text_and_by_numbers(lab: Lab, ada: maskreg.Workspace, toy: Stored) -
     assert maskreg.search("nothing like it", workspace=ada) == ()
     with pytest.raises(maskreg.UsageError, match="cannot sort by 'beauty'"):
         maskreg.search(sort="beauty", workspace=ada)
+
+
+@pytest.mark.parametrize("name", ["text", "family", "method", "project", "license", "kind"])
+def test_an_empty_filter_is_no_request_for_everything(ada: maskreg.Workspace, name: str) -> None:
+    filters: dict[str, Any] = {name: ""}
+    with pytest.raises(maskreg.UsageError, match=f"the filter {name} is empty"):
+        maskreg.search(**filters, workspace=ada)
 
 
 def test_what_a_remote_has_is_described_as_well(ada: maskreg.Workspace, toy: Stored) -> None:

@@ -93,6 +93,15 @@ def test_an_option_that_cannot_have_a_value_is_named(
     assert not setting["out"].exists()
 
 
+def test_a_learning_rate_that_fp32_cannot_hold_is_refused(setting: dict[str, Any]) -> None:
+    for lr in (1e300, 3e38, 1e-60):
+        with pytest.raises(UsageError, match="lr cannot be") as caught:
+            maskreg.retrain("toy", **setting | {"lr": lr})
+        assert caught.value.hint.startswith("lr: ")
+        assert "3.4e38" in caught.value.hint
+        assert not setting["out"].exists()
+
+
 def test_training_everything_needs_a_source(setting: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="needs a source") as caught:
         maskreg.retrain(**setting, control="full")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +11,7 @@ import maskreg
 from maskreg.artifact.manifest import Side
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Stored
+from tests.people import not_root
 from tests.workspace.conftest import Lab
 
 
@@ -24,19 +22,6 @@ def test_where_it_was_seen_last(lab: Lab, ada: maskreg.Workspace, toy: Stored) -
         maskreg.apply(toy, out=lab.folder / "never", workspace=ada)
     assert caught.value.hint == "pass source=PATH"
     assert maskreg.apply(toy, lab.folder / "elsewhere", lab.folder / "again", workspace=ada).tensors == 3
-
-
-@contextmanager
-def not_root() -> Iterator[None]:
-    """Root may read everything, so for a while it is somebody else."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:

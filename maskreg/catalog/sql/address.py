@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,41 @@ class Address:
     def sqlite(self) -> bool:
         """Whether it is SQLite (a file, or in memory)."""
         return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def folder_step(self) -> str:
+        """A hint about a SQLite file that cannot be written; empty without a file."""
+        return f"ls -ld {self.path.parent}" if self.path else ""
+
+    @property
+    def space_step(self) -> str:
+        """A hint about a full disk; empty without a file."""
+        return f"df -h {shlex.quote(str(self.path.parent))}" if self.path else ""
+
+    @property
+    def ready_step(self) -> str:
+        """A hint about a server that does not answer."""
+        return shlex.join(["pg_isready", *self._server])
+
+    @property
+    def create_step(self) -> str:
+        """A hint about a database that does not exist."""
+        return shlex.join(["createdb", *self._server, self.url.database or ""])
+
+    @property
+    def grant_step(self) -> str:
+        """A hint about a role that lacks rights in the database."""
+        role = (self.url.username or "ROLE").replace('"', '""')
+        grants = " ".join(
+            f'GRANT ALL ON {objects} public TO "{role}";'
+            for objects in ("SCHEMA", "ALL TABLES IN SCHEMA", "ALL SEQUENCES IN SCHEMA")
+        )
+        return "as its owner: " + shlex.join(["psql", *self._server, "-d", self.url.database or "", "-c", grants])
+
+    @property
+    def _server(self) -> list[str]:
+        host = ["-h", self.url.host] if self.url.host else []
+        return [*host, "-p", str(self.url.port)] if self.url.port else host
 
     def __str__(self) -> str:
         """For messages."""

@@ -30,6 +30,7 @@ from maskreg.errors import (
 )
 
 _REFUSALS = ("authentication failed", "pg_hba.conf", "no password supplied", "permission denied", "role ")
+_CREDENTIALS = "check the user in the URL, and ~/.pgpass or PGPASSWORD"
 
 
 @contextmanager
@@ -88,13 +89,13 @@ def _sqlite(address: Address, error: BaseException | None) -> MaskregError | Non
             # The statements and values fit the schema that the file records, so it or a row is damaged.
             return CorruptError(str(address), text, hint=REBUILD)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
-            return NotAllowedError(f"{address} is read-only ({text})")
+            return NotAllowedError(f"{address} is read-only ({text})", hint=address.folder_step)
         case sqlite3.SQLITE_CANTOPEN:
-            return CannotCreateError(f"{address}: {text}")
+            return CannotCreateError(f"{address}: {text}", hint=address.folder_step)
         case sqlite3.SQLITE_FULL:
-            return NoSpaceError(f"{address}: {text}")
+            return NoSpaceError(f"{address}: {text}", hint=address.space_step)
         case sqlite3.SQLITE_IOERR:
-            return UnavailableError(f"{address}: {text}")
+            return UnavailableError(f"{address}: {text}", hint=address.folder_step)
     return None
 
 
@@ -105,27 +106,33 @@ def _postgresql(address: Address, error: BaseException | None) -> MaskregError |
     text = " ".join(str(error).split())
     if state is None:
         return _unconnected(address, text) if isinstance(error, psycopg.Error) else None
-    if state in ("42501", "25006") or state.startswith("28"):
-        return NotAllowedError(f"{address}: {text}")
+    if state.startswith("28"):
+        return NotAllowedError(f"{address}: {text}", hint=_CREDENTIALS)
+    if state == "42501":
+        return NotAllowedError(f"{address}: {text}", hint=address.grant_step)
+    if state == "25006":
+        return NotAllowedError(f"{address}: {text}", hint="name the primary server in the URL: this one only reads")
     if state in ("55P03", "40001", "40P01"):
         return TryAgainError(f"{address}: another client holds a lock", hint="run the same command again")
-    if state in ("42P01", "42703", "3D000"):
+    if state == "3D000":
+        return ConfigError(f"{address}: {text}", hint=address.create_step)
+    if state in ("42P01", "42703"):
         return ConfigError(f"{address}: {text}", hint="maskreg db upgrade")
     if state in ("XX001", "XX002"):
         return CorruptError(str(address), text, hint=REBUILD)
     if state.startswith("54"):
         return LimitError(f"{address}: {text}")
     if state == "53100":
-        return NoSpaceError(f"{address}: {text}")
+        return NoSpaceError(f"{address}: {text}", hint="free space on the disk of the database server")
     if state[:2] in ("08", "53", "57", "58"):
-        return UnavailableError(f"{address}: {text}")
+        return UnavailableError(f"{address}: {text}", hint=address.ready_step)
     return None
 
 
 def _unconnected(address: Address, text: str) -> MaskregError:
     # Before a connection exists the client library gives a text and no SQLSTATE.
     if any(sign in text for sign in _REFUSALS):
-        return NotAllowedError(f"{address}: {text}", hint="check the user in the URL, and ~/.pgpass or PGPASSWORD")
+        return NotAllowedError(f"{address}: {text}", hint=_CREDENTIALS)
     if "database" in text and "does not exist" in text:
-        return ConfigError(f"{address}: {text}", hint=f"createdb {address.url.database}")
-    return UnavailableError(f"{address} does not answer: {text}")
+        return ConfigError(f"{address}: {text}", hint=address.create_step)
+    return UnavailableError(f"{address} does not answer: {text}", hint=address.ready_step)

@@ -13,6 +13,7 @@ Reading row by row costs a query each, but one bad page then loses the rows on t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ from maskreg.catalog.tables.columns import Row
 from maskreg.catalog.tables.rows import event_of, measurement_of, record_row
 from maskreg.catalog.tables.seals import SUMMED, seal_of
 from maskreg.disk import creating
-from maskreg.errors import TryAgainError, UsageError
+from maskreg.errors import NotAllowedError, TryAgainError, UsageError
 
 _PATIENCE_SECONDS = 30.0
 
@@ -111,15 +112,24 @@ def repairing(url: str) -> Iterator[None]:
 
     Raises:
         TryAgainError: another process has been repairing it for too long.
-        CannotCreateError: nothing can be written beside the file.
+        NotAllowedError: nothing may be written beside the file.
+        CannotCreateError: nothing can be.
     """
-    path = parse_address(url).path
+    address = parse_address(url)
+    path = address.path
     if path is None:
         yield
         return
     with creating(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.with_name(path.name + ".lock").open("a")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.with_name(path.name + ".lock").open("a")
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            raise NotAllowedError(
+                f"{address} cannot be written ({error.strerror})", hint=address.folder_step
+            ) from error
     with lock:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not _locked(lock.fileno()):

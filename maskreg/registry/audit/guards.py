@@ -10,21 +10,23 @@ import threading
 from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.parallel import each
 from maskreg.registry.garbage.doubts import LAST, read_last
+from maskreg.registry.registry import Registry
 from maskreg.store.backrefs import NAMES, BackReference
-from maskreg.store.base import ObjectInfo, Store
+from maskreg.store.base import ObjectInfo
 from maskreg.store.chain import removal
 
 
-def damaged_guards(store: Store, jobs: int) -> list[CorruptError]:
+def damaged_guards(registry: Registry, jobs: int) -> list[CorruptError]:
     """Back references, and the record of the last collection, that cannot be read; by key.
 
     Args:
-        store: of the registry.
+        registry: whose.
         jobs: objects that are read at the same time.
 
     Raises:
         UnavailableError, NotAllowedError: the store cannot be read.
     """
+    store = registry.store
     damaged: list[CorruptError] = []
     lock = threading.Lock()
 
@@ -45,7 +47,7 @@ def damaged_guards(store: Store, jobs: int) -> list[CorruptError]:
     names = (info for info in store.list(NAMES) if not info.key.rpartition("/")[2].startswith("."))
     each(names, read, jobs)
     try:
-        read_last(store)
+        read_last(registry)
     except DataError as error:
         damaged.append(CorruptError(LAST, error.message.removeprefix(f"{LAST}: "), hint=error.hint))
     return sorted(damaged, key=lambda error: error.key)

@@ -21,7 +21,7 @@ from maskreg.artifact.layout import ARTIFACTS
 from maskreg.artifact.presence import listing
 from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, FormatError, MaskregError, NotFoundError
+from maskreg.errors import CorruptError, DataError, FormatError, MaskregError, NotFoundError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.audit.guards import damaged_guards
@@ -69,6 +69,7 @@ class Verified(Result):
         recounted: the mask's bits were counted and compared with the figures.
         catalog: the catalog was compared with the store.
         damaged: everything that is damaged: by artifact and key, then tags, guards, identity and catalog.
+        unchecked: why the catalog was not compared with the store though there is one; None when it was.
     """
 
     tags: int
@@ -79,15 +80,18 @@ class Verified(Result):
     recounted: bool
     catalog: bool
     damaged: tuple[Damage, ...]
+    unchecked: MaskregError | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is damaged."""
-        return not self.damaged
+        """Whether everything was checked and nothing is damaged."""
+        return not self.damaged and self.unchecked is None
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        return {**super().to_json(), "ok": self.ok}
+        why = self.unchecked
+        unchecked = None if why is None else {"fault": why.message, "hint": why.hint}
+        return {**super().to_json(), "unchecked": unchecked, "ok": self.ok}
 
 
 def verify(
@@ -118,25 +122,27 @@ def verify(
     with suppress(FormatError):
         registry.check_format()
     audit = _Audit(registry, Inspector(registry.store, progress, jobs, count=recount))
-    chosen = sorted(audit.all_digests() if artifact is None else {audit.digest_of(artifact)})
+    unresolved: list[CorruptError] = []
+    chosen = sorted(audit.all_digests() if artifact is None else audit.digests_of(artifact, unresolved))
     damaged = [damage for digest in chosen for damage in audit.artifact(digest)]
     ref = artifact if isinstance(artifact, Ref) else None
     tags = entries = 0
     if artifact is None or ref is not None:
         tags, entries = audit.count(ref)
-        damaged += audit.logs(ref)
+        damaged += audit.logs(ref, unresolved)
     if artifact is None:
         damaged += [*audit.strays(), *audit.guards(jobs)]
         damaged += [*audit.identity(bool(tags)), *audit.catalog()]
     inspected = audit.inspector
-    has_catalog = artifact is None and bool(registry.catalog_url)
+    has_catalog = artifact is None and bool(registry.catalog_url) and audit.unchecked is None
     counts = (tags, entries, len(chosen), inspected.objects, inspected.bytes)
-    return Verified(*counts, recounted=recount, catalog=has_catalog, damaged=tuple(damaged))
+    return Verified(*counts, recounted=recount, catalog=has_catalog, damaged=tuple(damaged), unchecked=audit.unchecked)
 
 
 class _Audit:
     def __init__(self, registry: Registry, inspector: Inspector) -> None:
         self.inspector = inspector
+        self.unchecked: MaskregError | None = None
         self._registry = registry
         self._store = registry.store
         self._names: dict[Digest, list[str]] = defaultdict(list)
@@ -146,14 +152,22 @@ class _Audit:
             if entry.digest is not None:
                 self._names[entry.digest].append(str(entry.ref))
 
-    def digest_of(self, artifact: Ref | Digest) -> Digest:
+    def digests_of(self, artifact: Ref | Digest, unresolved: list[CorruptError]) -> set[Digest]:
+        # What is wrong with the log of a tag is appended to unresolved; the artifact is then the one that it ends at.
         if isinstance(artifact, Ref):
-            return self._registry.resolve(artifact).digest
+            try:
+                return {self._registry.resolve(artifact).digest}
+            except CorruptError as error:
+                unresolved.append(error)
+            return {*filter(None, [artifact.digest or self._latest(artifact)])}
         if artifact not in self._names and not listing(self._store, artifact):
             raise NotFoundError(
-                f"artifact {artifact.short} is not in {self._registry.url}", hint="maskreg list shows what there is"
+                f"artifact {artifact.short} is not in {self._registry.url}", hint=self._registry.listing_step
             )
-        return artifact
+        return {artifact}
+
+    def _latest(self, ref: Ref) -> Digest | None:
+        return next((entry.digest for entry in self._live if entry.ref == replace(ref, digest=None)), None)
 
     def all_digests(self) -> set[Digest]:
         return {*self._names, *digests_in(self._store)}
@@ -163,13 +177,13 @@ class _Audit:
         for error in self.inspector.inspect(digest):
             yield _damage(digest, names, error, self._repair(error, names))
 
-    def logs(self, ref: Ref | None) -> Iterator[Damage]:
+    def logs(self, ref: Ref | None, known: list[CorruptError]) -> Iterator[Damage]:
         try:
             damaged = self._registry.audit(ref)
         except FormatError:
             # Without an identity nobody knows what was seen of this registry; the logs are there all the same.
             damaged = self._registry.refs.audit(ref and replace(ref, digest=None))
-        for error in damaged:
+        for error in {(error.key, error.message): error for error in [*damaged, *known]}.values():
             names = (str(ref_of(error.key)),) if error.key.startswith(REFS) else ()
             yield _damage(None, names, error, error.hint)
 
@@ -189,7 +203,7 @@ class _Audit:
                 yield Damage(None, (), info.key, "not below the folder of an artifact", hint)
 
     def guards(self, jobs: int) -> Iterator[Damage]:
-        for error in damaged_guards(self._store, jobs):
+        for error in damaged_guards(self._registry, jobs):
             yield _damage(None, (), error, error.hint)
         for entry in without_back_reference(self._store, self._live):
             assert entry.digest is not None  # nothing else is live
@@ -207,11 +221,20 @@ class _Audit:
 
     def catalog(self) -> Iterator[Damage]:
         index = self._registry.index
-        step = REBUILD if self._registry.root else f"{REBUILD} --remote {self._registry.name}"
         for wrong in index.audit():
-            hint = wrong.hint if isinstance(wrong, MaskregError) and wrong.hint != REBUILD else step
-            fault = wrong.message.removeprefix(f"{_key(wrong)}: ") if isinstance(wrong, MaskregError) else wrong
-            yield Damage(None, (), "catalog", fault, hint)
+            fault = wrong if isinstance(wrong, str) else wrong.message.removeprefix(f"{_key(wrong)}: ")
+            hint = REBUILD
+            if isinstance(wrong, MaskregError):
+                hint = wrong.hint
+            if hint.startswith("maskreg db "):
+                # The catalog does not know which remote it belongs to.
+                hint += self._registry.remote_option
+            if isinstance(wrong, MaskregError) and not isinstance(wrong, DataError):
+                # A database that is down, or refuses, says nothing about what is in it.
+                wrong.hint = hint
+                self.unchecked = wrong
+            else:
+                yield Damage(None, (), "catalog", fault, hint)
 
     def _repair(self, error: CorruptError, names: tuple[str, ...]) -> str:
         local = self._registry.root is not None

@@ -28,7 +28,6 @@ from maskreg.registry.garbage.survey import Survey
 from maskreg.registry.registry import Registry
 from maskreg.seal import parse_sealed, sealed
 from maskreg.store.backrefs import BackReference, tag_hash
-from maskreg.store.base import Store
 from maskreg.store.chain import Folder
 from maskreg.store.entry import entry_key, ref_of
 from maskreg.store.listing import looks, not_listed
@@ -57,7 +56,7 @@ def check_listing(registry: Registry, census: Census, survey: Survey) -> None:
             "nothing was deleted",
             hint=f"{_command(registry)} --trust-listing --dry-run shows what would go if no artifact has a name",
         )
-    last = read_last(registry.store)
+    last = read_last(registry)
     counts = {"tags": len(census.tags), "entries": census.entries}
     for name, number in counts.items():
         if number < last.get(name, 0):
@@ -194,14 +193,14 @@ class Witnesses:
         return self._by_hash
 
 
-def read_last(store: Store) -> dict[str, Any]:
+def read_last(registry: Registry) -> dict[str, Any]:
     """The record of the last collection; empty when there was none.
 
     Raises:
         DataError: it is damaged.
     """
     try:
-        data = store.get(LAST, max_bytes=_MAX_BYTES)
+        data = registry.store.get(LAST, max_bytes=_MAX_BYTES)
     except NotFoundError:
         return {}
     try:
@@ -209,10 +208,10 @@ def read_last(store: Store) -> dict[str, Any]:
         if not all(type(row.get(name)) is int for name in ("tags", "entries", "artifacts")):
             raise FormatError(f"{LAST}: not the record of a collection")
     except DataError as error:
-        error.hint = error.hint or "maskreg gc --trust-listing writes it again, if names are right"
+        error.hint = error.hint or f"{_command(registry)} --trust-listing writes it again, if names are right"
         raise
     return row
 
 
 def _command(registry: Registry) -> str:
-    return "maskreg gc" if registry.root is not None else f"maskreg gc --remote {registry.name}"
+    return f"maskreg gc{registry.remote_option}"

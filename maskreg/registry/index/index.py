@@ -22,7 +22,7 @@ from maskreg.catalog import (
 )
 from maskreg.catalog.base import REBUILD
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, DataError, MaskregError, NotFoundError, UsageError
+from maskreg.errors import CorruptError, DataError, MaskregError, NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.index.freshness import behind, catch_up, lost
 from maskreg.registry.index.manifests import digests_in, readable_manifests
@@ -299,7 +299,7 @@ class Index:
         for digest in sorted({digest for _, digest in answer.unindexed}):
             try:
                 catalog.put_artifact(digest, read_manifest(self._store, digest)[1])
-            except (DataError, NotFoundError) as error:
+            except (DataError, NotFoundError, NotAllowedError) as error:
                 reasons[digest] = error
         for ref, digest in answer.unindexed:
             if digest in reasons:

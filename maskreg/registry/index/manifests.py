@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
-from maskreg.errors import DataError, MaskregError, NotFoundError
+from maskreg.errors import DataError, MaskregError, NotAllowedError, NotFoundError
 from maskreg.store.base import Store
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def digests_in(store: Store) -> Iterator[Digest]:
 def readable_manifests(
     store: Store, digests: Iterable[Digest], damaged: list[MaskregError]
 ) -> Iterator[tuple[Digest, Manifest]]:
-    """The manifests of ``digests``; errors of missing or damaged ones are appended to ``damaged``."""
+    """The manifests of ``digests``; errors of missing, damaged or forbidden ones are appended to ``damaged``."""
 
     def read(digest: Digest) -> Manifest | MaskregError:
         try:
             return read_manifest(store, digest)[1]
-        except (DataError, NotFoundError) as error:
+        except (DataError, NotFoundError, NotAllowedError) as error:
             return error
 
     rest = iter(digests)

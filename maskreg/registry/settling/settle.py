@@ -6,7 +6,8 @@ Push (also pull, import, tag, restore) and collection each write a flag before t
     1 wait until there is no marker          1 find artifacts without a ref, all objects older than the grace period
     2 write missing objects                  2 write the marker
     3 write the manifest (a fresh time)      3 list refs and objects again:
-    4 a marker, or an object missing?          named now, or anything newer?   lift the marker, spare it
+      refused, and it is there? go on          named now, or anything newer?   lift the marker, spare it
+    4 a marker, or an object missing?
       start over at 1                        4 delete the manifest, the objects, the marker
     5 write the ref
     6 the same look as 4; start over at 1, without 5
@@ -23,7 +24,9 @@ For example, push reuses all objects of an old, unnamed artifact::
     push:    starts over: everything is missing, uploads it, no marker, complete, writes the ref
 
 Step 6 is for a collection without a grace period, which a fresh time does not stop: it may take the artifact for a
-candidate after 3, mark it after 4 and list the refs before 5.
+candidate after 3, mark it after 4 and list the refs before 5. For the same reason an artifact that is whole can be
+named, or found to be named, where its manifest may not be written again: only the time that no collection takes an
+artifact without a name is not extended.
 
 Whose marker may be lifted by others, and why that is safe: :mod:`maskreg.registry.settling.markers`.
 
@@ -42,7 +45,7 @@ from typing import TYPE_CHECKING, TypeVar
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.presence import listing
 from maskreg.digest import Digest
-from maskreg.errors import MaskregError, TryAgainError
+from maskreg.errors import MaskregError, NotAllowedError, TryAgainError
 from maskreg.registry.settling.markers import Verdict, lift_dead, marker_prefix
 from maskreg.store.base import Store
 from maskreg.store.listing import ASK, looks, not_listed
@@ -76,6 +79,22 @@ class Delivery:
     manifest: bytes
     needed: Collection[Object]
 
+    def renew(self) -> None:
+        """Write the manifest; one that is there and must not be written again is left.
+
+        Raises:
+            NotAllowedError: the store refuses it, and holds no such manifest.
+        """
+        key = artifact_prefix(self.digest) + MANIFEST
+        try:
+            self.store.put(key, self.manifest)
+        except NotAllowedError:
+            info = self.store.head(key)
+            if info is None or info.size != len(self.manifest):
+                raise
+            if self.store.get(key, max_bytes=info.size) != self.manifest:
+                raise
+
     def is_marked(self) -> bool:
         """Whether a collection has marked the artifact."""
         return any(True for _ in self.store.list(marker_prefix(self.digest)))
@@ -103,6 +122,7 @@ def settle(
 
     Raises:
         TryAgainError: a collection keeps its marker for longer, or something keeps deleting the artifact's objects.
+        NotAllowedError: something has to be written, and the store refuses it.
         UnavailableError: the store does not list objects that it holds.
     """
     store, digest = delivery.store, delivery.digest
@@ -112,7 +132,7 @@ def settle(
     for _ in range(_ROUNDS):
         marked = _wait_for_markers(store, digest, deadline) or marked
         bring()
-        store.put(artifact_prefix(digest) + MANIFEST, delivery.manifest)
+        delivery.renew()
         # The marker first: a collection that lifts it before the other look leaves holes, which that look sees.
         if delivery.is_marked():
             marked = True

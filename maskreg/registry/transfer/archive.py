@@ -12,6 +12,7 @@ import socket
 import tarfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import getpid
 from pathlib import Path
@@ -25,6 +26,7 @@ from maskreg.errors import (
     BadRefError,
     ConflictError,
     CorruptError,
+    DataError,
     FormatError,
     LimitError,
     PartAbsentError,
@@ -39,6 +41,7 @@ from maskreg.registry.transfer.landing import Landing, check_space
 from maskreg.result import Result
 from maskreg.seal import parse_sealed, sealed
 from maskreg.store.entry import RefEntry
+from maskreg.words import counted
 
 SCHEMA = "maskreg.export/1"
 REF = "ref.json"
@@ -46,6 +49,8 @@ REF = "ref.json"
 _BLOCK = 512
 _MAX_PAX_BYTES = 8 << 10
 _END = bytes(2 * _BLOCK)
+_FILE = "the file"
+_HINT = "maskreg export NAME -o FILE writes such a file"
 
 
 @dataclass(frozen=True)
@@ -143,10 +148,11 @@ def import_file(
     if registry.root is None:
         raise UsageError("files can only be imported into a registry in a directory")
     members = _members(stream, limits)
-    _, data = _expect(members, MANIFEST)
-    digest = Digest.of(data)
-    manifest = load_manifest(data, digest, limits)
-    name, card = _parse_ref(_expect(members, REF)[1], digest, limits)
+    with _naming_file(stream):
+        _, data = _expect(members, MANIFEST)
+        digest = Digest.of(data)
+        manifest = load_manifest(data, digest, limits)
+        name, card = _parse_ref(_expect(members, REF)[1], digest, limits)
     name = ref.with_tag(ref.tag) if ref else name
     head = registry.head(name)
     _may_set(name, head, digest)
@@ -154,7 +160,8 @@ def import_file(
     visit = f"{socket.gethostname()}-{getpid()}-{uuid.uuid4().hex[:12]}"
     landing = Landing(registry.store, digest, visit)  # type: ignore[arg-type]
     try:
-        parts = _land(members, manifest, landing, registry.root, progress)
+        with _naming_file(stream):
+            parts = _land(members, manifest, landing, registry.root, progress)
         needed = objects_of(manifest, parts)
         fresh = _damaged_or_absent(registry, digest, needed)
 
@@ -173,6 +180,19 @@ def import_file(
     finally:
         landing.clear()
     return Imported(name, digest, parts, len(fresh), sum(o.size for o in fresh))
+
+
+@contextmanager
+def _naming_file(stream: BinaryIO) -> Iterator[None]:
+    # Errors about the content say which file has it; a stream may have no name, or a number.
+    try:
+        yield
+    except DataError as error:
+        name = getattr(stream, "name", None)
+        if isinstance(name, str):
+            error.message = f"{name}: {error.message.removeprefix(f'{_FILE}: ')}"
+            error.args = (error.message,)
+        raise
 
 
 def _may_set(name: Ref, head: RefEntry | None, digest: Digest) -> None:
@@ -258,14 +278,16 @@ def _expect(members: Iterator[tuple[str, bytes]], name: str) -> tuple[str, bytes
 def _members(stream: BinaryIO, limits: Limits) -> Iterator[tuple[str, bytes]]:
     # tarfile's own reader follows links, reads headers of any size, and tolerates truncation.
     long_name = ""
+    block = _first(stream)
     while True:
-        block = _read(stream, _BLOCK)
+        block = block or _read(stream, _BLOCK)
         if block == bytes(_BLOCK):
             break
         try:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
-            raise FormatError(f"not an exported artifact ({error})") from error
+            raise FormatError(f"not an exported artifact ({error})", hint=_HINT) from error
+        block = b""
         if info.type == tarfile.XHDTYPE and not long_name:
             long_name = _pax_path(_body(stream, info.name, info.size, _MAX_PAX_BYTES))
             continue
@@ -290,13 +312,26 @@ def _body(stream: BinaryIO, name: str, size: int, max_bytes: int) -> bytes:
     return data
 
 
+def _first(stream: BinaryIO) -> bytes:
+    # A file that ends before this may be anything.
+    block = _up_to(stream, _BLOCK)
+    if len(block) < _BLOCK:
+        fault = f"it has only {counted(len(block), 'byte')}" if block else "it is empty"
+        raise FormatError(f"{_FILE}: {fault}; this is not an exported artifact", hint=_HINT)
+    return block
+
+
 def _read(stream: BinaryIO, size: int) -> bytes:
+    data = _up_to(stream, size)
+    if len(data) < size:
+        raise CorruptError(_FILE, "it is cut short")
+    return data
+
+
+def _up_to(stream: BinaryIO, size: int) -> bytes:
     # A pipe may return less than was requested; only its end returns nothing.
     pieces = []
-    while size:
-        piece = stream.read(size)
-        if not piece:
-            raise CorruptError("the file", "it is cut short")
+    while size and (piece := stream.read(size)):
         pieces.append(piece)
         size -= len(piece)
     return b"".join(pieces)

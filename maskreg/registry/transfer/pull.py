@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object
-from maskreg.errors import ConflictError, NotFoundError, PartAbsentError, UnavailableError, UsageError
+from maskreg.errors import (
+    ConflictError,
+    NotAllowedError,
+    NotFoundError,
+    PartAbsentError,
+    UnavailableError,
+    UsageError,
+)
 from maskreg.parallel import each
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
@@ -17,6 +24,7 @@ from maskreg.registry.naming import Resolved
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling.settle import Delivery, settle
 from maskreg.registry.transfer.copying import Copying
+from maskreg.registry.transfer.followed import follow
 from maskreg.registry.transfer.landing import Landing, LocalStore, check_space
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store.chain import check_movable
@@ -81,6 +89,7 @@ def pull(
         ConflictError: the local tag points elsewhere, and this remote did not set it.
         ImmutableTagError: the local tag must not move to another artifact.
         NoSpaceError: the disk would fill up.
+        NotAllowedError: the local registry may only be read, and lacks an object or has to move the tag.
         UnavailableError: the remote does not answer, and the artifact is not local.
     """
     if remote is None:
@@ -118,13 +127,18 @@ def _fetch(
         if note or (head and head.digest == digest and not _set_by(head, origin)):
             return head
         is_fixed = resolved.entry is not None and resolved.entry.immutable
-        return local.append(
-            local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull", immutable=is_fixed
-        )
+        try:
+            return local.append(
+                local_ref, digest, card=resolved.card, after=head, origin=origin, action="pull", immutable=is_fixed
+            )
+        except NotAllowedError as error:
+            raise _unwritable_tag(local_ref, resolved, head, error) from error
 
     local.ensure_uuid()
     delivery = Delivery(store, digest, data, needed)
     settle(delivery, lambda: fetched.bring(needed, jobs), name, patience_s=local.patience_s)
+    if origin and not note:
+        follow(local, remote, local_ref, digest)
     return Pulled(
         resolved,
         local.artifact(digest),
@@ -154,6 +168,14 @@ def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origi
         hint=f"keep yours under another tag: maskreg tag {resolved.ref} {resolved.ref.with_tag('mine')} && "
         f"maskreg rm {resolved.ref}; or pull by digest: {resolved.ref}@{resolved.digest}",
     )
+
+
+def _unwritable_tag(ref: Ref, resolved: Resolved, head: RefEntry | None, error: NotAllowedError) -> NotAllowedError:
+    if head is not None and head.digest == resolved.digest:
+        change = f"{ref} has another card on the remote than locally"
+    else:
+        change = f"{ref} has to move to {resolved.digest.short} locally"
+    return NotAllowedError(f"{change}: {error.message}", hint=error.hint)
 
 
 def _set_by(head: RefEntry, origin: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import artifact_prefix
@@ -16,11 +17,13 @@ from maskreg.registry.naming import Removal
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling.settle import Delivery, settle
 from maskreg.registry.transfer.copying import Copying
+from maskreg.registry.transfer.followed import check_follows, follow
 from maskreg.registry.transfer.landing import check_space
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
+from maskreg.store.entry import RefEntry
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
@@ -41,6 +44,9 @@ class Pushed(Result):
         reused_bytes: size of the objects that the remote had already.
         immutable: whether the name must never point to another artifact.
         replaces: the removal of another artifact from the name, which this one undid; None when there was none.
+        was: the other artifact that the name pointed to on the remote until it moved; None when it did not move.
+        was_by: who set the name to that artifact; empty when it did not move.
+        was_at: when, by the clock of whoever did (aware, UTC); None when it did not move.
     """
 
     ref: Ref
@@ -53,6 +59,9 @@ class Pushed(Result):
     reused_bytes: int
     immutable: bool
     replaces: Removal | None
+    was: Digest | None = None
+    was_by: str = ""
+    was_at: datetime | None = None
 
 
 def push(
@@ -61,6 +70,7 @@ def push(
     ref: Ref,
     *,
     tag: str | None = None,
+    force: bool = False,
     progress: Progress = SILENT,
     jobs: int = DEFAULT_JOBS,
 ) -> Pushed:
@@ -71,13 +81,15 @@ def push(
         remote: where it goes.
         ref: what to publish.
         tag: the remote's tag; that of ``ref`` when left out.
+        force: move the remote's tag even from an artifact that the local registry did not know it pointed to.
         progress: progress callback, in bytes transferred.
         jobs: objects transferred at the same time; as many are in memory.
 
     Raises:
         NotFoundError: there is no such local artifact.
         CorruptError: the local artifact is damaged; nothing damaged was sent.
-        ConflictError: the remote's tag moved since the command began.
+        ConflictError: somebody else set the remote's tag since this machine last pulled or pushed it, and ``force`` is
+            not set: nothing was sent; or it moved since the command began.
         ImmutableTagError: the remote's tag must not move to another artifact; nothing was sent.
         TryAgainError: a garbage collection of the remote interferes.
         UnavailableError, NotAllowedError: the remote does not answer, or refuses.
@@ -87,6 +99,10 @@ def push(
     after = remote.head(remote_ref)
     digest = resolved.digest
     check_movable(after, digest, hint=f"maskreg push {ref} --tag OTHER-TAG")
+    if not force:
+        option = "" if remote_ref.tag == ref.tag else f" --tag {remote_ref.tag}"
+        replacing = f"maskreg push {ref} --remote {remote.name}{option} --force"
+        check_follows((local, remote), remote_ref, digest, after, replacing)
     data, manifest = read_manifest(local.store, digest)
     parts = whole_parts(local.store, digest, manifest, listing(local.store, digest))
     if not parts:
@@ -96,21 +112,31 @@ def push(
     sent = _Sent(local.store, remote.store, digest, progress)
     # The mark goes with the tag, and not to another one, such as latest.
     is_fixed = resolved.entry is not None and resolved.entry.immutable and remote_ref.tag == ref.tag
+
+    def set_tag() -> RefEntry:
+        before = after.digest if after is not None else None
+        follow(local, remote, remote_ref, digest, before or digest)
+        return remote.append(
+            remote_ref, digest, card=resolved.card, after=after, action="push", immutable=is_fixed or None
+        )
+
     entry = settle(
         Delivery(remote.store, digest, data, needed),
         lambda: sent.bring(needed, jobs),
-        lambda: remote.append(
-            remote_ref, digest, card=resolved.card, after=after, action="push", immutable=is_fixed or None
-        ),
+        set_tag,
         patience_s=remote.patience_s,
     )
+    follow(local, remote, remote_ref, digest)
     reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
     replaces = Removal.before(after, digest)
-    return Pushed(
+    pushed = Pushed(
         *(remote_ref, digest, remote.name, remote.url, parts, sent.count, sent.bytes, reused),
         immutable=entry.immutable,
         replaces=replaces,
     )
+    if after is None or after.digest in (None, digest):
+        return pushed
+    return replace(pushed, was=after.digest, was_by=after.by, was_at=after.at)
 
 
 class _Sent(Copying):

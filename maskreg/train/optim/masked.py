@@ -18,9 +18,9 @@ from maskreg.mask.packed import Mask
 from maskreg.train.optim.binding import bind_parameters, in_order, own_names
 from maskreg.train.optim.clipping import Clip, Clipping, NonFinite, total_norm
 from maskreg.train.optim.fastest import backend_of
-from maskreg.train.optim.first_forward import await_forward
+from maskreg.train.optim.first_forward import await_forward, await_no_more
 from maskreg.train.optim.gradients import GradientMode, GradientStore
-from maskreg.train.optim.options import check_modes, check_names, check_numbers
+from maskreg.train.optim.options import check_group, check_modes, check_names, check_numbers
 from maskreg.train.optim.parameter import MaskedParameter
 from maskreg.train.optim.refusals import refuse_fewer, refuse_replicas
 from maskreg.train.optim.state import begin_master, begin_state, restored, saved
@@ -97,7 +97,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         super().__init__(params, {**defaults, "maximize": maximize})
         self._resolve = resolve
         self._mask = None if mask is None else resolve(mask)
-        self._clipping = Clipping(max_grad_norm, clip, nonfinite)
+        self._clipping = Clipping(None if max_grad_norm is None else float(max_grad_norm), clip, nonfinite)
         self._mode = gradients
         self._backend = backend
         self._loaded: dict[int, dict[str, Any]] = {}
@@ -109,7 +109,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._store = GradientStore(self._mode, self._backend)
         self.grad_norm: torch.Tensor | None = None
         self.skipped = 0
-        self._waiting = await_forward(self)
+        await_forward(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy or a pickle needs; it binds its own parameters anew."""
@@ -152,7 +152,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         self._restore(bound, kept)
         self._bound, self._mask = bound, mask
         if self._mode == "dense":
-            self._waiting.remove()  # in the other modes, the model is still checked for DistributedDataParallel
+            await_no_more(self)  # in the other modes, the model is still checked for DistributedDataParallel
         self._store.watch(bound, weakref.WeakMethod(self._on_gradient))
         return bound
 
@@ -190,10 +190,12 @@ class MaskedOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def _on_gradient(self, item: MaskedParameter) -> None:
         """What the hook does where gradients are not kept dense."""
+        item.check_shape()
         if self._mode == "packed":
             if self._store.pack(item) is not None:
                 self._state_of(item)
         elif not self._store.is_updated(item):
+            check_group(item.group, self.defaults, f"the group of {item.name}")
             if self._admits(item):
                 self._update(item, 1.0)
             self._store.mark_updated(item)
@@ -228,15 +230,19 @@ class MaskedOptimizer(torch.optim.Optimizer):
             What ``closure`` returned.
 
         Raises:
-            UsageError: a parameter has no name, or no mask.
+            UsageError: a parameter has no name, no mask, or another shape than its mask; or a number of a group, such
+                as the learning rate, would ruin the weights. Nothing has changed.
             DataError: gradients are not finite; nothing has changed, and they are still there.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        for number, group in enumerate(self.param_groups):
+            check_group(group, self.defaults, f"param_groups[{number}]")
         parameters = self._bound_parameters()
         for item in parameters:
+            item.check_shape()
             item.follow_device()
         factor = self._clip_factor(parameters)
         for item in parameters:
@@ -251,11 +257,6 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if gradient is None:
             return
         weights = item.weights
-        if weights.numel() != item.bits.numel:
-            raise UsageError(
-                f"{item.name} has another size than when its mask was found",
-                hint="resize embeddings before the optimizer is made",
-            )
         state = self._state_of(item)
         flat = _flat(weights)
         if weights.element_size() < 4:

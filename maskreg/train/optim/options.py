@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from maskreg.errors import UsageError
@@ -11,19 +11,36 @@ from maskreg.train.optim.clipping import Clip, NonFinite
 from maskreg.train.optim.gradients import GradientMode
 
 _FINITE: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < math.inf, "a finite number, at least 0")
+_FP32_MOST = (2 - 2.0**-23) * 2.0**127
+_FP32_LEAST = 2.0**-126
+# Steps are taken in fp32. Below its least normal number a learning rate would count as 0.
+_FP32: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x <= _FP32_MOST, "from 0 to 3.4e38, so that it fits fp32")
+_RATE: tuple[Callable[[float], bool], str] = (
+    lambda x: x == 0 or _FP32_LEAST <= x <= _FP32_MOST,
+    "0, or from 1.2e-38 to 3.4e38, so that it fits fp32",
+)
+_DIVISOR: tuple[Callable[[float], bool], str] = (
+    lambda x: _FP32_LEAST <= x <= _FP32_MOST,
+    "from 1.2e-38 to 3.4e38, so that it is not 0 in fp32: gradients that have always been 0 would be 0 / 0",
+)
 _DECAY: tuple[Callable[[float], bool], str] = (lambda x: 0 <= x < 1, "at least 0 and less than 1")
 
 LIMITS: Mapping[str, tuple[Callable[[float], bool], str]] = {
-    "lr": _FINITE,
-    "eps": _FINITE,
-    "weight_decay": _FINITE,
-    "momentum": _FINITE,
+    "lr": _RATE,
+    "eps": _DIVISOR,
+    "weight_decay": _FP32,
+    "momentum": _FP32,
     "betas": _DECAY,
     "temperature": _FINITE,
     "clip": (lambda x: x >= 0, "a norm; 0 disables clipping"),
     "max_grad_norm": (lambda x: x > 0, "a norm above 0; None disables clipping"),
 }
 """By option: a predicate for valid numbers, which NaN never passes, and its wording."""
+
+
+_OPTIONAL = ("max_grad_norm",)
+# Schedules may end in rates that count as 0.
+_IN_STEPS = {**LIMITS, "lr": _FP32}
 
 
 def check_numbers(options: Mapping[str, Any]) -> None:
@@ -35,13 +52,47 @@ def check_numbers(options: Mapping[str, Any]) -> None:
     Raises:
         UsageError: names the option and its valid values.
     """
-    for name, (is_valid, wording) in LIMITS.items():
-        value = options.get(name)
-        if value is None:
+    given = {name: value for name, value in options.items() if value is not None or name not in _OPTIONAL}
+    _check(given, LIMITS, "")
+
+
+def check_group(group: Mapping[str, Any], names: Iterable[str], label: str) -> None:
+    """Reject numbers in a parameter group that would ruin the weights, which schedules and callers may have set.
+
+    Args:
+        group: of the optimizer.
+        names: of the options that the optimizer has.
+        label: which group that is, for the message.
+
+    Raises:
+        UsageError: names the option, the group and the valid values.
+    """
+    _check({name: group.get(name) for name in names if name in LIMITS}, _IN_STEPS, f" of {label}")
+
+
+def _check(options: Mapping[str, Any], limits: Mapping[str, tuple[Callable[[float], bool], str]], owner: str) -> None:
+    for name, value in options.items():
+        if name not in limits:
             continue
+        is_valid, wording = limits[name]
         pair = name == "betas"
-        if not all(is_valid(_number(item)) for item in (value if pair else [value])) or (pair and len(value) != 2):
-            raise UsageError(f"{name} cannot be {value}", hint=f"{name}: {'two numbers, each ' * pair}{wording}")
+        items = _items(value) if pair else (value,)
+        if len(items) != 1 + pair or not all(is_valid(_number(item)) for item in items):
+            raise UsageError(
+                f"{name}{owner} cannot be {value!r}", hint=f"{name}: {'two numbers, each ' * pair}{wording}"
+            )
+    _check_products(options, owner)
+
+
+def _check_products(options: Mapping[str, Any], owner: str) -> None:
+    # What the first step of AdamW multiplies with: see maskreg.train.optim.step.
+    rate, decay = _number(options.get("lr", 0)), _number(options.get("weight_decay", 0))
+    beta = _number(_items(options.get("betas", (0,)))[0])
+    if max(rate * decay, rate / (1 - beta)) > _FP32_MOST:
+        raise UsageError(
+            f"lr{owner} cannot be {rate} with weight_decay {decay} and a first beta of {beta}: a step would leave fp32",
+            hint="lr: so small that lr / (1 - beta) and lr * weight_decay are at most 3.4e38",
+        )
 
 
 SET_ASIDE: Mapping[str, str] = {
@@ -95,8 +146,15 @@ def check_modes(gradients: str, clip: str, nonfinite: str, max_grad_norm: float 
         )
 
 
+def _items(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+
+
 def _number(value: Any) -> float:
+    """NaN unless it is one number; text is none, though ``float`` reads it."""
+    if isinstance(value, (str, bytes)):
+        return math.nan
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of a tensor that has several
         return math.nan

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import xxhash
 
+from maskreg.errors import UsageError
 from maskreg.live.shards import Layout, Order, cut, layout_of, local_of
 from maskreg.mask.packed import TensorMask
 from maskreg.train.optim.bits import Bits
@@ -26,6 +27,7 @@ class MaskedParameter:
         order: where the masked coordinates of that part stand in the whole mask.
         bits: mask of the local part.
         fingerprint: xxh3-128 of the whole tensor's mask.
+        shape: of the local part when its mask was found.
     """
 
     name: str
@@ -35,6 +37,7 @@ class MaskedParameter:
     order: Order
     bits: Bits
     fingerprint: bytes
+    shape: torch.Size
 
     @classmethod
     def of(cls, name: str, parameter: torch.Tensor, group: dict[str, Any], mask: TensorMask) -> MaskedParameter:
@@ -46,8 +49,9 @@ class MaskedParameter:
         refuse_foreign(name, parameter)
         layout = layout_of(name, parameter)
         packed, order = cut(mask.packed, layout.part)
-        bits = Bits.of(packed, layout.part.numel, local_of(parameter.detach()).device)
-        return cls(name, parameter, group, layout, order, bits, xxhash.xxh3_128_digest(mask.packed.data))
+        local = local_of(parameter.detach())
+        bits = Bits.of(packed, layout.part.numel, local.device)
+        return cls(name, parameter, group, layout, order, bits, xxhash.xxh3_128_digest(mask.packed.data), local.shape)
 
     @property
     def weights(self) -> torch.Tensor:
@@ -68,6 +72,18 @@ class MaskedParameter:
         if self.layout.mesh is not None and grad.placements != self.parameter.placements:  # type: ignore[attr-defined]
             grad = grad.redistribute(placements=self.parameter.placements)  # type: ignore[attr-defined]
         return local_of(grad).reshape(-1)
+
+    def check_shape(self) -> None:
+        """Reject a gradient's parameter whose coordinates are no longer those of the mask.
+
+        Raises:
+            UsageError: it has another shape, even one of as many elements.
+        """
+        if self.parameter.grad is not None and self.weights.shape != self.shape:
+            raise UsageError(
+                f"{self.name} has shape {list(self.weights.shape)}, but {list(self.shape)} when its mask was found",
+                hint="resize or transpose weights before the optimizer is made",
+            )
 
     def follow_device(self) -> None:
         """Move the mask to where the parameter is now."""

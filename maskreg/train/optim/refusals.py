@@ -17,7 +17,7 @@ def refuse_foreign(name: str, parameter: torch.Tensor) -> None:
         parameter: of the model.
 
     Raises:
-        UsageError: it belongs to FSDP1 or DeepSpeed, or has no values yet.
+        UsageError: it belongs to FSDP1 or DeepSpeed, is complex, or has no values yet.
     """
     if getattr(parameter, "_is_flat_param", False) or getattr(parameter, "_fsdp_flattened", False):
         raise UsageError(
@@ -26,6 +26,11 @@ def refuse_foreign(name: str, parameter: torch.Tensor) -> None:
         )
     if hasattr(parameter, "ds_id") or getattr(parameter, "_hp_mapping", None) is not None:
         raise UsageError(f"{name} is DeepSpeed's, which updates flat copies of its own", hint=_WITHOUT_DEEPSPEED)
+    if parameter.is_complex():
+        raise UsageError(
+            f"{name} is complex, and steps are taken in real numbers",
+            hint="make the parameter torch.view_as_real(value), or train it with another optimizer",
+        )
     if parameter.is_meta:
         raise UsageError(
             f"{name} is on the meta device, without values", hint="load the model's weights before the first step"

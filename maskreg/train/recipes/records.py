@@ -120,8 +120,8 @@ class Records:
         location = f"{self.path}:{number}"
         try:
             return Record(location, parse_object(line, location, max_bytes=MAX_LINE_BYTES, max_values=MAX_LINE_BYTES))
-        except FormatError as error:
-            raise FormatError(
+        except (FormatError, LimitError) as error:
+            raise type(error)(
                 error.message, hint=f"one JSON object per line, in UTF-8: sed -n {number}p {self.path}"
             ) from error
 

@@ -33,6 +33,7 @@ _KINDS = {
     r"(maskreg/)?maskreg\.json": "identity",
     r"maskreg/catalog\.db.*": "catalog",
     r"maskreg/seen/.*": "seen",
+    r"maskreg/followed/.*": "followed",
     r"config\.toml": "config",
     r".*\.maskreg": "archive",
     r".*\.ndjson": "pipe",

@@ -180,6 +180,9 @@ def test_what_a_step_does_not_move_keeps_its_bits_in_every_dtype(dtype: torch.dt
         {"lr": -1.0}, {"lr": math.nan}, {"lr": math.inf}, {"betas": (0.9, 1.0)}, {"betas": (math.nan, 0.9)},
         {"betas": (0.9,)}, {"eps": -1.0}, {"weight_decay": math.nan}, {"max_grad_norm": -1.0}, {"max_grad_norm": 0.0},
         {"max_grad_norm": math.nan}, {"gradients": "pack"}, {"clip": "mask"}, {"lr": "fast"},
+        {"lr": 1e300}, {"lr": 3e38}, {"lr": 1e-60}, {"eps": 1e39}, {"weight_decay": 1e39},
+        {"lr": 1e20, "weight_decay": 1e20}, {"lr": None}, {"lr": torch.ones(2)}, {"lr": 10**400}, {"betas": 0.9},
+        {"betas": None}, {"betas": "ab"}, {"max_grad_norm": "1"}, {"eps": 0}, {"eps": 1e-46}, {"weight_decay": "0"},
     ],
 )  # fmt: skip
 def test_options_that_would_ruin_the_weights_are_refused(options: dict[str, Any]) -> None:
@@ -187,6 +190,67 @@ def test_options_that_would_ruin_the_weights_are_refused(options: dict[str, Any]
     with pytest.raises(UsageError, match=f"{next(iter(options))} cannot be") as caught:
         MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5), **options)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("lr", math.nan), ("lr", torch.tensor(-1.0)), ("eps", 0.0), ("betas", (0.9, 1.0)), ("weight_decay", None)],
+)
+def test_numbers_that_would_ruin_the_weights_are_refused_at_each_step(kind: Any, name: str, value: Any) -> None:
+    net = model()
+    weights, biases = [[item for item in net.named_parameters() if item[0].endswith(end)] for end in ("weight", "bias")]
+    groups = [{"params": weights}, {"params": biases}]
+    optimizer = MaskedAdamW(groups, mask=masked(net, 0.5), gradients=kind)
+    run(optimizer, net, 1)
+    before = [p.detach().clone() for p in biases_of(net)]
+    optimizer.param_groups[1][name] = value
+    label = r"the group of 2\.bias" if kind == "in-backward" else r"param_groups\[1\]"
+    with pytest.raises(UsageError, match=f"{name} of {label} cannot be"):
+        run(optimizer, net, 1)
+    assert all(torch.equal(p, was) for p, was in zip(biases_of(net), before, strict=True))
+
+
+def biases_of(net: torch.nn.Module) -> list[torch.Tensor]:
+    return [p for name, p in net.named_parameters() if name.endswith("bias")]
+
+
+def test_schedules_may_end_in_rates_too_small_for_fp32() -> None:
+    net = model()
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 0.5))
+    optimizer.param_groups[0]["lr"] = 1e-60
+    before = [p.detach().clone() for p in net.parameters()]
+    run(optimizer, net, 1)
+    assert all(torch.equal(p, was) for p, was in zip(net.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_parameter_of_another_shape_is_refused_though_it_has_as_many_elements(kind: Any, steps: int) -> None:
+    net = torch.nn.Linear(8, 8, bias=False)
+    net.weight = torch.nn.Parameter(torch.ones(16, 4))
+    optimizer = MaskedSGD(net.named_parameters(), lr=1.0, mask=masked(net, 0.5), gradients=kind)
+    optimizer.bind(net)
+    for _ in range(steps):
+        net.weight.sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    net.weight.data = net.weight.data.reshape(4, 16).clone()
+    net.weight.grad = None
+    before = net.weight.detach().clone()
+    with pytest.raises(UsageError, match=r"weight has shape \[4, 16\], but \[16, 4\] when its mask was found"):
+        net.weight.sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert torch.equal(net.weight, before)
+
+
+def test_complex_parameters_are_refused() -> None:
+    net = torch.nn.ParameterDict({"w": torch.nn.Parameter(torch.ones(3, dtype=torch.complex64))})
+    optimizer = MaskedAdamW(net.named_parameters(), mask=masked(net, 1.0))
+    net["w"].abs().sum().backward()
+    with pytest.raises(UsageError, match="w is complex") as caught:
+        optimizer.step()
+    assert "view_as_real" in caught.value.hint
 
 
 def _pickled(value: Any) -> Any:

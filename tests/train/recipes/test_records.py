@@ -89,6 +89,14 @@ def test_a_record_with_other_fields_says_which(tmp_path: Path) -> None:
     assert "messages" in caught.value.hint
 
 
+def test_a_record_that_is_nested_too_deeply_says_where(tmp_path: Path) -> None:
+    file = tmp_path / "data.jsonl"
+    file.write_text('{"prompt": "1"}\n' + "[" * 100_000 + "\n")
+    with pytest.raises(LimitError, match="nested deeper") as caught:
+        list(Records.of(file))
+    assert caught.value.hint == f"one JSON object per line, in UTF-8: sed -n 2p {file}"
+
+
 def test_a_disk_that_does_not_return_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data.jsonl").write_text("{}\n")
 

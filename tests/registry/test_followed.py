@@ -1,0 +1,141 @@
+"""A push moves a tag from what this machine knows that it points to, and from nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from maskreg.artifact.layout import artifact_prefix
+from maskreg.digest import Digest
+from maskreg.errors import ConflictError, CorruptError, NotAllowedError
+from maskreg.ref import Card
+from maskreg.registry import Registry
+from maskreg.registry.transfer.pull import pull
+from maskreg.registry.transfer.push import push
+from maskreg.store import FileStore
+from tests.registry.conftest import REF, second
+
+
+@pytest.fixture
+def bob(empty: Registry, local: Registry, pushed: Digest, other: Digest) -> Registry:
+    """Another home that has, under the name of the pushed artifact, one of its own."""
+    assert empty.root is not None
+    assert local.root is not None
+    shutil.copytree(local.root / artifact_prefix(other), empty.root / artifact_prefix(other))
+    empty.publish(REF, other, card=Card())
+    return empty
+
+
+def test_a_tag_that_somebody_else_set_stays(
+    local: Registry, remote: Registry, bob: Registry, pushed: Digest, other: Digest
+) -> None:
+    with pytest.raises(ConflictError) as caught:
+        push(bob, second(remote), REF)
+    assert str(REF) in caught.value.message
+    for words in (pushed.short, other.short, "set by ada@here at "):
+        assert words in caught.value.message
+    assert caught.value.hint == (
+        f"to see theirs: maskreg pull {REF}@{pushed} --remote lab; "
+        f"to replace theirs: maskreg push {REF} --remote lab --force"
+    )
+    assert [entry.digest for entry in remote.history(REF)] == [pushed]
+    # Asking again, or having looked, is no reason to move it.
+    with pytest.raises(ConflictError):
+        push(bob, second(remote), REF)
+    moved = push(bob, second(remote), REF, force=True)
+    assert (moved.was, moved.was_by) == (pushed, "ada@here")
+    assert moved.was_at == remote.history(REF)[0].at
+    with pytest.raises(ConflictError, match=r"set by bob@there at "):
+        push(local, remote, REF)
+    assert [entry.digest for entry in remote.history(REF)] == [pushed, other]
+
+
+def test_a_tag_under_another_name_stays_too(remote: Registry, bob: Registry, pushed: Digest, local: Registry) -> None:
+    push(local, remote, REF, tag="v1")
+    with pytest.raises(ConflictError) as caught:
+        push(bob, second(remote), REF, tag="v1")
+    v1 = REF.with_tag("v1")
+    assert caught.value.hint == (
+        f"to take theirs: maskreg pull {v1} --remote lab; "
+        f"to replace theirs: maskreg push {REF} --remote lab --tag v1 --force"
+    )
+
+
+def test_what_was_pulled_may_be_moved(
+    local: Registry, remote: Registry, empty: Registry, pushed: Digest, other: Digest
+) -> None:
+    pull(empty, second(remote), REF)
+    assert empty.root is not None
+    assert local.root is not None
+    shutil.copytree(local.root / artifact_prefix(other), empty.root / artifact_prefix(other))
+    empty.publish(REF, other, card=Card())
+    moved = push(empty, second(remote), REF)
+    assert (moved.was, moved.was_by) == (pushed, "ada@here")
+    assert push(empty, second(remote), REF).was is None
+
+
+def test_a_tag_that_was_moved_back_is_not_moved_again_unasked(
+    local: Registry, remote: Registry, pushed: Digest, other: Digest
+) -> None:
+    first = local.live(REF)
+    local.publish(REF, other, card=Card(), after=first)
+    push(local, remote, REF)
+    second(remote).publish(REF, pushed, card=Card())
+    with pytest.raises(ConflictError, match=r"set by bob@there at "):
+        push(local, remote, REF)
+
+
+class Breaks(FileStore):
+    """The local store of a process that ends before it has remembered what it pushed."""
+
+    writes = 0
+
+    def put(self, key: str, data: bytes) -> None:
+        if key.startswith("followed/"):
+            self.writes += 1
+            if self.writes > 1:
+                raise KeyboardInterrupt
+        super().put(key, data)
+
+
+def test_a_push_that_broke_off_is_not_somebody_elses(
+    local: Registry, remote: Registry, pushed: Digest, other: Digest
+) -> None:
+    assert local.root is not None
+    local.publish(REF, other, card=Card())
+    local.store = Breaks(local.root)
+    with pytest.raises(KeyboardInterrupt):
+        push(local, remote, REF)
+    assert remote.live(REF).digest == other
+    local.store = FileStore(local.root)
+    local.publish(REF, pushed, card=Card())
+    assert push(local, remote, REF).was == other
+
+
+class ReadOnly(FileStore):
+    def put(self, key: str, data: bytes) -> None:
+        raise NotAllowedError(f"{key} is read-only")
+
+
+def test_a_home_that_is_read_only_pushes_and_remembers_nothing(
+    local: Registry, remote: Registry, digest: Digest, other: Digest
+) -> None:
+    assert local.root is not None
+    local.store = ReadOnly(local.root)
+    assert push(local, remote, REF).digest == digest
+    local.store = FileStore(local.root)
+    local.publish(REF, other, card=Card())
+    with pytest.raises(ConflictError):
+        push(local, remote, REF)
+
+
+def test_a_damaged_record_is_named(local: Registry, remote: Registry, pushed: Digest, other: Digest) -> None:
+    assert local.root is not None
+    (record,) = Path(local.root / "followed").rglob("*.json")
+    record.write_bytes(record.read_bytes().replace(b"followed/1", b"followed/2"))
+    local.publish(REF, other, card=Card())
+    with pytest.raises(CorruptError) as caught:
+        push(local, remote, REF)
+    assert caught.value.hint == f"rm {record}"
