@@ -12,6 +12,7 @@ from maskreg.digest import Digest
 from maskreg.errors import ConflictError, CorruptError, NotAllowedError
 from maskreg.ref import Card
 from maskreg.registry import Registry
+from maskreg.registry.audit.verify import verify
 from maskreg.registry.transfer.pull import pull
 from maskreg.registry.transfer.push import push
 from maskreg.store import FileStore
@@ -139,3 +140,20 @@ def test_a_damaged_record_is_named(local: Registry, remote: Registry, pushed: Di
     with pytest.raises(CorruptError) as caught:
         push(local, remote, REF)
     assert caught.value.hint == f"rm {record}"
+
+
+def test_a_damaged_record_is_damage_of_the_registry(local: Registry, remote: Registry, pushed: Digest) -> None:
+    push(local, remote, REF, tag="v1")
+    assert local.root is not None
+    assert verify(local).damaged == ()
+    records = sorted((local.root / "followed").rglob("*.json"))
+    contents = [record.read_bytes() for record in records]
+    assert len(records) == 2
+    # Each under the other's name, then one cut short.
+    for record, content in zip(records, reversed(contents), strict=True):
+        record.write_bytes(content)
+    assert [damage.fault for damage in verify(local).damaged] == [
+        f"it is the record of {ref.path}" for ref in (REF.with_tag("v1"), REF)
+    ]
+    records[0].write_bytes(contents[0][:-9])
+    assert len(verify(local).damaged) == 2

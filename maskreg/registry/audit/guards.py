@@ -1,6 +1,7 @@
-"""The records that keep garbage collection from deleting what has a name: whether each of them can be read.
+"""The records that keep commands from harm: whether each of them can be read.
 
-A damaged one makes a collection refuse, or keep an artifact for ever; a missing one only takes away its check.
+They keep garbage collection from deleting what has a name, and a push from moving a tag over what somebody else set. A
+damaged one makes the command refuse, or keep an artifact for ever; a missing one only takes away its check.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from maskreg.errors import CorruptError, DataError, NotFoundError
 from maskreg.parallel import each
 from maskreg.registry.garbage.doubts import LAST, read_last
 from maskreg.registry.registry import Registry
+from maskreg.registry.transfer.followed import damaged_records
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo
 from maskreg.store.chain import removal
 
 
 def damaged_guards(registry: Registry, jobs: int) -> list[CorruptError]:
-    """Back references, and the record of the last collection, that cannot be read; by key.
+    """Back references, what is followed of remotes, and the record of the last collection, that cannot be read; by key.
 
     Args:
         registry: whose.
@@ -50,4 +52,5 @@ def damaged_guards(registry: Registry, jobs: int) -> list[CorruptError]:
         read_last(registry)
     except DataError as error:
         damaged.append(CorruptError(LAST, error.message.removeprefix(f"{LAST}: "), hint=error.hint))
+    damaged += damaged_records(store)
     return sorted(damaged, key=lambda error: error.key)

@@ -17,6 +17,7 @@ the record is not taken for somebody else's.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -34,6 +35,7 @@ from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
 from maskreg.seal import parse_sealed, sealed
+from maskreg.store.base import Store
 from maskreg.store.chain import removal
 from maskreg.store.entry import RefEntry
 
@@ -53,7 +55,7 @@ def follow(local: Registry, remote: Registry, ref: Ref, *digests: Digest) -> Non
         digests: the artifact; while an entry is being written, those before and after it.
     """
     key = _key(remote, ref)
-    data = sealed({"schema": _SCHEMA, "digests": sorted(set(digests))})
+    data = sealed({"schema": _SCHEMA, "registry": remote.uuid, "tag": ref.path, "digests": sorted(set(digests))})
     try:
         if local.store.get(key, max_bytes=LIMITS.ref_bytes) == data:
             return
@@ -70,16 +72,32 @@ def followed(local: Registry, remote: Registry, ref: Ref) -> frozenset[Digest]:
     Raises:
         CorruptError: the record is damaged.
     """
-    key = _key(remote, ref)
+    return _read(local.store, _key(remote, ref))
+
+
+def damaged_records(store: Store) -> Iterator[CorruptError]:
+    """The records of a local registry that cannot be read, or are those of another tag; by key."""
+    for key in sorted(info.key for info in store.list(FOLLOWED)):
+        if not key.rpartition("/")[2].startswith("."):
+            try:
+                _read(store, key)
+            except CorruptError as error:
+                yield error
+
+
+def _read(store: Store, key: str) -> frozenset[Digest]:
     try:
-        row = parse_sealed(
-            local.store.get(key, max_bytes=LIMITS.ref_bytes), key, schema=_SCHEMA, max_bytes=LIMITS.ref_bytes
-        )
+        row = parse_sealed(store.get(key, max_bytes=LIMITS.ref_bytes), key, schema=_SCHEMA, max_bytes=LIMITS.ref_bytes)
+        if key != f"{FOLLOWED}{row['registry']}/{row['tag']}.json":
+            raise CorruptError(key, f"it is the record of {row['tag']}", hint=removal(store.url, key))
         return frozenset(Digest(digest) for digest in row["digests"])
     except NotFoundError:
         return frozenset()
+    except CorruptError as error:
+        error.hint = error.hint or removal(store.url, key)
+        raise
     except (DataError, KeyError, TypeError, ValueError) as error:
-        raise CorruptError(key, f"this record cannot be read ({error})", hint=removal(local.url, key)) from error
+        raise CorruptError(key, f"this record cannot be read ({error})", hint=removal(store.url, key)) from error
 
 
 def check_follows(

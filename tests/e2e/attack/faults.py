@@ -50,13 +50,16 @@ class Belief:
 
     Attributes:
         possible: digests that each tag may point to; None when it may be absent or removed.
+        past: digests that each tag has ever pointed to.
     """
 
     possible: dict[str, set[str | None]] = field(default_factory=dict)
+    past: dict[str, set[str | None]] = field(default_factory=dict)
 
     def moved(self, tag: str, digest: str | None, *, surely: bool) -> None:
         """A command has moved a tag, or may have."""
         self.possible[tag] = {digest} if surely else {*self.possible.get(tag, {None}), digest}
+        self.past.setdefault(tag, set()).add(digest)
 
     def allows(self, tag: str, digest: str | None) -> bool:
         """Whether a tag may point there."""
@@ -160,9 +163,13 @@ class Rounds:
         if said.status:
             return said, []
         rows = {row["ref"]: row["digest"] for row in said.json["names"]}
-        wrong = [f"lists {tag} as {digest}" for tag, digest in rows.items() if not belief.allows(tag, digest)]
-        # Somebody who has never used the remote cannot know that a listing lacks something.
+        # Somebody who has not seen the latest entries cannot know that a listing lacks them, or lacks a tag.
         knows = who.home.name == "ada"
+        wrong = [
+            f"lists {tag} as {digest}"
+            for tag, digest in rows.items()
+            if not belief.allows(tag, digest) and (knows or digest not in belief.past[tag])
+        ]
         wrong += [f"{tag} is not listed" for tag in belief.surely() if tag not in rows and knows and not said.err]
         return said, wrong
 
