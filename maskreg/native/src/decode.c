@@ -239,6 +239,7 @@ static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position,
                             int64_t count, int64_t length, const int64_t *starts, const int64_t *sizes,
                             uint16_t *values) {
     tiles t;
+    fill_orders(&t);
     int8_t flips[ABREAST][TILE + 64];
     uint8_t room[ABREAST][WORD_BYTES];
     cursor cursors[ABREAST];

@@ -29,6 +29,7 @@ typedef struct {
     uint32_t states[ABREAST][LANES];
     uint8_t tables[ABREAST][TILE + 64];  // of each coordinate
     uint8_t tokens[ABREAST][TILE + 64];  // filled
+    uint64_t orders[256];                // of fill_orders, where the vectors need it
 } tiles;
 
 static inline uint32_t next_state(uint32_t entry, uint32_t x) {
@@ -86,49 +87,61 @@ static inline __attribute__((always_inline)) void decode_one(tiles *t, const uin
 typedef __m256i vector;
 enum { VECTORS = 2 };
 
-// For each set of due lanes, which of the next words each lane takes, a byte each, lane 0 lowest. Lanes 1, 4 and 5 are
-// due: set 0b00110010 = 50 has 0 0 0 0 1 2 0 0; what the others are given is not used. (F. Giesen, "Interleaved entropy
-// coders", arXiv:1402.3392, section 4.) Computed from the set: the words before a lane are the due lanes below it.
-static inline __m256i order_of(uint32_t due) {
-    // 0xFF in the byte of each due lane; then each byte counts the due lanes below it: a sum of all bytes shifted up.
-    const uint64_t ones = _pdep_u64(due, 0x0101010101010101ULL);
-    const uint64_t before = ones * 0x0101010101010100ULL;
-    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)before));
+// The entries of 8 lanes, each from its own table.
+static inline __attribute__((always_inline)) __m256i entries_of(const uint32_t *entries, const uint8_t *tables,
+                                                                __m256i x) {
+    const __m256i table = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)tables));
+    const __m256i slot = _mm256_and_si256(x, _mm256_set1_epi32(SLOTS - 1));
+    const __m256i at = _mm256_or_si256(_mm256_slli_epi32(table, TABLE_BITS), slot);
+    __m256i all = _mm256_set1_epi32(-1);
+    // As with the wider vectors: keep the zeros.
+    __asm__("" : "+x"(all));
+    return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int *)entries, at, all, 4);
+}
+
+// The new states of 8 lanes; the words move on.
+static inline __attribute__((always_inline)) __m256i refilled(const tiles *t, __m256i entry, __m256i x,
+                                                              const uint8_t **words) {
+    const __m256i freq = _mm256_srli_epi32(entry, FREQ_SHIFT), low = _mm256_set1_epi32(LOWEST_STATE - 1);
+    const __m256i slot = _mm256_and_si256(_mm256_srli_epi32(entry, SLOT_SHIFT), _mm256_set1_epi32(SLOTS - 1));
+    const __m256i y = _mm256_add_epi32(_mm256_mullo_epi32(freq, _mm256_srli_epi32(x, TABLE_BITS)), slot);
+    // Unsigned: y <= low where the smaller of both is y.
+    const __m256i is_due = _mm256_cmpeq_epi32(_mm256_min_epu32(y, low), y);
+    const uint32_t due = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(is_due));
+    const __m256i near = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)*words));
+    const __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(t->orders + due)));
+    *words += 2 * __builtin_popcount(due);
+    const __m256i word = _mm256_permutevar8x32_epi32(near, order);
+    return _mm256_blendv_epi8(y, _mm256_or_si256(_mm256_slli_epi32(y, 16), word), is_due);
 }
 
 static inline __attribute__((always_inline)) void decode_one(tiles *t, const uint32_t *entries, int64_t k, int64_t i,
                                                              vector *x, const uint8_t **words) {
-    const __m256i slots = _mm256_set1_epi32(SLOTS - 1), low = _mm256_set1_epi32(LOWEST_STATE - 1);
-    for (int half = 0; half < 2; half++) {
-        const __m256i table = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(t->tables[k] + i + 8 * half)));
-        const __m256i at = _mm256_or_si256(_mm256_slli_epi32(table, TABLE_BITS), _mm256_and_si256(x[half], slots));
-        __m256i all = _mm256_set1_epi32(-1);
-        // As with the wider vectors: keep the zeros.
-        __asm__("" : "+x"(all));
-        const __m256i entry = _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int *)entries, at, all, 4);
-        const __m256i token = _mm256_and_si256(entry, _mm256_set1_epi32(0x7F));
-        const __m256i pairs = _mm256_packus_epi32(token, token);
-        const __m256i bytes = _mm256_packus_epi16(pairs, pairs);
-        const uint32_t first = (uint32_t)_mm256_cvtsi256_si32(bytes);
-        const uint32_t second = (uint32_t)_mm_cvtsi128_si32(_mm256_extracti128_si256(bytes, 1));
-        memcpy(t->tokens[k] + i + 8 * half, &first, 4);
-        memcpy(t->tokens[k] + i + 8 * half + 4, &second, 4);
-        const __m256i freq = _mm256_srli_epi32(entry, FREQ_SHIFT);
-        const __m256i slot = _mm256_and_si256(_mm256_srli_epi32(entry, SLOT_SHIFT), slots);
-        const __m256i y = _mm256_add_epi32(_mm256_mullo_epi32(freq, _mm256_srli_epi32(x[half], TABLE_BITS)), slot);
-        // Unsigned: y <= low where the smaller of both is y.
-        const __m256i is_due = _mm256_cmpeq_epi32(_mm256_min_epu32(y, low), y);
-        const uint32_t due = (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(is_due));
-        const __m256i near = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)*words));
-        const __m256i word = _mm256_permutevar8x32_epi32(near, order_of(due));
-        x[half] = _mm256_blendv_epi8(y, _mm256_or_si256(_mm256_slli_epi32(y, 16), word), is_due);
-        *words += 2 * __builtin_popcount(due);
-    }
+    const __m256i token = _mm256_set1_epi32(0x7F), places = _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5);
+    const __m256i low = entries_of(entries, t->tables[k] + i, x[0]);
+    const __m256i high = entries_of(entries, t->tables[k] + i + 8, x[1]);
+    // Packing works within each half of a vector; then four tokens each are put in their place.
+    const __m256i pairs = _mm256_packus_epi32(_mm256_and_si256(low, token), _mm256_and_si256(high, token));
+    const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(pairs, pairs), places);
+    _mm_storeu_si128((__m128i *)(t->tokens[k] + i), _mm256_castsi256_si128(bytes));
+    x[0] = refilled(t, low, x[0], words);
+    x[1] = refilled(t, high, x[1], words);
+}
+
+// For each set of due lanes, which of the next words each lane takes, a byte each, lane 0 lowest: as many as there are
+// due lanes below it. Lanes 1, 4 and 5 are due: set 0b00110010 = 50 has 0 0 0 0 1 2 0 0; what lanes get that are not due
+// is not used. (F. Giesen, "Interleaved entropy coders", arXiv:1402.3392, section 4.)
+static inline void fill_orders(tiles *t) {
+    FOR_EACH(due, 256) t->orders[due] = _pdep_u64((uint64_t)due, 0x0101010101010101ULL) * 0x0101010101010100ULL;
 }
 
 #else
 typedef uint32_t vector[LANES];
 enum { VECTORS = 0 };
+#endif
+
+#if !defined(__AVX2__) || defined(__AVX512F__)
+static inline void fill_orders(tiles *t) { (void)t; }
 #endif
 
 #if defined(__AVX2__)
