@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from maskreg.errors import ConfigError, UsageError
+from maskreg.extras import requiring
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,7 +127,7 @@ def open_device(name: str | Device) -> Device:
 
     Raises:
         UsageError: no device is called so.
-        ConfigError: there is no such device on this machine.
+        ConfigError: there is no such device on this machine, or torch is not installed.
     """
     if not isinstance(name, str):
         return name
@@ -135,7 +136,8 @@ def open_device(name: str | Device) -> Device:
     kind, _, index = name.partition(":")
     if kind != "cuda" or not (index == "" or index.isdecimal()):
         raise UsageError(f"device {name!r} is not known", hint="use --device cpu or --device cuda")
-    import torch
+    with requiring(f"device {name!r}"):
+        import torch
 
     if int(index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"no device {name!r}: torch sees no such GPU", hint="use --device cpu")

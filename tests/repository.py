@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     {"errors", "limits", "version"},
-    {"disk", "document", "glossary", "native", "parallel", "progress", "words"},
+    {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
     {"digest"},
     {"ref", "seal", "settings", "tensors"},
     {"checkpoint", "result", "rules"},

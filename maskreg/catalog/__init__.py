@@ -6,9 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from maskreg.catalog.base import Catalog
+from maskreg.catalog.base import Catalog, Searchable
 from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import Event, Indexed, Measurement
+from maskreg.catalog.tables.snapshot import Snapshot
 from maskreg.errors import ConfigError
 
 __all__ = [
@@ -20,7 +21,8 @@ __all__ = [
     "Measurement",
     "Query",
     "SearchResult",
-    "memory_catalog",
+    "Searchable",
+    "Snapshot",
     "open_catalog",
     "repairing",
     "set_aside",
@@ -63,11 +65,6 @@ def open_catalog(url: str) -> Catalog:
     if not separator or scheme not in CATALOGS:
         raise ConfigError(f"a catalog's URL cannot begin with {scheme + separator!r}", hint=_URLS)
     return CATALOGS[scheme](url)
-
-
-def memory_catalog() -> Catalog:
-    """An empty catalog in memory, for a store that has none; to be used by one thread."""
-    return open_catalog("sqlite://")
 
 
 def set_aside(url: str) -> tuple[Path, int]:

@@ -20,7 +20,24 @@ REBUILD = "maskreg db rebuild"
 """The hint of every error that says that a catalog is damaged."""
 
 
-class Catalog(Protocol):
+class Searchable(Protocol):
+    """An index that can be searched, and that takes in what it lacks."""
+
+    def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
+        """Index an artifact; indexing it again changes nothing."""
+
+    def put_ref(self, entry: RefEntry) -> None:
+        """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
+
+    def answer(self, query: Query) -> Answer:
+        """What matches, and what the index knows it lacks.
+
+        Raises:
+            UsageError: the query is malformed.
+        """
+
+
+class Catalog(Searchable, Protocol):
     """An open catalog; safe to use from many threads, except one in memory.
 
     Artifacts and refs in it are an index: ``rebuild`` recreates them from the store. Measurements, events and seen
@@ -45,14 +62,8 @@ class Catalog(Protocol):
 
     # The index
 
-    def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
-        """Index an artifact; indexing it again changes nothing."""
-
     def drop_artifact(self, digest: Digest) -> None:
         """Remove an artifact from the index; its measurements stay."""
-
-    def put_ref(self, entry: RefEntry) -> None:
-        """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
 
     def get(self, digest: Digest) -> Indexed | None:
         """The indexed facts of an artifact; None when it is not indexed."""
@@ -62,13 +73,6 @@ class Catalog(Protocol):
 
     def search(self, query: Query = ...) -> list[SearchResult]:
         """Live refs that match, in the query's order; refs whose artifact is not indexed are left out.
-
-        Raises:
-            UsageError: the query is malformed.
-        """
-
-    def answer(self, query: Query) -> Answer:
-        """What :meth:`search` finds, and what the index knows it lacks.
 
         Raises:
             UsageError: the query is malformed.

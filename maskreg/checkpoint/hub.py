@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maskreg.checkpoint.companions import SMALL_FILES
-from maskreg.errors import ConfigError, NotAllowedError, NotFoundError, UnavailableError
+from maskreg.errors import NotAllowedError, NotFoundError, UnavailableError
+from maskreg.extras import requiring
 
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _ID = re.compile(rf"(?P<repo>{_PART}/[A-Za-z0-9_](?:[A-Za-z0-9._-]{{0,94}}[A-Za-z0-9_])?)(?:@(?P<rev>.+))?")
@@ -73,14 +74,9 @@ def snapshot(hub: HubId, weights: Sequence[str], *, download: bool) -> Path:
         NotAllowedError: the hub wants a login or an accepted license.
         UnavailableError: the hub does not answer.
     """
-    try:
+    with requiring(f"{hub}: reading a model from the Hugging Face hub"):
         import huggingface_hub
         from huggingface_hub import errors
-    except ImportError as error:
-        raise ConfigError(
-            f"{hub}: reading a model from the Hugging Face hub needs the package huggingface_hub",
-            hint="pip install 'maskreg[hub]'",
-        ) from error
     # The library changed its HTTP client between versions; its own error derives from that client's root.
     transport: type[BaseException] = errors.HfHubHTTPError.__bases__[0]
     try:

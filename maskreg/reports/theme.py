@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from maskreg.errors import ConfigError
+from maskreg.extras import requiring
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,6 @@ def require_libraries() -> None:
     Raises:
         ConfigError: one is missing.
     """
-    try:
+    with requiring("a report"):
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"reports need the package {error.name}, which is not installed", hint='pip install "maskreg[report]"'
-        ) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError, UsageError
+from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import plain
@@ -91,10 +92,9 @@ def analyze(
         NotFoundError: there is no such artifact or checkpoint.
         WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
         PartAbsentError: there is no target, and no delta in the local registry to make it from.
-        ConfigError: there is no such device.
+        ConfigError: there is no such device, or torch is not installed.
     """
     from maskreg.artifact.analysis import read_analysis
-    from maskreg.flow.geometry.analysis import lineage_recipe
 
     with opened(workspace) as space:
         named = space.find(artifact)
@@ -105,6 +105,9 @@ def analyze(
                 "an analysis needs the checkpoint that the artifact was made from",
                 hint=space.retry_with("source", "CHECKPOINT"),
             )
+        with requiring("an analysis"):
+            from maskreg.flow.geometry.analysis import lineage_recipe
+
         spec = _spec(metrics, presets, ranks, seed, exact_up_to)
         with ExitStack() as stack:
             before = stack.enter_context(space.checkpoint(source, download=download))
@@ -147,10 +150,11 @@ def trajectory(
     Raises:
         UsageError: fewer than two checkpoints.
         WrongCheckpointError: a checkpoint lacks a tensor of the source, or has it in another shape.
-        ConfigError: there is no such device.
+        ConfigError: there is no such device, or torch is not installed.
     """
-    from maskreg.analysis.factors import Method
-    from maskreg.flow.geometry.trajectory import trajectory as follow
+    with requiring("a trajectory"):
+        from maskreg.analysis.factors import Method
+        from maskreg.flow.geometry.trajectory import trajectory as follow
 
     with opened(workspace) as space, ExitStack() as stack:
         start = stack.enter_context(space.checkpoint(source, download=download))

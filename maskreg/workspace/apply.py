@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.disk import occupied
 from maskreg.errors import OutputExistsError, UsageError
+from maskreg.extras import requiring
 from maskreg.flow.apply.on_disk import ApplyResult
 from maskreg.flow.apply.on_disk import apply as apply_on_disk
 from maskreg.progress import SILENT, Progress
@@ -79,7 +80,7 @@ def apply(
         PartAbsentError: the artifact has no values for this direction, or they are not in the local registry.
         DataError: the artifact is damaged.
         CannotCreateError: ``out`` exists, or cannot be written.
-        ConfigError: there is no such device.
+        ConfigError: there is no such device, or it needs torch, which is not installed.
     """
     with opened(workspace) as space:
         named = space.find(artifact)
@@ -135,10 +136,12 @@ def apply_(
             something else wrote to it during patching, and the model is half patched.
         PartAbsentError: the artifact has no values for this direction, or they are not in the local registry.
         CorruptError: the artifact is damaged.
+        ConfigError: torch is not installed.
     """
-    import torch
+    with requiring("patching a model in memory"):
+        import torch
 
-    from maskreg.flow.apply.in_memory import apply_ as apply_in_memory
+        from maskreg.flow.apply.in_memory import apply_ as apply_in_memory
 
     if not isinstance(model, torch.nn.Module | Mapping):
         raise UsageError(f"{type(model).__name__} was given; pass a model: a torch module or a state dict")

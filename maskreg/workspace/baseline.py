@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.errors import UsageError
+from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.arguments import check_arguments
@@ -56,6 +57,7 @@ def baseline(
         NotFoundError: there is no such mask, or its source was not found.
         WrongCheckpointError: ``source`` is another checkpoint.
         DataError: the artifact is damaged.
+        ConfigError: the kind needs torch, which is not installed.
     """
     from maskreg.flow.baseline.build import make_baseline
     from maskreg.mask.baseline import BaselineSpec
@@ -66,6 +68,9 @@ def baseline(
             raise UsageError("a complete specification takes no more parameters", hint="pass the kind as text")
     else:
         spec = BaselineSpec.of(kind, seed=seed, density=density, rank=rank, alpha=alpha)
+    if "rank" in spec.kind.options:
+        with requiring(f"a {spec.kind.name} baseline"):
+            import torch  # noqa: F401 (now, and not after the source was read)
     with opened(workspace) as space:
         named = space.find(artifact)
         naming = Naming(space, _name(named, spec) if name is None else as_name(name))

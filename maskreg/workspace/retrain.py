@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from maskreg.digest import Digest
 from maskreg.errors import FormatError, NotFoundError, UsageError
+from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
@@ -136,12 +137,13 @@ def retrain(
         OutputExistsError: ``out`` holds something else, or another run.
         PairMismatchError: coordinates outside the mask have changed.
         ConflictError: the name was moved concurrently; the artifact is kept.
-        ConfigError: transformers is not installed, or there is no such device.
+        ConfigError: torch or transformers is not installed, or there is no such device.
     """
-    from maskreg.train.runs.folder import RunFolder
-    from maskreg.train.runs.request import RunRequest
-    from maskreg.train.runs.run import complete
-    from maskreg.train.runs.worker import SilentSteps
+    with requiring("training"):
+        from maskreg.train.runs.folder import RunFolder
+        from maskreg.train.runs.request import RunRequest
+        from maskreg.train.runs.run import complete
+        from maskreg.train.runs.worker import SilentSteps
 
     folder = RunFolder(Path(out))
     folder.has_run()  # before anything is searched or read
@@ -184,9 +186,10 @@ def plan(
     Returns:
         Coordinates, bytes of weights, optimizer state and gradients, steps, records, the device and the setup.
     """
-    from maskreg.train.runs.folder import RunFolder
-    from maskreg.train.runs.request import RunRequest
-    from maskreg.train.runs.run import plan as plan_run
+    with requiring("training"):
+        from maskreg.train.runs.folder import RunFolder
+        from maskreg.train.runs.request import RunRequest
+        from maskreg.train.runs.run import plan as plan_run
 
     if out is not None:
         RunFolder(Path(out)).has_run()

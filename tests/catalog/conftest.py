@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from maskreg.artifact.manifest import SCHEMA, FfnRatios, Group, Manifest, Object, Part, Side, Totals
-from maskreg.catalog import CATALOGS, Catalog, memory_catalog, open_catalog
+from maskreg.catalog import CATALOGS, Catalog, open_catalog
 from maskreg.catalog.sql import SqlCatalog, upgrade
 from maskreg.catalog.sql.models import Base
 from maskreg.digest import Digest
@@ -68,7 +68,7 @@ def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]
 def empty_catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Catalog:
     """Open an empty catalog of a kind: a scheme of the table, ``memory``, or what is behind a local catalog."""
     if kind == "memory":
-        return memory_catalog()
+        return open_catalog("sqlite://")
     if kind == "sqlite":
         return open_catalog(f"sqlite:///{folder / 'catalog.db'}")
     if kind == BEHIND:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from maskreg.catalog import CATALOGS, Catalog, Event, Measurement, Query, memory_catalog, open_catalog
+from maskreg.catalog import CATALOGS, Catalog, Event, Measurement, Query, open_catalog
 from maskreg.errors import LimitError, UsageError
 from maskreg.ref import Card
 from tests.catalog.conftest import ALIASES, KINDS, START, digest, empty_catalog, entry, manifest
@@ -214,7 +214,7 @@ def test_a_lock_that_fails_is_free_again(catalog: Catalog) -> None:
 def test_only_a_database_for_many_machines_serializes_their_writers(shared_url: str) -> None:
     with open_catalog(shared_url) as postgresql:
         assert postgresql.safe_refs
-    with memory_catalog() as memory:
+    with open_catalog("sqlite://") as memory:
         assert not memory.safe_refs
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import JSON, BigInteger, Boolean, Double, Integer
 
-from maskreg.catalog import Catalog, Measurement, Query, memory_catalog, open_catalog
+from maskreg.catalog import Catalog, Measurement, Query, Searchable, Snapshot, open_catalog
 from maskreg.catalog.local import LocalCatalog
 from maskreg.catalog.query import RANGE_KEYS, SORT_KEYS
 from maskreg.catalog.sql import SqlCatalog, downgrade, upgrade
@@ -41,7 +41,7 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'catalog.db'}"
 
 
-def fill(catalog: Catalog, random: Random) -> None:
+def fill_index(catalog: Searchable, random: Random) -> None:
     """Refs and artifacts that share many values, so that queries match some of them and sorting has ties."""
     for number in range(12):
         ffn = random.choice([(None, None, None), (0.1, 0.5, 0.9), (0.3, 0.25, 1.0)])
@@ -55,6 +55,11 @@ def fill(catalog: Catalog, random: Random) -> None:
         name, project = random.choice(["a", "b-1", "B"]), random.choice(["lab", "team"])
         row = entry(name, target, project=project, tag=f"t{number}", card=card, minutes=random.choice([0, 5, -3]))
         catalog.put_ref(row)
+
+
+def fill(catalog: Catalog, random: Random) -> None:
+    """The same, and what only a catalog holds."""
+    fill_index(catalog, random)
     for value in (0.5, 0.75):
         catalog.record(Measurement(digest(1), "rlvr_overlap", value, str(digest(2)), detail={"x": [1, None]}))
     catalog.record(Measurement(digest(2), "overlap", 1.5, by_group="ffn"))
@@ -80,7 +85,7 @@ def queries(random: Random) -> Iterator[Query]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_answer_is_that_of_sqlalchemy(url: str, seed: int) -> None:
-    with open_catalog(url) as catalog, memory_catalog() as memory:
+    with open_catalog(url) as catalog, open_catalog("sqlite://") as memory:
         for target in (catalog, memory):
             fill(target, Random(seed))
         catalog.rebuild([], [], registry="uuid", unread={})
@@ -101,6 +106,20 @@ def test_every_answer_is_that_of_sqlalchemy(url: str, seed: int) -> None:
             assert behind.seen_sources("root") == ["/models/b", "/models/é"]
             assert local.search()
             assert is_alone(local)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_snapshot_answers_as_a_database(seed: int) -> None:
+    unread = {f"refs/lab/{name}/latest/00000000000000000001.json": "damaged" for name in ("x", "y")}
+    snapshot = Snapshot([], [], unread)
+    with open_catalog("sqlite://") as memory:
+        for index in (snapshot, memory):
+            fill_index(index, Random(seed))
+        for query in queries(Random(seed)):
+            assert snapshot.answer(query)._replace(unread={}) == memory.answer(query)
+    assert snapshot.answer(Query()).unread == unread
+    snapshot.put_ref(entry("x", digest(1), project="lab", n=2))
+    assert [key for key in unread if key in snapshot.answer(Query()).unread] == [key for key in unread if "/y/" in key]
 
 
 def is_alone(catalog: Catalog) -> bool:

@@ -99,7 +99,7 @@ def test_without_the_libraries_it_names_the_extra(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     told = run("report", REF, "-o", tmp_path / "report.html", status=78).err
     assert "matplotlib" in told
-    assert 'next: pip install "maskreg[report]"' in told
+    assert "next: pip install 'maskreg[report]'" in told
 
 
 @needs_tiny

@@ -206,7 +206,7 @@ def test_what_draws_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch, pytest.raises(ConfigError, match=name) as raised:
             patch.setitem(__import__("sys").modules, name, None)
             require_libraries()
-        assert raised.value.hint == 'pip install "maskreg[report]"'
+        assert raised.value.hint == "pip install 'maskreg[report]'"
 
 
 def test_a_plot_says_what_it_shows(found: Findings, html: str) -> None:

@@ -23,7 +23,7 @@ from maskreg.catalog.sql.comparing import differing
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import readable_rows, translated
 from maskreg.catalog.sql.models import ArtifactRow, EventRow, FilledRow, MeasurementRow, RefRow, SeenSourceRow
-from maskreg.catalog.sql.recorded import NO_OVERLAP, recorded_overlap, recorded_overlaps
+from maskreg.catalog.sql.recorded import recorded_overlap, recorded_overlaps
 from maskreg.catalog.sql.salvage import drop_damaged
 from maskreg.catalog.sql.schema import bring_up, installed, refuse_behind, refuse_newer
 from maskreg.catalog.sql.seals import checked_rows, dicts, sum_anew, summing
@@ -32,6 +32,7 @@ from maskreg.catalog.tables.columns import HEAD, Row
 from maskreg.catalog.tables.filesystem import writable
 from maskreg.catalog.tables.matching import answer_from
 from maskreg.catalog.tables.rows import (
+    NO_OVERLAP,
     artifact_row,
     batches,
     event_of,

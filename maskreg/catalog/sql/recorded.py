@@ -6,11 +6,8 @@ from sqlalchemy import Connection, select
 
 from maskreg.catalog.records import RLVR_OVERLAP
 from maskreg.catalog.sql.models import MeasurementRow
-from maskreg.catalog.tables.rows import Overlap
+from maskreg.catalog.tables.rows import NO_OVERLAP, Overlap
 from maskreg.digest import Digest
-
-NO_OVERLAP: Overlap = (None, None)
-"""Of an artifact without a recording."""
 
 _RECORDED = select(MeasurementRow.digest, MeasurementRow.value, MeasurementRow.against).where(
     MeasurementRow.metric == RLVR_OVERLAP, MeasurementRow.by_group == ""

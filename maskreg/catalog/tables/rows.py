@@ -28,6 +28,9 @@ _LARGEST = (1 << 63) - 1
 Overlap = tuple[float | None, str | None]
 """Value and reference mask of the latest recorded ``rlvr_overlap``; None twice when there is none."""
 
+NO_OVERLAP: Overlap = (None, None)
+"""Of an artifact without a recording."""
+
 
 def artifact_row(digest: Digest, manifest: Manifest, overlap: Overlap) -> Row:
     """The row of an artifact: its manifest's facts, and the recorded overlap."""

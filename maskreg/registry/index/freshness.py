@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from maskreg.catalog import Catalog
+from maskreg.catalog import Searchable
 from maskreg.errors import CorruptError, DataError
 from maskreg.ref import Ref
 from maskreg.store.entry import entry_key
@@ -53,7 +53,7 @@ def lost(
     }
 
 
-def catch_up(catalog: Catalog, refs: RefLog, tags: list[Ref]) -> bool:
+def catch_up(catalog: Searchable, refs: RefLog, tags: list[Ref]) -> bool:
     """Index the latest entries of these tags; whether any was. Those that cannot be read are left as they are."""
     changed = False
     for ref in tags:

@@ -15,7 +15,8 @@ from maskreg.catalog import (
     Catalog,
     Event,
     Query,
-    memory_catalog,
+    Searchable,
+    Snapshot,
     open_catalog,
     repairing,
     set_aside,
@@ -122,8 +123,7 @@ class Index:
         """
         search = self.use(lambda catalog: self._searched(catalog, query, (seen, hint), follows=True))
         if search is None:
-            with self._in_memory() as catalog:
-                search = self._searched(catalog, query, (seen, hint), follows=False)
+            search = self._searched(self._in_memory(), query, (seen, hint), follows=False)
         return search
 
     def number(self, ref: Ref) -> int:
@@ -248,14 +248,12 @@ class Index:
         refs, artifacts, lost = catalog.rebuild(entries, manifests, registry=self._uuid(), unread=unread)
         return Rebuilt(refs, artifacts, tuple(damaged), lost)
 
-    def _in_memory(self) -> Catalog:
-        # A throw-away catalog of everything that has or had a name.
+    def _in_memory(self) -> Snapshot:
+        # Of everything that has or had a name.
         unread: dict[str, str] = {}
         entries = list(self._heads(unread, []))
         digests = sorted({entry.digest for entry in entries if entry.digest})
-        catalog = memory_catalog()
-        catalog.rebuild(entries, readable_manifests(self._store, digests, []), unread=unread)
-        return catalog
+        return Snapshot(entries, readable_manifests(self._store, digests, []), unread)
 
     def _heads(self, unread: dict[str, str], damaged: list[MaskregError]) -> Iterator[RefEntry]:
         errors: list[CorruptError] = []
@@ -266,7 +264,7 @@ class Index:
     # Searching
 
     def _searched(
-        self, catalog: Catalog, query: Query, memory: tuple[Mapping[Ref, int], str], *, follows: bool
+        self, catalog: Searchable, query: Query, memory: tuple[Mapping[Ref, int], str], *, follows: bool
     ) -> Search:
         # A catalog that follows the log may be behind it, or know what it has lost; so may what this machine remembers.
         # One that was just filled from the log is the log: another listing may show what that one lacked.
@@ -281,7 +279,7 @@ class Index:
             answer = catalog.answer(query)
         return without(Search(tuple(answer.results), tuple(left_out)), damaged)
 
-    def _unread(self, catalog: Catalog, unread: Iterable[str]) -> Iterator[LeftOut]:
+    def _unread(self, catalog: Searchable, unread: Iterable[str]) -> Iterator[LeftOut]:
         for key in unread:
             ref = ref_of(key)
             try:
@@ -294,7 +292,7 @@ class Index:
             else:
                 catalog.put_ref(head)
 
-    def _unindexed(self, catalog: Catalog, answer: Answer) -> Iterator[LeftOut]:
+    def _unindexed(self, catalog: Searchable, answer: Answer) -> Iterator[LeftOut]:
         reasons: dict[Digest, MaskregError] = {}
         for digest in sorted({digest for _, digest in answer.unindexed}):
             try:

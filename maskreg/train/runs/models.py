@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from maskreg.checkpoint.base import Checkpoint
-from maskreg.errors import ConfigError, DataError, NotFoundError
+from maskreg.errors import DataError, NotFoundError
+from maskreg.extras import requiring
 from maskreg.live.memory import DTYPES
 from maskreg.tensors.dtypes import FLOAT
 
@@ -64,13 +65,8 @@ def load_tokenizer(path: str | Path) -> Any:
 
 @contextmanager
 def _loading(path: str | Path, needed: str) -> Iterator[Any]:
-    try:
+    with requiring("training"):
         import transformers
-    except ImportError as error:
-        raise ConfigError(
-            "training needs Hugging Face's transformers, which is not installed",
-            hint="pip install 'maskreg[train]'",
-        ) from error
     if not (Path(path) / needed).is_file():
         raise NotFoundError(
             f"{path}: no {needed}: training needs the folder of a checkpoint, with configuration and tokenizer",

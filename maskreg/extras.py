@@ -1,0 +1,41 @@
+"""Optional packages: an import that fails because one is missing says what to install."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from maskreg.errors import ConfigError
+
+EXTRAS = {
+    "accelerate": "train",
+    "huggingface_hub": "hub",
+    "jinja2": "report",
+    "matplotlib": "report",
+    "safetensors": "train",
+    "torch": "torch",
+    "transformers": "train",
+}
+"""The extra of this package that brings each optional package."""
+
+
+@contextmanager
+def requiring(work: str) -> Iterator[None]:
+    """Import what some work needs; where an optional package is missing, say which extra brings it.
+
+    Args:
+        work: begins the message, as in "an analysis needs the package torch, which is not installed".
+
+    Raises:
+        ConfigError: an optional package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise ConfigError(
+            f"{work} needs the package {package}, which is not installed",
+            hint=f"pip install 'maskreg[{EXTRAS[package]}]'",
+        ) from error

@@ -1,0 +1,201 @@
+"""Commands import what they need and no more, and only a few of them need torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.checkpoints import bf16, make_checkpoint, moved
+from tests.e2e.running import Person, same_files
+
+# Runs a command where torch is not installed, and notes which packages it has loaded at its end.
+WITHOUT_TORCH = """
+import json, sys
+sys.modules["torch"] = None
+from maskreg_cli.main import main
+status = main(sys.argv[2:])
+loaded = sorted({name.partition(".")[0] for name, module in sys.modules.items() if module is not None})
+with open(sys.argv[1], "w") as file:
+    json.dump(loaded, file)
+sys.exit(status)
+"""
+
+SLOW = {
+    *("accelerate", "alembic", "asyncio", "boto3", "botocore", "huggingface_hub", "jinja2", "llvmlite", "matplotlib"),
+    *("numba", "numcodecs", "numpy", "pandas", "psycopg", "pydantic", "rich", "scipy", "sqlalchemy", "tomlkit"),
+    *("torch", "transformers", "triton", "zarr"),
+}
+"""Packages that take long to import."""
+
+MANIFEST = {"pydantic"}
+READING = MANIFEST | {"numpy"}
+NAMING = {"asyncio", "sqlalchemy"}
+
+
+class Done(NamedTuple):
+    """A command that ran.
+
+    Attributes:
+        status: its exit code.
+        out, err: what it printed.
+        slow: which of the packages that take long it has loaded.
+    """
+
+    status: int
+    out: str
+    err: str
+    slow: set[str]
+
+
+class Alone(Person):
+    """Somebody whose environment has no torch."""
+
+    def do(self, *args: str | Path) -> Done:
+        """Run a command."""
+        note = self.home / "loaded.json"
+        note.unlink(missing_ok=True)
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT_TORCH, note, *map(str, args)],
+            env={**self.env, "PYTHONSAFEPATH": "1"},
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        return Done(done.returncode, done.stdout, done.stderr, set(json.loads(note.read_text())) & SLOW)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("pair")
+    names = ("model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.weight")
+    tensors = {name: bf16((64, 96), seed) for seed, name in enumerate(names)}
+    target = {name: moved(tensor, 0.4, seed=1) for name, tensor in tensors.items()}
+    return make_checkpoint(folder / "source", tensors), make_checkpoint(folder / "target", target)
+
+
+@pytest.fixture(scope="module")
+def ada(tmp_path_factory: pytest.TempPathFactory, pair: tuple[Path, Path]) -> Iterator[Alone]:
+    """Somebody with an update and a baseline of it, and a remote that has the update."""
+    home = tmp_path_factory.mktemp("ada")
+    (home / "team").mkdir()
+    yield prepared(Alone(home), pair)
+
+
+def prepared(person: Alone, pair: tuple[Path, Path]) -> Alone:
+    for line in (
+        ("extract", *pair, "--name", "lab/opd:v1", "--family", "f", "--method", "opd", "--reversible"),
+        ("baseline", "lab/opd:v1", "--kind", "random-global", "--seed", "1", "--name", "lab/random:v1"),
+        ("remote", "add", "team", person.home / "team"),
+        ("push", "lab/opd:v1"),
+    ):
+        done = person.do(*line)
+        assert done.status == 0, done.err
+    return person
+
+
+Line = tuple[str | Path, ...]
+
+MAY_LOAD: dict[Line, set[str]] = {
+    ("--version",): set(),
+    ("list",): set(),
+    ("list", "opd", "--method", "opd", "--density", "0.1..0.9", "--sort", "density", "--json"): set(),
+    ("doctor",): set(),
+    ("config", "show", "--origin"): set(),
+    ("remote", "list"): set(),
+    ("db", "check"): NAMING,
+    ("show", "lab/opd:v1"): READING,
+    ("show", "lab/opd:v1", "--history"): READING,
+    ("show", "lab/opd:v1", "--json"): READING,
+    ("show", "lab/opd:v1", "--manifest"): READING,
+    ("compare", "lab/opd:v1", "lab/random:v1"): READING | {"numcodecs"},
+    ("pull", "lab/opd:v1"): READING,
+    ("verify", "lab/opd:v1"): READING,
+    ("gc", "--dry-run"): MANIFEST,
+    ("tag", "lab/opd:v1", "latest"): NAMING | MANIFEST,
+    ("annotate", "lab/opd:v1", "--license", "mit"): NAMING | MANIFEST,
+    ("export", "lab/opd:v1", "-o", "opd.maskreg"): READING,
+    ("list", "--remote", "team"): MANIFEST,
+}
+"""What commands may load of the packages that take long."""
+
+
+@pytest.mark.parametrize("line", MAY_LOAD, ids=lambda line: " ".join(map(str, line)))
+def test_a_command_loads_what_it_needs(ada: Alone, line: Line) -> None:
+    done = ada.do(*line)
+    assert done.status == 0, done.err
+    assert done.slow - MAY_LOAD[line] == set()
+
+
+def test_the_first_list_makes_a_registry_without_sqlalchemy(tmp_path: Path) -> None:
+    done = Alone(tmp_path / "new").do("list")
+    assert done.status == 0, done.err
+    assert done.slow == set()
+
+
+def test_apply_loads_no_catalog_but_the_file(ada: Alone, pair: tuple[Path, Path]) -> None:
+    done = ada.do("apply", "lab/opd:v1", "--source", pair[0], "-o", "patched")
+    assert done.status == 0, done.err
+    assert same_files(ada.home / "patched", pair[1])
+    assert done.slow - READING == set()
+
+
+def test_everything_about_updates_works_without_torch(tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    (tmp_path / "team").mkdir()
+    person = prepared(Alone(tmp_path), pair)
+    for line in (
+        ("apply", "lab/opd:v1", "--source", pair[0], "-o", "patched"),
+        ("apply", "lab/opd:v1", "--revert", "--source", "patched", "-o", "back"),
+        ("extract", *pair, "--name", "lab/mask", "--mask-only"),
+        ("baseline", "lab/opd:v1", "--kind", "exponent-matched", "--source", pair[0]),
+        ("combine", "lab/opd:v1", "lab/mask", "--how", "and", "--name", "lab/both"),
+        ("compare", "lab/opd:v1", "lab/mask", "--source", pair[0], "--by", "role", "--record"),
+        ("tag", "lab/opd:v1", "stable"),
+        ("export", "lab/opd:v1", "-o", "opd.maskreg"),
+        ("rm", "lab/opd:v1", "--yes"),
+        ("restore", "lab/opd:v1"),
+        ("import", "opd.maskreg", "--name", "lab/copy"),
+        ("verify", "--all"),
+        ("gc", "--dry-run"),
+        ("db", "rebuild"),
+    ):
+        done = person.do(*line)
+        assert done.status == 0, (line, done.err)
+    assert same_files(tmp_path / "patched", pair[1])
+    assert same_files(tmp_path / "back", pair[0])
+
+
+NEEDS_TORCH: dict[str, Callable[[Path], Line]] = {
+    "an analysis": lambda source: ("analyze", "lab/opd:v1", "--source", source),
+    "a trajectory": lambda source: ("analyze", "--trajectory", source, source, source),
+    "a principal baseline": lambda source: ("baseline", "lab/opd:v1", "--kind", "principal", "--source", source),
+    "a safe baseline": lambda source: ("baseline", "lab/opd:v1", "--kind", "safe", "--source", source),
+    "training": lambda source: (
+        "retrain",
+        "lab/opd:v1",
+        "--recipe",
+        "sft",
+        "--data",
+        source / "config.json",
+        "-o",
+        "r",
+    ),
+    "device 'cuda'": lambda source: ("apply", "lab/opd:v1", "--source", source, "-o", "g", "--device", "cuda"),
+}
+
+
+@pytest.mark.parametrize("work", NEEDS_TORCH)
+def test_what_needs_torch_says_how_to_install_it(ada: Alone, pair: tuple[Path, Path], work: str) -> None:
+    before = set(ada.home.iterdir())
+    done = ada.do(*NEEDS_TORCH[work](pair[0]))
+    assert done.status == 78
+    assert done.err == (
+        f"error: {work} needs the package torch, which is not installed\n  next: pip install 'maskreg[torch]'\n"
+    )
+    assert set(ada.home.iterdir()) - {ada.home / "loaded.json"} == before - {ada.home / "loaded.json"}
