@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maskreg.mask import rounding
 from maskreg.mask.rounding import CLASSES, FINENESS, classes_of, fit_scale, flip_chances
 from maskreg.tensors.cast import to_bf16
 
@@ -43,6 +44,13 @@ def test_chances_against_the_error_function(scale: int) -> None:
         down = (number(code) - number(code - 1)) / 2
         expected = (math.erfc(up / s / math.sqrt(2)) + math.erfc(down / s / math.sqrt(2))) / 2
         assert chances[classes_of(np.array([code], np.uint16))[0]] == pytest.approx(expected, abs=1e-9)
+
+
+def test_tails_are_rounded_as_in_decimal_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    distances = np.arange(-40 * FINENESS + 1, 3 * FINENESS)
+    monkeypatch.setattr(rounding, "_TAILS", np.full_like(rounding._TAILS, -1))
+    exact = [rounding.round_exactly(distance) for distance in distances.tolist()]
+    assert rounding._tails(distances).tolist() == exact
 
 
 def test_what_is_not_finite_never_moves() -> None:
