@@ -6,6 +6,7 @@ views:
   commands  extract and apply on generated checkpoints: memory, speed, stored size, beside cp and sha256sum
   compare   counting the overlap of two generated masks: speed beside memcpy, and memory
   baselines coordinates a second that one core draws or ranks, including reading the source
+  start     CPU seconds of commands that have almost nothing to do, the first and later ones in a fresh home
   retrain   AdamW on a mask beside PyTorch's AdamW on all coordinates: time of a step, and memory
   all       all of them; the default, unless --gigabytes alone selects commands
 
@@ -34,7 +35,7 @@ from typing import Any
 
 import maskreg
 from maskreg.errors import MaskregError
-from scripts.bench import baselines, codec, commands, compare
+from scripts.bench import baselines, codec, commands, compare, start
 from scripts.bench.pairs import SPECS, CodecPair, generated, given
 
 
@@ -46,13 +47,15 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("view", nargs="?", choices=("all", *VIEWS), help="what to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     add_codec_options(parser.add_argument_group("codec"))
-    group = parser.add_argument_group("commands, baselines")
+    group = parser.add_argument_group("commands, baselines, start")
     group.add_argument(
         "--gigabytes", type=positive, nargs="+", help="sizes of a checkpoint (default 4; for baselines 0.5)"
     )
     group.add_argument("--dir", type=Path, help="work folder (default: a temporary folder)")
     group = parser.add_argument_group("compare")
     group.add_argument("--coordinates", type=count, default=10**9, help="of each mask (default 10^9)")
+    group = parser.add_argument_group("start")
+    group.add_argument("--runs", type=count, default=5, help="of each command after the first two (default 5)")
     group = parser.add_argument_group("retrain")
     group.add_argument("--layers", type=count, default=12, help="layers of the model (default 12)")
     group.add_argument("--width", type=count, default=2048, help="width of each layer (default 2048)")
@@ -168,6 +171,13 @@ def measure_baselines(options: argparse.Namespace) -> Any:
     return [asdict(row) for row in rows]
 
 
+def measure_start(options: argparse.Namespace) -> Any:
+    """Commands that have almost nothing to do."""
+    results = start.bench(options.dir, options.runs)
+    print(start.table(results), flush=True)
+    return [asdict(result) for result in results]
+
+
 def measure_retrain(options: argparse.Namespace) -> Any:
     """Masked steps and training memory."""
     # Imports torch, whose memory the other views would count as theirs.
@@ -184,6 +194,7 @@ VIEWS: dict[str, tuple[str, Callable[[argparse.Namespace], Any]]] = {
     "commands": ("runs", measure_commands),
     "compare": ("compare", measure_compare),
     "baselines": ("baselines", measure_baselines),
+    "start": ("start", measure_start),
     "retrain": ("retrain", measure_retrain),
 }
 """Every view: its key in the JSON, and its function."""

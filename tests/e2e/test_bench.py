@@ -11,6 +11,7 @@ import pytest
 
 from maskreg.codec import CODECS, DEFAULT_CODEC
 from maskreg.mask.baseline import KINDS
+from scripts.bench import start
 from tests.checkpoints import make_pair
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +132,17 @@ def test_what_pictures_need_is_asked_for_first(tmp_path: Path) -> None:
 def test_help_names_the_views() -> None:
     done = bench("--help")
     assert done.returncode == 0
-    assert all(word in done.stdout for word in ("codec", "commands", "compare", "--pair", "--real", "--gigabytes"))
+    views = ("codec", "commands", "compare", "baselines", "start", "retrain")
+    assert all(word in done.stdout for word in (*views, "--pair", "--real", "--gigabytes"))
+
+
+def test_the_cpu_seconds_of_a_command_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "COMMANDS", {name: start.COMMANDS[name] for name in ("list", "apply")})
+    results = start.bench(tmp_path / "work", 1)
+    for result in results:
+        assert 0 < result.best <= min(result.first, result.second)
+    assert [line.split()[0] for line in start.table(results).splitlines()[2:]] == ["list", "apply"]
+    assert list((tmp_path / "work").iterdir()) == []
 
 
 def test_a_small_run(tmp_path: Path) -> None:
