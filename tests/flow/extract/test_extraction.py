@@ -232,7 +232,7 @@ def test_unknown_rules_and_devices_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         extract(source, target, tmp_path / "root", device="cuda:99")
     assert "--device cpu" in caught.value.hint
-    with pytest.raises(ConfigError, match="not known"):
+    with pytest.raises(UsageError, match="not known"):
         open_device("tpu")
     assert not (tmp_path / "root").exists()
 
