@@ -135,13 +135,14 @@ def levels_of(matrix: Matrix, bounds: Bounds, first: int, stride: int) -> Levels
     """
     source, tokens, rows, width, column = matrix
     chosen = range(first, rows, stride)
-    levels = np.zeros((len(chosen), width), np.int8)
     if compiled := library():
+        levels = np.empty((len(chosen), width), np.int8)
         compiled.lib.maskreg_fill_levels(
             compiled.read(source), compiled.read(tokens), source.size, width, column,
             compiled.read(bounds), first, stride, len(chosen), compiled.write(levels),
         )  # fmt: skip
         return levels
+    levels = np.zeros((len(chosen), width), np.int8)
     for line, row in zip(levels, chosen, strict=True):
         begin, end = max(0, row * width - column), min((row + 1) * width - column, source.size)
         codes, own = source[begin:end], tokens[begin:end]

@@ -11,7 +11,7 @@ has. What they predict comes from the whole block: the rate at which coordinates
     predicted(0) = 30, predicted(1) = 45, predicted(2) = 60, so the scale is 2: the row moves as if it were of 117
 
 Rows come first, then columns given the rows' scales. Predictions only grow with s, so s is found by bisection, and they
-are sums of integers (rates in 65,536ths), so every machine finds the same.
+are sums of integers (rates in 32,767ths), so every machine finds the same.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from maskreg.native import library
 _SEEN = 384
 """Coordinates of a row or column that are sampled for their exponents, about; measured."""
 
+_RUN = 32
+"""Coordinates that are sampled side by side in a row."""
+
 _WINDOW = 64
 """Half exponents that are distinguished, up to the highest that occurs: all weights that matter lie in 32 binades."""
 
-_SHIFTS = np.arange(-MAX_SCALE, MAX_SCALE + 1)
-
-_UNIT = 1 << 16
-"""Rates are multiples of its inverse, so that their sums are exact in any order."""
+_UNIT = (1 << 15) - 1
+"""Rates are multiples of its inverse, so that their sums are exact in any order, and fit 16 bits."""
 
 Counts = npt.NDArray[np.int64]
 Counts32 = npt.NDArray[np.int32]
@@ -46,11 +47,11 @@ class Expected(NamedTuple):
 
     Attributes:
         lowest: twice the exponent of level 0; what lies below counts as level 0.
-        rates: int32 ``[31, 64]``, by shift and level, in 65,536ths.
+        rates: int16 ``[94]``, by level minus shift, from -15 on, in 32,767ths.
     """
 
     lowest: int
-    rates: npt.NDArray[np.int32]
+    rates: npt.NDArray[np.int16]
 
 
 def count_moved(matrix: Matrix) -> tuple[Counts32, Counts32]:
@@ -77,18 +78,19 @@ def fit_rows(matrix: Matrix, expected: Expected, moved: Counts32) -> Ints:
         moved: int32 ``[rows]``, how many coordinates moved.
     """
     source, _, rows, width, column = matrix
-    stride = max(1, width // _SEEN)
     if compiled := library():
         shifts = np.empty(rows, np.int8)
         compiled.lib.maskreg_fit_rows(
-            compiled.read(source), source.size, rows, width, column, stride,
+            compiled.read(source), source.size, rows, width, column,
             expected.lowest, compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
         )  # fmt: skip
         return shifts
     histograms, shares = np.zeros((rows, _WINDOW), np.int64), np.zeros(rows)
+    # Runs of neighbors, which lie in one line of the cache.
+    sampled = np.arange(width) % (_RUN * max(1, width // _SEEN)) < _RUN
     for row in range(rows):
         own = source[max(0, row * width - column) : (row + 1) * width - column]
-        levels = _levels(own[::stride], expected.lowest)
+        levels = _levels(own[sampled[: own.size]], expected.lowest)
         histograms[row] = np.bincount(levels, minlength=_WINDOW)
         shares[row] = int(moved[row]) * levels.size / own.size
     return _best_shifts(histograms, shares, expected.rates)
@@ -104,16 +106,15 @@ def fit_columns(matrix: Matrix, row_scales: Ints, expected: Expected, moved: Cou
         moved: int32 ``[width]``, how many coordinates moved.
     """
     source, _, rows, width, column = matrix
-    stride = max(1, rows // _SEEN)
     if compiled := library():
         shifts = np.empty(width, np.int8)
         compiled.lib.maskreg_fit_columns(
-            compiled.read(source), source.size, rows, width, column, stride, expected.lowest,
+            compiled.read(source), source.size, rows, width, column, expected.lowest,
             compiled.read(row_scales), compiled.read(expected.rates), compiled.read(moved), compiled.write(shifts),
         )  # fmt: skip
         return shifts
     histograms = np.zeros((width, _WINDOW), np.int64)
-    sampled = range(0, rows, stride)
+    sampled = range(0, rows, max(1, rows // _SEEN))
     for row in sampled:
         first = row * width - column
         own = source[max(0, first) : first + width]
@@ -127,15 +128,16 @@ def _levels(codes: npt.NDArray[np.uint16], lowest: int) -> npt.NDArray[np.int64]
     return np.clip(2 * (codes >> 7 & 0xFF).astype(np.int64) - lowest, 0, _WINDOW - 1)
 
 
-def _best_shifts(histograms: Counts, moved: npt.NDArray[np.float64], rates: Counts32) -> Ints:
+def _best_shifts(histograms: Counts, moved: npt.NDArray[np.float64], rates: npt.NDArray[np.int16]) -> Ints:
     """For each line the lowest shift whose prediction is closest to ``moved``, int8 ``[n]``.
 
     Args:
         histograms: int64 ``[n, 64]``, sampled coordinates by level; no more than 767, so predictions fit 32 bits.
         moved: float64 ``[n]``.
-        rates: int32 ``[31, 64]``.
+        rates: of :class:`Expected`.
     """
-    predicted = histograms @ rates.T
+    by_shift = np.lib.stride_tricks.sliding_window_view(rates, _WINDOW)[::-1]
+    predicted = histograms @ by_shift.T.astype(np.int64)
     closest: Ints = np.argmin(np.abs(predicted - moved[:, None] * _UNIT), axis=1).astype(np.int8)
     return closest - np.int8(MAX_SCALE)
 
@@ -161,13 +163,13 @@ def _centered(shifts: Ints) -> Ints:
     return scales
 
 
-def _rates(present: Counts, moved: Counts, lowest: int) -> npt.NDArray[np.int32]:
-    """Rates of moving by shift and level, interpolated linearly between the exponents that occur."""
+def _rates(present: Counts, moved: Counts, lowest: int) -> npt.NDArray[np.int16]:
+    """Rates of moving as :class:`Expected` has them, interpolated linearly between the exponents that occur."""
     known = np.flatnonzero(present)
-    levels = lowest + np.arange(_WINDOW) - _SHIFTS[:, None]
+    levels = lowest + np.arange(-MAX_SCALE, _WINDOW + MAX_SCALE)
     rates = np.interp(levels / 2, known, _falling(present[known].tolist(), moved[known].tolist()))
-    # They grow with the shift, also where interpolation is rounded.
-    return np.maximum.accumulate(np.rint(rates * _UNIT).astype(np.int32))
+    # They fall, also where interpolation is rounded.
+    return np.minimum.accumulate(np.rint(rates * _UNIT).astype(np.int16))
 
 
 def _falling(present: list[int], moved: list[int]) -> list[float]:

@@ -33,7 +33,7 @@ COMPONENTS = 16
 _MAX_DIRECTION = 127
 _ROUNDS = 2
 
-_NEGLIGIBLE = 1e-14
+_NEGLIGIBLE = 1e-6
 """Squared entry of a symmetric matrix, relative to its two diagonal entries, that counts as 0."""
 
 _SWEEPS = 12

@@ -19,11 +19,12 @@ from maskreg.codec.subspace import (
 from maskreg.native import NUMPY, using
 
 SIZES = st.integers(0, 140) | st.sampled_from([255, 256, 257, 1023, 1024, 1025])
+ROWS = st.integers(0, 140) | st.sampled_from([255, 256, 257])
 COUNTS = st.integers(1, COMPONENTS)
 SEEDS = st.integers(0, 1 << 32)
 
 
-@given(SIZES, SIZES, COUNTS, SEEDS)
+@given(ROWS, SIZES, COUNTS, SEEDS)
 @settings(max_examples=80)
 def test_products_are_exact(kernels: str, rows: int, width: int, count: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
@@ -31,8 +32,8 @@ def test_products_are_exact(kernels: str, rows: int, width: int, count: int, see
     for levels in (draw.integers(-3, 4, (rows, width)).astype(np.int8), np.full((rows, width), -3, np.int8)):
         across, down = (draw.choice([-127, 5, 127], (count, n)).astype(np.int8) for n in (width, rows))
         across[0], down[0] = 127, 127
-        assert np.array_equal(forward(levels, across), across.astype(float) @ levels.T.astype(float))
-        assert np.array_equal(backward(levels, down), down.astype(float) @ levels.astype(float))
+        assert np.array_equal(forward(levels, across), across.astype(int) @ levels.T.astype(int))
+        assert np.array_equal(backward(levels, down), down.astype(int) @ levels.astype(int))
 
 
 def vectors_of(count: int, n: int, seed: int) -> npt.NDArray[np.int32]:
@@ -45,7 +46,7 @@ def vectors_of(count: int, n: int, seed: int) -> npt.NDArray[np.int32]:
     return vectors
 
 
-@given(SIZES, SIZES, COUNTS, SEEDS)
+@given(ROWS, SIZES, COUNTS, SEEDS)
 @settings(max_examples=60)
 def test_directions_are_those_of_numpy(kernels: str, rows: int, width: int, count: int, seed: int) -> None:
     sums, rotation = vectors_of(count, rows, seed), np.random.default_rng(seed).normal(0, 1, (count, count // 2 + 1))

@@ -203,11 +203,11 @@ void maskreg_count_predictions(const int8_t *row_factors, int64_t rows, const in
 void maskreg_count_moved(const uint8_t *tokens, int64_t n, int64_t rows, int64_t width, int64_t column,
                          int32_t *by_row, int32_t *by_column);
 
-// Shifts of rows and of columns; `rates` is [31, 64], `moved` is what maskreg_count_moved fills.
-void maskreg_fit_rows(const uint16_t *source, int64_t n, int64_t rows, int64_t width, int64_t column, int64_t stride,
-                      int32_t lowest, const int32_t *rates, const int32_t *moved, int8_t *shifts);
-void maskreg_fit_columns(const uint16_t *source, int64_t n, int64_t rows, int64_t width, int64_t column, int64_t stride,
-                         int32_t lowest, const int8_t *row_scales, const int32_t *rates, const int32_t *moved,
+// Shifts of rows and of columns; `rates` is [94], `moved` is what maskreg_count_moved fills.
+void maskreg_fit_rows(const uint16_t *source, int64_t n, int64_t rows, int64_t width, int64_t column, int32_t lowest,
+                      const int16_t *rates, const int32_t *moved, int8_t *shifts);
+void maskreg_fit_columns(const uint16_t *source, int64_t n, int64_t rows, int64_t width, int64_t column,
+                         int32_t lowest, const int8_t *row_scales, const int16_t *rates, const int32_t *moved,
                          int8_t *shifts);
 
 // Coordinates of a tensor, and whose random words they have; maskreg/mask/scan.py.

@@ -76,36 +76,39 @@ static inline vector spread(vector row) {
 }
 #endif
 
+#define INLINE static inline __attribute__((always_inline))
+
+// A loop whose count is known once it is inlined: without it, what it fills would stay in memory.
+#define UNROLLED(i, n) _Pragma("GCC unroll 4") for (int i = 0; i < (n); i++)
+
 static int32_t correction(const int8_t *direction, int64_t n) {
     int32_t sum = 0;
     FOR_EACH(i, n) sum += direction[i];
     return RAISED * sum;
 }
 
-#define INLINE static inline __attribute__((always_inline))
+// Add the products of up to BYTES columns.
+INLINE void forward_columns(const int8_t *levels, int64_t w, const int8_t *directions, int rows, int components,
+                            int64_t n, vector (*sums)[ABREAST]) {
+    vector d[ABREAST];
+    UNROLLED(c, components) d[c] = n == BYTES ? load(directions + c * w) : load_some(directions + c * w, n);
+    UNROLLED(r, rows) {
+        // Beyond the end directions are 0.
+        const vector raised = raise(n == BYTES ? load(levels + r * w) : load_some(levels + r * w, n));
+        UNROLLED(c, components) sums[r][c] = dot(sums[r][c], raised, d[c]);
+    }
+}
 
 // Sums of `rows` rows from `levels` on with `components` directions.
 INLINE void forward_some(const int8_t *levels, int64_t w, const int8_t *directions, int rows, int components,
                          const int32_t *corrections, int32_t *sums, int64_t m) {
-    vector all_sums[ROWS][ABREAST];
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < components; c++) all_sums[r][c] = zeros();
-    for (int64_t j = 0; j < w; j += BYTES) {
-        const int64_t n = w - j;
-        vector d[ABREAST];
-        for (int c = 0; c < components; c++) {
-            const int8_t *from = directions + c * w + j;
-            d[c] = n >= BYTES ? load(from) : load_some(from, n);
-        }
-        for (int r = 0; r < rows; r++) {
-            const int8_t *from = levels + r * w + j;
-            // Beyond the end directions are 0.
-            const vector raised = raise(n >= BYTES ? load(from) : load_some(from, n));
-            for (int c = 0; c < components; c++) all_sums[r][c] = dot(all_sums[r][c], raised, d[c]);
-        }
-    }
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < components; c++) sums[c * m + r] = total(all_sums[r][c]) - corrections[c];
+    vector partial[ROWS][ABREAST];
+    UNROLLED(r, rows) UNROLLED(c, components) partial[r][c] = zeros();
+    int64_t j = 0;
+    for (; j + BYTES <= w; j += BYTES)
+        forward_columns(levels + j, w, directions + j, rows, components, BYTES, partial);
+    if (j < w) forward_columns(levels + j, w, directions + j, rows, components, w - j, partial);
+    UNROLLED(r, rows) UNROLLED(c, components) sums[c * m + r] = total(partial[r][c]) - corrections[c];
 }
 
 // The same with numbers of rows and directions that are known when this is compiled.
@@ -159,17 +162,14 @@ static void interleave(const int8_t *levels, int64_t rows, int64_t w, int64_t n,
 // Add the products of a panel with `components` directions, of 64 bytes each, to BYTES sums of each, `stride` apart.
 INLINE void backward_some(vector (*quads)[4], int64_t fours, const int8_t *directions, int components, int32_t *sums,
                           int64_t stride) {
-    vector all_sums[ABREAST][4];
-    for (int c = 0; c < components; c++)
-        for (int q = 0; q < 4; q++) all_sums[c][q] = load(sums + c * stride + q * NUMBERS);
-    for (int64_t f = 0; f < fours; f++)
-        for (int c = 0; c < components; c++) {
-            int32_t four;
-            memcpy(&four, directions + c * PANEL + 4 * f, sizeof four);
-            for (int q = 0; q < 4; q++) all_sums[c][q] = dot(all_sums[c][q], quads[f][q], all(four));
-        }
-    for (int c = 0; c < components; c++)
-        for (int q = 0; q < 4; q++) store(sums + c * stride + q * NUMBERS, all_sums[c][q]);
+    vector partial[ABREAST][4];
+    UNROLLED(c, components) UNROLLED(q, 4) partial[c][q] = load(sums + c * stride + q * NUMBERS);
+    for (int64_t f = 0; f < fours; f++) UNROLLED(c, components) {
+        int32_t four;
+        memcpy(&four, directions + c * PANEL + 4 * f, sizeof four);
+        UNROLLED(q, 4) partial[c][q] = dot(partial[c][q], quads[f][q], all(four));
+    }
+    UNROLLED(c, components) UNROLLED(q, 4) store(sums + c * stride + q * NUMBERS, partial[c][q]);
 }
 
 static void backward_tile(vector (*quads)[4], int64_t fours, const int8_t *directions, int64_t components,

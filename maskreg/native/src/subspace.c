@@ -5,32 +5,88 @@
 
 #include "codec.h"
 
-enum { MOST = 16, COLUMNS = 64 };
+enum { MOST = 16 };
 
 typedef double square[MOST][MOST];
+
+// Vectors of 64-bit integers, and the products of 32-bit ones in them.
+#if defined(__AVX512F__)
+#include <immintrin.h>
+typedef __m512i longs;
+enum { VECTOR = 64 };
+static inline longs add_products(longs sums, longs a, longs b) { return _mm512_add_epi64(sums, _mm512_mul_epi32(a, b)); }
+#elif defined(__AVX2__)
+#include <immintrin.h>
+typedef __m256i longs;
+enum { VECTOR = 32 };
+static inline longs add_products(longs sums, longs a, longs b) { return _mm256_add_epi64(sums, _mm256_mul_epi32(a, b)); }
+#else
+typedef int64_t longs;
+enum { VECTOR = 16 };
+static inline longs add_products(longs sums, longs a, longs b) { return sums + a * b; }
+#endif
+
+typedef double doubles __attribute__((vector_size(VECTOR)));
+
+enum { PARTS = 8, DOUBLES = VECTOR / 8, COLUMNS = PARTS * DOUBLES };
+
+// A loop whose count is known: without it, what it fills would stay in memory.
+#define UNROLLED(i, n) _Pragma("GCC unroll 8") for (int i = 0; i < (n); i++)
 
 // To the nearest integer, halves to the even one: at 1.5 * 2^52 doubles are 1 apart.
 static inline double rounded(double value) { return (value + 6755399441055744.0) - 6755399441055744.0; }
 
-// left @ right.T of [k, n], which is symmetric. `weights` multiply the columns of right; NULL for none.
-static void gram(const int32_t *left, const int32_t *right, const int32_t *weights, int64_t k, int64_t n, square result) {
-    enum { SPAN = 512 };
+enum { SPAN = 256, LONGS_OF_SPAN = SPAN * 8 / sizeof(longs) };
+
+typedef union {
+    int64_t numbers[SPAN];
+    longs vectors[LONGS_OF_SPAN];
+} span;
+
+// Widen up to 256 numbers, times weights if there are any; zeros follow.
+static void widen(const int32_t *numbers, const int32_t *weights, int64_t n, span *wide) {
+    if (weights)
+        FOR_EACH(i, n) wide->numbers[i] = numbers[i] * weights[i];
+    else
+        FOR_EACH(i, n) wide->numbers[i] = numbers[i];
+    for (int64_t i = n; i < SPAN; i++) wide->numbers[i] = 0;
+}
+
+// Add the products of four spans with one.
+static void add_spans(const span *four, const span *with, int64_t *sums, int64_t stride) {
+    union {
+        longs vector;
+        int64_t numbers[sizeof(longs) / 8];
+    } partial[4];
+    memset(partial, 0, sizeof partial);
+    longs p0 = partial[0].vector, p1 = p0, p2 = p0, p3 = p0;
+    FOR_EACH(i, LONGS_OF_SPAN) {
+        const longs b = with->vectors[i];
+        p0 = add_products(p0, four[0].vectors[i], b);
+        p1 = add_products(p1, four[1].vectors[i], b);
+        p2 = add_products(p2, four[2].vectors[i], b);
+        p3 = add_products(p3, four[3].vectors[i], b);
+    }
+    partial[0].vector = p0;
+    partial[1].vector = p1;
+    partial[2].vector = p2;
+    partial[3].vector = p3;
+    FOR_EACH(r, 4) FOR_EACH(i, (int64_t)(sizeof(longs) / 8)) sums[r * stride] += partial[r].numbers[i];
+}
+
+// vectors @ vectors.T of [k, n], which is symmetric. `weights` multiply the columns of one side; NULL for none.
+static void gram(const int32_t *vectors, const int32_t *weights, int64_t k, int64_t n, square result) {
     int64_t sums[MOST][MOST] = {{0}};
+    span wide[MOST], weighted;
+    memset(wide, 0, sizeof wide);
     for (int64_t begin = 0; begin < n; begin += SPAN) {
         const int64_t count = least(SPAN, n - begin);
+        FOR_EACH(row, k) widen(vectors + row * n + begin, NULL, count, wide + row);
         FOR_EACH(column, k) {
-            int32_t weighted[SPAN];
-            const int32_t *b = right + column * n + begin;
-            if (weights) {
-                FOR_EACH(i, count) weighted[i] = b[i] * weights[begin + i];
-                b = weighted;
-            }
-            for (int64_t row = column; row < k; row++) {
-                const int32_t *a = left + row * n + begin;
-                int64_t sum = 0;
-                FOR_EACH(i, count) sum += (int64_t)a[i] * b[i];
-                sums[row][column] += sum;
-            }
+            if (weights) widen(vectors + column * n + begin, weights + begin, count, &weighted);
+            // Rows from the diagonal on, by fours.
+            for (int64_t row = column / 4 * 4; row < k; row += 4)
+                add_spans(wide + row, weights ? &weighted : wide + column, &sums[row][column], MOST);
         }
     }
     FOR_EACH(row, k) FOR_EACH(column, row + 1) result[row][column] = result[column][row] = (double)sums[row][column];
@@ -75,7 +131,7 @@ static void eigen(square matrix, int64_t k, square vectors) {
         rotated = 0;
         FOR_EACH(p, k) for (int64_t q = p + 1; q < k; q++) {
             const double pq = matrix[p][q], pp = matrix[p][p], qq = matrix[q][q];
-            if (pq * pq <= 1e-14 * fabs(pp * qq)) continue;
+            if (pq * pq <= 1e-6 * fabs(pp * qq)) continue;
             rotated = 1;
             const double theta = (qq - pp) / (2 * pq), size = 1 / (fabs(theta) + sqrt(theta * theta + 1));
             const double t = theta < 0 ? -size : size, c = 1 / sqrt(t * t + 1), s = t * c;
@@ -103,24 +159,29 @@ static void transpose(square matrix) {
     }
 }
 
-// Columns [begin, begin + 64) of rotation.T @ vectors: vectors are [k, n], the rotation is [k, r]. Beyond n zeros.
+// Columns [begin, begin + COLUMNS) of rotation.T @ vectors: vectors are [k, n], the rotation is [k, r]. Beyond n zeros.
 static void rotate(const int32_t *vectors, int64_t k, int64_t n, int64_t begin, const double *rotation, int64_t r,
                    double (*rotated)[COLUMNS]) {
     const int64_t count = least(COLUMNS, n - begin);
-    double wide[MOST][COLUMNS];
+    union {
+        double numbers[COLUMNS];
+        doubles vectors[PARTS];
+    } wide[MOST];
     FOR_EACH(i, k) {
         const int32_t *vector = vectors + i * n + begin;
-        FOR_EACH(j, count) wide[i][j] = vector[j];
-        for (int64_t j = count; j < COLUMNS; j++) wide[i][j] = 0;
+        FOR_EACH(j, count) wide[i].numbers[j] = vector[j];
+        for (int64_t j = count; j < COLUMNS; j++) wide[i].numbers[j] = 0;
     }
     FOR_EACH(c, r) {
-        double line[COLUMNS] = {0};
+        doubles line[PARTS];
+        UNROLLED(p, PARTS) line[p] = (doubles){0};
         FOR_EACH(i, k) {
             const double factor = rotation[i * r + c];
             // Half of a triangular matrix is 0.
-            if (factor != 0) FOR_EACH(j, COLUMNS) line[j] += wide[i][j] * factor;
+            if (factor == 0) continue;
+            UNROLLED(p, PARTS) line[p] += wide[i].vectors[p] * factor;
         }
-        memcpy(rotated[c], line, sizeof line);
+        UNROLLED(p, PARTS) memcpy(rotated[c] + p * DOUBLES, &line[p], sizeof line[p]);
     }
 }
 
@@ -148,7 +209,7 @@ void maskreg_as_directions(const int32_t *vectors, int64_t k, int64_t n, const d
 void maskreg_orthogonal(const int32_t *vectors, int64_t k, int64_t n, int8_t *directions) {
     square products, root;
     double rotation[MOST * MOST];
-    gram(vectors, vectors, NULL, k, n, products);
+    gram(vectors, NULL, k, n, products);
     inverse_root(products, k, root);
     FOR_EACH(i, k) FOR_EACH(j, k) rotation[i * k + j] = root[i][j];
     maskreg_as_directions(vectors, k, n, rotation, k, directions);
@@ -158,9 +219,9 @@ void maskreg_sort_subspace(const int32_t *vectors, int64_t w, const int32_t *sum
                            double *rotation, double *powers) {
     square products, root, inner, eigenvectors, partial;
     int64_t order[MOST];
-    gram(vectors, vectors, NULL, k, w, products);
+    gram(vectors, NULL, k, w, products);
     inverse_root(products, k, root);
-    gram(sums, sums, NULL, k, m, products);
+    gram(sums, NULL, k, m, products);
     transpose(root);
     product(root, products, k, partial);
     transpose(root);
@@ -193,16 +254,24 @@ void maskreg_random_signs(int64_t count, int8_t *signs) {
 
 void maskreg_excess(const int8_t *levels, int64_t m, int64_t w, const int32_t *vectors, const int32_t *sums, int64_t k,
                     const double *rotation, int32_t *energies, double *shares) {
+    // Squares of up to 9: so many rows sum to 16 bits.
+    enum { PANEL = 3640 };
     memset(energies, 0, (size_t)w * sizeof *energies);
-    FOR_EACH(row, m) {
-        const int8_t *line = levels + row * w;
-        FOR_EACH(j, w) energies[j] += line[j] * line[j];
-    }
+    for (int64_t panel = 0; panel < m; panel += PANEL)
+        for (int64_t begin = 0; begin < w; begin += TILE) {
+            const int64_t n = least(TILE, w - begin);
+            int16_t partial[TILE] = {0};
+            for (int64_t row = panel; row < least(panel + PANEL, m); row++) {
+                const int8_t *restrict line = levels + row * w + begin;
+                FOR_EACH(j, n) partial[j] = (int16_t)(partial[j] + line[j] * line[j]);
+            }
+            FOR_EACH(j, n) energies[begin + j] += partial[j];
+        }
     int64_t energy = 0;
     FOR_EACH(j, w) energy += energies[j];
     square products, expected, beyond;
-    gram(sums, sums, NULL, k, m, products);
-    gram(vectors, vectors, energies, k, w, expected);
+    gram(sums, NULL, k, m, products);
+    gram(vectors, energies, k, w, expected);
     FOR_EACH(i, k) FOR_EACH(j, k) beyond[i][j] = products[i][j] - expected[i][j];
     FOR_EACH(c, k) {
         double share = 0;
