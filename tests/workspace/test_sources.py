@@ -40,8 +40,8 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
             workspace.local.catalog.saw_source(side.root, str(locked))
             workspace.local.catalog.saw_source(side.root, str(locked / "deeper"))
             # The home is its owner's alone, who is somebody else now.
-            settings.home.chmod(0o755)
-            (settings.home / "catalog.db").chmod(0o644)
+            settings.home.chmod(0o777)
+            (settings.home / "catalog.db").chmod(0o666)
             with not_root(), pytest.raises(maskreg.NotFoundError) as caught:
                 with_source(workspace, side, work)
     assert f"tried: {locked / 'deeper'} (Permission denied); {locked} (" in caught.value.message
