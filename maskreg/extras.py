@@ -20,11 +20,12 @@ EXTRAS = {
 
 
 @contextmanager
-def requiring(work: str) -> Iterator[None]:
+def requiring(work: str, extra: str = "") -> Iterator[None]:
     """Import what some work needs; where an optional package is missing, say which extra brings it.
 
     Args:
         work: begins the message, as in "an analysis needs the package torch, which is not installed".
+        extra: the one that brings all the work needs; by default the one that brings the missing package.
 
     Raises:
         ConfigError: an optional package is not installed.
@@ -37,5 +38,5 @@ def requiring(work: str) -> Iterator[None]:
             raise
         raise ConfigError(
             f"{work} needs the package {package}, which is not installed",
-            hint=f"pip install 'maskreg[{EXTRAS[package]}]'",
+            hint=f"pip install 'maskreg[{extra or EXTRAS[package]}]'",
         ) from error

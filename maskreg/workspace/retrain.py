@@ -139,7 +139,7 @@ def retrain(
         ConflictError: the name was moved concurrently; the artifact is kept.
         ConfigError: torch or transformers is not installed, or there is no such device.
     """
-    with requiring("training"):
+    with requiring("training", "train"):
         from maskreg.train.runs.folder import RunFolder
         from maskreg.train.runs.request import RunRequest
         from maskreg.train.runs.run import complete
@@ -186,7 +186,7 @@ def plan(
     Returns:
         Coordinates, bytes of weights, optimizer state and gradients, steps, records, the device and the setup.
     """
-    with requiring("training"):
+    with requiring("training", "train"):
         from maskreg.train.runs.folder import RunFolder
         from maskreg.train.runs.request import RunRequest
         from maskreg.train.runs.run import plan as plan_run

@@ -195,7 +195,8 @@ def test_what_needs_torch_says_how_to_install_it(ada: Alone, pair: tuple[Path, P
     before = set(ada.home.iterdir())
     done = ada.do(*NEEDS_TORCH[work](pair[0]))
     assert done.status == 78
+    extra = "train" if work == "training" else "torch"
     assert done.err == (
-        f"error: {work} needs the package torch, which is not installed\n  next: pip install 'maskreg[torch]'\n"
+        f"error: {work} needs the package torch, which is not installed\n  next: pip install 'maskreg[{extra}]'\n"
     )
     assert set(ada.home.iterdir()) - {ada.home / "loaded.json"} == before - {ada.home / "loaded.json"}
