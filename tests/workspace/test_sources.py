@@ -39,9 +39,6 @@ def test_a_checkpoint_that_may_not_be_read_is_listed() -> None:
             assert workspace.local.catalog is not None
             workspace.local.catalog.saw_source(side.root, str(locked))
             workspace.local.catalog.saw_source(side.root, str(locked / "deeper"))
-            # Who is not root reads the same registry.
-            settings.home.chmod(0o755)
-            (settings.home / "catalog.db").chmod(0o644)
             # The home is its owner's alone, who is somebody else now.
             settings.home.chmod(0o777)
             (settings.home / "catalog.db").chmod(0o666)
