@@ -13,6 +13,8 @@ An update is a sum of outer products of activations and gradients, so few compon
 
        2048 x 2048, half moved: 7 * 2.1e6 * share > 4.5 * 4,096, so a share of 0.13 % pays
 
+   After one round of the iteration most blocks show that none will; for the others it goes on.
+
 3. *Fit.* One more round of the iteration over all rows, with three components to spare, gives the directions of the
    columns; products with them give the rows' factors.
 4. *Quantize.* Both sides of a component are scaled to the same typical size, then divided by one step for all and
@@ -33,7 +35,6 @@ from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import MAX_FACTOR, SIZES, Matrix
 from maskreg.codec.rans import TOKENS
 from maskreg.codec.subspace import (
-    COMPONENTS,
     Floats,
     Levels,
     Subspace,
@@ -42,6 +43,7 @@ from maskreg.codec.subspace import (
     excess,
     find_subspace,
     forward,
+    random_signs,
     refined,
     rotate,
     sorted_subspace,
@@ -51,6 +53,15 @@ from maskreg.native import library
 
 _SAMPLED = 1 << 17
 """Coordinates, in whole rows, of the sample in which directions are searched."""
+
+_FIRST_ROUNDS = 1
+"""Rounds of the iteration after which most blocks without components are told from the others."""
+
+_MORE_ROUNDS = 2
+"""Rounds for the others; more gain little, measured."""
+
+_PROMISING = 0.5
+"""Share of the energy after the first rounds, relative to what pays, from which on a direction may come to pay."""
 
 _SPARE = 3
 """Components fitted beyond the rank: they absorb what would otherwise mix into those that are kept."""
@@ -167,12 +178,15 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
     bounds = level_bounds(typical_change(counts))
     # Rows 0, stride, ... to search in; those halfway between them to judge by.
     stride = max(2, rows * width // _SAMPLED)
-    subspace = find_subspace(levels_of(matrix, bounds, 0, stride))
-    shares = excess(subspace, levels_of(matrix, bounds, stride // 2, stride))
-    rank = int((shares > needed).sum())
+    sample, others = (levels_of(matrix, bounds, first, stride) for first in (0, stride // 2))
+    subspace = find_subspace(sample, random_signs(*sample.shape), _FIRST_ROUNDS)
+    if excess(subspace, others).max() <= _PROMISING * needed:
+        return None
+    subspace = find_subspace(sample, subspace.vectors, _MORE_ROUNDS)
+    rank = int((excess(subspace, others) > needed).sum())
     if not rank:
         return None
-    kept = min(rank + _SPARE, COMPONENTS)
+    kept = min(rank + _SPARE, len(subspace.vectors))
     whole = levels_of(matrix, bounds, 0, 1)
     vectors = as_directions(subspace.vectors.astype(np.int32), np.ascontiguousarray(subspace.rotation[:, :kept]))
     vectors = refined(vectors, whole)
@@ -211,17 +225,16 @@ def _rounded(vectors: Vectors, rotation: Floats, scales: Floats) -> Ints:
 def size_bounds(row_factors: Ints, column_factors: Ints) -> Bounds:
     """Bounds between eight size classes that are about equally common, int16 ``[7]``: octiles of a histogram."""
     (rank, rows), width = row_factors.shape, column_factors.shape[1]
-    counts = np.zeros(rank * MAX_FACTOR * MAX_FACTOR + 1, np.int32)
-    stride = max(1, rows * width // _SIZED)
+    counts, stride = np.zeros(rank * MAX_FACTOR * MAX_FACTOR + 1, np.int32), max(1, rows * width // _SIZED)
+    bounds: Bounds = np.empty(SIZES - 1, np.int16)
     if compiled := library():
-        compiled.lib.maskreg_count_predictions(
-            compiled.read(row_factors), rows, compiled.read(column_factors), width, rank, stride,
-            compiled.write(counts),
+        compiled.lib.maskreg_size_bounds(
+            compiled.read(row_factors), rows, compiled.read(column_factors), width,
+            rank, stride, compiled.write(counts), compiled.write(bounds),
         )  # fmt: skip
-    else:
-        predicted = row_factors[:, ::stride].T.astype(np.int32) @ column_factors.astype(np.int32)
-        counts += np.bincount(np.abs(predicted).reshape(-1), minlength=counts.size).astype(np.int32)
-    reached = SIZES * np.cumsum(counts, dtype=np.int64)
-    octiles = reached[-1] // SIZES * np.arange(1, SIZES)
-    bounds: Bounds = np.searchsorted(reached, octiles, side="right").astype(np.int16)
+        return bounds
+    predicted = row_factors[:, ::stride].T.astype(np.int32) @ column_factors.astype(np.int32)
+    reached = np.cumsum(np.bincount(np.abs(predicted).reshape(-1)))
+    octiles = reached[-1] * np.arange(1, SIZES)
+    bounds[:] = np.searchsorted(SIZES * reached, octiles, side="right")
     return bounds

@@ -4,7 +4,8 @@ Source: N. Halko, P. G. Martinsson, J. A. Tropp, "Finding structure with randomn
 4.4). With A the coarse copy, ``[m, w]``, of small integers:
 
     V = 16 random sign vectors, [16, w]
-    twice:  S = V A^T               products with the rows, [16, m]
+    a few times:
+            S = V A^T               products with the rows, [16, m]
             V = orthonormal(S) A    combinations of the rows; directions in which many rows vary grow fastest
             V = orthonormal(V)
     S = V A^T; rotate V so that the rows of S are orthogonal, strongest first (eigenvectors of S S^T, 16 x 16)
@@ -28,10 +29,9 @@ import numpy.typing as npt
 from maskreg.native import library
 
 COMPONENTS = 16
-"""Directions that are searched for."""
+"""Directions that are searched for, at most."""
 
 _MAX_DIRECTION = 127
-_ROUNDS = 2
 
 _NEGLIGIBLE = 1e-6
 """Squared entry of a symmetric matrix, relative to its two diagonal entries, that counts as 0."""
@@ -62,14 +62,16 @@ class Subspace(NamedTuple):
     powers: Floats
 
 
-def find_subspace(sample: Levels) -> Subspace:
+def find_subspace(sample: Levels, begin: Directions, rounds: int) -> Subspace:
     """Directions in which the rows of a sample vary most.
 
     Args:
         sample: int8 ``[m, w]``, levels of -3 to 3.
+        begin: of :func:`random_signs`, or directions that are close already.
+        rounds: of the iteration.
     """
-    vectors = random_signs(sample.shape[1])
-    for _ in range(_ROUNDS):
+    vectors = begin
+    for _ in range(rounds):
         vectors = refined(vectors, sample)
     return sorted_subspace(vectors, forward(sample, vectors))
 
@@ -101,15 +103,21 @@ def backward(levels: Levels, directions: Directions) -> Vectors:
     return directions.astype(np.int32) @ levels.astype(np.int32)
 
 
-def random_signs(n: int) -> Directions:
-    """Random directions of -1 and 1 to begin with, the same on every machine: hashes of their positions."""
+def random_signs(rows: int, n: int) -> Directions:
+    """Random directions of -1 and 1 to begin with, int8 ``[k, n]``: hashes of their positions, the same everywhere.
+
+    Args:
+        rows: of the sample; they vary in no more directions.
+        n: length of each.
+    """
+    signs = np.empty((min(COMPONENTS, rows), n), np.int8)
     if compiled := library():
-        signs = np.empty((COMPONENTS, n), np.int8)
         compiled.lib.maskreg_random_signs(signs.size, compiled.write(signs))
         return signs
-    words = np.arange(COMPONENTS * n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    words = np.arange(signs.size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ words >> np.uint64(31)) * np.uint64(0xBF58476D1CE4E5B9)
-    return ((words >> np.uint64(62) & np.uint64(2)).astype(np.int8) - np.int8(1)).reshape(COMPONENTS, n)
+    signs.reshape(-1)[:] = (words >> np.uint64(62) & np.uint64(2)).astype(np.int8) - np.int8(1)
+    return signs
 
 
 def orthogonal(vectors: Vectors) -> Directions:

@@ -56,7 +56,7 @@ def test_directions_are_those_of_numpy(kernels: str, rows: int, width: int, coun
 
     def all_of_them() -> list[npt.NDArray[np.generic]]:
         subspace = sorted_subspace(vectors, sums)
-        directions = [random_signs(rows), orthogonal(sums), as_directions(sums, rotation)]
+        directions = [random_signs(count, rows), orthogonal(sums), as_directions(sums, rotation)]
         return [*directions, *subspace, excess(subspace, levels)]
 
     computed = all_of_them()
@@ -68,7 +68,7 @@ def test_the_strongest_directions_come_first_and_are_orthonormal(kernels: str) -
     draw = np.random.default_rng(0)
     matrix = draw.normal(0, 1, (300, 2)) * [1.5, 0.8] @ draw.normal(0, 1, (2, 90)) + draw.normal(0, 0.3, (300, 90))
     levels = np.clip(np.rint(matrix), -3, 3).astype(np.int8)
-    subspace = find_subspace(levels[::2].copy())
+    subspace = find_subspace(levels[::2].copy(), random_signs(150, 90), 2)
     directions = subspace.rotation.T @ subspace.vectors
     assert np.allclose(directions @ directions.T, np.eye(COMPONENTS), atol=1e-6)
     assert (np.diff(subspace.powers) <= 0).all()
@@ -79,5 +79,14 @@ def test_the_strongest_directions_come_first_and_are_orthonormal(kernels: str) -
 
 
 def test_a_matrix_without_entries_that_moved_has_no_directions(kernels: str) -> None:
-    subspace = find_subspace(np.zeros((40, 50), np.int8))
+    subspace = find_subspace(np.zeros((40, 50), np.int8), random_signs(40, 50), 2)
     assert not subspace.powers.any() and np.isfinite(subspace.rotation).all()
+
+
+def test_rows_vary_in_no_more_directions_than_there_are(kernels: str) -> None:
+    levels = np.random.default_rng(0).integers(-3, 4, (5, 90)).astype(np.int8)
+    subspace = find_subspace(levels, random_signs(5, 90), 1)
+    directions = subspace.rotation.T @ subspace.vectors
+    assert len(directions) == 5
+    # Together they span the rows, up to the rounding of vectors.
+    assert np.abs(levels - levels @ directions.T @ directions).max() < 0.2

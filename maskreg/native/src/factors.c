@@ -127,9 +127,10 @@ void maskreg_fill_levels(const uint16_t *source, const uint8_t *tokens, int64_t 
     }
 }
 
-void maskreg_count_predictions(const int8_t *row_factors, int64_t rows, const int8_t *column_factors, int64_t width,
-                               int64_t rank, int64_t stride, int32_t *counts) {
-    for (int64_t row = 0; row < rows; row += stride)
+void maskreg_size_bounds(const int8_t *row_factors, int64_t rows, const int8_t *column_factors, int64_t width,
+                         int64_t rank, int64_t stride, int32_t *counts, int16_t *bounds) {
+    int64_t seen = 0;
+    for (int64_t row = 0; row < rows; row += stride, seen += width)
         for (int64_t begin = 0; begin < width; begin += TILE) {
             const int64_t n = least(TILE, width - begin);
             int16_t predicted[TILE] = {0};
@@ -138,6 +139,14 @@ void maskreg_count_predictions(const int8_t *row_factors, int64_t rows, const in
                 const int8_t *restrict factors = column_factors + k * width + begin;
                 FOR_EACH(j, n) predicted[j] = (int16_t)(predicted[j] + factor * factors[j]);
             }
-            FOR_EACH(j, n) counts[predicted[j] < 0 ? -predicted[j] : predicted[j]]++;
+            // Apart from counting, where it would become a branch.
+            FOR_EACH(j, n) predicted[j] = (int16_t)(predicted[j] < 0 ? -predicted[j] : predicted[j]);
+            FOR_EACH(j, n) counts[predicted[j]]++;
         }
+    int64_t reached = counts[0];
+    int16_t size = 0;
+    for (int64_t bound = 1; bound < SIZES; bound++) {
+        while (reached * SIZES <= seen * bound) reached += counts[++size];
+        bounds[bound - 1] = size;
+    }
 }

@@ -195,9 +195,9 @@ int64_t maskreg_typical_change(const int64_t *counts);
 void maskreg_fill_levels(const uint16_t *source, const uint8_t *tokens, int64_t n, int64_t width, int64_t column,
                          const int16_t *bounds, int64_t first, int64_t stride, int64_t rows, int8_t *levels);
 
-// Count predictions of every `stride`-th row by their size: `counts` is [961 * rank + 1], added to.
-void maskreg_count_predictions(const int8_t *row_factors, int64_t rows, const int8_t *column_factors, int64_t width,
-                               int64_t rank, int64_t stride, int32_t *counts);
+// Octiles of the predictions of every `stride`-th row, by size: `bounds` is [7]. `counts` is [961 * rank + 1], of zeros.
+void maskreg_size_bounds(const int8_t *row_factors, int64_t rows, const int8_t *column_factors, int64_t width,
+                         int64_t rank, int64_t stride, int32_t *counts, int16_t *bounds);
 
 // Fitting scales: maskreg/codec/scales.py. Coordinates that moved, by row and by column.
 void maskreg_count_moved(const uint8_t *tokens, int64_t n, int64_t rows, int64_t width, int64_t column,

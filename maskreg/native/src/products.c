@@ -216,11 +216,22 @@ void maskreg_backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *
 #else
 
 void maskreg_forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
-    FOR_EACH(row, m) FOR_EACH(c, k) {
-        const int8_t *restrict line = levels + row * w, *restrict direction = directions + c * w;
-        int32_t sum = 0;
-        FOR_EACH(j, w) sum += (int16_t)(line[j] * direction[j]);
-        sums[c * m + row] = sum;
+    enum { COLUMNS = 512, MOST = 16 };
+    memset(sums, 0, (size_t)(k * m) * sizeof *sums);
+    for (int64_t begin = 0; begin < w; begin += COLUMNS) {
+        // Widened once, because compilers find instructions for sums of products of 16 bits.
+        const int64_t n = least(COLUMNS, w - begin);
+        int16_t wide[MOST][COLUMNS], line[COLUMNS];
+        FOR_EACH(c, k) FOR_EACH(j, n) wide[c][j] = directions[c * w + begin + j];
+        FOR_EACH(row, m) {
+            FOR_EACH(j, n) line[j] = levels[row * w + begin + j];
+            FOR_EACH(c, k) {
+                const int16_t *restrict direction = wide[c];
+                int32_t sum = 0;
+                FOR_EACH(j, n) sum += line[j] * direction[j];
+                sums[c * m + row] += sum;
+            }
+        }
     }
 }
 
