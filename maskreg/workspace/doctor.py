@@ -70,8 +70,9 @@ def findings(workspace: Workspace, directory: Path | None = None) -> Iterator[Fi
     """The findings of :func:`doctor` one after another, because a remote may take long to answer."""
     yield Finding("version", "ok", f"maskreg {__version__}")
     settings = workspace.settings
-    missing = "" if settings.config_path.exists() else ", does not exist"
-    yield Finding("configuration", "ok", f"{settings.config_path}{missing}")
+    path = settings.config_path
+    remark = ", does not exist" if not path.exists() else ", is empty" if not path.stat().st_size else ""
+    yield Finding("configuration", "ok", f"{path}{remark}")
     yield _checked("registry", lambda: _registry(workspace))
     if settings.home.is_dir():
         yield _permissions(settings.home)

@@ -148,7 +148,7 @@ def tokens(keys: Iterable[str], names: Mapping[str, Iterable[str]]) -> set[str]:
         if kind_of(key) == "refs":
             texts |= {" entries, and ", " tags, and "}
         if kind_of(key) == "config":
-            texts.add("/config.toml, does not exist")
+            texts |= {"/config.toml, does not exist", "/config.toml, is empty"}
         if kind_of(key) == "catalog":
             texts.add("catalog")
         if kind_of(key) == "pipe":
