@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from maskreg.train import MaskedAdamW, attach
 from maskreg.train.hooks.trainer import MaskCallback, masked_adamw
+from maskreg.train.runs.parallel import end_process
 from tests.live.models import qwen3
 from tests.train.counting import changed, copies
 from tests.train.optim.training import masked
@@ -102,3 +103,4 @@ def main(directory: Path) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+    end_process(0)

@@ -12,6 +12,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from maskreg.errors import MaskregError
 from maskreg.train.runs.engine import train
 from maskreg.train.runs.folder import RunFolder
+from maskreg.train.runs.parallel import end_process
 
 
 class SilentSteps:
@@ -46,4 +47,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    end_process(main(sys.argv[1]))

@@ -55,6 +55,23 @@ def test_a_process_that_was_ended_is_told_by_its_rank_and_signal(
         started(RunFolder(tmp_path / "run"), ["--nproc-per-node", "2"], paths, recipe="fatal:loss")
 
 
+def test_a_process_that_is_done_does_not_fail_while_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a thread of Gloo does now and then.
+    (tmp_path / "aborting.py").write_text(
+        "import atexit, os\n"
+        "atexit.register(os.abort)\n"
+        "def loss(model, records, context):\n"
+        "    return next(model.parameters()).float().sum()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    source, data = make_model(tmp_path / "source"), sums(tmp_path / "data.jsonl")
+    folder = RunFolder(tmp_path / "run")
+    paths = RunPaths(source=str(source), data=str(data), home=str(tmp_path))
+    started(folder, ["--nproc-per-node", "1"], paths, recipe="aborting:loss")
+    assert (folder.model / "config.json").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
