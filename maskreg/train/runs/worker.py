@@ -47,4 +47,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    end_process(main(sys.argv[1]))
+    end_process(main(sys.argv[1]) or 0)
