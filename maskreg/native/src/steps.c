@@ -77,7 +77,7 @@ static void take_masters(const float *restrict masters, const uint16_t *restrict
     FOR_EACH(i, n) {
         const uint32_t wide = bits_of(masters[i]), code = codes[i];
         // No weight is the rounding of a NaN.
-        const int is_its_rounding = (nearest(wide) == code) & !is_nan(wide);
+        const int is_equal = nearest(wide) == code, is_its_rounding = is_equal & !is_nan(wide);
         values[i] = float_of(is_its_rounding ? wide : code << 16);
     }
 }
