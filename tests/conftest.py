@@ -1,4 +1,4 @@
-"""What every test gets: servers on request, and a home of its own."""
+"""What every test gets: servers on request, and a home of its own; and which tests run without torch or kernels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import settings
 
 from maskreg.native import available, using
 from tests.demo import demo
+from tests.kernels import COMPILED, KERNELS, NAMED, VARIABLE
 from tests.native.sanitizing import sanitized
 from tests.servers import other_s3_server, postgres, s3_server
 
@@ -25,14 +27,45 @@ settings.load_profile("maskreg")
 # A shell's background jobs ignore Ctrl-C and hand that down; the commands that tests start must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+NEED_TORCH = [
+    *("live", "train", "cli/retrain", "analysis/test_angles.py", "analysis/test_coverage.py"),
+    *("analysis/test_matrix.py", "analysis/test_noise.py", "codec/test_triton_decode.py", "e2e/test_retrain.py"),
+    *("flow/apply/test_in_memory.py", "flow/geometry/test_analysis.py", "flow/geometry/test_analysis_real.py"),
+    *("flow/geometry/test_trajectory.py", "test_reproduce.py", "workspace/test_retrain.py"),
+]
+"""Folders and files that need torch as a whole. In others, single tests do: those are marked with ``torch``."""
+
+HAS_TORCH = find_spec("torch") is not None
+
+collect_ignore = [] if HAS_TORCH else NEED_TORCH
+
 _FOREIGN = ("AWS_", "MASKREG_", "XDG_", "HF_", "HUGGINGFACE_", "PG", "BOTO_")
+
+
+def pytest_configure() -> None:
+    if NAMED and NAMED not in available():
+        raise pytest.UsageError(f"{VARIABLE} is {NAMED!r}, but this machine has {', '.join(available())}")
+
+
+def pytest_report_header() -> list[str]:
+    lines = [f"kernels: {', '.join(KERNELS)}"]
+    if not HAS_TORCH:
+        left_out = ", ".join(f"tests/{name}" for name in NEED_TORCH)
+        lines.append(f"torch is not installed: {left_out} and tests marked with torch are not run")
+    return lines
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not HAS_TORCH:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("torch")])
+        items[:] = [item for item in items if not item.get_closest_marker("torch")]
 
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     # No test reads or writes what the person who runs it has: settings, caches, credentials.
     for name in list(os.environ):
-        if name.startswith(_FOREIGN):
+        if name.startswith(_FOREIGN) and name != VARIABLE:
             monkeypatch.delenv(name)
     home: Path = tmp_path_factory.mktemp("home")
     places = {
@@ -53,9 +86,11 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-@pytest.fixture(scope="module", params=available())
+@pytest.fixture(scope="module", params=KERNELS)
 def kernels(request: pytest.FixtureRequest) -> str:
     """Run a test once with each build of the kernels that this machine can use, and once with NumPy alone.
+
+    Where ``MASKREG_KERNELS`` names one of them, that alone.
 
     Returns its name, as :func:`maskreg.native.using` takes it. Functions with a kernel are held against something that
     computes the same otherwise, at the edges of vectors and tiles too::
@@ -74,7 +109,15 @@ def kernels(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def sanitized_kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def compiled_kernels() -> tuple[str, ...]:
+    """Names of the compiled kernels; tests of nothing else are skipped where kernels are switched off."""
+    if not COMPILED:
+        pytest.skip(f"the kernels are switched off: {VARIABLE}={NAMED}")
+    return COMPILED
+
+
+@pytest.fixture(scope="session")
+def sanitized_kernels(compiled_kernels: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Environment of processes whose kernels end them at the first read or write outside an array."""
     return sanitized(tmp_path_factory.mktemp("sanitized"))
 

@@ -176,6 +176,7 @@ def test_no_portable_room_is_home_to_what_is_not_portable() -> None:
     assert not [name for name in NOT_PORTABLE if HOMES[name] & set(PORTABLE)]
 
 
+@pytest.mark.torch
 def test_portable_rooms_load_nothing_that_is_not_portable() -> None:
     assert (
         loaded(f"import {', '.join('maskreg.' + name.replace('/', '.') for name in PORTABLE)}") & NOT_PORTABLE == set()

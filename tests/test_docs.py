@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 from maskreg_cli.main import COMMANDS
 
@@ -63,8 +62,11 @@ def test_contributing_names_files_that_exist() -> None:
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.torch
 def test_what_it_tells_verl_to_make_can_be_made() -> None:
     """As verl 0.9.1 makes optimizers; how they then train is tested beside the optimizers."""
+    import torch
+
     (block,) = [text for kind, text in BLOCKS if kind == "yaml"]
     optim = yaml.safe_load(block)["actor_rollout_ref"]["actor"]["optim"]
     options = optim["override_optimizer_config"]
@@ -77,6 +79,7 @@ def test_what_it_tells_verl_to_make_can_be_made() -> None:
     assert optimizer.grad_norm > 0
 
 
+@pytest.mark.torch
 def test_every_line_runs(demo: tuple[Path, str], s3_server: S3Server, postgres: Postgres) -> None:
     """The blocks, one after another in one shell and folder; the Python block where it stands."""
     folder = demo[0].parent

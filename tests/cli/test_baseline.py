@@ -25,7 +25,9 @@ OPTIONS: dict[str, list[str]] = {"subset": ["--density", "0.1"]}
 PARAMETERS = {"subset": "-d0.1", "safe": "-a0.5"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.torch) if kind in ("principal", "safe") else kind for kind in KINDS]
+)
 def test_every_kind(kind: str, run: Run, artifact: str) -> None:
     made = run("baseline", REF, "--kind", kind, *OPTIONS.get(kind, []), "--json").json
     assert made["ref"] == f"toy-opd-{kind}{PARAMETERS.get(kind, '')}{'-s0' if KINDS[kind].seeded else ''}:v1"
@@ -121,14 +123,23 @@ def test_a_name_that_meant_something_else_is_told_with_the_way_back(run: Run, ar
     run("rm", "lab/chance:a", "--yes")
     assert run(*words, "--seed", "1").err.startswith(f"note: lab/chance:a was {short} until ")
     for made in (
-        ("combine", REF, "lab/chance:a", "--how", "or", "--name", "lab/chance:a"),
-        ("analyze", REF, "--source", run_source(run), "--metrics", "norm", "--name", "lab/chance:a"),
-        ("extract", run_source(run), run_source(run), "--name", "lab/chance:a"),
+        ("combine", REF, "lab/chance:a", "--how", "or"),
+        ("extract", run_source(run), run_source(run)),
     ):
-        was = run("show", "lab/chance:a", "--json").json["digest"]
-        done = run(*made, "--json")
-        assert done.json["was"] == was
-        assert f"note: lab/chance:a was {was[:19]}; to have it back: maskreg tag lab/chance:a@{was} a\n" in done.err
+        tells_the_way_back(run, *made)
+
+
+@pytest.mark.torch
+def test_an_analysis_that_takes_a_name_tells_the_way_back(run: Run, artifact: str) -> None:
+    run("baseline", REF, "--kind", "random-global", "--name", "lab/chance:a")
+    tells_the_way_back(run, "analyze", REF, "--source", run_source(run), "--metrics", "norm")
+
+
+def tells_the_way_back(run: Run, *words: str) -> None:
+    was = run("show", "lab/chance:a", "--json").json["digest"]
+    done = run(*words, "--name", "lab/chance:a", "--json")
+    assert done.json["was"] == was
+    assert f"note: lab/chance:a was {was[:19]}; to have it back: maskreg tag lab/chance:a@{was} a\n" in done.err
 
 
 def run_source(run: Run) -> str:
@@ -146,10 +157,10 @@ def test_a_source_that_is_not_needed_is_said(run: Run, artifact: str, pair: tupl
 
 def test_hints_keep_what_was_asked_for(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
     shutil.rmtree(pair[0])
-    told = run("baseline", REF, "--kind", "safe", "--alpha", "0.25", "--name", "it's", status=2).err
+    told = run("baseline", REF, "--kind", "exponent-matched", "--seed", "7", "--name", "it's", status=2).err
     assert "not a reference" in told
-    told = run("baseline", REF, "--kind", "safe", "--alpha", "0.25", "--name", "lab/safe", status=66).err
-    assert f"next: maskreg baseline {REF} --kind safe --alpha 0.25 --name lab/safe --source PATH" in told
+    told = run("baseline", REF, "--kind", "exponent-matched", "--seed", "7", "--name", "lab/chance", status=66).err
+    assert f"next: maskreg baseline {REF} --kind exponent-matched --seed 7 --name lab/chance --source PATH" in told
 
 
 def test_a_mask_that_is_not_here(run: Run, artifact: str) -> None:

@@ -192,7 +192,6 @@ def test_a_home_is_its_owners_alone(
     run("remote", "add", "team", tmp_path / "team")
     run("extract", *pair, "--name", "toy")
     run("push", "toy")
-    run("analyze", "toy", "--source", pair[0], "--target", pair[1], "--metrics", "norm")
     assert modes(home) == {0o700, 0o600}
     assert modes(tmp_path / "team") == {0o755, 0o644}  # made by remote add, for others to read
     monkeypatch.setenv("MASKREG_HOME", str(home := tmp_path / "above" / "other"))
@@ -200,6 +199,14 @@ def test_a_home_is_its_owners_alone(
     run("annotate", "toy", "--license", "mit")
     assert modes(home) == {0o700, 0o600}
     assert f"permissions     nobody else may read {home}" in run("doctor").out
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("umask")
+def test_an_analysis_is_its_owners_alone(run: Run, pair: tuple[Path, Path]) -> None:
+    run("extract", *pair, "--name", "toy")
+    run("analyze", "toy", "--source", pair[0], "--target", pair[1], "--metrics", "norm")
+    assert modes(Path(os.environ["MASKREG_HOME"])) == {0o700, 0o600}
 
 
 @pytest.mark.usefixtures("umask")

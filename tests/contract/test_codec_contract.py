@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -84,8 +83,16 @@ def test_lossless_both_ways(codec: Codec, pair: str) -> None:
         decoded = codec.decode(context, block)
         assert decoded.dtype == np.uint16
         assert np.array_equal(decoded, values)
-        tensor = codec.decode_tensors([torch.from_numpy(context.view(np.int16))], [block])[0]
-        assert np.array_equal(tensor.numpy().view(np.uint16), values)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("pair", PAIRS)
+def test_tensors_of_torch_decode_to_the_same(codec: Codec, pair: str) -> None:
+    import torch
+
+    source, target = PAIRS[pair]
+    tensor = codec.decode_tensors([torch.from_numpy(source.view(np.int16))], [codec.encode(source, target)])[0]
+    assert np.array_equal(tensor.numpy().view(np.uint16), target)
 
 
 @pytest.mark.parametrize("grid", GRIDS)

@@ -14,7 +14,6 @@ from maskreg.device import open_device
 from maskreg.errors import WrongCheckpointError
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.baseline.build import make_baseline
-from maskreg.flow.geometry.analysis import analyze
 from maskreg.flow.geometry.exponents import by_exponent
 from maskreg.flow.geometry.reading import UpdateReader
 from maskreg.flow.overlap.measure import measure_overlap
@@ -22,17 +21,26 @@ from maskreg.mask.baseline import BaselineSpec
 from tests.checkpoints import bf16, make_checkpoint
 from tests.flow.making import edge_pair, extracted, opened
 
+
+def analyzed(artifact: Artifact, source: Checkpoint, root: Path) -> None:
+    from maskreg.flow.geometry.analysis import analyze
+
+    analyze(artifact, source, None, root)
+
+
 USES: dict[str, Callable[[Artifact, Checkpoint, Path], Any]] = {
     "apply": lambda artifact, source, root: apply(artifact, source, root / "out"),
     "baseline": lambda artifact, source, root: make_baseline(artifact, BaselineSpec.of("low-magnitude"), root, source),
-    "geometry": lambda artifact, source, root: analyze(artifact, source, None, root),
+    "geometry": analyzed,
     "reading": lambda artifact, source, root: UpdateReader(artifact, source, None, open_device("cpu")),
     "exponents": lambda artifact, source, root: by_exponent(artifact, source),
     "overlap": lambda artifact, source, root: measure_overlap([artifact, artifact], source),
 }
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(
+    "use", [pytest.param(use, marks=pytest.mark.torch) if use == "geometry" else use for use in USES]
+)
 @pytest.mark.parametrize("change", ["surplus", "missing"])
 def test_a_source_with_a_tensor_more_or_less_is_refused(use: str, change: str, tmp_path: Path) -> None:
     source, target = edge_pair()

@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import given
 from hypothesis.extra.numpy import arrays
 
@@ -101,9 +100,12 @@ def test_tau_is_compared_in_fp32_not_in_bf16() -> None:
     assert parse_rule("abs:1e-5").moved(np.zeros(1, np.uint16), grid).all()
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("name", ["exact", "abs:1e-5", "rel:1e-3"])
 @given(a=codes, b=codes)
 def test_torch_gives_the_same_mask(name: str, a: Codes, b: Codes) -> None:
+    import torch
+
     rule = parse_rule(name)
     a, b = np.concatenate([a, special_pairs()[0]]), np.concatenate([b, special_pairs()[1]])
     there = rule.moved(torch.from_numpy(a.view(np.int16)), torch.from_numpy(b.view(np.int16)))

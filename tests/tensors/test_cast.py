@@ -2,15 +2,17 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.tensors.cast import to_bf16
 
 
+@pytest.mark.torch
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1))
 def test_fp32_rounds_like_torch(values: list[float]) -> None:
+    import torch
+
     numbers = np.array(values, np.float32)
     ours = to_bf16(numbers.view(np.uint32), "F32")
     theirs = torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
@@ -28,7 +30,10 @@ def test_nan_stays_nan_and_keeps_its_sign() -> None:
     assert cast.tolist() == [0x7FC1, 0xFFC0, 0x7FFF, 0xFFC1]
 
 
+@pytest.mark.torch
 def test_every_half_is_cast_like_torch() -> None:
+    import torch
+
     halves = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
     ours = to_bf16(halves, "F16")
     theirs = torch.from_numpy(halves.view(np.float16)).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)

@@ -76,7 +76,11 @@ def test_a_checkpoint_is_meant_in_many_ways(lab: Lab, ada: maskreg.Workspace, to
         (lambda ada: maskreg.tag("toy:v1", 5, workspace=ada), "pass a reference"),  # type: ignore[arg-type]
         (lambda ada: maskreg.extract(5, 6, workspace=ada), "pass a checkpoint: a path, a hub id"),  # type: ignore[arg-type]
         (lambda ada: maskreg.apply("toy:v1", 5, "out", workspace=ada), "pass a checkpoint"),  # type: ignore[arg-type]
-        (lambda ada: maskreg.apply_(5, "toy:v1", workspace=ada), "pass a model: a torch module"),  # type: ignore[arg-type]
+        pytest.param(
+            lambda ada: maskreg.apply_(5, "toy:v1", workspace=ada),  # type: ignore[arg-type]
+            "pass a model: a torch module",
+            marks=pytest.mark.torch,
+        ),
         (lambda ada: maskreg.gc(7, workspace=ada), "pass a timedelta"),  # type: ignore[arg-type]
         (lambda ada: maskreg.show("toy:v1", workspace="here"), "pass a Workspace"),  # type: ignore[arg-type]
         (lambda ada: maskreg.Workspace(5), "pass settings"),  # type: ignore[arg-type]
@@ -168,6 +172,7 @@ def test_a_value_that_makes_no_sense_is_refused(
         use_case(ada, lab)
 
 
+@pytest.mark.torch
 def test_an_analysis_is_not_applied(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
     analysis = maskreg.analyze(toy, lab.source, metrics=["sparsity"], workspace=ada)
     with pytest.raises(maskreg.NotFoundError, match="is an analysis: it holds figures") as caught:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from safetensors.torch import load_file
+import pytest
 
 import maskreg
 from tests.workspace.conftest import Lab, contents
@@ -40,7 +39,11 @@ def test_through_a_file(lab: Lab, ada: maskreg.Workspace) -> None:
         assert contents(back.out) == contents(lab.source)
 
 
+@pytest.mark.torch
 def test_in_memory(lab: Lab, ada: maskreg.Workspace) -> None:
+    import torch
+    from safetensors.torch import load_file
+
     maskreg.extract(lab.source, lab.target, "toy", workspace=ada)
     state = load_file(lab.source / "model.safetensors")
     maskreg.apply_(state, "toy", workspace=ada)

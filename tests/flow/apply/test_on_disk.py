@@ -43,6 +43,7 @@ def test_every_edge_comes_out_bit_for_bit_and_goes_back(shards: int, jobs: int, 
         assert made.read_bytes() == (tmp_path / "back" / made.name).read_bytes(), made.name
 
 
+@pytest.mark.torch
 def test_torch_decodes_the_same_bits(tmp_path: Path) -> None:
     source, target = opened(tmp_path, *edge_pair())
     artifact = extracted(tmp_path / "root", source, target)

@@ -29,6 +29,7 @@ from tests.flow.making import edge_pair, extracted, left_over, opened
 
 Dense = dict[str, npt.NDArray[np.bool_]]
 OPTIONS: dict[str, dict[str, Any]] = {"subset": {"density": 0.004}}
+EVERY_KIND = [pytest.param(kind, marks=pytest.mark.torch) if kind in ("principal", "safe") else kind for kind in KINDS]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def codes_of(artifact: Artifact, source: Checkpoint, name: str) -> npt.NDArray[n
     return to_bf16(source.read(row.name, 0, row.numel), row.source_dtype)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_every_kind_is_a_whole_artifact(
     kind: str, artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path
 ) -> None:
@@ -84,7 +85,7 @@ def test_every_kind_is_a_whole_artifact(
     assert left_over(tmp_path / "staging") == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_threads_and_batches_do_not_matter(
     kind: str,
     artifact: Artifact,
@@ -98,7 +99,7 @@ def test_threads_and_batches_do_not_matter(
     assert make_baseline(artifact, spec, tmp_path, pair[0], jobs=4) == one
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY_KIND)
 def test_blocks_do_not_matter(
     kind: str,
     artifact: Artifact,
@@ -185,6 +186,7 @@ def by_scores(weights: npt.NDArray[np.float32], rank: int, wanted: int) -> npt.N
 EXPERTS = "model.layers.0.mlp.experts.down_proj"
 
 
+@pytest.mark.torch
 def test_principal_and_safe(artifact: Artifact, pair: tuple[Checkpoint, Checkpoint], tmp_path: Path) -> None:
     principal = dense(baseline(artifact, tmp_path, pair[0], "principal"))
     safe = dense(baseline(artifact, tmp_path, pair[0], "safe", alpha=0.3, rank=2))
@@ -289,17 +291,25 @@ def test_the_wrong_source_is_refused(artifact: Artifact, tmp_path: Path, pair: t
     assert not (tmp_path / "out").exists() or left_over(tmp_path / "out/staging") == []
 
 
-def test_every_leaf_of_the_source_is_checked(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("exponent-matched", "rounding-null", "low-magnitude"),
+        *(pytest.param(kind, marks=pytest.mark.torch) for kind in ("principal", "safe")),
+    ],
+)
+def test_every_leaf_of_the_source_is_checked(kind: str, tmp_path: Path) -> None:
     """One bit in a leaf that is neither a tensor's first nor its last."""
     weights = bf16((3 << 18,), 1)
     source, target = opened(tmp_path, {"w": weights}, {"w": moved(weights)})
     artifact = extracted(tmp_path / "registry", source, target)
     damaged = weights[1].copy()
     damaged[(1 << 18) + 5] ^= 1
-    with open_checkpoint(make_checkpoint(tmp_path / "damaged", {"w": ("BF16", damaged)})) as other:
-        for kind in ("exponent-matched", "rounding-null", "low-magnitude", "principal", "safe"):
-            with pytest.raises(WrongCheckpointError, match="tensor w: elements 262144"):
-                make_baseline(artifact, BaselineSpec.of(kind), tmp_path / "registry", other)
+    with (
+        open_checkpoint(make_checkpoint(tmp_path / "damaged", {"w": ("BF16", damaged)})) as other,
+        pytest.raises(WrongCheckpointError, match="tensor w: elements 262144"),
+    ):
+        make_baseline(artifact, BaselineSpec.of(kind), tmp_path / "registry", other)
 
 
 def test_kinds_that_need_the_source_say_so(artifact: Artifact, tmp_path: Path) -> None:
@@ -307,27 +317,25 @@ def test_kinds_that_need_the_source_say_so(artifact: Artifact, tmp_path: Path) -
         make_baseline(artifact, BaselineSpec.of("principal"), tmp_path)
 
 
+@pytest.mark.parametrize("kind", EVERY_KIND)
 @pytest.mark.parametrize("full", [False, True])
-def test_masks_of_nothing_and_of_everything(full: bool, tmp_path: Path) -> None:
+def test_masks_of_nothing_and_of_everything(full: bool, kind: str, tmp_path: Path) -> None:
     weights = {"a": bf16((30, 4), 1), "b": bf16((9,), 2)}
     other = {name: ("BF16", bits ^ np.uint16(1)) for name, (_, bits) in weights.items()}
     source, target = opened(tmp_path, weights, other if full else weights)
     artifact = extracted(tmp_path / "registry", source, target)
-    for kind in KINDS:
-        spec = BaselineSpec.of(kind, density=0.1 if kind == "subset" else None)
-        if kind == "rounding-null":
-            with pytest.raises(UsageError, match="everything moved" if full else "nothing moved"):
-                make_baseline(artifact, spec, tmp_path / "registry", source)
-            continue
-        if kind == "subset" and not full:
-            with pytest.raises(UsageError, match="the mask is empty"):
-                make_baseline(artifact, spec, tmp_path / "registry", source)
-            continue
-        made = Artifact.open(
-            FileStore(tmp_path / "registry"), make_baseline(artifact, spec, tmp_path / "registry", source).digest
-        )
-        if kind not in ("safe", "subset"):
-            assert made.manifest.totals.nnz == (129 if full != (kind == "complement") else 0)
+    root, spec = tmp_path / "registry", BaselineSpec.of(kind, density=0.1 if kind == "subset" else None)
+    if refusal := {
+        ("rounding-null", True): "everything moved",
+        ("rounding-null", False): "nothing moved",
+        ("subset", False): "the mask is empty",
+    }.get((kind, full)):
+        with pytest.raises(UsageError, match=refusal):
+            make_baseline(artifact, spec, root, source)
+        return
+    made = Artifact.open(FileStore(root), make_baseline(artifact, spec, root, source).digest)
+    if kind not in ("safe", "subset"):
+        assert made.manifest.totals.nnz == (129 if full != (kind == "complement") else 0)
 
 
 def test_a_rounding_null_that_would_be_the_mask_is_refused(tmp_path: Path) -> None:
