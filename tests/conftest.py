@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from maskreg.native import available, using
 from tests.demo import demo
@@ -21,7 +21,7 @@ from tests.servers import other_s3_server, postgres, s3_server
 __all__ = ["demo", "other_s3_server", "postgres", "s3_server"]
 
 # How long a test takes says nothing here: machines are busy.
-settings.register_profile("maskreg", deadline=None)
+settings.register_profile("maskreg", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("maskreg")
 
 # A shell's background jobs ignore Ctrl-C and hand that down; the commands that tests start must not.
