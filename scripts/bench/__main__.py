@@ -9,6 +9,8 @@ views:
   start     CPU seconds of commands that have almost nothing to do, the first and later ones in a fresh home
   retrain   AdamW on a mask beside PyTorch's AdamW on all coordinates: time of a step, and memory
   all       all of them; the default, unless --gigabytes alone selects commands
+  bars      what must be reached, measured in one run, as a table: scripts/bench/run bars --help
+  page      the page of docs that shows it, from its JSON: scripts/bench/run page FILE
 
 The entropy limit knows only a weight's exponent in the source; a codec that also models rows, columns and low rank can
 end below it. Sizes are exact. Speed is in bytes of one checkpoint (GB = 10^9 bytes) a second: of CPU time with one
@@ -36,6 +38,7 @@ from typing import Any
 import maskreg
 from maskreg.errors import MaskregError
 from scripts.bench import baselines, codec, commands, compare, start
+from scripts.bench.bars.command_line import COMMANDS as BARS
 from scripts.bench.pairs import SPECS, CodecPair, generated, given
 
 
@@ -222,7 +225,10 @@ def measure(options: argparse.Namespace) -> None:
 def main() -> None:
     """Measure; report errors as the commands do."""
     try:
-        measure(parsed())
+        if sys.argv[1:2] and sys.argv[1] in BARS:
+            BARS[sys.argv[1]](sys.argv[2:])
+        else:
+            measure(parsed())
     except MaskregError as error:
         raise SystemExit(f"error: {error}" + (f"\n  next: {error.hint}" if error.hint else "")) from None
 

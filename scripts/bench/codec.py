@@ -102,7 +102,7 @@ def bench(pair: CodecPair, threads: Sequence[int], repeat: int, say: Callable[[s
         limits=limit,
         default_codec=DEFAULT_CODEC,
         memcpy_gb_per_s=_memcpy(blocks),
-        mask_bits_per_param=_mask_bits(blocks),
+        mask_bits_per_param=mask_bits(blocks),
         overlap_gb_per_s=_overlap(blocks),
         rows=tuple(rows),
     )
@@ -171,7 +171,8 @@ def _memcpy(blocks: list[Block]) -> float:
     return sum(block.target.nbytes for block in blocks) / _best(copy, 1, 10) / 1e9
 
 
-def _mask_bits(blocks: list[Block]) -> float:
+def mask_bits(blocks: list[Block]) -> float:
+    """The mask as artifacts store it, in bits for each coordinate: packed bits, compressed where that is smaller."""
     packed = np.concatenate([pack(block.source != block.target) for block in blocks])
     params = sum(block.source.size for block in blocks)
     chunks = (packed[start : start + CHUNK_BYTES] for start in range(0, packed.size, CHUNK_BYTES))

@@ -204,15 +204,26 @@ def same(left: Path, right: Path) -> bool:
     return filecmp.cmpfiles(left, right, names, shallow=False)[0] == names
 
 
-def bench(folder: Path, gigabytes: float) -> Result:
-    """Generate, extract, apply and compare at one size, in an empty ``folder``."""
-    source, target, out = folder / "source", folder / "target", folder / "out"
-    # In a process of its own: on Linux a child's peak memory starts at its parent's.
-    generator = multiprocessing.get_context("spawn").Process(target=make_pair, args=(source, target, gigabytes))
+def generate(folder: Path, gigabytes: float) -> None:
+    """:func:`make_pair` in ``folder/source`` and ``folder/target``, in a process of its own.
+
+    On Linux a child's peak memory starts at its parent's.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    args = (folder / "source", folder / "target", gigabytes)
+    generator = multiprocessing.get_context("spawn").Process(target=make_pair, args=args)
     generator.start()
     generator.join()
     if generator.exitcode:
         raise SystemExit("the checkpoints could not be generated")
+
+
+def bench(folder: Path, gigabytes: float) -> Result:
+    """Generate, extract, apply and compare at one size, in an empty ``folder``."""
+    source, target, out = folder / "source", folder / "target", folder / "out"
+    generate(folder, gigabytes)
     size = size_of(target)
     copy_s = copy(target, folder / "copy")
     shutil.rmtree(folder / "copy")

@@ -45,15 +45,25 @@ STYLE = {
 }
 
 
-def draw(results: Sequence[Result], folder: Path) -> None:
-    """Write ``codec-size.svg`` and ``codec-speed.svg``."""
+def draw(results: Sequence[Result], folder: Path, description: str = "") -> None:
+    """Write ``codec-size.svg`` and ``codec-speed.svg``; see :func:`save`."""
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         for name, figure in (("codec-size", size(results)), ("codec-speed", speed(results))):
-            figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-            path = folder / f"{name}.svg"
-            # Matplotlib leaves trailing spaces.
-            path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
+            save(figure, folder / f"{name}.svg", description)
+
+
+def save(figure: Figure, path: Path, description: str = "") -> None:
+    """Write SVG.
+
+    Args:
+        figure: what was drawn.
+        path: of the file.
+        description: for its metadata, such as what the figures come from; empty for none.
+    """
+    figure.savefig(path, metadata={"Date": None} | ({"Description": description} if description else {}))
+    # Matplotlib leaves trailing spaces.
+    path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
 
 
 def size(results: Sequence[Result]) -> Figure:

@@ -6,15 +6,15 @@ best of several runs counts. The interpreter's compiled files are there, as afte
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.bench.commands import MASKREG, make_pair
 from scripts.bench.folders import work_folder
+from scripts.bench.processes import Cost, environment
+from scripts.bench.processes import run as run_program
 
 GIGABYTES = 0.002
 """Size of each of the checkpoints."""
@@ -62,11 +62,31 @@ def bench(parent: Path | None, runs: int) -> list[Start]:
         runs: of each command after the first two.
     """
     with work_folder(parent) as folder:
-        make_pair(folder / "source", folder / "target", GIGABYTES)
-        home = folder / "home"
-        for line in _preparations(folder, home):
-            _run(home, *line)
+        home = prepared(folder)
         return [_measured(name, folder, home, runs) for name in COMMANDS]
+
+
+def prepared(folder: Path) -> Path:
+    """Make checkpoints in a folder, and a home beside them whose registry and remote have what commands read."""
+    make_pair(folder / "source", folder / "target", GIGABYTES)
+    home = folder / "home"
+    for line in _preparations(folder, home):
+        run(home, *line)
+    return home
+
+
+def run(home: Path, *args: str | Path, maskreg: Path = MASKREG) -> Cost:
+    """What a command takes.
+
+    Args:
+        home: of the user who runs it, and the working folder.
+        args: of the command.
+        maskreg: the installed command.
+
+    Raises:
+        SystemExit: it fails.
+    """
+    return run_program([maskreg, *args], home, environment(home))
 
 
 def table(results: list[Start]) -> str:
@@ -86,23 +106,6 @@ def _preparations(pair: Path, home: Path) -> Iterator[Line]:
 def _measured(name: str, pair: Path, home: Path, runs: int) -> Start:
     fresh = pair / "fresh"
     shutil.copytree(home, fresh, symlinks=True)
-    seconds = [_run(fresh, *COMMANDS[name](pair, run)) for run in range(2 + runs)]
+    seconds = [run(fresh, *COMMANDS[name](pair, number)).cpu for number in range(2 + runs)]
     shutil.rmtree(fresh)
     return Start(name, seconds[0], seconds[1], min(seconds))
-
-
-def _run(home: Path, *args: str | Path) -> float:
-    """CPU seconds of a command, and of processes that it waits for."""
-    own = {"HOME": home, "XDG_CACHE_HOME": home / "cache", "MASKREG_HOME": home / "registry"}
-    env = {**os.environ, **{name: str(path) for name, path in own.items()}, "MASKREG_CONFIG": str(home / "config.toml")}
-    with (home / "stderr").open("w+b") as errors:
-        process = subprocess.Popen(
-            [MASKREG, *args], cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            errors.seek(0)
-            said = errors.read().decode(errors="replace")
-            raise SystemExit(f"maskreg {args[0]} failed with exit code {process.returncode}: {said}")
-    return usage.ru_utime + usage.ru_stime

@@ -72,7 +72,7 @@ def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
     """
     torch.manual_seed(0)  # nothing depends on it; samples have generators of their own
     mask, digest = open_mask(job.mask, setting, registry)
-    student, teacher = Student(setting.path("source")), _teacher(setting.path("teacher"))
+    student, teacher = Student(setting.path("source")), teacher_of(setting.path("teacher"))
     optimizer = optimizer_of(student, mask, job, setting)
     reference = Reference(student, job, setting) if job.checked_steps else None
     training, held_out = lessons(setting.path("source"))
@@ -115,7 +115,7 @@ def train(setting: Setting, job: Job, registry: Path) -> dict[str, Any]:
 
 def evaluate(setting: Setting, name: str) -> dict[str, Any]:
     """Measurements of the source or the teacher itself."""
-    model, teacher = load(setting.path(name), torch.float32), _teacher(setting.path("teacher"))
+    model, teacher = load(setting.path(name), torch.float32), teacher_of(setting.path("teacher"))
     training, held_out = lessons(setting.path("source"))
     return {
         "arm": name,
@@ -210,5 +210,6 @@ class Reference:
 
 
 @cache
-def _teacher(path: Path) -> Any:
+def teacher_of(path: Path) -> Any:
+    """A checkpoint as a model in fp32 that is not trained; loaded once."""
     return load(path, torch.float32).requires_grad_(False)

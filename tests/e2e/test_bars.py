@@ -1,0 +1,336 @@
+"""The bars: measured in one run, judged from its figures alone, and shown on a page that cannot disagree with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from maskreg.codec import DEFAULT_CODEC
+from maskreg.flow.extract.comparing import pack_moved
+from maskreg.mask import packed_bytes
+from maskreg.native import library
+from scripts.bench.bars import figures, pictures
+from scripts.bench.bars.figures import Coding, Installed, Pair, Run, Sample, Size, Start, Step, Threads, Whole
+from scripts.bench.bars.kernels import REST, shares
+from scripts.bench.bars.page import digest_of, page
+from scripts.bench.bars.parts import Parts, spans
+from scripts.bench.bars.profiles import shares_of
+from scripts.bench.bars.sampling import cores, take_turns, timed
+from scripts.bench.bars.table import OPD, REAL, REAL_STEP, SYNC, Row, rows, text
+from scripts.bench.codec import BASE
+from scripts.bench.commands import make_pair
+from scripts.bench.limits import Limits
+from scripts.bench.processes import Cost
+from tests.checkpoints import make_pair as make_real_pair
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "scripts.bench", *args], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str, Path]:
+    """A run on tiny data with a real pair, what it printed, and the folder with its page."""
+    folder = tmp_path_factory.mktemp("bars")
+    source, target = make_real_pair(folder, shards=1, fraction=0.2)
+    (folder / "page").mkdir()
+    work = folder / "work"
+    done = bench("bars", "--quick", "--pair", source, target, "--dir", work, "--page", folder / "page")
+    assert done.returncode == 0, done.stderr
+    assert list(work.iterdir()) == []
+    return figures.load(folder / "page" / "benchmarks.json"), done.stdout, folder / "page"
+
+
+def test_everything_is_measured_but_what_needs_more_than_a_minute(quick: tuple[Run, str, Path]) -> None:
+    run, printed, _ = quick
+    absent = {row.subject for row in rows(run) if row.met is None}
+    assert absent == {
+        "decode, one thread: real pairs with tensors above 1 M",
+        "first command after pip install: CPU seconds above the second",
+        "pip install maskreg, without torch",
+        "size of one step of a real run",
+    }
+    assert printed == text(rows(run)) + "\n"
+    assert [pair.kind for pair in run.pairs] == ["generated"] * 4 + [REAL]
+    for pair in run.pairs:
+        own = pair.coding(DEFAULT_CODEC)
+        assert own is not None
+        assert own.encode is not None
+        assert pair.coding(BASE) is not None
+        assert pair.coding(DEFAULT_CODEC, threads=2) is not None
+        assert sum(pair.decode_shares.values()) > 0
+    assert [size.gigabytes for size in run.sizes] == [0.01, 0.02]
+    for size in run.sizes:
+        for whole in size.wholes:
+            assert 0 < sum(part.least for part in whole.parts.values()) < whole.sample.least
+            assert sum(shares_of(whole).values()) == pytest.approx(1)
+
+
+def test_the_figures_say_where_they_come_from(quick: tuple[Run, str, Path]) -> None:
+    conditions = quick[0].conditions
+    assert conditions.quick
+    assert set(conditions.machine) == {"processor", "cores", "kernels", "memory", "disk", "system"}
+    assert all(conditions.machine.values())
+    assert {"maskreg", "Python", "numpy", "torch"} <= set(conditions.software)
+    assert len(conditions.commit) == 40
+    assert conditions.seconds > 0
+    if sys.platform == "linux":
+        assert conditions.cores_of_others is not None
+
+
+def test_the_page_and_its_pictures_are_those_of_the_figures(quick: tuple[Run, str, Path]) -> None:
+    run, _, folder = quick
+    shown = (folder / "benchmarks.md").read_text()
+    assert shown == page(run, "benchmarks.json")
+    assert "A trial on tiny data" in shown
+    assert str(folder) not in shown + (folder / "benchmarks.json").read_text()
+    for row in rows(run):
+        assert f"| {row.subject} | {row.bar} | {row.measured} |" in shown
+    for name in pictures.NAMES:
+        assert f"({name})" in shown
+        assert digest_of(folder / "benchmarks.json") in (folder / name).read_text()
+
+
+def test_json_gives_back_what_was_written(tmp_path: Path) -> None:
+    run = figures.rounded(everything())
+    figures.dump(run, tmp_path / "run.json")
+    assert figures.load(tmp_path / "run.json") == run
+
+
+def test_figures_of_another_schema_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    figures.dump(everything(), path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 0}))
+    with pytest.raises(SystemExit, match="schema 0"):
+        figures.load(path)
+
+
+def sample(seconds: float) -> Sample:
+    """Two repetitions, of which the better took that long."""
+    return Sample((2 * seconds, seconds), (2 * seconds, seconds))
+
+
+def pair_of(name: str, kind: str, gb_per_s: float, size: int) -> Pair:
+    """A pair that the default codec decodes and encodes at that speed, and zstd at a tenth of it."""
+    params = 5_000_000
+    seconds, middling = (sample(factor * params / gb_per_s / 1e9) for factor in (2, 3))
+    slow = sample(20 * params / gb_per_s / 1e9)
+    codings = [Coding(DEFAULT_CODEC, True, "", 1, size, seconds, seconds)]
+    codings.append(Coding(DEFAULT_CODEC, True, "avx2", 1, size, middling, middling))
+    codings.append(Coding(DEFAULT_CODEC, True, "", 2, size, sample(seconds.least / 2), sample(seconds.least / 2)))
+    codings.append(Coding(BASE, False, "", 1, 2 * size, slow, slow))
+    kernels = {"decode": 0.9, REST: 0.1}
+    return Pair(
+        name,
+        "origin",
+        kind,
+        params,
+        2_000_000,
+        0.5,
+        Limits(0.1, 0.2),
+        1.0,
+        sample(0.1),
+        tuple(codings),
+        kernels,
+        kernels,
+    )
+
+
+def everything() -> Run:
+    """A run that meets every bar."""
+    parts = {
+        "apply": {name: sample(1.0) for name in ("copy in", "xxh3 twice", "decode", "copy out")},
+        "extract": {name: sample(2.0) for name in ("copy in", "xxh3 twice", "encode", "copy out")},
+    }
+    wholes = tuple(
+        Whole(name, sample(1.3 * sum(part.least for part in own.values())), own, {}) for name, own in parts.items()
+    )
+    size = Size(4.0, 4 * 10**9, 2 * 10**9, 0.48, 10**9, 5 * 10**8, wholes, sample(5.0), sample(5.2 / 2.5))
+    conditions = figures.Conditions(
+        {"cores": "2"}, {"maskreg": "0"}, "c" * 40, False, "2026-01-01T00:00Z", 600.0, 0.1, 1.0, 0.1, False
+    )
+    return Run(
+        figures.SCHEMA,
+        conditions,
+        DEFAULT_CODEC,
+        pairs=(
+            pair_of(OPD, "generated", 3.0, 1_300_000),
+            pair_of(SYNC, "generated", 8.0, 40_000),
+            pair_of("run", REAL, 2.0, 900_000),
+            pair_of("step", REAL_STEP, 2.0, 81_875),
+        ),
+        sizes=(size,),
+        threads=tuple(Threads(work, sample(1.8), sample(1.0)) for work in ("extract", "apply")),
+        interpreter=sample(0.02),
+        starts=tuple(
+            Start(name, sample(seconds), sample(seconds))
+            for name, seconds in (("list", 0.35), ("show", 0.4), ("apply", 0.7), ("compare", 0.9))
+        ),
+        steps=(Step(0.48, 1, 10**6, sample(1.0), sample(1.0), sample(1.0)),),
+        installed=Installed(249_999_999, {"numpy": 249_999_999}, Sample((0.95, 0.7, 0.8), (0.95, 0.7, 0.8))),
+    )
+
+
+def test_figures_that_are_just_good_enough_meet_every_bar() -> None:
+    table = rows(everything())
+    assert [row.subject for row in table if not row.met] == []
+    assert text(table).endswith(f"  {len(table)} bars: 0 missed, 0 not measured")
+    assert "Nothing that was measured misses its bar." in page(everything(), "run.json")
+
+
+def slower(run: Run) -> Run:
+    """The same with everything that takes time taking a tenth more, but what it is compared with."""
+
+    def times(data: Any, factor: float) -> Any:
+        return Sample(tuple(factor * s for s in data.cpu), tuple(factor * s for s in data.wall))
+
+    wholes = [replace(whole, sample=times(whole.sample, 1.1)) for whole in run.sizes[0].wholes]
+    pairs = tuple(
+        replace(
+            pair,
+            codings=tuple(
+                # With two threads it is slower still, and the peer is fast.
+                replace(row, encode=times(row.encode, factor), decode=times(row.decode, factor), bytes=row.bytes + 1000)
+                for row in pair.codings
+                for factor in [0.05 if row.codec == BASE else 1.3 if row.threads == 2 else 1.1]
+            ),
+        )
+        for pair in run.pairs
+    )
+    assert run.installed is not None
+    return replace(
+        run,
+        pairs=tuple(
+            # Speeds of encoding have more room.
+            replace(pair, codings=tuple(replace(row, encode=times(row.encode, 4)) for row in pair.codings))
+            for pair in pairs
+        ),
+        sizes=(replace(run.sizes[0], wholes=tuple(wholes), loop=sample(2.0)),),
+        threads=tuple(replace(threads, double=times(threads.double, 1.1)) for threads in run.threads),
+        starts=tuple(Start(s.command, times(s.first, 2.5), times(s.second, 1.1)) for s in run.starts),
+        steps=tuple(replace(step, masked=times(step.masked, 1.1)) for step in run.steps),
+        installed=replace(run.installed, bytes=250_000_000, runs=Sample((1.2, 0.7), (1.2, 0.7))),
+    )
+
+
+def test_figures_that_are_a_little_worse_miss_every_bar_and_say_why() -> None:
+    table = rows(slower(everything()))
+    assert [row.subject for row in table if row.met is not False] == []
+    shown = page(slower(everything()), "run.json")
+    for words in ("copy in 17 %", "Of decode's CPU seconds", "of two cores busy", "numpy 250 MB", "An interpreter"):
+        assert words in shown
+
+
+def test_what_was_not_measured_is_neither_met_nor_missed() -> None:
+    empty = Run(figures.SCHEMA, everything().conditions, DEFAULT_CODEC)
+    table = rows(empty)
+    assert {row.met for row in table} == {None}
+    # Real pairs have a line each, or one that says that there are none.
+    subjects = {row.bar for row in rows(everything())}
+    assert {row.bar for row in table} == subjects
+    assert "not measured" in page(empty, "run.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"load_before": 3.0}, {"cores_of_others": 0.7}, {"load_before": 3.0, "cores_of_others": None}],
+    ids=["load", "others", "unknown"],
+)
+def test_a_busy_machine_is_named_on_the_page(change: Mapping[str, Any]) -> None:
+    run = everything()
+    assert "The machine was busy" not in page(run, "run.json")
+    busy = replace(run, conditions=replace(run.conditions, **change))
+    assert "The machine was busy" in page(busy, "run.json")
+
+
+def test_the_worst_pair_decides_whether_the_codec_is_faster() -> None:
+    run = everything()
+    fast = [replace(row, decode=sample(0.001)) if row.codec == BASE else row for row in run.pairs[2].codings]
+    slow = replace(run.pairs[2], codings=tuple(fast))
+    worse = replace(run, pairs=(*run.pairs[:2], slow, run.pairs[3]))
+    (row,) = (row for row in rows(worse) if row.subject.startswith("decode: speed / XOR"))
+    assert (row.met, row.about) == (False, "run")
+    assert "run, the least of 4; 1 too slow" in row.measured
+
+
+def test_works_take_turns_and_the_first_turn_does_not_count() -> None:
+    order: list[str] = []
+
+    def work(name: str) -> Callable[[], Mapping[str, Cost]]:
+        def repetition() -> Mapping[str, Cost]:
+            order.append(name)
+            return {name: Cost(float(len(order)), 0.0)}
+
+        return repetition
+
+    samples = take_turns([work("a"), work("b")], 2)
+    assert order == ["a", "b"] * 3
+    assert samples["a"].cpu == (3.0, 5.0)
+    assert samples["b"].cpu == (4.0, 6.0)
+
+
+def test_cpu_seconds_are_counted() -> None:
+    cost = timed("sum", lambda: sum(range(300_000)))()["sum"]
+    assert cost.cpu > 1e-3
+    assert cost.wall > 1e-3
+
+
+def test_cores_are_given_back() -> None:
+    before = os.sched_getaffinity(0)
+    with cores(1):
+        assert len(os.sched_getaffinity(0)) == 1
+    assert os.sched_getaffinity(0) == before
+
+
+def test_kernels_are_clocked_and_put_back() -> None:
+    compiled = library()
+    assert compiled is not None
+    lib = compiled.lib
+    codes = np.arange(1 << 16, dtype=np.uint16)
+    packed = np.empty(packed_bytes(codes.size), np.uint8)
+    seconds = shares(lambda: pack_moved(codes, codes[::-1].copy(), packed))
+    assert set(seconds) == {"diff", REST}
+    assert compiled.lib is lib
+    assert all(value >= 0 for value in seconds.values())
+
+
+def test_parts_go_over_every_byte_once(tmp_path: Path) -> None:
+    make_pair(tmp_path / "source", tmp_path / "target", 0.005)
+    covered: dict[str, int] = {}
+    for span in spans(tmp_path / "source"):
+        covered[span.file] = covered.get(span.file, 0) + 2 * (span.stop - span.start)
+    for path in (tmp_path / "source").glob("*.safetensors"):
+        with path.open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+        assert covered[path.name] == path.stat().st_size - 8 - header
+    (tmp_path / "artifact").mkdir()
+    parts = Parts(tmp_path / "source", tmp_path / "target", tmp_path / "artifact", tmp_path / "scratch")
+    assert {"copy in", "xxh3 twice", "encode", "copy out"} <= set(parts.extract())
+    assert {"copy in", "xxh3 twice", "decode", "copy out"} <= set(parts.apply())
+    # What was decoded is what stands in the target's files.
+    written = (tmp_path / "scratch").read_bytes()
+    expected = b"".join(
+        path.read_bytes()[8 + int.from_bytes(path.read_bytes()[:8], "little") :]
+        for path in sorted((tmp_path / "target").glob("*.safetensors"))
+    )
+    assert written == expected
+
+
+def test_a_row_of_the_table_is_one_line() -> None:
+    table = [Row("subject", "≤ 1 x", "2 x", False, "apply"), Row("another", "≤ 1 s", "–", None, "start")]
+    assert text(table).splitlines() == [
+        "  subject  ≤ 1 x  2 x  MISSED",
+        "  another  ≤ 1 s  –    not measured",
+        "  2 bars: 1 missed, 1 not measured",
+    ]
