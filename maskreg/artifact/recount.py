@@ -13,29 +13,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-
-import numpy as np
+from contextlib import closing
+from operator import attrgetter
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
 from maskreg.digest import fingerprint
-from maskreg.mask import packed_bytes
+from maskreg.mask import nnz_of, packed_bytes
 from maskreg.mask.packed import PAD_BITS
+from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.leaves import leaf_count
 from maskreg.tensors.names import shown
 
 
-def recount(artifact: Artifact, *, progress: Progress = SILENT) -> Iterator[str]:
-    """Compare every count and fingerprint of the tensor table with the payload; memory is bounded by one block.
+def recount(artifact: Artifact, *, progress: Progress = SILENT, jobs: int | None = None) -> Iterator[str]:
+    """Compare every count and fingerprint of the tensor table with the payload; each thread holds one block.
 
     Args:
         artifact: with its mask part present, or an analysis, which has nothing to count.
         progress: progress callback, in bytes of the mask.
+        jobs: threads; by default one per core.
 
     Yields:
-        What does not match, one sentence each.
+        What does not match, one sentence each, in the order of the table.
 
     Raises:
         DataError: the payload cannot be read.
@@ -43,26 +45,39 @@ def recount(artifact: Artifact, *, progress: Progress = SILENT) -> Iterator[str]
     if "mask" not in artifact.manifest.parts:
         return
     progress.start("recount", sum(packed_bytes(row.numel) for row in artifact.tensors))
-    for row in artifact.tensors:
-        nnz, padding = _count(artifact, row, progress)
-        if nnz != row.nnz:
-            yield f"{shown(row.name)}: the table states {row.nnz} moved coordinates; the mask has {nnz}"
-        if padding:
-            yield f"{shown(row.name)}: padding bits of the mask that are not 0: {padding}"
-        leaves = artifact.leaves(row)
-        for side, shape, stated, hashes in (
-            ("source", row.source_shape, row.source_fingerprint, leaves[0]),
-            ("target", row.target_shape, row.target_fingerprint, leaves[1]),
-        ):
-            if shape is not None and fingerprint(hashes[: leaf_count(math.prod(shape))]) != stated:
-                yield f"{shown(row.name)}: its {side} fingerprint is not that of the stored leaf hashes"
+    for row in artifact.tensors[:1]:
+        # Opens the arrays once, before threads need them.
+        artifact.mask_bits(row, 0, 0)
+        artifact.leaves(row)
+
+    def faults(row: Tensor) -> list[str]:
+        return list(_faults(artifact, row, progress))
+
+    with closing(ordered(faults, artifact.tensors, jobs=worker_count(jobs), size=attrgetter("numel"))) as results:
+        for of_tensor in results:
+            yield from of_tensor
+
+
+def _faults(artifact: Artifact, row: Tensor, progress: Progress) -> Iterator[str]:
+    nnz, padding = _count(artifact, row, progress)
+    if nnz != row.nnz:
+        yield f"{shown(row.name)}: the table states {row.nnz} moved coordinates; the mask has {nnz}"
+    if padding:
+        yield f"{shown(row.name)}: padding bits of the mask that are not 0: {padding}"
+    leaves = artifact.leaves(row)
+    for side, shape, stated, hashes in (
+        ("source", row.source_shape, row.source_fingerprint, leaves[0]),
+        ("target", row.target_shape, row.target_fingerprint, leaves[1]),
+    ):
+        if shape is not None and fingerprint(hashes[: leaf_count(math.prod(shape))]) != stated:
+            yield f"{shown(row.name)}: its {side} fingerprint is not that of the stored leaf hashes"
 
 
 def _count(artifact: Artifact, row: Tensor, progress: Progress) -> tuple[int, int]:
     nnz = padding = 0
     for start, stop in blocks_of(row.numel):
         bits = artifact.mask_bits(row, start, stop)
-        nnz += int(np.bitwise_count(bits).sum(dtype=np.int64))
+        nnz += nnz_of(bits)
         if surplus := -(stop - start) % PAD_BITS:
             # Little bit order: the last word's upper bits belong to no coordinate.
             padding = (int.from_bytes(bits[-PAD_BITS // 8 :].tobytes(), "little") >> (PAD_BITS - surplus)).bit_count()

@@ -1,6 +1,6 @@
 """Masks: which coordinates of a tensor moved, as packed bits, with their statistics."""
 
-from maskreg.mask.packed import Mask, TensorMask, flip, overlap, pack, pack_spans, packed_bytes, unpack
+from maskreg.mask.packed import Mask, TensorMask, flip, nnz_of, overlap, pack, pack_spans, packed_bytes, unpack
 from maskreg.mask.summary import Counts, FfnShares, Summary, ffn_shares, summarize
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "TensorMask",
     "ffn_shares",
     "flip",
+    "nnz_of",
     "overlap",
     "pack",
     "pack_spans",

@@ -85,6 +85,18 @@ def overlap(left: npt.NDArray[np.uint8], right: npt.NDArray[np.uint8]) -> int:
     return int(np.bitwise_count(left & right).sum(dtype=np.int64))
 
 
+def nnz_of(packed: npt.NDArray[np.uint8]) -> int:
+    """How many coordinates of one tensor a mask has.
+
+    Args:
+        packed: uint8, as :func:`pack` returns it.
+
+    Raises:
+        ValueError: its length is not of whole words.
+    """
+    return overlap(packed, packed)
+
+
 @dataclass(frozen=True, eq=False)
 class TensorMask:
     """The mask of one tensor.
@@ -107,7 +119,7 @@ class TensorMask:
     @property
     def nnz(self) -> int:
         """Number of coordinates that moved."""
-        return overlap(self.packed, self.packed)
+        return nnz_of(self.packed)
 
     @property
     def density(self) -> float:

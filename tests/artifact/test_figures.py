@@ -136,6 +136,23 @@ def test_a_recount_hashes_the_leaves(tmp_path: Path) -> None:
     assert fault.endswith("its target fingerprint is not that of the stored leaf hashes")
 
 
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_recount_goes_through_the_tensors_in_order(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = Artifact.open(FileStore(tmp_path), write(tmp_path, pair()))
+    read = artifact.leaves
+    monkeypatch.setattr(artifact, "leaves", lambda row: tuple(side ^ 1 for side in read(row)))
+    expected = [
+        f"'{row.name}': its {side} fingerprint is not that of the stored leaf hashes"
+        for row in artifact.tensors
+        for side, shape in (("source", row.source_shape), ("target", row.target_shape))
+        if shape is not None and row.leaves
+    ]
+    assert len(expected) > 4
+    assert list(recount(artifact, jobs=jobs)) == expected
+
+
 def test_a_recount_sees_bits_behind_a_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact = Artifact.open(FileStore(tmp_path), write(tmp_path, pair()))
     row, read = artifact.by_name["scale"], artifact.mask_bits

@@ -20,7 +20,7 @@ from maskreg.errors import UsageError
 from maskreg.flow.baseline.choosing import chooser_for
 from maskreg.flow.baseline.sweeping import Sweeper
 from maskreg.flow.space import require_artifact_space
-from maskreg.mask import packed_bytes
+from maskreg.mask import nnz_of, packed_bytes
 from maskreg.mask.baseline import BaselineSpec
 from maskreg.parallel import worker_count
 from maskreg.progress import SILENT, Progress
@@ -185,7 +185,7 @@ def _write(writer: ArtifactWriter, source: RecordedSide, block: Block) -> int:
         writer.begin(row.name, role=row.role, layer=row.layer, source=form, target=form)
         leaves = source.leaves(row.name)
         writer.add_leaves(leaves, leaves)
-    nnz = int(np.bitwise_count(block.packed).sum(dtype=np.int64))
+    nnz = nnz_of(block.packed)
     if block.stop:
         writer.add_block(BlockRecord(block.packed, numel=block.stop - block.start, nnz=nnz))
     if block.stop == row.numel:

@@ -18,7 +18,7 @@ from maskreg.checkpoint import layer_of, role_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.space import require_artifact_space
-from maskreg.mask import packed_bytes
+from maskreg.mask import nnz_of, packed_bytes
 from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
@@ -173,8 +173,7 @@ def _write(writer: ArtifactWriter, source: RecordedSide, block: _Block, packed: 
     if block.start == 0:
         writer.begin(name, role=role_of(name), layer=layer_of(name), source=side, target=side)
     if block.stop:
-        nnz = int(np.bitwise_count(packed).sum(dtype=np.int64))
-        writer.add_block(BlockRecord(packed, numel=block.stop - block.start, nnz=nnz))
+        writer.add_block(BlockRecord(packed, numel=block.stop - block.start, nnz=nnz_of(packed)))
     if block.stop == row.numel:
         leaves = source.leaves(row.name)
         writer.add_leaves(leaves, leaves)

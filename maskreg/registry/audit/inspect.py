@@ -118,7 +118,7 @@ class Inspector:
     def _recount(self, artifact: Artifact, manifest: Manifest, damaged: list[CorruptError]) -> MaskregError | None:
         try:
             if "mask" in artifact.present():
-                for fault in recount(artifact, progress=self._progress):
+                for fault in recount(artifact, progress=self._progress, jobs=self._jobs):
                     damaged.append(_at(artifact_prefix(artifact.digest), manifest, DataError(f"tensors.json: {fault}")))
         except _WRONG as error:
             return error

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import PairMismatchError
-from maskreg.mask.packed import Mask, pack
+from maskreg.mask.packed import Mask, nnz_of, overlap, pack
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.rules import parse_rule
@@ -84,12 +84,12 @@ def verify(
     def count(block: _Block) -> _Counts:
         info = block.info
         before, after = (side.read(info.name, block.start, block.stop) for side in (source, result))
-        outside = np.bitwise_count(pack(before != after) & ~block.bits).sum(dtype=np.int64)
+        changed = pack(before != after)
+        outside = nnz_of(changed) - overlap(changed, block.bits)
         visible = 0
         if info.dtype in FLOAT:
             visible = int(np.count_nonzero(exact.moved(to_bf16(before, info.dtype), to_bf16(after, info.dtype))))
-        trained = int(np.bitwise_count(block.bits).sum(dtype=np.int64))
-        return _Counts(info, trained, visible, int(outside), 2 * before.nbytes)
+        return _Counts(info, nnz_of(block.bits), visible, outside, 2 * before.nbytes)
 
     progress.start("verify", sum(2 * info.nbytes for info in source.tensors.values()))
     trained = visible = 0
