@@ -58,10 +58,10 @@ class Output:
             click.echo(printable(text, keep="\n\t"), err=True)
 
     def note_slow_kernels(self) -> None:
-        """Say so, once, where inner loops run in NumPy because they were not compiled for this machine."""
-        from maskreg.native import library
+        """Say so, once, where inner loops run in NumPy because they were not compiled, and nobody chose that."""
+        from maskreg.native import library, switched_off
 
-        if library() is None:
+        if library() is None and not switched_off():
             self.note("maskreg was installed without compiled kernels: NumPy does the work, some 50 times as slowly")
             self.note("  next: install a C compiler, then pip install --force-reinstall --no-deps maskreg")
 

@@ -84,6 +84,11 @@ def library() -> Library | None:
     return _in_use[-1]
 
 
+def switched_off() -> bool:
+    """Whether ``MASKREG_KERNELS`` asks for no compiled kernels."""
+    return os.environ.get(_VARIABLE) == NUMPY
+
+
 @contextmanager
 def using(name: str) -> Iterator[None]:
     """Use kernels of a level, or none for ``numpy``, in all threads until the end of the block.

@@ -10,7 +10,7 @@ from maskreg_cli import bars
 from maskreg_cli.bars import Bars
 from maskreg_cli.output import Output
 
-from maskreg.native import NUMPY
+from maskreg.native import NUMPY, using
 from maskreg.progress import SILENT
 
 
@@ -67,8 +67,17 @@ def test_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_people_are_told_that_the_kernels_are_not_compiled(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MASKREG_KERNELS", raising=False)
     screen = watch(monkeypatch)
     Output(quiet=True).note_slow_kernels()
     assert screen.getvalue() == ""
     Output().note_slow_kernels()
     assert ("installed without compiled kernels" in screen.getvalue()) == (kernels == NUMPY)
+
+
+def test_nobody_is_told_to_compile_what_was_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASKREG_KERNELS", NUMPY)
+    screen = watch(monkeypatch)
+    with using(NUMPY):
+        Output().note_slow_kernels()
+    assert screen.getvalue() == ""
