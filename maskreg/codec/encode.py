@@ -4,7 +4,7 @@ Encoding takes two passes, because tokens are coded last to first, with tables t
 
     classify_all          a key (cell << 6 | token) per coordinate; from their counts, tables are made
     encode_sub_blocks     keys to words, last to first                   rans.py
-                          then the extra bits, first to last             ulp_steps.py
+                          and to extra bits                              ulp_steps.py
 
 The kernel codes up to four sub-blocks side by side: native/src/encode.c.
 """
@@ -18,15 +18,18 @@ import numpy.typing as npt
 
 from maskreg.codec.base import Codes
 from maskreg.codec.contexts import Contexts, classify
-from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, Encoding, Table, encode_tokens
-from maskreg.codec.ulp_steps import LITERAL, MIDDLE, put_extra_bits
+from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TOKENS, Encoding, Table, encode_tokens
+from maskreg.codec.ulp_steps import COUNTERS, LITERAL, MIDDLE, put_extra_bits
 from maskreg.native import Library, library
+from maskreg.parallel import Buffers
 
 ABREAST = 4
 """Sub-blocks that are coded side by side."""
 
 Keys = npt.NDArray[np.uint16]
 Ints64 = npt.NDArray[np.int64]
+
+_BUFFERS = Buffers()
 
 _INVERSES = (1 + 2.0**-40) / np.maximum(np.arange(SLOTS + 1), 1)
 """What kernels multiply by instead of dividing by a frequency."""
@@ -67,17 +70,20 @@ class Coded(NamedTuple):
 
 
 def room_for(count: int, length: int) -> Coded:
-    """Room for so many coded sub-blocks of so many coordinates."""
+    """Room for so many coded sub-blocks of so many coordinates, which the thread's next call gives out again."""
+    width, bits_width = length + 8, length // 2 + 2
     return Coded(
         states=np.empty((count, LANES), np.uint32),
-        words=np.empty((count, length + 8), np.uint16),
+        words=_BUFFERS.array("words", count * width, np.uint16).reshape(count, width),
         positions=np.empty(count, np.int64),
-        bits=np.empty((count, length // 2 + 2), np.uint32),
+        bits=_BUFFERS.array("bits", count * bits_width, np.uint32).reshape(count, bits_width),
         extra_bits=np.empty(count, np.int64),
     )
 
 
-def classify_all(source: Codes, position: int, contexts: Contexts, tokens: npt.NDArray[np.uint8], keys: Keys) -> None:
+def classify_all(
+    source: Codes, position: int, contexts: Contexts, tokens: npt.NDArray[np.uint8], keys: Keys
+) -> npt.NDArray[np.int64]:
     """Keys of a whole block: the cell of each coordinate, and its token, flipped where the cell says so.
 
     Args:
@@ -86,20 +92,27 @@ def classify_all(source: Codes, position: int, contexts: Contexts, tokens: npt.N
         contexts: of the block.
         tokens: uint8 ``[n]``, not flipped.
         keys: uint16 ``[n]``, filled: cell << 6 | token.
+
+    Returns:
+        How many there are of each, int64 ``[cells, 64]``.
     """
     if compiled := library():
         structure = compiled.ffi.new("maskreg_contexts *")
         _arrays = contexts.fill(compiled, structure)
+        counts = np.zeros((contexts.cells, TOKENS), np.int64)
+        scratch = compiled.write(_BUFFERS.array("counters", COUNTERS * counts.size, np.uint32))
         compiled.lib.maskreg_classify_all(
-            compiled.read(source), source.size, position, structure, compiled.read(tokens), compiled.write(keys)
-        )
-        return
+            compiled.read(source), source.size, position, structure, compiled.read(tokens), compiled.write(keys),
+            contexts.cells, compiled.write(counts), scratch,
+        )  # fmt: skip
+        return counts
     cells, flips = np.empty(source.size, np.uint8), np.empty(source.size, np.int8)
     classify(source, position, contexts, cells, flips)
     steps = tokens.astype(np.int16) - MIDDLE
     # A literal has no direction.
     flipped = np.where(tokens == LITERAL, LITERAL, np.where(flips < 0, -steps, steps) + MIDDLE)
     keys[:] = cells.astype(np.uint16) << 6 | flipped.astype(np.uint16)
+    return np.bincount(keys, minlength=contexts.cells * TOKENS).reshape(contexts.cells, TOKENS)
 
 
 def encode_sub_blocks(pair: Pair, slots: Table, out: Coded) -> None:

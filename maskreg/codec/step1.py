@@ -36,8 +36,9 @@ from maskreg.codec.model import Model, side_bits
 from maskreg.codec.rans import SLOTS, TOKENS, fill_decoding, slots_of
 from maskreg.codec.scales import fit_scales
 from maskreg.codec.tables import build_tables
-from maskreg.codec.ulp_steps import MIDDLE, count_keys, tokens_of
+from maskreg.codec.ulp_steps import MIDDLE, tokens_of
 from maskreg.errors import CorruptError
+from maskreg.parallel import Buffers
 from maskreg.tensors.blocks import BLOCK_NUMEL
 
 if TYPE_CHECKING:
@@ -56,6 +57,9 @@ _CLEAR_GAIN = 0.9
 
 _MIN_MOVED = 8
 """Moved coordinates per row and column below which scales and factors cost more than they save; measured."""
+
+_BUFFERS = Buffers()
+"""Tokens and keys of the block that a thread encodes."""
 
 _MIN_LINE = 32
 """Rows and columns of the smallest matrix for which scales or factors can pay."""
@@ -201,7 +205,8 @@ class _Encoder:
         self._context, self._values = context, values
         n = values.size
         self._grid = grid if 0 < grid.width < 1 << 32 else Grid(n, 0)
-        self._tokens = np.empty(n, np.uint8)
+        self._plans = 0
+        self._tokens = _BUFFERS.array("tokens", n, np.uint8)
         self._counts = np.zeros((256, TOKENS), np.int64)
         tokens_of(context, values, self._tokens, self._counts)
 
@@ -221,8 +226,9 @@ class _Encoder:
             for k in range(-(-(own.stop - start) // size)):
                 words, extra_bits = out.words[k, out.positions[k] :], int(out.extra_bits[k])
                 directory += [words.size, extra_bits]
-                parts += [out.states[k].astype("<u4").tobytes(), words.astype("<u2").tobytes()]
-                parts.append(out.bits[k, : -(-extra_bits // 32)].astype("<u4").tobytes()[: -(-extra_bits // 8)])
+                parts += [out.states[k].astype("<u4").tobytes(), words.astype("<u2", copy=False).tobytes()]
+                bits = out.bits[k, : -(-extra_bits // 32)].astype("<u4", copy=False)
+                parts.append(bits.view(np.uint8)[: -(-extra_bits // 8)].tobytes())
         return b"".join([pack_coded(n, count, plan.model, directory), *parts])
 
     def _best(self) -> _Plan:
@@ -248,20 +254,10 @@ class _Encoder:
         return best if best and best.bits < bits else self._plan(plain)
 
     def _plan(self, contexts: Contexts) -> _Plan:
-        n = self._values.size
-        keys = np.empty(n, np.uint16)
-        classify_all(self._context, self._grid.column, contexts, self._tokens, keys)
-        if contexts.scaled or contexts.rank:
-            counts = np.zeros((contexts.cells, TOKENS), np.int64)
-            count_keys(keys, counts)
-        else:
-            # Cells are exponents, by which tokens are counted already.
-            classes = np.clip(np.arange(len(self._counts)) - contexts.base // 2, 0, PLAIN_CLASSES - 1)
-            # Classes rise, so each has a run of exponents, and its counts are a difference of running sums.
-            edges = np.searchsorted(classes, np.arange(PLAIN_CLASSES + 1))
-            sums = np.zeros((len(self._counts) + 1, TOKENS), np.int64)
-            np.cumsum(self._counts, axis=0, out=sums[1:])
-            counts = np.diff(sums[edges], axis=0)
+        # The best plan so far keeps its own.
+        keys = _BUFFERS.array(f"keys {self._plans}", self._values.size, np.uint16)
+        self._plans += 1
+        counts = classify_all(self._context, self._grid.column, contexts, self._tokens, keys)
         tables, bits = build_tables(counts, SIZES if contexts.rank else 1)
         return _Plan(Model(contexts, tables), keys, bits + side_bits(contexts))
 

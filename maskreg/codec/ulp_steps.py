@@ -33,6 +33,7 @@ import numpy.typing as npt
 from maskreg.codec.base import Codes
 from maskreg.codec.bits import Bits, Ints
 from maskreg.native import library
+from maskreg.parallel import Buffers
 
 MIDDLE = 32
 """Token of a ULP step of 0."""
@@ -52,8 +53,19 @@ FEWER_BITS = 13
 LITERAL_BITS = 16
 """Extra bits of a literal."""
 
-_COUNTERS = 4
+COUNTERS = 4
 """Counters per key, for which kernels need room."""
+
+_LONG = 1 << 20
+"""Coordinates from which on a sample of them is counted."""
+
+_TILE = 1024
+"""Coordinates that are in the sample together."""
+
+_FEW = 16
+"""When fewer than one in so many moved, all are counted."""
+
+_BUFFERS = Buffers()
 
 Tokens = npt.NDArray[np.uint8]
 Counts = npt.NDArray[np.int64]
@@ -78,6 +90,9 @@ class Moves(NamedTuple):
 def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> None:
     """Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source.
 
+    Counts serve to choose between plans. From :data:`_LONG` coordinates on they are those of a sample, times eight,
+    unless few of it moved.
+
     Args:
         source: uint16 ``[n]``.
         target: uint16 ``[n]``.
@@ -86,7 +101,7 @@ def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> N
     """
     if compiled := library():
         arrays = compiled.read(source), compiled.read(target)
-        scratch = compiled.write(np.empty((_COUNTERS, *counts.shape), np.uint32))
+        scratch = compiled.write(_BUFFERS.array("counters", COUNTERS * counts.size, np.uint32))
         compiled.lib.maskreg_tokens_of(*arrays, source.size, compiled.write(tokens), compiled.write(counts), scratch)
         return
     steps = (target & 0x7FFF).astype(np.int64) - (source & 0x7FFF)
@@ -96,20 +111,14 @@ def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> N
     sizes = np.where(lengths <= NEAREST, lengths, classes)
     sign_changed = (source ^ target) >> 15 != 0
     tokens[:] = np.where(sign_changed, LITERAL, MIDDLE + np.sign(steps) * sizes)
-    count_keys(source >> np.uint16(1) & np.uint16(0xFF << 6) | tokens, counts)
-
-
-def count_keys(keys: npt.NDArray[np.uint16], counts: Counts) -> None:
-    """Count keys.
-
-    Args:
-        keys: uint16 ``[n]``, cell << 6 | token.
-        counts: int64 ``[cells, 64]``, added to.
-    """
-    if compiled := library():
-        scratch = compiled.write(np.empty((_COUNTERS, *counts.shape), np.uint32))
-        compiled.lib.maskreg_count_keys(compiled.read(keys), keys.size, len(counts), compiled.write(counts), scratch)
-        return
+    keys = source >> np.uint16(1) & np.uint16(0xFF << 6) | tokens
+    if source.size >= _LONG:
+        # By a hash of their numbers, because tiles at equal distances may have the same columns of a matrix.
+        hashes = np.arange(source.size // _TILE + 1, dtype=np.uint32) * np.uint32(2246822507) >> np.uint32(29)
+        sample = keys[np.repeat(hashes == 0, _TILE)[: source.size]]
+        if _FEW * np.count_nonzero(sample & np.uint16(0x3F) != MIDDLE) >= sample.size:
+            # Each coordinate for eight.
+            keys = np.repeat(sample, 8)
     counts += np.bincount(keys, minlength=counts.size).reshape(counts.shape)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from maskreg.codec.encode import ABREAST, Coded, Pair, classify_all, encode_sub_blocks, room_for
 from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS, Encoding, encode_tokens
-from maskreg.codec.ulp_steps import LITERAL, count_keys, tokens_of
+from maskreg.codec.ulp_steps import LITERAL, tokens_of
 from maskreg.native import NUMPY, using
 from tests.codec.samples import moved
 from tests.codec.writing import contexts_of, random_model
@@ -109,9 +109,7 @@ def test_tokens_counts_and_keys_are_those_of_numpy(kernels: str, n: int, density
             tokens, counts, keys = np.empty(n, np.uint8), np.ones((256, TOKENS), np.int64), np.empty(n, np.uint16)
             tokens_of(source, target, tokens, counts)
             contexts = contexts_of(model)
-            classify_all(source, 0, contexts, tokens, keys)
-            by_cell = np.ones((contexts.cells, TOKENS), np.int64)
-            count_keys(keys, by_cell)
+            by_cell = classify_all(source, 0, contexts, tokens, keys)
             out = room_for(1, n)
             slots = np.full(contexts.cells * TOKENS, 1 << 16 | 64, np.uint32)
             encode_sub_blocks(Pair(source, target, keys, n), slots, out)
@@ -119,3 +117,26 @@ def test_tokens_counts_and_keys_are_those_of_numpy(kernels: str, n: int, density
             bits = np.unpackbits(out.bits[0].view(np.uint8), bitorder="little")[:extra]
             results.append((tokens, counts, keys, by_cell, bits, out.states))
     assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("n", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1_500])
+@pytest.mark.parametrize("density", [0.01, 0.5])
+def test_a_sample_of_a_long_span_is_counted(kernels: str, n: int, density: float) -> None:
+    """Unless few of it moved; in both cases about as many are counted as there are."""
+    source, target = moved(n, density, 1)
+    # Of any exponent, and tiles of zeros alone in the beginning.
+    source[:5_000] = target[:5_000] = 0
+    target[5_000:6_000] = source[5_000:6_000] = np.arange(1_000) << 6
+    results = []
+    for name in (kernels, NUMPY):
+        with using(name):
+            tokens, counts = np.empty(n, np.uint8), np.ones((256, TOKENS), np.int64)
+            tokens_of(source, target, tokens, counts)
+            results.append((tokens, counts))
+    (tokens, counts), expected = results
+    assert np.array_equal(tokens, expected[0]) and np.array_equal(counts, expected[1])
+    sampled = n >= 1 << 20 and density == 0.5
+    assert (counts.sum() - counts.size == n) != sampled
+    assert abs(counts.sum() - counts.size - n) < n / 50
+    by_token = np.bincount(tokens, minlength=TOKENS)
+    assert np.abs(counts.sum(axis=0) - 256 - by_token).max() < (n / 50 if sampled else 1)

@@ -1,81 +1,10 @@
-// Coding sub-blocks: maskreg/codec/ulp_steps.py, encode.py and rans.py define what is computed.
+// Coding sub-blocks: maskreg/codec/rans.py, ulp_steps.py and encode.py define what is computed.
 #include "tokens.h"
 
 enum {
-    COUNTERS = 4,  // per key: neighbors often have the same key, and an increment waits for the store of the one before
     FREQ_MASK = 0xFFFF,
     HIGHEST_BITS = 32 - TABLE_BITS,
 };
-
-// -- tokens and counts --
-
-static void count_tile(const uint16_t *restrict keys, int64_t n, int64_t size, uint32_t *restrict parts) {
-    int64_t i = 0;
-    for (; i + COUNTERS <= n; i += COUNTERS) {
-        parts[keys[i]]++;
-        parts[size + keys[i + 1]]++;
-        parts[2 * size + keys[i + 2]]++;
-        parts[3 * size + keys[i + 3]]++;
-    }
-    for (; i < n; i++) parts[keys[i]]++;
-}
-
-static void sum_up(const uint32_t *restrict parts, int64_t size, int64_t *restrict counts) {
-    FOR_EACH(part, COUNTERS) FOR_EACH(i, size) counts[i] += parts[part * size + i];
-}
-
-// A token per coordinate. Size class = 13 + floor(log2(length - 1)), by comparisons: vectors of 16 bits have no count of
-// leading zeros.
-static void tokens_of_tile(const uint16_t *restrict source, const uint16_t *restrict target, int64_t n,
-                           uint8_t *restrict tokens) {
-    FOR_EACH(i, n) {
-        const int16_t step = (int16_t)((target[i] & 0x7FFF) - (source[i] & 0x7FFF));
-        const int16_t length = (int16_t)(step < 0 ? -step : step), far = (int16_t)(length - 1);
-        const int16_t class =
-            (int16_t)(NEAREST + 1 + (far >= 32) + (far >= 64) + (far >= 128) + (far >= 256) + (far >= 512) +
-                      (far >= 1024) + (far >= 2048) + (far >= 4096) + (far >= 8192) + (far >= 16384));
-        const int16_t size = length <= NEAREST ? length : class;
-        const int16_t token = (int16_t)(MIDDLE + (step < 0 ? -size : size));
-        tokens[i] = (uint8_t)((int16_t)(target[i] ^ source[i]) < 0 ? LITERAL : token);
-    }
-}
-
-void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *tokens, int64_t *counts,
-                       uint32_t *scratch) {
-    uint16_t keys[TILE];
-    memset(scratch, 0, COUNTERS * 256 * TOKENS * sizeof *scratch);
-    for (int64_t start = 0; start < n; start += TILE) {
-        const int64_t m = least(TILE, n - start);
-        tokens_of_tile(source + start, target + start, m, tokens + start);
-        FOR_EACH(i, m) keys[i] = (uint16_t)(((source[start + i] >> 1) & 0xFF << 6) | tokens[start + i]);
-        count_tile(keys, m, 256 * TOKENS, scratch);
-    }
-    sum_up(scratch, 256 * TOKENS, counts);
-}
-
-void maskreg_count_keys(const uint16_t *keys, int64_t n, int64_t cells, int64_t *counts, uint32_t *scratch) {
-    memset(scratch, 0, (size_t)(COUNTERS * cells * TOKENS) * sizeof *scratch);
-    count_tile(keys, n, cells * TOKENS, scratch);
-    sum_up(scratch, cells * TOKENS, counts);
-}
-
-void maskreg_classify_all(const uint16_t *source, int64_t n, int64_t position, const maskreg_contexts *contexts,
-                          const uint8_t *tokens, uint16_t *keys) {
-    uint8_t cells[TILE];
-    int8_t flips[TILE];
-    for (int64_t start = 0; start < n; start += TILE) {
-        const int64_t m = least(TILE, n - start);
-        classify(source + start, m, position + start, contexts, cells, flips);
-        const uint8_t *restrict own = tokens + start;
-        uint16_t *restrict out = keys + start;
-        FOR_EACH(i, m) {
-            const int16_t step = (int16_t)(((own[i] - MIDDLE) ^ flips[i]) - flips[i]);
-            // A literal has no direction.
-            const int16_t token = own[i] == LITERAL ? LITERAL : (int16_t)(step + MIDDLE);
-            out[i] = (uint16_t)(cells[i] << 6 | token);
-        }
-    }
-}
 
 // -- words: tokens are coded last to first, lane by lane --
 //
@@ -86,7 +15,8 @@ void maskreg_classify_all(const uint16_t *source, int64_t n, int64_t position, c
 //
 // Instead of dividing, x is multiplied by an inverse: (1 + 2^-40) / frequency in float64. A quotient is below 2^20, so
 // that the product is too large by at most 2^-20 and rounding, never too small, and the next whole number is at least
-// 1 / 4096 away: the integer part is exact.
+// 1 / 4096 away: the integer part is exact. Vectors of 512 bits compute inverses in float32 instead of gathering them:
+// the quotient is then 1 too small at times, which the remainder tells.
 
 typedef struct {
     uint16_t *keys;
@@ -114,7 +44,7 @@ static void encode_each(span *s, const maskreg_coding *c, int64_t begin, int64_t
     }
 }
 
-#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define HAS_VECTORS
 
 typedef struct {
@@ -126,22 +56,15 @@ static inline __attribute__((always_inline)) __m512i gathered(__m512i at, const 
     return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, at, from, 4);
 }
 
-static inline __attribute__((always_inline)) __m512i divided(__m512i x, __m512i freq, const double *inverses) {
-    const __m256i low = _mm512_castsi512_si256(freq), high = _mm512_extracti64x4_epi64(freq, 1);
-    __mmask8 all = 0xFF;
-    __asm__("" : "+r"(all));
-    const __m512d zero = _mm512_setzero_pd();
-    const __m512d by0 = _mm512_mask_i32gather_pd(zero, all, low, inverses, 8);
-    const __m512d by1 = _mm512_mask_i32gather_pd(zero, all, high, inverses, 8);
-    const __m512d x0 = _mm512_cvtepu32_pd(_mm512_castsi512_si256(x));
-    const __m512d x1 = _mm512_cvtepu32_pd(_mm512_extracti64x4_epi64(x, 1));
-    const __m256i q0 = _mm512_cvttpd_epu32(_mm512_mul_pd(x0, by0)), q1 = _mm512_cvttpd_epu32(_mm512_mul_pd(x1, by1));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(q0), q1, 1);
+// Inverses of frequencies, too small by 2^-21 and at most 2^-23 more or less: a step of Newton's method takes the 14
+// bits that the instruction gives to 28, and float32 rounds to 24.
+static inline __attribute__((always_inline)) __m512 inverse(__m512i freq) {
+    const __m512 f = _mm512_cvtepi32_ps(freq), near = _mm512_rcp14_ps(f);
+    return _mm512_fmadd_ps(near, _mm512_fnmadd_ps(f, near, _mm512_set1_ps(1 - 0x1p-21f)), near);
 }
 
 static inline __attribute__((always_inline)) void encode_sixteen(span *s, const maskreg_coding *c, int64_t i,
                                                                  vector_state *state) {
-    const __m512i freqs = _mm512_set1_epi32(FREQ_MASK);
     __m512i key = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(s->keys + i)));
     __m512i slot = gathered(key, c->slots, 0xFFFF), x = state->x;
     const __mmask16 missing = _mm512_testn_epi32_mask(slot, slot);
@@ -150,16 +73,21 @@ static inline __attribute__((always_inline)) void encode_sixteen(span *s, const 
         slot = _mm512_or_si512(slot, gathered(key, c->slots, missing));
         _mm256_storeu_si256((__m256i *)(s->keys + i), _mm512_cvtepi32_epi16(key));
     }
-    const __m512i freq = _mm512_and_si512(slot, freqs);
+    const __m512i freq = _mm512_and_si512(slot, _mm512_set1_epi32(FREQ_MASK));
     const __mmask16 due = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(x, HIGHEST_BITS), freq);
     const int count = __builtin_popcount(due);
     s->at -= count;
     _mm256_mask_storeu_epi16(s->words + s->at, (__mmask16)((1u << count) - 1),
                              _mm512_cvtepi32_epi16(_mm512_maskz_compress_epi32(due, x)));
     x = _mm512_mask_srli_epi32(x, due, x, 16);
-    const __m512i quotient = divided(x, freq, c->inverses);
+    // At most 3 / 4 below x / frequency, which is below 2^20.
+    const __m512i quotient = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_cvtepu32_ps(x), inverse(freq)));
     const __m512i rest = _mm512_sub_epi32(x, _mm512_mullo_epi32(quotient, freq));
-    state->x = _mm512_add_epi32(_mm512_slli_epi32(quotient, TABLE_BITS), _mm512_add_epi32(rest, _mm512_srli_epi32(slot, 16)));
+    const __mmask16 low = _mm512_cmpge_epi32_mask(rest, freq);
+    // One more: 4,096 for the quotient, less a frequency for the remainder.
+    const __m512i more = _mm512_sub_epi32(_mm512_set1_epi32(SLOTS), freq);
+    x = _mm512_add_epi32(_mm512_slli_epi32(quotient, TABLE_BITS), _mm512_add_epi32(rest, _mm512_srli_epi32(slot, 16)));
+    state->x = _mm512_mask_add_epi32(x, low, x, more);
 }
 
 #elif defined(__AVX2__)
@@ -229,7 +157,12 @@ static inline __attribute__((always_inline)) void encode_several(span *spans, co
     for (int k = 0; k < count; k++) memcpy(states + k, spans[k].states, sizeof *states);
     for (int64_t i = end - LANES; i >= begin; i -= LANES) {
 #pragma GCC unroll 4
-        for (int k = 0; k < count; k++) encode_sixteen(spans + k, c, i, states + k);
+        for (int k = 0; k < count; k++) {
+            const int64_t ahead = i >= TILE ? k * c->length + i - TILE : 0;
+            __builtin_prefetch(c->source + ahead, 0, 2);
+            __builtin_prefetch(c->target + ahead, 0, 2);
+            encode_sixteen(spans + k, c, i, states + k);
+        }
     }
 #pragma GCC unroll 4
     for (int k = 0; k < count; k++) memcpy(spans[k].states, states + k, sizeof *states);
@@ -249,54 +182,140 @@ static void encode_abreast(span *spans, const maskreg_coding *c, int64_t count, 
 }
 #endif
 
-// -- extra bits: first to last --
+// -- extra bits --
+//
+// They come out in order, but tiles are coded last to first: so bits are put before those so far, as words are. Four
+// tokens make a piece of up to 64 bits first, which does not wait for anything.
 
-// Bits gather in a 64-bit word, of which the lower half goes to memory after each token whether it is full or not: that
-// has no branch, and what is written too early is written again. Returns how many there are.
-static int64_t put_extra_bits(const maskreg_coding *c, int64_t first, int64_t n, uint32_t *bits) {
+// Coordinates of a tile whose tokens have extra bits, and 3 more that have none.
+typedef struct {
+    uint16_t source[TILE + 64], target[TILE + 64], tokens[TILE + 64];
+    int64_t count;
+} far_ones;
+
+static void find_far_ones(const uint16_t *source, const uint16_t *target, const uint16_t *keys, int64_t n, far_ones *f) {
+    int64_t count = 0;
+#if defined(__AVX512VBMI2__)
+    for (int64_t i = 0; i < n; i += 32) {
+        const __mmask32 own = n - i < 32 ? ((__mmask32)1 << (n - i)) - 1 : ~(__mmask32)0;
+        const __m512i token = _mm512_and_si512(_mm512_maskz_loadu_epi16(own, keys + i), _mm512_set1_epi16(TOKENS - 1));
+        // One comparison for both ends: what is below MIDDLE - NEAREST wraps around.
+        const __m512i shifted = _mm512_sub_epi16(token, _mm512_set1_epi16(MIDDLE - NEAREST));
+        const __mmask32 far = _mm512_mask_cmpgt_epu16_mask(own, shifted, _mm512_set1_epi16(2 * NEAREST));
+        _mm512_storeu_si512(f->tokens + count, _mm512_maskz_compress_epi16(far, token));
+        _mm512_storeu_si512(f->source + count, _mm512_maskz_compress_epi16(far, _mm512_maskz_loadu_epi16(own, source + i)));
+        _mm512_storeu_si512(f->target + count, _mm512_maskz_compress_epi16(far, _mm512_maskz_loadu_epi16(own, target + i)));
+        count += __builtin_popcount(far);
+    }
+#else
     uint8_t tokens[TILE + 64];
     uint16_t far[TILE + 64];
-    uint64_t pending = 0, filled = 0;
-    int64_t word = 0;
-    for (int64_t start = first; start < first + n; start += TILE) {
-        const int64_t m = least(TILE, first + n - start);
-        FOR_EACH(i, m) tokens[i] = c->keys[start + i] & 0x3F;
-        const int64_t found = find_far(tokens, m, far);
-        FOR_EACH(f, found) {
-            const uint32_t token = tokens[far[f]], source = c->source[start + far[f]], target = c->target[start + far[f]];
-            const uint32_t size = token < MIDDLE ? MIDDLE - token : token - MIDDLE;
-            const uint32_t count = token == LITERAL ? LITERAL_BITS : size - FEWER_BITS;
-            const uint32_t a = target & 0x7FFF, b = source & 0x7FFF, length = a > b ? a - b : b - a;
-            const uint64_t extra = token == LITERAL ? target : length - 1 - (1u << count);
-            pending |= extra << filled;
-            filled += count;
-            bits[word] = (uint32_t)pending;
-            // When 32 bits are full: the next word, and shift by 32. Otherwise both are by 0.
-            word += (int64_t)(filled >> 5);
-            pending >>= filled & 32;
-            filled &= 31;
-        }
+    FOR_EACH(i, n) tokens[i] = keys[i] & (TOKENS - 1);
+    count = find_far(tokens, n, far);
+    FOR_EACH(k, count) {
+        f->tokens[k] = tokens[far[k]];
+        f->source[k] = source[far[k]];
+        f->target[k] = target[far[k]];
     }
-    bits[word] = (uint32_t)pending;
-    return 32 * word + (int64_t)filled;
+#endif
+    f->count = count;
+}
+
+// Extra bits of each token, and how many.
+static void extra_of(const far_ones *f, uint32_t *restrict bits, uint32_t *restrict sizes) {
+    FOR_EACH(k, f->count) {
+        const int32_t token = f->tokens[k], step = (f->target[k] & 0x7FFF) - (f->source[k] & 0x7FFF);
+        const uint32_t length = (uint32_t)(step < 0 ? -step : step);
+        const int32_t size = (token < MIDDLE ? MIDDLE - token : token - MIDDLE) - FEWER_BITS;
+        sizes[k] = (uint32_t)(size < LITERAL_BITS ? size : LITERAL_BITS);
+        // Without the highest bit, which the token tells.
+        const uint32_t near = (length - 1) & ((1u << sizes[k]) - 1);
+        bits[k] = token == LITERAL ? f->target[k] : near;
+    }
+    FOR_EACH(k, 3) bits[f->count + k] = sizes[f->count + k] = 0;
+}
+
+// Bits are written from the end on, in words of 64.
+typedef struct {
+    uint8_t *before;   // the words so far
+    uint64_t pending;  // bits that do not fill a word yet, at its top
+    uint64_t filled;   // how many
+} bit_writer;
+
+// Put `size` bits before those so far, 1 to 64.
+static inline void put_before(bit_writer *w, uint64_t bits, uint64_t size) {
+    const uint64_t top = bits << (64 - size), filled = w->filled + size, pending = w->pending | top >> w->filled;
+    // Written in any case, and kept when it is full. What did not fit is at the bottom of `bits`.
+    memcpy(w->before - 8, &pending, sizeof pending);
+    const uint64_t full = filled >> 6, rest = filled & 63;
+    w->before -= 8 * full;
+    w->pending = full ? bits << 1 << (63 - rest) : pending;
+    w->pending = full && !rest ? 0 : w->pending;
+    w->filled = rest;
+}
+
+// Extra bits of coordinates [begin, end) of sub-block k, a tile at most.
+static void put_extra_bits(const maskreg_coding *c, int64_t k, int64_t begin, int64_t end, bit_writer *w) {
+    const int64_t first = k * c->length + begin;
+    far_ones far;
+    uint32_t bits[TILE + 4], sizes[TILE + 4], lengths[TILE / 4 + 1];
+    uint64_t pieces[TILE / 4 + 1];
+    find_far_ones(c->source + first, c->target + first, c->keys + first, end - begin, &far);
+    extra_of(&far, bits, sizes);
+    const int64_t count = (far.count + 3) / 4;
+    FOR_EACH(i, count) {
+        const uint32_t *b = bits + 4 * i, *s = sizes + 4 * i, half = s[0] + s[1];
+        const uint32_t low = b[0] | b[1] << s[0], high = b[2] | b[3] << s[2];
+        pieces[i] = low | (uint64_t)high << half;
+        lengths[i] = half + s[2] + s[3];
+    }
+    bit_writer own = *w;
+    for (int64_t i = count - 1; i >= 0; i--) put_before(&own, pieces[i], lengths[i]);
+    *w = own;
+}
+
+// Move the bits to the beginning of `bits`; returns how many they are.
+static int64_t move_bits(const bit_writer *w, uint8_t *bits, const uint8_t *end) {
+    const int64_t whole = (end - w->before) / 8, shift = (int64_t)(64 - w->filled) & 63;
+    const uint8_t *from = w->filled ? w->before - 8 : w->before;
+    const int64_t words = whole + (w->filled > 0);
+    if (w->filled) memcpy(w->before - 8, &w->pending, sizeof w->pending);
+    FOR_EACH(k, words) {
+        uint64_t low, high = 0;
+        memcpy(&low, from + 8 * k, sizeof low);
+        if (k + 1 < words) memcpy(&high, from + 8 * (k + 1), sizeof high);
+        low = low >> shift | high << 1 << (63 - shift);
+        memcpy(bits + 8 * k, &low, sizeof low);
+    }
+    return 64 * whole + (int64_t)w->filled;
 }
 
 void maskreg_encode_sub_blocks(const maskreg_coding *c, int64_t count) {
     span spans[4];
-    const int64_t last = c->n - (count - 1) * c->length, together = last / LANES * LANES;
+    bit_writer writers[4];
+    const int64_t last = c->n - (count - 1) * c->length, together = last / TILE * TILE;
     FOR_EACH(k, count) {
-        const int64_t own = k == count - 1 ? last : c->length, whole = own / LANES * LANES;
+        const int64_t own = k == count - 1 ? last : c->length;
         uint32_t *states = c->states + k * LANES;
         FOR_EACH(lane, LANES) states[lane] = LOWEST_STATE;
         spans[k] = (span){c->keys + k * c->length, states, c->words + k * c->words_room, c->words_room};
+        writers[k] = (bit_writer){.before = (uint8_t *)(c->bits + (k + 1) * c->bits_room)};
         // From the end: lane by lane down to a multiple of 16, one sub-block down to where all go on, then all at once.
-        encode_each(spans + k, c, whole, own);
-        if (together < whole) encode_abreast(spans + k, c, 1, together, whole);
+        for (int64_t end = own; end > together;) {
+            const int64_t begin = (end - 1) / TILE * TILE, whole = end / LANES * LANES;
+            encode_each(spans + k, c, whole, end);
+            encode_abreast(spans + k, c, 1, begin, whole);
+            put_extra_bits(c, k, begin, end, writers + k);
+            end = begin;
+        }
     }
-    encode_abreast(spans, c, count, 0, together);
+    for (int64_t end = together; end > 0; end -= TILE) {
+        encode_abreast(spans, c, count, end - TILE, end);
+        FOR_EACH(k, count) put_extra_bits(c, k, end - TILE, end, writers + k);
+    }
     FOR_EACH(k, count) {
-        const int64_t own = k == count - 1 ? last : c->length;
+        uint32_t *bits = c->bits + k * c->bits_room;
         c->positions[k] = spans[k].at;
-        c->extra_bits[k] = put_extra_bits(c, k * c->length, own, c->bits + k * c->bits_room);
+        c->extra_bits[k] = move_bits(writers + k, (uint8_t *)bits, (uint8_t *)(bits + c->bits_room));
     }
 }

@@ -87,17 +87,15 @@ int64_t maskreg_decode_sub_blocks(const uint16_t *source, int64_t n, int64_t pos
                                   int64_t count, int64_t length, const int64_t *starts, const int64_t *sizes,
                                   uint16_t *values);
 
-// Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source: `counts` is
-// [256, 64], added to. `scratch` is [4, 256, 64].
+// Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source, at a guess where
+// there are a million or more: `counts` is [256, 64], added to. `scratch` is [256, 64, 4].
 void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *tokens, int64_t *counts,
                        uint32_t *scratch);
 
-// Count keys (cell << 6 | token): `counts` is [cells, 64], added to; `scratch` is [4, cells, 64].
-void maskreg_count_keys(const uint16_t *keys, int64_t n, int64_t cells, int64_t *counts, uint32_t *scratch);
-
-// Keys of a span: the cell of each coordinate, and its token, flipped where the cell says so.
+// Keys of a span (cell << 6 | token): the cell of each coordinate, and its token, flipped where the cell says so; and
+// how many there are of each: `counts` is [cells, 64], added to. `scratch` is [cells, 64, 4].
 void maskreg_classify_all(const uint16_t *source, int64_t n, int64_t position, const maskreg_contexts *contexts,
-                          const uint8_t *tokens, uint16_t *keys);
+                          const uint8_t *tokens, uint16_t *keys, int64_t cells, int64_t *counts, uint32_t *scratch);
 
 // Up to four sub-blocks that are coded, and room for what becomes of them; maskreg/codec/encode.py has the shapes.
 typedef struct {
