@@ -23,14 +23,15 @@ LIBRARIES = ("numpy", "xxhash", "numcodecs", "google-crc32c", "zarr", "torch", "
 
 
 class Watch:
-    """Follows a run from its beginning; see :meth:`conditions`.
+    """Follows a run from its beginning; see :meth:`conditions`."""
 
-    Attributes:
-        load: load average of one minute at the beginning.
-    """
+    def __init__(self, load: float) -> None:
+        """Start.
 
-    def __init__(self) -> None:
-        self.load = os.getloadavg()[0]
+        Args:
+            load: load average of one minute, before anything was prepared for the run.
+        """
+        self._load = load
         self._began = datetime.now(UTC)
         self._start = time.monotonic()
         self._commit, self._dirty = commit()
@@ -54,7 +55,7 @@ class Watch:
             dirty=self._dirty,
             began=self._began.strftime("%Y-%m-%dT%H:%MZ"),
             seconds=seconds,
-            load_before=self.load,
+            load_before=self._load,
             load_after=os.getloadavg()[0],
             cores_of_others=others,
             quick=quick,

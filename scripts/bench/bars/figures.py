@@ -18,6 +18,9 @@ from scripts.bench.limits import Limits
 
 SCHEMA = 1
 
+BUSY_LOAD, BUSY_CORES = 0.5, 0.2
+"""Load average, and cores that other processes use, above which a machine counts as busy."""
+
 KindT = TypeVar("KindT")
 
 
@@ -208,6 +211,7 @@ class Step:
         threads: of PyTorch and maskreg.
         params: of the model.
         masked, fused, foreach: maskreg's, and PyTorch's two, on all coordinates.
+        shares: CPU seconds of each compiled kernel in a masked step, and of the rest; empty with several threads.
     """
 
     density: float
@@ -216,6 +220,7 @@ class Step:
     masked: Sample
     fused: Sample
     foreach: Sample
+    shares: Mapping[str, float]
 
     @property
     def of_fused(self) -> tuple[float, float]:
@@ -277,7 +282,9 @@ class Conditions:
     @property
     def busy(self) -> bool:
         """Whether other work may have slowed this down."""
-        return self.load_before > 0.5 or (self.cores_of_others or 0) > 0.3
+        if self.cores_of_others is None:
+            return self.load_before > BUSY_LOAD
+        return self.cores_of_others > BUSY_CORES
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from maskreg.codec import DEFAULT_CODEC
 from scripts.bench import start
 from scripts.bench.bars import checkpoints, pairs, starts, steps
 from scripts.bench.bars.conditions import Watch
-from scripts.bench.bars.figures import SCHEMA, Run, rounded
+from scripts.bench.bars.figures import BUSY_LOAD, SCHEMA, Run, rounded
 from scripts.bench.bars.table import GENERATED, REAL, REAL_STEP, START_BARS
 from scripts.bench.pairs import SPECS, CodecPair, generated, given
 
@@ -90,11 +91,12 @@ def measure(options: Options) -> Run:
     Raises:
         SystemExit: the disk is too full, or something did not work as it must.
     """
+    load, scale = os.getloadavg()[0], options.scale
+    if load > BUSY_LOAD:
+        say(f"warning: the load average is {load:.1f}; if that is other work, the figures suffer, and the page says so")
     # Before anything is timed: training uses all cores.
     real = list(_real(options))
-    watch, scale = Watch(), options.scale
-    if watch.load > 0.5:
-        say(f"warning: the load average is {watch.load:.1f}; other work slows this down, and the page will say so")
+    watch = Watch(load)
     parts: dict[str, Any] = {}
     if "codec" in options.sections:
         each = _all_pairs(scale, real)

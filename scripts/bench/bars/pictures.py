@@ -17,14 +17,18 @@ from scripts.bench.bars.table import DECODE_OPD_BAR, ENCODE_OPD_BAR, OPD, PARTS_
 from scripts.bench.codec import BASE
 
 TIME = "benchmarks-time.svg"
-NAMES = (TIME, "codec-size.svg", "codec-speed.svg")
-"""Everything that :func:`draw` writes."""
+CODEC = ("codec-size.svg", "codec-speed.svg")
 
 COLORS = ("#56B4E9", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#8B5A2B")
 """Of parts and kernels in turn (Okabe and Ito)."""
 
 BESIDES, OTHER, BAR = ("#9A9A9A", "#C4C4C4"), "#EFEFEF", plots.LIMIT
 """Colors of work beside the parts, of the rest, and of the bar's line."""
+
+
+def drawn(run: Run) -> tuple[str, ...]:
+    """Names of the pictures that :func:`draw` writes."""
+    return (*(CODEC if run.pairs else ()), *((TIME,) if run.sizes else ()))
 
 
 def draw(run: Run, folder: Path, description: str) -> None:

@@ -61,14 +61,16 @@ def _codec(run: Run, row: Row) -> str:
 def _threads(run: Run, row: Row) -> str:
     (threads,) = [threads for threads in threads_of(run) if threads.work == row.about]
     more = threads.double.least / threads.single.least - 1
-    busy = threads.double.least / threads.double.least_wall
-    return f"On two threads it takes {100 * more:+.0f} % CPU seconds, and keeps {busy:.2f} of two cores busy."
+    used = threads.double.least / threads.double.least_wall
+    return f"On two threads it takes {100 * more:+.0f} % CPU seconds, and uses {used:.2f} cores on average."
 
 
 def _start(run: Run, _: Row) -> str:
     if run.interpreter is None:
         return ""
-    return f"An interpreter that does nothing takes {run.interpreter.least:.3f} CPU seconds of it."
+    helps = [start.second.least for start in run.starts if start.command == "--help"]
+    more = f", `maskreg --help` {helps[0]:.2f}" if helps else ""
+    return f"Of the CPU seconds, an interpreter that does nothing takes {run.interpreter.least:.3f}{more}."
 
 
 def _step(run: Run, _: Row) -> str:
@@ -76,7 +78,11 @@ def _step(run: Run, _: Row) -> str:
     ratios = [
         f"{step.of_fused[0]:.2f} x at p = {step.density:g} on {counted(step.threads, 'thread')}" for step in steps
     ]
-    return f"Time / that of fused AdamW: {', '.join(ratios)}."
+    kernels = [
+        f"At p = {step.density:g}, a step's CPU seconds: {_percent(kernel_shares(step.shares))}."
+        for step in [step for step in steps if step.shares][-1:]
+    ]
+    return " ".join([f"Time / that of fused AdamW: {', '.join(ratios)}.", *kernels])
 
 
 def _install(run: Run, _: Row) -> str:

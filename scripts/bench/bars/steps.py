@@ -29,6 +29,7 @@ def _measure(layers: int, width: int, threads: Sequence[int], rounds: int) -> tu
 
     from maskreg.train import MaskedAdamW
     from scripts.bench import retrain
+    from scripts.bench.bars.kernels import shares
     from scripts.bench.bars.sampling import take_turns, timed
 
     model = retrain.Model(layers, width)
@@ -46,5 +47,7 @@ def _measure(layers: int, width: int, threads: Sequence[int], rounds: int) -> tu
         for count in threads:
             torch.set_num_threads(count)
             samples = take_turns(works, rounds)
-            steps.append(Step(density, count, model.params, samples["masked"], samples["fused"], samples["foreach"]))
+            kernels = shares(masked.step) if count == 1 else {}
+            masked_s, fused_s, foreach_s = (samples[name] for name in ("masked", "fused", "foreach"))
+            steps.append(Step(density, count, model.params, masked_s, fused_s, foreach_s, kernels))
     return tuple(steps)
