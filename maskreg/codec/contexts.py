@@ -113,9 +113,12 @@ class Contexts:
         structure.rows = self.row_factors.shape[1] if self.rank else self.row_scales.size
         sides = (self.row_scales, self.column_scales, self.row_factors, self.column_factors, self.bounds)
         arrays = [compiled.read(np.ascontiguousarray(side)) for side in sides]
+        pairs = np.empty(-(-self.rank // 2) * 2 * self.grid.width, np.uint8)
+        compiled.lib.maskreg_pair_factors(arrays[3], self.rank, self.grid.width, compiled.write(pairs))
+        arrays.append(compiled.read(pairs))
         (
             structure.row_scales, structure.column_scales,
-            structure.row_factors, structure.column_factors, structure.bounds,
+            structure.row_factors, structure.column_factors, structure.bounds, structure.column_pairs,
         ) = arrays  # fmt: skip
         return arrays
 

@@ -60,3 +60,11 @@ def test_blocks_of_any_steps_and_sub_blocks_decode(
         if len(block) <= 8 + 2 * n:
             assert reference.decode(source.tolist(), block) == target.tolist()
             assert np.array_equal(step1.decode(source, block), target)
+
+
+@given(st.integers(0, 2000), st.integers(1, 70), st.integers(0, 1 << 32))
+def test_long_steps_side_by_side_in_a_sparse_block_decode(kernels: str, first: int, count: int, seed: int) -> None:
+    source, target = moved(2_500, 0.01, seed, 3, 0.0)
+    target[first : first + count] = source[first : first + count] ^ np.uint16(0x1000)
+    step1 = Step1()
+    assert np.array_equal(step1.decode(source, step1.encode(source, target)), target)

@@ -12,6 +12,7 @@ enum {
     SLOTS = 1 << TABLE_BITS,
     SLOT_SHIFT = 7,  // an entry of a decoding table: token in 7 bits, slot in 12, frequency in 13
     FREQ_SHIFT = SLOT_SHIFT + TABLE_BITS,
+    TOKEN_MASK = (1 << SLOT_SHIFT) - 1,
     TOKENS = 64,        // size of the alphabet
     MIDDLE = 32,        // token of a ULP step of 0
     NEAREST = 16,       // the longest ULP step without extra bits
@@ -27,7 +28,7 @@ enum {
     TILE = 1024,  // coordinates processed at a time, so that all about them stays in the first-level cache
 };
 
-// Cells of `n <= TILE` coordinates, and which of their ULP steps are flipped: -1, else 0.
+// Cells of `n <= TILE` coordinates, and which of their ULP steps are flipped: -1, else 0; `flips` may be NULL without factors.
 // `position` is that of the first, counted from the first column of the block's first row.
 void classify(const uint16_t *codes, int64_t n, int64_t position, const maskreg_contexts *contexts, uint8_t *cells,
               int8_t *flips);

@@ -65,8 +65,12 @@ typedef struct {
     const int8_t *column_scales;   // [width]
     const int8_t *row_factors;     // [rank, rows]
     const int8_t *column_factors;  // [rank, width]
+    const uint8_t *column_pairs;   // [(rank + 1) / 2, width, 2], of maskreg_pair_factors
     const int16_t *bounds;         // [7]
 } maskreg_contexts;
+
+// Column factors of every two components side by side, as vectors multiply them.
+void maskreg_pair_factors(const int8_t *factors, int64_t rank, int64_t width, uint8_t *pairs);
 
 // What all sub-blocks of a block decode with.
 typedef struct {
