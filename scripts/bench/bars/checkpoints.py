@@ -22,6 +22,7 @@ from scripts.bench.bars.parts import BESIDES, PARTS, Parts
 from scripts.bench.bars.sampling import cores, take_turns, timed
 from scripts.bench.commands import MASKREG, generate, measured, same, size_of
 from scripts.bench.folders import check_space, work_folder
+from scripts.bench.process_memory import LINUX
 from scripts.bench.processes import Cost, environment, run
 
 CORES = 2
@@ -79,7 +80,9 @@ class _Bench:
     def copy(self) -> Mapping[str, Cost]:
         """``cp`` of the target, and fsync of the files."""
         out = self.folder / "copy"
-        cost = run(["cp", "-r", self.target, out], self.folder)
+        # Some file systems would share the blocks of both, which is no copy.
+        never = ["--reflink=never"] if LINUX else []
+        cost = run(["cp", "-r", *never, self.target, out], self.folder)
         synced = timed("fsync", lambda: _sync(out))()["fsync"]
         shutil.rmtree(out)
         return {"copy": Cost(cost.cpu + synced.cpu, cost.wall + synced.wall)}
