@@ -13,7 +13,7 @@ An update is a sum of outer products of activations and gradients, so few compon
 
        2048 x 2048, half moved: 7 * 2.1e6 * share > 4.5 * 4,096, so a share of 0.13 % pays
 
-   After one round of the iteration most blocks show that none will; for the others it goes on.
+   After one round of the iteration most large blocks show that none will; for the others it goes on.
 
 3. *Fit.* One more round of the iteration over all rows, with three components to spare, gives the directions of the
    columns; products with them give the rows' factors.
@@ -35,6 +35,7 @@ from maskreg.codec.bits import Ints
 from maskreg.codec.contexts import MAX_FACTOR, SIZES, Matrix
 from maskreg.codec.rans import TOKENS
 from maskreg.codec.subspace import (
+    COMPONENTS,
     Floats,
     Levels,
     Subspace,
@@ -49,16 +50,20 @@ from maskreg.codec.subspace import (
     sorted_subspace,
 )
 from maskreg.codec.ulp_steps import FARTHEST, FEWER_BITS, LITERAL, MIDDLE, NEAREST
-from maskreg.native import library
+from maskreg.native import Library, library
+from maskreg.parallel import Buffers
 
 _SAMPLED = 1 << 17
 """Coordinates, in whole rows, of the sample in which directions are searched."""
 
-_FIRST_ROUNDS = 1
-"""Rounds of the iteration after which most blocks without components are told from the others."""
+_ROUNDS = 3
+"""Rounds of the iteration; more gain little, measured."""
 
-_MORE_ROUNDS = 2
-"""Rounds for the others; more gain little, measured."""
+_LARGE = 1 << 20
+"""Coordinates of a block from which on a look at it after the first rounds costs less than the others."""
+
+_FIRST_ROUNDS = 1
+"""Rounds after which most large blocks without components are told from the others."""
 
 _PROMISING = 0.5
 """Share of the energy after the first rounds, relative to what pays, from which on a direction may come to pay."""
@@ -77,6 +82,8 @@ _FINENESS = 3.3
 
 _SIZED = 1 << 14
 """Predictions, in whole rows, from which size classes are made."""
+
+_BUFFERS = Buffers()
 
 Counts = npt.NDArray[np.int64]
 Bounds = npt.NDArray[np.int16]
@@ -175,14 +182,19 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
     rows, width = matrix.rows, matrix.width
     moved = int(counts.sum() - counts[:, MIDDLE].sum())
     needed = _PRICE * (rows + width) / (_GAIN * max(moved, 1))
-    bounds = level_bounds(typical_change(counts))
     # Rows 0, stride, ... to search in; those halfway between them to judge by.
     stride = max(2, rows * width // _SAMPLED)
+    if compiled := library():
+        return _fitted(compiled, matrix, counts, stride, needed)
+    bounds = level_bounds(typical_change(counts))
     sample, others = (levels_of(matrix, bounds, first, stride) for first in (0, stride // 2))
-    subspace = find_subspace(sample, random_signs(*sample.shape), _FIRST_ROUNDS)
-    if excess(subspace, others).max() <= _PROMISING * needed:
-        return None
-    subspace = find_subspace(sample, subspace.vectors, _MORE_ROUNDS)
+    vectors, rounds = random_signs(*sample.shape), _ROUNDS
+    if rows * width >= _LARGE:
+        subspace = find_subspace(sample, vectors, _FIRST_ROUNDS)
+        if excess(subspace, others).max() <= _PROMISING * needed:
+            return None
+        vectors, rounds = subspace.vectors, _ROUNDS - _FIRST_ROUNDS
+    subspace = find_subspace(sample, vectors, rounds)
     rank = int((excess(subspace, others) > needed).sum())
     if not rank:
         return None
@@ -191,6 +203,28 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
     vectors = as_directions(subspace.vectors.astype(np.int32), np.ascontiguousarray(subspace.rotation[:, :kept]))
     vectors = refined(vectors, whole)
     return _quantized(sorted_subspace(vectors, forward(whole, vectors)), rank)
+
+
+def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int, needed: float) -> tuple[Ints, Ints] | None:
+    """The same by the kernel."""
+    source, tokens, rows, width, column = matrix
+    structure, room = compiled.ffi.new("maskreg_matrix *"), compiled.ffi.new("maskreg_fit_room *")
+    structure.source, structure.tokens = inputs = compiled.read(source), compiled.read(tokens)
+    structure.n, structure.rows, structure.width, structure.column = source.size, rows, width, column
+    lengths = {"levels": (2 * rows + 2) * width, "directions": COMPONENTS * width, "across": COMPONENTS * rows}
+    scratch = {use: compiled.write(_BUFFERS.array(use, length, np.int8)) for use, length in lengths.items()}
+    lengths = {"sums": COMPONENTS * rows, "vectors": COMPONENTS * width, "energies": width}
+    scratch |= {use: compiled.write(_BUFFERS.array(use, length, np.int32)) for use, length in lengths.items()}
+    for use, pointer in scratch.items():
+        setattr(room, use, pointer)
+    of_rows, of_columns = np.empty(COMPONENTS * rows, np.int8), np.empty(COMPONENTS * width, np.int8)
+    rank = compiled.lib.maskreg_fit_factors(
+        structure, compiled.read(counts), stride, needed, room, compiled.write(of_rows), compiled.write(of_columns)
+    )
+    del inputs
+    if not rank:
+        return None
+    return of_rows[: rank * rows].reshape(rank, rows), of_columns[: rank * width].reshape(rank, width)
 
 
 def _quantized(subspace: Subspace, rank: int) -> tuple[Ints, Ints]:

@@ -13,11 +13,17 @@ static inline int16_t eighths(int16_t size) {
 
 int64_t maskreg_typical_change(const int64_t *counts) {
     int64_t of_size[8 * 256 + 128] = {0}, moved = 0, typical = 0;
-    FOR_EACH(exponent, 255) for (int step = -FARTHEST; step <= FARTHEST; step++) {
-        const int64_t count = counts[exponent * TOKENS + MIDDLE + step];
-        if (!count || !step) continue;
-        of_size[8 * most(exponent, 1) + eighths((int16_t)(step < 0 ? -step : step))] += count;
-        moved += count;
+    FOR_EACH(exponent, 255) {
+        const int64_t *own = counts + exponent * TOKENS;
+        int64_t all = 0;
+        FOR_EACH(token, TOKENS) all += own[token];
+        // Most exponents do not occur.
+        if (all == own[MIDDLE]) continue;
+        for (int step = -FARTHEST; step <= FARTHEST; step++) {
+            const int64_t count = step ? own[MIDDLE + step] : 0;
+            of_size[8 * most(exponent, 1) + eighths((int16_t)(step < 0 ? -step : step))] += count;
+            moved += count;
+        }
     }
     for (int64_t reached = of_size[0]; 2 * reached < moved;) reached += of_size[++typical];
     return typical;

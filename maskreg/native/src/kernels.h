@@ -201,6 +201,31 @@ void maskreg_fill_levels(const uint16_t *source, const uint8_t *tokens, int64_t 
 void maskreg_size_bounds(const int8_t *row_factors, int64_t rows, const int8_t *column_factors, int64_t width,
                          int64_t rank, int64_t stride, int32_t *counts, int16_t *bounds);
 
+// A block as rows of a matrix, of which the first and the last may be incomplete.
+typedef struct {
+    const uint16_t *source;  // [n]
+    const uint8_t *tokens;   // [n]
+    int64_t n;
+    int64_t rows;
+    int64_t width;
+    int64_t column;  // of the first coordinate
+} maskreg_matrix;
+
+// Room for fitting factors to [rows, width].
+typedef struct {
+    int8_t *levels;      // [2 * rows + 2, width]
+    int8_t *directions;  // [16, width]
+    int8_t *across;      // [16, rows]
+    int32_t *sums;       // [16, rows]
+    int32_t *vectors;    // [16, width]
+    int32_t *energies;   // [width]
+} maskreg_fit_room;
+
+// Factors of a block: every `stride`-th row is in the sample, and `needed` is the excess from which on a component pays.
+// Fills [rank, rows] and [rank, width], which have room for a rank of 16; returns the rank, 0 when none pays.
+int64_t maskreg_fit_factors(const maskreg_matrix *matrix, const int64_t *counts, int64_t stride, double needed,
+                            const maskreg_fit_room *room, int8_t *row_factors, int8_t *column_factors);
+
 // Fitting scales: maskreg/codec/scales.py. Coordinates that moved, by row and by column.
 void maskreg_count_moved(const uint8_t *tokens, int64_t n, int64_t rows, int64_t width, int64_t column,
                          int32_t *by_row, int32_t *by_column);

@@ -14,9 +14,8 @@ typedef struct {
     const double *logs;
     int64_t *counts;  // [cells, 64]
     int64_t cells, used;
-    int64_t tokens;           // how many occur at all
-    uint8_t numbers[TOKENS];  // theirs
-    int64_t totals[CELLS], first[CELLS], last[CELLS];
+    int64_t totals[CELLS];
+    uint64_t occurs[CELLS];  // a bit for each token
     double bits[CELLS];
 } groups;
 
@@ -27,29 +26,37 @@ typedef struct {
     int64_t listed;
 } pairs;
 
-// Bits lost when the groups of pairs are merged: of those numbered `chosen`, or of the first `n`.
+// Tokens from the first that occurs to the last.
+static inline double listed(uint64_t occurs) {
+    return (double)(TOKENS - __builtin_clzll(occurs) - __builtin_ctzll(occurs));
+}
+
+// Bits lost when the groups of pairs are merged: of those numbered `chosen`, or of the first `n`. Most groups have few
+// tokens, and neighbors the same, so others are left out.
 static void lose(const groups *g, pairs *p, const int32_t *chosen, int64_t n) {
-    counted rows;
+    counted rows = {.totals = {0}};
     double bits[SIDE_BY_SIDE];
-    // Fewer than there are columns leave some as they are: they must be numbers of some kind.
-    memset(rows.counts, 0, (size_t)g->tokens * sizeof *rows.counts);
-    rows.totals = rows.listed = (numbers){0};
     for (int64_t i = 0; i < n; i += SIDE_BY_SIDE) {
-        const int64_t count = least(SIDE_BY_SIDE, n - i);
-        // What an earlier turn left in the other columns is computed in vain.
-        FOR_EACH(k, count) {
-            const int64_t pair = chosen ? chosen[i + k] : i + k, left = p->left[pair], right = p->right[pair];
-            const int64_t *of_left = g->counts + left * TOKENS, *of_right = g->counts + right * TOKENS;
-            const int64_t first = least(g->first[left], g->first[right]), last = most(g->last[left], g->last[right]);
+        const int64_t *of_left[SIDE_BY_SIDE], *of_right[SIDE_BY_SIDE];
+        uint64_t occurs = 0;
+        FOR_EACH(k, SIDE_BY_SIDE) {
+            // Fewer pairs than there are columns: the others repeat the last, in vain.
+            const int64_t at = least(i + k, n - 1), pair = chosen ? chosen[at] : at;
+            const int64_t left = p->left[pair], right = p->right[pair];
+            const uint64_t own = g->occurs[left] | g->occurs[right];
+            of_left[k] = g->counts + left * TOKENS;
+            of_right[k] = g->counts + right * TOKENS;
             rows.totals[k] = (double)(g->totals[left] + g->totals[right]);
-            rows.listed[k] = (double)(last - first + 1);
-            FOR_EACH(j, g->tokens) {
-                const uint8_t token = g->numbers[j];
-                rows.counts[j][k] = (double)(of_left[token] + of_right[token]);
-            }
+            rows.listed[k] = listed(own);
+            occurs |= own;
         }
-        bits_of(&rows, g->tokens, g->logs, bits);
-        FOR_EACH(k, count) {
+        int64_t tokens = 0;
+        for (; occurs; occurs &= occurs - 1, tokens++) {
+            const int64_t token = __builtin_ctzll(occurs);
+            FOR_EACH(k, SIDE_BY_SIDE) rows.counts[tokens][k] = (double)(of_left[k][token] + of_right[k][token]);
+        }
+        bits_of(&rows, tokens, g->logs, bits);
+        FOR_EACH(k, least(SIDE_BY_SIDE, n - i)) {
             const int64_t pair = chosen ? chosen[i + k] : i + k;
             p->losses[pair] = bits[k] - g->bits[p->left[pair]] - g->bits[p->right[pair]];
         }
@@ -104,8 +111,7 @@ static void unite(groups *g, int64_t left, int64_t right, double loss) {
     FOR_EACH(token, TOKENS) g->counts[left * TOKENS + token] += g->counts[right * TOKENS + token];
     g->bits[left] = g->bits[left] + g->bits[right] + loss;
     g->bits[right] = 0;
-    g->first[left] = least(g->first[left], g->first[right]);
-    g->last[left] = most(g->last[left], g->last[right]);
+    g->occurs[left] |= g->occurs[right];
     g->totals[left] += g->totals[right];
     g->totals[right] = 0;
     g->used--;
@@ -146,34 +152,32 @@ static void renew(const groups *g, uint8_t left, uint8_t right, pairs *p) {
 
 // Every cell that occurs is a group.
 static void begin_groups(groups *g) {
-    counted rows = {0};
-    int64_t sums[TOKENS] = {0};
-    FOR_EACH(cell, g->cells) FOR_EACH(token, TOKENS) sums[token] += g->counts[cell * TOKENS + token];
-    FOR_EACH(token, TOKENS) {
-        g->numbers[g->tokens] = (uint8_t)token;
-        g->tokens += sums[token] > 0;
-    }
-    FOR_EACH(cell, g->cells) {
-        const int64_t *counts = g->counts + cell * TOKENS, k = cell % SIDE_BY_SIDE;
-        int64_t total = 0, first = TOKENS, last = -1;
-        FOR_EACH(j, g->tokens) {
-            const uint8_t token = g->numbers[j];
-            total += counts[token];
-            first = counts[token] && first == TOKENS ? token : first;
-            last = counts[token] ? token : last;
-            rows.counts[j][k] = (double)counts[token];
+    counted rows = {.totals = {0}};
+    g->used = 0;
+    for (int64_t first = 0; first < g->cells; first += SIDE_BY_SIDE) {
+        const int64_t count = least(SIDE_BY_SIDE, g->cells - first);
+        uint64_t occurs = 0;
+        FOR_EACH(k, count) {
+            const int64_t *counts = g->counts + (first + k) * TOKENS;
+            uint64_t own = 0;
+            int64_t total = 0;
+            FOR_EACH(token, TOKENS) {
+                own |= (uint64_t)(counts[token] > 0) << token;
+                total += counts[token];
+            }
+            g->occurs[first + k] = own;
+            g->totals[first + k] = total;
+            g->used += total > 0;
+            rows.totals[k] = (double)total;
+            rows.listed[k] = own ? listed(own) : 0;
+            occurs |= own;
         }
-        rows.totals[k] = (double)total;
-        rows.listed[k] = (double)(last - first + 1);
-        g->totals[cell] = total;
-        g->first[cell] = first;
-        g->last[cell] = last;
-        g->used += total > 0;
-        if (k == SIDE_BY_SIDE - 1 || cell == g->cells - 1) {
-            double bits[SIDE_BY_SIDE];
-            bits_of(&rows, g->tokens, g->logs, bits);
-            memcpy(g->bits + cell - k, bits, (size_t)(k + 1) * sizeof *bits);
-        }
+        int64_t tokens = 0;
+        for (; occurs; occurs &= occurs - 1, tokens++)
+            FOR_EACH(k, count) rows.counts[tokens][k] = (double)g->counts[(first + k) * TOKENS + __builtin_ctzll(occurs)];
+        double bits[SIDE_BY_SIDE];
+        bits_of(&rows, tokens, g->logs, bits);
+        memcpy(g->bits + first, bits, (size_t)count * sizeof *bits);
     }
 }
 
