@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import os
 import platform
 import sys
@@ -38,6 +37,7 @@ from typing import Any
 import maskreg
 from maskreg.errors import MaskregError
 from scripts.bench import baselines, codec, commands, compare, start
+from scripts.bench.arguments import count, positive
 from scripts.bench.bars.command_line import COMMANDS as BARS
 from scripts.bench.pairs import SPECS, CodecPair, generated, given
 
@@ -83,21 +83,6 @@ def add_codec_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--seed", type=int, default=0, help="of generated pairs (default 0)")
     group.add_argument("--plots", type=Path, metavar="DIR", help="draw codec-size.svg and codec-speed.svg in DIR")
-
-
-def positive(text: str) -> float:
-    """An argument that is a number above 0."""
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise ValueError
-    return value
-
-
-def count(text: str) -> int:
-    """An argument that is a whole number above 0."""
-    if int(text) < 1:
-        raise ValueError
-    return int(text)
 
 
 def codec_pairs(options: argparse.Namespace) -> Iterator[CodecPair]:

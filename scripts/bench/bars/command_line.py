@@ -1,7 +1,7 @@
 """Measures every bar in one run, prints the table, and writes the page.
 
   scripts/bench/run bars --quick                                       does everything work? (a minute)
-  scripts/bench/run bars --pair SOURCE TARGET --one-step CHECKPOINTS --page docs
+  scripts/bench/run bars --pair SOURCE TARGET --one-step FOLDER --page docs
   scripts/bench/run page docs/benchmarks.json                          write the page and its pictures again
 
 CPU seconds are those of the best repetition, where other load matters least; medians stand beside them. Repetitions of
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from scripts.bench.arguments import count
 from scripts.bench.bars import figures
 from scripts.bench.bars.measuring import SECTIONS, Options, measure, say
 from scripts.bench.bars.table import rows, text
@@ -31,12 +32,12 @@ def bars(args: list[str]) -> None:
         "--pair", nargs=2, type=Path, action="append", default=[], metavar=("SOURCE", "TARGET"), help="real checkpoints"
     )
     parser.add_argument(
-        "--one-step", type=Path, metavar="FOLDER", help="with source and teacher: distil to one step (2 minutes), keep"
+        "--one-step", type=Path, metavar="FOLDER", help="with source and teacher: distil one step (a minute), keep it"
     )
     parser.add_argument("--smollm", action="store_true", help="distil SmolLM2-135M (10 minutes), keep, and measure it")
     parser.add_argument("--cache", type=Path, help="where trained pairs are kept (default: the user's cache folder)")
     parser.add_argument("--dir", type=Path, help="work folder (default: a temporary folder)")
-    parser.add_argument("--rounds", type=int, default=0, help="repetitions (default 5, of large checkpoints 3)")
+    parser.add_argument("--rounds", type=count, default=0, help="repetitions (default 5, of large checkpoints 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     parser.add_argument("--page", type=Path, metavar="DIR", help=f"write {JSON}, the page and its pictures into DIR")
     options = parser.parse_args(args)
