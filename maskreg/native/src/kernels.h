@@ -11,7 +11,7 @@
 int maskreg_level(void);
 
 // Optimizers on the CPU: maskreg/train/optim/cpu_steps.py. Values are bits of bf16 or fp32, of 2 or 4 bytes; those that
-// are not masked are never written.
+// are not masked are never changed.
 
 // The mask of a tensor.
 typedef struct {
@@ -28,23 +28,22 @@ typedef struct {
     void *weights;         // [numel]
     const void *gradient;  // [numel], unless it is packed
     const float *packed;   // [nnz], the gradient; or NULL
-    float *master;         // [nnz] or NULL
+    float *master;         // [nnz]; or NULL, where weights are fp32
+    float *first;          // [nnz], first moment or velocity; or NULL
+    float *second;         // [nnz], second moment; or NULL
 } maskreg_tensors;
 
-// AdamWNumbers and SGDNumbers.
+// Rules of steps, and their numbers; AdamWNumbers and SGDNumbers explain them.
+enum { MASKREG_ADAMW, MASKREG_SGD, MASKREG_MOMENTUM, MASKREG_NESTEROV };
 typedef struct {
-    float scale, keep, part1, beta2, part2, root, eps, size;
-} maskreg_adamw;
-typedef struct {
-    float scale, decay, momentum, rate;
-    int32_t nesterov;
-} maskreg_sgd;
+    float scale;
+    float keep, part1, beta2, part2, root, eps, size;  // of AdamW
+    float decay, momentum, rate;                       // of the others
+} maskreg_step;
 
-// Take a step on words [begin, end). State is [nnz]; `velocity` is NULL without momentum.
-void maskreg_adamw_words(const maskreg_tensors *tensors, const maskreg_bits *mask, int64_t begin, int64_t end,
-                         float *exp_avg, float *exp_avg_sq, const maskreg_adamw *step);
-void maskreg_sgd_words(const maskreg_tensors *tensors, const maskreg_bits *mask, int64_t begin, int64_t end,
-                       float *velocity, const maskreg_sgd *step);
+// Take a step on words [begin, end).
+void maskreg_step_words(int32_t rule, const maskreg_step *step, const maskreg_tensors *tensors, const maskreg_bits *mask,
+                        int64_t begin, int64_t end);
 
 // Add masked values of words [begin, end) to `total`, [nnz].
 void maskreg_accumulate_words(const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end,

@@ -1,4 +1,4 @@
-"""Steps on the CPU in compiled loops: one pass over weights, gradient and state, on as many threads as PyTorch uses.
+"""Steps on the CPU in kernels: one pass over weights, gradient and state, on as many threads as PyTorch uses.
 
 Each thread takes ranges of words. The rank index tells which entries of the state belong to a range, so threads never
 write to the same place and need no lock.
@@ -22,10 +22,9 @@ from maskreg.train.optim.cpu_steps import (
     SGDNumbers,
     TensorCodes,
     accumulate_words,
-    adamw_words,
-    sgd_words,
     square_words,
     squares,
+    step_words,
 )
 from maskreg.train.optim.rounding import Codes, Floats
 from maskreg.train.optim.step import AdamWStep, Operands, SGDStep
@@ -66,17 +65,13 @@ class Cpu:
     def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
         numbers = AdamWNumbers(np.float32(step.scale), *(np.float32(factor) for factor in step.factors()))
-        tensors, mask, moments = _tensors(operands), _mask(operands.bits), (exp_avg.numpy(), exp_avg_sq.numpy())
-        _in_ranges(
-            operands.bits.words.numel(), lambda begin, end: adamw_words(tensors, mask, begin, end, moments, numbers)
-        )
+        _take_step(_tensors(operands, exp_avg, exp_avg_sq), operands.bits, numbers)
 
     def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
         scale, decay, momentum, rate = map(np.float32, (step.scale, step.weight_decay, step.momentum, step.lr))
         numbers = SGDNumbers(scale, decay, momentum, rate, step.nesterov)
-        tensors, mask, state = _tensors(operands), _mask(operands.bits), _entries(velocity)
-        _in_ranges(operands.bits.words.numel(), lambda begin, end: sgd_words(tensors, mask, begin, end, state, numbers))
+        _take_step(_tensors(operands, velocity, None), operands.bits, numbers)
 
 
 def _codes(values: torch.Tensor) -> Codes:
@@ -87,11 +82,17 @@ def _codes(values: torch.Tensor) -> Codes:
     return values.numpy().view(np.uint32)
 
 
-def _tensors(operands: Operands) -> TensorCodes:
-    weights, slopes, master = _codes(operands.weights), operands.gradient.values, _entries(operands.master)
-    if operands.gradient.packed:
-        return TensorCodes(weights, weights[:0], slopes.numpy(), master)
-    return TensorCodes(weights, _codes(slopes), _EMPTY, master)
+def _tensors(operands: Operands, first: torch.Tensor | None, second: torch.Tensor | None) -> TensorCodes:
+    weights, slopes, packed = _codes(operands.weights), operands.gradient.values, operands.gradient.packed
+    if (operands.master is None) == (weights.itemsize == 2):
+        raise ValueError("weights of bf16 have masters, and those of fp32 have none")
+    gradient = (weights[:0], slopes.numpy()) if packed else (_codes(slopes), _EMPTY)
+    return TensorCodes(weights, *gradient, *map(_entries, (operands.master, first, second)))
+
+
+def _take_step(tensors: TensorCodes, bits: Bits, numbers: AdamWNumbers | SGDNumbers) -> None:
+    mask = _mask(bits)
+    _in_ranges(bits.words.numel(), lambda begin, end: step_words(tensors, mask, begin, end, numbers))
 
 
 def _entries(state: torch.Tensor | None) -> Floats:

@@ -15,9 +15,9 @@ Example, with words of 4 bits: weights ``a b c d e f g h``, mask ``0110 0001``, 
 ``[0, 3)``; ``pack`` yields ``b c h``, the update turns them into ``b' c' h'``, and ``spread`` leaves
 ``a b' c' d e f g h'``.
 
-The kernels, native/src/steps.c, do so for a few words at a time, which stay in the first-level cache, so that memory is
-read and written once. All arithmetic is fp32 in the order that is written here, without fused multiply-add: the bits of
-the results depend on neither processor nor threads, save those of a NaN.
+The kernels, native/src/steps.c, do so for a few words at a time, so that what is packed stays in the first-level cache
+and memory is read and written once. All arithmetic is fp32 in the order that is written here, without fused
+multiply-add: the bits of the results depend on neither processor nor threads, save those of a NaN.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from maskreg.train.optim.rounding import Codes, Floats, narrow, take_masters, wi
 Words = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.int32]
 
-_LANES = 8
+_LANES = 32
 """Partial sums of squares, so that additions do not wait for each other."""
 
-_SUM_WORDS = 128
-"""Words whose squares are added to the partial sums from the first on."""
+_PIECES = 4
+"""Parts of a range whose squares are added in turn, because memory is read faster in several streams than in one."""
 
 
 class TensorCodes(NamedTuple):
@@ -48,13 +48,17 @@ class TensorCodes(NamedTuple):
         weights: uint16 (bf16) or uint32 (fp32) ``[numel]``.
         gradient: likewise; empty where the gradient is packed.
         packed: the gradient as fp32 ``[nnz]``; empty where it is dense.
-        master: fp32 ``[nnz]``; empty without a master copy.
+        master: fp32 ``[nnz]``; empty without a master copy, which weights of bf16 have.
+        first: fp32 ``[nnz]``, the first moment or the velocity; empty without.
+        second: fp32 ``[nnz]``, the second moment; empty without.
     """
 
     weights: Codes
     gradient: Codes
     packed: Floats
     master: Floats
+    first: Floats
+    second: Floats
 
 
 class MaskWords(NamedTuple):
@@ -95,55 +99,45 @@ class _Masked(NamedTuple):
     entries: slice
 
 
-def adamw_words(
-    tensors: TensorCodes, mask: MaskWords, begin: int, end: int, moments: tuple[Floats, Floats], step: AdamWNumbers
-) -> None:
-    """Take a step of AdamW on words ``[begin, end)``.
+def step_words(tensors: TensorCodes, mask: MaskWords, begin: int, end: int, step: AdamWNumbers | SGDNumbers) -> None:
+    """Take a step of AdamW or SGD on words ``[begin, end)``.
 
     Args:
         tensors: of the whole tensor.
         mask: of the whole tensor.
         begin: first word.
         end: one past the last word.
-        moments: fp32 ``[nnz]`` each: first and second.
-        step: the numbers.
+        step: the numbers; SGD has momentum if there is a velocity.
     """
     if compiled := library():
-        compiled.lib.maskreg_adamw_words(
-            _tensors(compiled, tensors), _bits(compiled, mask), begin, end,
-            *map(compiled.write, moments), compiled.ffi.new("maskreg_adamw *", step),
-        )  # fmt: skip
+        rule, numbers = _rule(compiled, tensors, step)
+        compiled.lib.maskreg_step_words(rule, numbers, _tensors(compiled, tensors), _bits(compiled, mask), begin, end)
         return
     own = _masked(mask, begin, end)
-    slopes, values = _slopes(tensors, own, step.scale), _values(tensors, own)
-    first, second = (moment[own.entries] for moment in moments)
+    values = _values(tensors, own)
     with np.errstate(all="ignore"):
-        first += step.part1 * (slopes - first)
-        second[...] = second * step.beta2 + step.part2 * slopes * slopes
-        values = values * step.keep - step.size * first / (np.sqrt(second) * step.root + step.eps)
+        slopes = _slopes(tensors, own) * step.scale
+        first, second = tensors.first[own.entries], tensors.second[own.entries]
+        if isinstance(step, AdamWNumbers):
+            values = _adamw(values, slopes, first, second, step)
+        else:
+            values = _sgd(values, slopes, first, step)
     _store(tensors, own, values)
 
 
-def sgd_words(tensors: TensorCodes, mask: MaskWords, begin: int, end: int, velocity: Floats, step: SGDNumbers) -> None:
-    """Take a step of SGD on words ``[begin, end)``; like :func:`adamw_words`, the velocity empty without momentum."""
-    if compiled := library():
-        state = compiled.write(velocity) if velocity.size else compiled.ffi.NULL
-        compiled.lib.maskreg_sgd_words(
-            _tensors(compiled, tensors), _bits(compiled, mask), begin, end,
-            state, compiled.ffi.new("maskreg_sgd *", step),
-        )  # fmt: skip
-        return
-    own = _masked(mask, begin, end)
-    slopes, values = _slopes(tensors, own, step.scale), _values(tensors, own)
-    with np.errstate(all="ignore"):
-        if step.decay != 0:
-            slopes = slopes + step.decay * values
-        if velocity.size:
-            fast = velocity[own.entries]
-            fast[...] = fast * step.momentum + slopes
-            slopes = slopes + step.momentum * fast if step.nesterov else fast
-        values = values - step.rate * slopes
-    _store(tensors, own, values)
+def _adamw(values: Floats, slopes: Floats, first: Floats, second: Floats, step: AdamWNumbers) -> Floats:
+    first += step.part1 * (slopes - first)
+    second[...] = second * step.beta2 + step.part2 * slopes * slopes
+    return values * step.keep - step.size * first / (np.sqrt(second) * step.root + step.eps)
+
+
+def _sgd(values: Floats, slopes: Floats, velocity: Floats, step: SGDNumbers) -> Floats:
+    if step.decay != 0:
+        slopes = slopes + step.decay * values
+    if velocity.size:
+        velocity[...] = velocity * step.momentum + slopes
+        slopes = slopes + step.momentum * velocity if step.nesterov else velocity
+    return values - step.rate * slopes
 
 
 def accumulate_words(total: Floats, gradient: Codes, mask: MaskWords, begin: int, end: int) -> None:
@@ -165,9 +159,10 @@ def square_words(gradient: Codes, mask: MaskWords, begin: int, end: int) -> floa
             compiled.read(gradient), gradient.itemsize, _bits(compiled, mask), begin, end
         )
         return total
-    starts = range(begin, end, _SUM_WORDS)
-    owns = (_masked(mask, start, min(start + _SUM_WORDS, end)) for start in starts)
-    return _sum_of_squares([gradient[own.coordinates] for own in owns])
+    values = gradient[PAD_BITS * begin : PAD_BITS * end].copy()
+    set_bits = np.unpackbits(mask.words[begin:end].view(np.uint8), bitorder="little")
+    values[set_bits[: values.size] == 0] = 0
+    return _sum_of_squares(values)
 
 
 def squares(values: Codes, begin: int, end: int) -> float:
@@ -175,20 +170,29 @@ def squares(values: Codes, begin: int, end: int) -> float:
     if compiled := library():
         total: float = compiled.lib.maskreg_squares(compiled.read(values), values.itemsize, begin, end)
         return total
-    return _sum_of_squares([values[begin:end]])
+    return _sum_of_squares(values[begin:end])
 
 
-def _sum_of_squares(parts: list[Codes]) -> float:
-    """In a fixed order: of each part, as many as take all lanes go there, and the others to the first."""
-    lanes = np.zeros((1, _LANES))
+def _sum_of_squares(values: Codes) -> float:
+    """In a fixed order: those of a coordinate go to one of the lanes, and words of the pieces take turns.
+
+    Nine words ``A`` to ``I``, of which the last may be incomplete, have the pieces ``A B``, ``C D``, ``E F`` and
+    ``G H``::
+
+        words      A C E G B D F H I
+        lane 0     A[0]² + A[32]² + C[0]² + C[32]² + E[0]² + ... + I[32]²
+        lane 1     A[1]² + A[33]² + C[1]² + ...
+        sum        lane 0 + lane 1 + ...
+    """
+    count = -(-values.size // PAD_BITS)
+    piece = max(count - 1, 0) // _PIECES
+    words = np.zeros((count, PAD_BITS))
     with np.errstate(all="ignore"):
-        for part in parts:
-            squared = np.square(widen(part).astype(np.float64))
-            whole = part.size // _LANES * _LANES
-            # A cumulative sum adds one row after the other, where np.sum might add in pairs.
-            lanes = np.cumsum(np.concatenate([lanes, squared[:whole].reshape(-1, _LANES)]), axis=0)[-1:]
-            lanes[0, 0] = np.cumsum(np.append(lanes[0, 0], squared[whole:]))[-1]
-        return float(np.cumsum(lanes[0])[-1])
+        words.reshape(-1)[: values.size] = np.square(widen(values).astype(np.float64))
+        pieces = words[: _PIECES * piece].reshape(_PIECES, piece, PAD_BITS).swapaxes(0, 1)
+        rows = np.concatenate([np.zeros(_LANES), pieces.reshape(-1), words[_PIECES * piece :].reshape(-1)])
+        # A cumulative sum adds one row after the other, where np.sum might add in pairs.
+        return float(np.cumsum(np.cumsum(rows.reshape(-1, _LANES), axis=0)[-1])[-1])
 
 
 def _masked(mask: MaskWords, begin: int, end: int) -> _Masked:
@@ -198,11 +202,8 @@ def _masked(mask: MaskWords, begin: int, end: int) -> _Masked:
     return _Masked(coordinates, slice(first, first + coordinates.size))
 
 
-def _slopes(tensors: TensorCodes, own: _Masked, scale: np.float32) -> Floats:
-    """The scaled gradient."""
-    slopes = tensors.packed[own.entries] if tensors.packed.size else widen(tensors.gradient[own.coordinates])
-    with np.errstate(all="ignore"):
-        return slopes * scale
+def _slopes(tensors: TensorCodes, own: _Masked) -> Floats:
+    return tensors.packed[own.entries] if tensors.packed.size else widen(tensors.gradient[own.coordinates])
 
 
 def _values(tensors: TensorCodes, own: _Masked) -> Floats:
@@ -225,16 +226,19 @@ def _bits(compiled: Library, mask: MaskWords) -> Any:
 
 def _tensors(compiled: Library, tensors: TensorCodes) -> Any:
     """``maskreg_tensors`` of kernels.h; valid as long as the arrays."""
-    null = compiled.ffi.NULL
-    weights, gradient, packed, master = tensors
-    return compiled.ffi.new(
-        "maskreg_tensors *",
-        {
-            "weight_bytes": weights.itemsize,
-            "gradient_bytes": gradient.itemsize,
-            "weights": compiled.write(weights),
-            "gradient": compiled.read(gradient),
-            "packed": compiled.read(packed) if packed.size else null,
-            "master": compiled.write(master) if master.size else null,
-        },
-    )
+    weights, gradient, packed, *state = tensors
+    pointers = [compiled.write(array) if array.size else compiled.ffi.NULL for array in (weights, *state)]
+    read = [compiled.read(array) if array.size else compiled.ffi.NULL for array in (gradient, packed)]
+    sizes = weights.itemsize, gradient.itemsize
+    return compiled.ffi.new("maskreg_tensors *", (*sizes, pointers[0], *read, *pointers[1:]))
+
+
+def _rule(compiled: Library, tensors: TensorCodes, step: AdamWNumbers | SGDNumbers) -> tuple[int, Any]:
+    """A rule of kernels.h, and ``maskreg_step``."""
+    lib = compiled.lib
+    if isinstance(step, AdamWNumbers):
+        return lib.MASKREG_ADAMW, compiled.ffi.new("maskreg_step *", step._asdict())
+    scale, decay, momentum, rate, nesterov = step
+    numbers = {"scale": scale, "decay": decay, "momentum": momentum, "rate": rate}
+    heavy = lib.MASKREG_NESTEROV if nesterov else lib.MASKREG_MOMENTUM
+    return heavy if tensors.first.size else lib.MASKREG_SGD, compiled.ffi.new("maskreg_step *", numbers)

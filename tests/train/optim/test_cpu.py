@@ -118,6 +118,13 @@ def test_bf16_is_rounded_as_pytorch_rounds_it(level: str) -> None:
     assert set(weights[weights.isnan()].view(torch.int16).tolist()) == {QUIET_NAN}
 
 
+@pytest.mark.parametrize(("dtype", "master"), [(BF16, None), (FP32, torch.zeros(8))])
+def test_weights_of_bf16_have_masters_and_others_none(dtype: torch.dtype, master: torch.Tensor | None) -> None:
+    operands = Operands(torch.zeros(8, dtype=dtype), Gradient(torch.ones(8), True), task(8, 1.0).bits, master)
+    with pytest.raises(ValueError, match="masters"):
+        Cpu().sgd(operands, None, SGDStep(1.0, 0.0, 0.0, False, 1))
+
+
 @pytest.fixture
 def threads() -> Iterator[None]:
     before = torch.get_num_threads()

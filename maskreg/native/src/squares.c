@@ -1,0 +1,80 @@
+// Sums of squares: maskreg/train/optim/cpu_steps.py defines the order of the additions.
+//
+// Four pieces of the values are read side by side: memory answers several streams of requests faster than one.
+#include "packing.h"
+#include "updates.h"
+
+enum {
+    PIECES = 4,
+    LANES = 32,  // partial sums, so that additions do not wait for each other
+    AHEAD = 8,   // words: how far ahead memory is asked
+};
+
+// Words of values, of which those are masked whose bits are set.
+typedef struct {
+    const void *values;
+    const uint64_t *mask;  // [count]; or NULL where all are masked
+    int64_t count;
+    uint64_t last;         // mask of the last word, which may be incomplete
+} words;
+
+INLINE uint64_t mask_at(const words *all, int64_t w) {
+    return w + 1 == all->count ? all->last : all->mask ? all->mask[w] : ~(uint64_t)0;
+}
+
+// A word that is complete; 0 is added where nothing is masked.
+INLINE void add_word(const words *all, int64_t bytes, int64_t w, double *restrict sums) {
+    const uint64_t mask = mask_at(all, w);
+    for (int64_t part = 0; part < WORD_BITS; part += LANES) {
+        const uint32_t set = (uint32_t)(mask >> part);
+        FOR_EACH(lane, LANES) {
+            const uint32_t bits = bits_of(float_at(all->values, bytes, WORD_BITS * w + part + lane));
+            const double value = float_of(bits & -(set >> lane & 1));
+            sums[lane] += value * value;
+        }
+    }
+}
+
+INLINE void add_each(const words *all, int64_t bytes, int64_t w, double *restrict sums) {
+    for (uint64_t mask = mask_at(all, w); mask; mask &= mask - 1) {
+        const int64_t bit = __builtin_ctzll(mask);
+        const double value = float_at(all->values, bytes, WORD_BITS * w + bit);
+        sums[bit % LANES] += value * value;
+    }
+}
+
+INLINE double sum_of_squares(const words *all, int64_t bytes, int dense) {
+    const int64_t piece = (all->count - 1) / PIECES;  // words, without the last
+    double sums[LANES] = {0}, total = 0;
+    FOR_EACH(w, piece) {
+        FOR_EACH(p, PIECES) {
+            const int64_t own = p * piece + w;
+            if (dense && own + AHEAD < all->count)
+                fetch((const char *)all->values + (own + AHEAD) * WORD_BITS * bytes, WORD_BITS * bytes);
+            if (dense) add_word(all, bytes, own, sums);
+            else add_each(all, bytes, own, sums);
+        }
+    }
+    for (int64_t w = PIECES * piece; w < all->count; w++) add_each(all, bytes, w, sums);
+    FOR_EACH(lane, LANES) total += sums[lane];
+    return total;
+}
+
+static double squares_of(const words *all, int64_t bytes, int dense) {
+    if (bytes == BF16) return dense ? sum_of_squares(all, BF16, 1) : sum_of_squares(all, BF16, 0);
+    return dense ? sum_of_squares(all, FP32, 1) : sum_of_squares(all, FP32, 0);
+}
+
+double maskreg_square_words(const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end) {
+    if (begin >= end) return 0;
+    const char *values = (const char *)gradient + WORD_BITS * begin * bytes;
+    const words all = {values, mask->words + begin, end - begin, mask->words[end - 1]};
+    return squares_of(&all, bytes, is_dense(mask, begin, end, bytes));
+}
+
+double maskreg_squares(const void *values, int64_t bytes, int64_t begin, int64_t end) {
+    if (begin >= end) return 0;
+    const int64_t count = (end - begin + WORD_BITS - 1) / WORD_BITS, beyond = WORD_BITS * count - (end - begin);
+    const words all = {(const char *)values + begin * bytes, NULL, count, ~(uint64_t)0 >> beyond};
+    return squares_of(&all, bytes, HAS_VECTORS);
+}
