@@ -26,6 +26,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
+import numpy.typing as npt
+
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.manifest import Manifest, Object
 from maskreg.artifact.presence import read_object, read_object_into
@@ -41,12 +44,13 @@ _LARGE_BYTES = 1 << 20
 """Memory of smaller objects is not used again."""
 
 Check = Callable[[str, memoryview], None]
+Memory = npt.NDArray[np.uint8]
 
 
 @dataclass
 class _Held:
     data: memoryview
-    memory: bytearray  # what data is a view of; empty when it is not to be used again
+    memory: Memory  # what data is a view of; empty when it is not to be used again
     users: int = 0
 
 
@@ -73,7 +77,7 @@ class VerifiedObjects:
         self._largest = max((o.size for o in manifest.objects if "/c/" in o.key), default=0)
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._held_bytes = 0
-        self._spare: list[bytearray] = []
+        self._spare: list[Memory] = []
         self._lock = threading.Lock()
         self._key_locks: dict[str, threading.Lock] = {}
         self.url = store.url
@@ -171,23 +175,24 @@ class VerifiedObjects:
     def _load(self, expected: Object) -> _Held:
         if isinstance(self._store, FileStore):
             memory = self._memory(expected.size)
-            data = memoryview(memory)[: expected.size]
+            data = memory.data[: expected.size]
             read_object_into(self._store, self._digest, expected, data)
         else:
-            memory, data = bytearray(), memoryview(read_object(self._store, self._digest, expected))
+            memory, data = np.empty(0, np.uint8), memoryview(read_object(self._store, self._digest, expected))
         with self._lock:
             self.hashed.add(expected.key)
         self._check(expected.key, data)
         return _Held(data, memory)
 
-    def _memory(self, size: int) -> bytearray:
+    def _memory(self, size: int) -> Memory:
+        # Not a bytearray, which is filled with zeros first, while all other threads wait.
         if size < _LARGE_BYTES:
-            return bytearray(size)
+            return np.empty(size, np.uint8)
         with self._lock:
             for number, memory in enumerate(self._spare):
-                if len(memory) >= size:
+                if memory.size >= size:
                     return self._spare.pop(number)
-        return bytearray(max(size, self._largest))
+        return np.empty(max(size, self._largest), np.uint8)
 
     def _drop_unused(self) -> None:
         # With the lock.
@@ -202,7 +207,7 @@ class VerifiedObjects:
         return self._held_bytes > CACHE_BYTES and len(self._held) > 1
 
     def _recycle(self, held: _Held) -> None:
-        if len(held.memory) >= _LARGE_BYTES:
+        if held.memory.size >= _LARGE_BYTES:
             self._spare.append(held.memory)
 
     def head(self, key: str) -> ObjectInfo | None:
