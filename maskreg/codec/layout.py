@@ -5,6 +5,7 @@ Every block begins with 8 bytes: n (u32), kind, number of sub-blocks, rank, flag
     same    head                                    the target's codes equal the source's
     raw     head, n codes (u16)                     nothing was gained by coding
     coded   head, 16 bytes more, model, directory, sub-block 0, sub-block 1, ...
+    sparse  head, model, directory, sub-block 0, ...        few coordinates move: sparse.py
 
 Sub-blocks are what decodes independently: a part of a block can be read without the rest, two decode side by side on
 one core, and a GPU decodes all at once. Each holds the states of its 16 lanes (64 bytes), its words and its extra bits.
@@ -31,7 +32,7 @@ from maskreg.codec.tables import MAX_TABLES
 from maskreg.errors import CorruptError
 from maskreg.tensors.blocks import BLOCK_NUMEL
 
-SAME, RAW, CODED = 0, 1, 2
+SAME, RAW, CODED, SPARSE = 0, 1, 2, 3
 """Kinds of blocks."""
 
 STATE_BYTES = 4 * LANES
@@ -51,10 +52,10 @@ class Head(NamedTuple):
 
     Attributes:
         n: coordinates.
-        kind: ``SAME``, ``RAW`` or ``CODED``.
-        sub_blocks: how many; 0 unless coded.
-        rank: components of the prediction; 0 unless coded.
-        flags: 1 if there are scales; 0 unless coded.
+        kind: ``SAME``, ``RAW``, ``CODED`` or ``SPARSE``.
+        sub_blocks: how many; 0 where the block is the same or raw.
+        rank: components of the prediction; in a sparse block, the exponent of the first class.
+        flags: 1 if there are scales; in a sparse block, the number of classes.
     """
 
     n: int
@@ -65,7 +66,7 @@ class Head(NamedTuple):
 
     @classmethod
     def read(cls, block: bytes | memoryview) -> Head:
-        """Read and check them; rank and flags of a coded block are left to :class:`Layout`.
+        """Read and check them; rank and flags are left to :class:`Layout` and ``SparseLayout``.
 
         Raises:
             CorruptError: a field is out of range, or contradicts the block's length.
@@ -75,14 +76,15 @@ class Head(NamedTuple):
         head = cls(*_HEAD.unpack_from(block))
         raw_bytes = _HEAD.size + 2 * head.n
         exact = {SAME: _HEAD.size, RAW: raw_bytes}.get(head.kind, len(block))
-        if not 1 <= head.n <= BLOCK_NUMEL or head.kind > CODED or len(block) != exact:
+        is_coded = head.kind in (CODED, SPARSE)
+        if not 1 <= head.n <= BLOCK_NUMEL or head.kind > SPARSE or len(block) != exact:
             raise CorruptError("block", "its header is invalid")
-        if head.kind != CODED and any(head[2:]):
+        if not is_coded and any(head[2:]):
             raise CorruptError("block", "its header is invalid")
-        if head.kind == CODED and len(block) > raw_bytes:
+        if is_coded and len(block) > raw_bytes:
             raise CorruptError("block", f"{len(block)} bytes are more than {head.n} raw values take")
         count = head.sub_blocks
-        if head.kind == CODED and not 0 <= (count - 1) * sub_block_numel(head.n, max(count, 1)) < head.n:
+        if is_coded and not 0 <= (count - 1) * sub_block_numel(head.n, max(count, 1)) < head.n:
             raise CorruptError("block", f"{head.n} values cannot have {count} sub-blocks")
         return head
 

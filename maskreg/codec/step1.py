@@ -3,6 +3,7 @@
 Encoding a block:
 
     equal to the source                  "same": 8 bytes
+    few coordinates move                 "sparse"                                                choice.py, sparse.py
     tokens_of                            a token per coordinate, and counts by exponent          ulp_steps.py
     for each plan: exponents alone; with factors; with scales                                    contexts.py
         classify_all                     a cell per coordinate, flipped tokens                   encode.py
@@ -24,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Block, Codes
+from maskreg.codec.choice import choose
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.costs import plain_window
 from maskreg.codec.decode import Shared, SubBlocks, decode_sub_blocks
@@ -31,10 +33,11 @@ from maskreg.codec.encode import ABREAST, Pair, classify_all, encode_sub_blocks,
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import decoder_for
 from maskreg.codec.grid import FLAT, Grid
-from maskreg.codec.layout import CODED, HEAD_BYTES, RAW, SAME, Head, Layout, pack_coded, sub_block_numel
+from maskreg.codec.layout import CODED, HEAD_BYTES, RAW, SAME, SPARSE, Head, Layout, pack_coded, sub_block_numel
 from maskreg.codec.model import Model, side_bits
 from maskreg.codec.rans import SLOTS, TOKENS, fill_decoding, slots_of
 from maskreg.codec.scales import fit_scales
+from maskreg.codec.sparse import SparseLayout, count_movers, decode_sparse, encode_sparse
 from maskreg.codec.tables import build_tables
 from maskreg.codec.ulp_steps import MIDDLE, tokens_of
 from maskreg.errors import CorruptError
@@ -91,7 +94,13 @@ class Step1:
         # Most blocks that differ do so early.
         if np.array_equal(context[:TILE], values[:TILE]) and np.array_equal(context, values):
             return Head(n, SAME).pack()
-        coded = _Encoder(context, values, grid).encode()
+        choice = choose(context, values, grid)
+        blocks = []
+        if choice.sparse:
+            blocks.append(encode_sparse(context, values, count_movers(context, values)))
+        if choice.tokens:
+            blocks.append(_Encoder(context, values, grid, lines=choice.lines).encode())
+        coded = min(blocks, key=len)
         if len(coded) < HEAD_BYTES + 2 * n:
             return coded
         return Head(n, RAW).pack() + values.astype("<u2").tobytes()
@@ -116,7 +125,7 @@ class Step1:
             CorruptError: this is not a block.
         """
         head = Head.read(block)
-        return sub_block_numel(head.n, head.sub_blocks) if head.kind == CODED else 1
+        return sub_block_numel(head.n, head.sub_blocks) if head.kind in (CODED, SPARSE) else 1
 
     def decode_part(self, context: Codes, block: Block, start: int) -> Codes:
         """A span of the values, uint16 ``[m]``.
@@ -144,6 +153,8 @@ class Step1:
             values[:] = context
         elif kind == RAW:
             values[:] = np.frombuffer(block, "<u2", context.size, HEAD_BYTES + 2 * start)
+        elif kind == SPARSE:
+            decode_sparse(SparseLayout(block), context, start, values)
         else:
             _decode(Layout(block), context, start, values)
 
@@ -157,7 +168,7 @@ class Step1:
         decode = decoder_for(contexts[0]) if pairs else None
         if decode is None:
             return [self._on_cpu(*pair) for pair in pairs]
-        # The others have nothing to decode, or are damaged, which the CPU reports.
+        # Of the others, sparse blocks are short work for the CPU; the rest need none, or are damaged, which it reports.
         coded = [i for i, (context, block) in enumerate(pairs) if Head.read(block)[:2] == (context.numel(), CODED)]
         decoded: dict[int, torch.Tensor] = {}
         for first in range(0, len(coded), _LAUNCHED):
@@ -201,8 +212,8 @@ class _Plan:
 
 
 class _Encoder:
-    def __init__(self, context: Codes, values: Codes, grid: Grid) -> None:
-        self._context, self._values = context, values
+    def __init__(self, context: Codes, values: Codes, grid: Grid, *, lines: bool = False) -> None:
+        self._context, self._values, self._lines = context, values, lines
         n = values.size
         self._grid = grid if 0 < grid.width < 1 << 32 else Grid(n, 0)
         self._plans = 0
@@ -239,7 +250,8 @@ class _Encoder:
         n, width = self._values.size, self._grid.width
         rows = rows_of(self._grid, n)
         moved = n - int(self._counts[:, MIDDLE].sum())
-        if min(rows, width) >= _MIN_LINE and width <= n and moved >= _MIN_MOVED * (rows + width):
+        enough = self._lines or moved >= _MIN_MOVED * (rows + width)
+        if min(rows, width) >= _MIN_LINE and width <= n and enough:
             matrix = Matrix(self._context, self._tokens, rows, width, self._grid.column)
             if factors := fit_factors(matrix, self._counts):
                 of_rows, of_columns = factors

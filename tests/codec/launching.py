@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from maskreg.codec import FLAT, triton_decode
-from maskreg.codec.layout import Layout
+from maskreg.codec.layout import CODED, Head, Layout
 from maskreg.codec.rans import LANES
 from maskreg.codec.step1 import Step1, _Encoder
 from maskreg.errors import CorruptError
@@ -77,7 +77,7 @@ def damaged(device: str) -> dict[str, int]:
     mutants: list[Mutant] = []
     draw = random.Random(0)
     for sample in samples().values():
-        if sample.source.size > DAMAGED_NUMEL or STEP1.entry_numel(sample.block) == 1:
+        if sample.source.size > DAMAGED_NUMEL or Head.read(sample.block).kind != CODED:
             continue
         for _ in range(MUTANTS):
             mutant = _laid_out(sample, _mutated(sample.block, draw))

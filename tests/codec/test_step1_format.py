@@ -13,14 +13,15 @@ import maskreg.artifact
 from maskreg.codec.step1 import Step1
 from maskreg.errors import CorruptError
 from tests.codec import reference
-from tests.codec.samples import encoded, moved, samples, written
+from tests.codec.reading import RefusedError
+from tests.codec.samples import encoded, moved, samples
 from tests.codec.vectors import vectors
 from tests.codec.writing import random_model, write
 
 Codes = npt.NDArray[np.uint16]
 
 
-@pytest.mark.parametrize("name", [*encoded(), *written()])
+@pytest.mark.parametrize("name", samples())
 def test_an_independent_decoder_agrees(name: str) -> None:
     sample = samples()[name]
     assert reference.decode(sample.source.tolist(), sample.block) == sample.target.tolist()
@@ -37,7 +38,7 @@ def test_sub_blocks_of_the_encoder_decode_independently() -> None:
 
 def test_the_samples_have_every_mode() -> None:
     heads = [tuple(sample.block[4:8]) for sample in samples().values()]
-    assert {kind for kind, *_ in heads} == {0, 1, 2}
+    assert {kind for kind, *_ in heads} == {0, 1, 2, 3}
     assert {(rank > 0, scaled) for kind, _, rank, scaled in heads if kind == 2} == {
         (False, 0), (False, 1), (True, 0), (True, 1),
     }  # fmt: skip
@@ -59,13 +60,19 @@ def test_this_encoder_always_writes_these_bytes(name: str) -> None:
     assert Step1().encode(source, target, grid) == block
 
 
-def test_the_example_in_the_format_is_a_block() -> None:
+def test_the_examples_in_the_format_are_blocks() -> None:
     text = (Path(maskreg.artifact.__file__).parent / "FORMAT.md").read_text()
-    example = text.split("### 5.8 Example")[1].split("## 6.")[0]
-    block = bytes.fromhex("".join(re.findall(r"^\| `([0-9a-f ]+)` \|", example, re.MULTILINE)))
+    example = text.split("### 5.9 Examples")[1].split("## 6.")[0]
     source, target = np.full(64, 0x3F80, np.uint16), np.full(64, 0x3F80, np.uint16)
     target[[3, 19]], target[27], target[35], target[51] = 0x3F81, 0x3F7F, 0x3F94, 0xBF80
-    assert reference.decode(source.tolist(), block) == Step1().decode(source, block).tolist() == target.tolist()
+    blocks = [
+        bytes.fromhex("".join(re.findall(r"^\| `([0-9a-f ]+)` \|", part, re.MULTILINE)))
+        for part in example.split("as a sparse block")
+    ]
+    for block in blocks:
+        assert reference.decode(source.tolist(), block) == Step1().decode(source, block).tolist() == target.tolist()
+    assert [block[4] for block in blocks] == [2, 3]
+    assert Step1().encode(source, target) == blocks[1]
     for shown, before, after in (
         ("02000000 00 00 00 00", [7, 7], [7, 7]),
         ("02000000 01 00 00 00 803f 813f", [0, 0], [0x3F80, 0x3F81]),
@@ -74,7 +81,7 @@ def test_the_example_in_the_format_is_a_block() -> None:
         assert Step1().encode(np.array(before, np.uint16), np.array(after, np.uint16)) == bytes.fromhex(shown)
 
 
-@pytest.mark.parametrize("name", [*encoded(), *written()])
+@pytest.mark.parametrize("name", samples())
 def test_both_decoders_refuse_the_same_blocks(name: str) -> None:
     """Every byte of what comes before the sub-blocks, changed; and some of theirs."""
     source, _, block = samples()[name]
@@ -96,5 +103,5 @@ def _by_product(source: Codes, block: bytes) -> list[int] | None:
 def _by_reference(source: Codes, block: bytes) -> list[int] | None:
     try:
         return reference.decode(source.tolist(), block)
-    except reference.RefusedError:
+    except RefusedError:
         return None

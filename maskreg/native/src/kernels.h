@@ -90,6 +90,31 @@ int64_t maskreg_decode_sub_blocks(const uint16_t *source, int64_t n, int64_t pos
                                   int64_t count, int64_t length, const int64_t *starts, const int64_t *sizes,
                                   uint16_t *values);
 
+// Hazards of the coordinates of a block of which few move: maskreg/codec/movers.py and hazards.py.
+typedef struct {
+    const uint16_t *by_class;     // [16], at most 32,767
+    const uint16_t *by_exponent;  // [256]
+    const uint32_t *powers;       // [192]
+    const int32_t *logarithms;    // [257]
+    const uint32_t *rates;        // [62]
+    int64_t first;                // exponent of the first class
+    int64_t ones;
+} maskreg_hazards;
+
+// Decode `count` sub-blocks that follow each other, `length` coordinates each but the last, which has the rest of `n`.
+// Sub-block k has the bytes from starts[k] to starts[k + 1] of the block: a state and whole words. Returns 0, or the
+// number, from 1, of a sub-block that is damaged.
+int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_hazards *hazards, const uint8_t *block,
+                              int64_t count, int64_t length, const int64_t *starts, uint16_t *values);
+
+// Code a sub-block: its state, and its words at the end of `words`; returns how many, or -1 where `room` numbers are too
+// few. `numbers` is [room, 3], scratch; `words` is [room].
+int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *hazards,
+                              uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words);
+
+// Add the coordinates of each exponent to `counts`, [3, 256]: all, those that move, those that move by more than one ULP.
+void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t *counts);
+
 // Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source, at a guess where
 // there are a million or more: `counts` is [256, 64], added to. `scratch` is [256, 64, 4].
 void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *tokens, int64_t *counts,

@@ -1,0 +1,190 @@
+"""Blocks in which few coordinates move: their bytes. FORMAT.md section 5.6 has every bit.
+
+    head                     n (u32), kind, number of sub-blocks, exponent of the first class, number of classes
+    model                    from which exponent on ULP steps are 1; hazards by class              hazards.py
+    with several sub-blocks  words of each (u32)
+    sub-blocks               a state (u64) and words (u32)                                         movers.py
+
+Side information is short, because a block of a small matrix may have no more than some hundred bytes: no tables, and no
+lengths that follow from others.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.codec.base import Block, Codes
+from maskreg.codec.bits import Reader, fixed, pack_flags
+from maskreg.codec.hazards import HAZARDS, Counts, Indexes, choose_indexes, pack_indexes, unpack_indexes
+from maskreg.codec.layout import HEAD_BYTES, SPARSE, Head, sub_block_numel
+from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
+from maskreg.errors import CorruptError
+from maskreg.native import library
+
+_WORD_BYTES, _ONES_BITS = 4, 5
+_EXPONENTS = 256
+
+NO_ONES = 31
+"""Stored where movers of any exponent may move by more than one ULP."""
+
+_CLASS_BITS = 3
+"""About what a hazard takes."""
+
+_MODEL_BYTES = 64
+"""More than a model takes."""
+
+_PART_BYTES = 3_000
+"""Least bytes of a sub-block of several, since each takes 12 more."""
+
+_MOST_PARTS = 8
+"""Sub-blocks that decode side by side on one core."""
+
+_ALIKE = 1 << 15
+"""Sub-blocks whose distance is a multiple of so many coordinates would drive each other out of the caches."""
+
+
+class SparseModel(NamedTuple):
+    """What a block says before its sub-blocks.
+
+    Attributes:
+        first: exponent of the first class.
+        indexes: uint8 ``[classes]``, of hazards; classes without one do not move.
+        ones: how far above the first class movers always move by one ULP; :data:`NO_ONES` for nowhere.
+    """
+
+    first: int
+    indexes: Indexes
+    ones: int
+
+    def hazards(self) -> Hazards:
+        """What coordinates move by."""
+        by_class = np.zeros(CLASSES, np.uint16)
+        by_class[: self.indexes.size] = HAZARDS[self.indexes]
+        return Hazards(self.first, by_class, _EXPONENTS if self.ones == NO_ONES else self.first + self.ones)
+
+
+def count_movers(source: Codes, target: Codes) -> Counts:
+    """Coordinates of each exponent, how many move, and how many of these by more than one ULP: int64 ``[3, 256]``."""
+    counts = np.zeros((3, _EXPONENTS), np.int64)
+    if compiled := library():
+        compiled.lib.maskreg_count_movers(
+            compiled.read(source), compiled.read(target), source.size, compiled.write(counts)
+        )
+        return counts
+    exponents = source >> 7 & 0xFF
+    # A change of sign differs in the highest bit, so it is no single ULP either.
+    far = target - source + np.uint16(1) > 2
+    for own, chosen in zip(counts, (slice(None), source != target, far), strict=True):
+        own += np.bincount(exponents[chosen], minlength=_EXPONENTS)
+    return counts
+
+
+def encode_sparse(source: Codes, target: Codes, counts: Counts) -> bytes:
+    """Code a block in which something moves; ``counts`` are those of :func:`count_movers`."""
+    first, indexes, bits = _best_window(counts)
+    ones = min(max(int(np.flatnonzero(counts[2]).max(initial=0)) + 1 - first, 0), NO_ONES)
+    count = int(max(1, min(bits / 8 // _PART_BYTES, _MOST_PARTS)))
+    while count > 1 and sub_block_numel(source.size, count) % _ALIKE == 0:
+        count -= 1
+    return write_sparse(source, target, SparseModel(first, indexes, ones), count)
+
+
+def write_sparse(source: Codes, target: Codes, model: SparseModel, count: int) -> bytes:
+    """Code a block with this model, in so many sub-blocks."""
+    n, hazards = source.size, model.hazards()
+    length = sub_block_numel(n, count)
+    parts = [encode_movers(source[at : at + length], target[at : at + length], hazards) for at in range(0, n, length)]
+    sizes = [(len(part) - STATE_BYTES) // _WORD_BYTES for part in parts] if len(parts) > 1 else []
+    head = Head(n, SPARSE, len(parts), model.first, model.indexes.size).pack()
+    packed = pack_flags([fixed(model.ones, _ONES_BITS), *pack_indexes(model.indexes)])
+    return b"".join([head, packed, np.array(sizes, "<u4").tobytes(), *parts])
+
+
+def _best_window(counts: Counts) -> tuple[int, Indexes, float]:
+    """The exponent of the first class, indexes of hazards, and bits of both and of where movers are.
+
+    Windows are compared by the entropy of their classes: those of the exponents inside, and of the sums at both ends.
+    """
+    total, moved = counts[:2]
+    own, lower, higher = (
+        _entropy(moved, total),
+        _entropy(np.cumsum(moved), np.cumsum(total)),
+        _entropy(np.cumsum(moved[::-1])[::-1], np.cumsum(total[::-1])[::-1]),
+    )
+    before = np.concatenate([[0.0], np.cumsum(own)])
+    firsts = np.arange(_EXPONENTS - CLASSES + 1)
+    last = int(np.flatnonzero(moved)[-1])
+    used = np.clip(last - firsts + 1, 1, CLASSES)
+    ends = firsts + CLASSES - 1
+    bits = lower[firsts] + before[ends] - before[firsts + 1] + higher[ends] + _CLASS_BITS * used
+    first = int(bits.argmin())
+    classes = np.clip(np.arange(_EXPONENTS) - first, 0, CLASSES - 1)
+    indexes, least = choose_indexes(*(np.bincount(classes, row, CLASSES).astype(np.int64) for row in (moved, total)))
+    return first, indexes, least
+
+
+def _entropy(moved: Counts, total: Counts) -> npt.NDArray[np.float64]:
+    """Bits that it takes to say which of ``total`` coordinates are the ``moved`` ones."""
+    still = total - moved
+    share, rest = np.maximum(moved, 1) / np.maximum(total, 1), np.maximum(still, 1) / np.maximum(total, 1)
+    bits: npt.NDArray[np.float64] = -moved * np.log2(share) - still * np.log2(rest)
+    return bits
+
+
+class SparseLayout:
+    """A block that was read up to its sub-blocks; all of it is checked except what :meth:`Head.read` checks.
+
+    Attributes:
+        size: coordinates of each sub-block; the last may have fewer.
+        hazards: of the block.
+        block: uint8, the whole block.
+        starts: int64 ``[sub-blocks + 1]``: the byte where each begins, and the end of the last.
+    """
+
+    def __init__(self, block: Block) -> None:
+        """Read head, model and directory.
+
+        Raises:
+            CorruptError: they are invalid, or contradict each other or the block's length.
+        """
+        head = Head.read(block)
+        first, classes = head.rank, head.flags
+        if not 1 <= classes <= CLASSES or first > _EXPONENTS - CLASSES:
+            raise CorruptError("block", "its header is invalid")
+        self.block = np.frombuffer(block, np.uint8)
+        reader = Reader(self.block[HEAD_BYTES : HEAD_BYTES + _MODEL_BYTES])
+        ones = reader.fixed(_ONES_BITS)
+        indexes = unpack_indexes(reader, classes)
+        if indexes is None:
+            raise CorruptError("block", "its hazards are invalid")
+        self.hazards = SparseModel(first, indexes, ones).hazards()
+        self.size = sub_block_numel(head.n, head.sub_blocks)
+        self._read_starts(HEAD_BYTES + -(-reader.at // 8), head.sub_blocks)
+
+    def _read_starts(self, at: int, count: int) -> None:
+        if count > 1:
+            if self.block.size - at < _WORD_BYTES * count:
+                raise CorruptError("block", "its directory is truncated")
+            sizes = STATE_BYTES + _WORD_BYTES * np.frombuffer(self.block, "<u4", count, at).astype(np.int64)
+            at += _WORD_BYTES * count
+        else:
+            sizes = np.array([self.block.size - at])
+        self.starts = at + np.concatenate([[0], np.cumsum(sizes)])
+        if self.starts[-1] != self.block.size or sizes.min() < STATE_BYTES or sizes[-1] % _WORD_BYTES:
+            raise CorruptError("block", "its sub-blocks do not end where it ends")
+
+
+def decode_sparse(layout: SparseLayout, source: Codes, start: int, values: Codes) -> None:
+    """Fill ``values`` from coordinate ``start``, an entry point, for as long as the source goes.
+
+    Raises:
+        CorruptError: a sub-block is damaged.
+    """
+    number = start // layout.size
+    starts = layout.starts[number : number + -(-source.size // layout.size) + 1]
+    damaged = decode_movers(source, layout.block, starts, layout.hazards, layout.size, values)
+    if damaged:
+        raise CorruptError("block", f"its sub-block {number + damaged - 1} does not decode")

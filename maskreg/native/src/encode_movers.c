@@ -1,0 +1,134 @@
+// Coding sub-blocks of which few coordinates move: maskreg/codec/movers.py defines what is computed.
+//
+// Numbers are listed in the order in which they are decoded, because that is how adaptive bits go, and then coded from
+// the last to the first.
+#include "movers.h"
+
+// Numbers, and how many there are; more than `room` are counted, but not kept.
+typedef struct {
+    uint32_t *numbers;  // [room, 3]: start, frequency, and 4 * bits + 2 with a sign + the sign
+    int64_t count, room;
+} list;
+
+static inline void put_any(list *l, uint32_t start, uint32_t freq, uint32_t bits) {
+    if (l->count < l->room) {
+        uint32_t *own = l->numbers + 3 * l->count;
+        own[0] = start, own[1] = freq, own[2] = bits;
+    }
+    l->count++;
+}
+
+static inline void put(list *l, uint32_t start, uint32_t freq, uint32_t bits) { put_any(l, start, freq, 4 * bits); }
+
+static inline void put_signed(list *l, uint32_t start, uint32_t freq, uint32_t sign) {
+    put_any(l, start, freq, 4 * SURVIVAL_BITS + 2 + sign);
+}
+
+static inline void put_adaptive(list *l, chance *c, uint32_t bit, const uint32_t *rates) {
+    const uint32_t share = share_of_zero(c);
+    put(l, bit ? share : 0, bit ? (1 << CHANCE_BITS) - share : share, CHANCE_BITS);
+    count_bit(c, bit, rates);
+}
+
+static void put_length(list *l, chances *c, uint16_t source, uint16_t target, const uint32_t *rates) {
+    const uint32_t exponent = exponent_of(source), literal = (uint32_t)(source ^ target) >> 15;
+    const int32_t step = (target & 0x7FFF) - (source & 0x7FFF);
+    const uint32_t length = (uint32_t)(step < 0 ? -step : step);
+    const uint32_t k = literal ? MOST_LONGER : 31 - (uint32_t)__builtin_clz(length);
+    for (uint32_t j = 0; j < k; j++) put_adaptive(l, j ? c->longer + exponent + j : c->first + exponent, 1, rates);
+    if (literal) {
+        put(l, target, 1, LITERAL_BITS);
+        return;
+    }
+    put_adaptive(l, k ? c->longer + exponent + k : c->first + exponent, 0, rates);
+    if (k) put_adaptive(l, c->top + exponent + k, length >> (k - 1) & 1, rates);
+    if (k > 1) put(l, length & ((1u << (k - 1)) - 1), 1, k - 1);
+}
+
+// Code numbers, last to first; words go before the end of `words`. Returns how many there are.
+static int64_t code(const list *l, uint64_t *state, uint32_t *words) {
+    uint32_t *end = words + l->room, *word = end;
+    uint64_t x = LOWEST_WIDE;
+    for (int64_t i = l->count - 1; i >= 0; i--) {
+        const uint32_t *own = l->numbers + 3 * i, start = own[0], freq = own[1];
+        const uint32_t bits = own[2] >> 2, is_signed = own[2] >> 1 & 1, sign = own[2] & 1;
+        if (x >> (64 - bits - is_signed) >= freq) {
+            *--word = (uint32_t)x;
+            x >>= WORD_BITS_32;
+        }
+        x = freq == 1 ? (x << bits) + start : ((x / freq) << bits) + x % freq + start;
+        x = x << is_signed | sign;
+    }
+    *state = x;
+    return end - word;
+}
+
+// Which of the coordinates 64 w to 64 w + 63 of a tile move; those from n on do not.
+static inline uint64_t movers_of(const uint16_t *source, const uint16_t *target, int64_t w, int64_t n) {
+    const uint16_t *s = source + WORD * w, *t = target + WORD * w;
+    const int64_t m = least(WORD, n - WORD * w);
+#if defined(__AVX512VBMI2__)
+    const uint64_t known = ~(uint64_t)0 >> (WORD - m);
+    const __mmask32 low = (__mmask32)known, high = (__mmask32)(known >> 32);
+    const __mmask32 first = _mm512_cmpneq_epi16_mask(_mm512_maskz_loadu_epi16(low, s), _mm512_maskz_loadu_epi16(low, t));
+    const __mmask32 second =
+        _mm512_cmpneq_epi16_mask(_mm512_maskz_loadu_epi16(high, s + 32), _mm512_maskz_loadu_epi16(high, t + 32));
+    return first | (uint64_t)second << 32;
+#else
+    uint64_t word = 0;
+    if (m == WORD && !memcmp(s, t, WORD * sizeof *s)) return 0;
+    FOR_EACH(i, m) word |= (uint64_t)(s[i] != t[i]) << i;
+    return word;
+#endif
+}
+
+int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *h,
+                              uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words) {
+    list l = {numbers, 0, room};
+    chances c;
+    fill_chances(&c);
+    tile t;
+    int64_t reached = 0;  // from the tile's first coordinate
+    const uint32_t beyond = survival(h->powers, HAZARD_LIMIT);
+    for (int64_t start = 0; start < n; start += TILE) {
+        const int64_t m = least(TILE, n - start);
+        const uint16_t *to = target + start;
+        fill_tile(&t, source + start, m, h);
+        for (int64_t w = 0; WORD * w < m; w++) {
+            for (uint64_t word = movers_of(source + start, to, w, m); word; word &= word - 1) {
+                const int64_t k = WORD * w + __builtin_ctzll(word);
+                const uint16_t from = t.codes[k];
+                const int64_t before = hazard_before(t.codes, k, h, t.ends);
+                const int64_t after = before + h->by_exponent[exponent_of(from)];
+                for (; before - reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(&l, 0, beyond, 0);
+                const uint32_t low = survival(h->powers, (uint32_t)least(after - reached, HAZARD_LIMIT));
+                const uint32_t high = survival(h->powers, (uint32_t)(before - reached));
+                put_signed(&l, low, high - low, (to[k] & 0x7FFF) < (from & 0x7FFF));
+                reached = after;
+                if (exponent_of(from) < h->ones) put_length(&l, &c, from, to[k], h->rates);
+            }
+        }
+        reached -= t.total;
+    }
+    for (; -reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(&l, 0, beyond, 0);
+    put_signed(&l, 0, survival(h->powers, (uint32_t)-reached), 0);
+    return l.count <= room ? code(&l, state, words) : -1;
+}
+
+void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t *counts) {
+    int64_t *moved = counts + EXPONENTS, *far = counts + 2 * EXPONENTS;
+    // Several counters, because neighbors often have the same exponent, and an increment waits for the one before.
+    uint32_t totals[8][EXPONENTS] = {0};
+    for (int64_t start = 0; start < n; start += WORD) {
+        const int64_t m = least(WORD, n - start);
+        const uint16_t *from = source + start, *to = target + start;
+        FOR_EACH(i, m) totals[i & 7][exponent_of(from[i])]++;
+        for (uint64_t word = movers_of(from, to, 0, m); word; word &= word - 1) {
+            const int64_t i = __builtin_ctzll(word);
+            const uint32_t exponent = exponent_of(from[i]);
+            moved[exponent]++;
+            far[exponent] += (uint16_t)(to[i] - from[i] + 1) > 2;
+        }
+    }
+    FOR_EACH(part, 8) FOR_EACH(e, EXPONENTS) counts[e] += totals[part][e];
+}

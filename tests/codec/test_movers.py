@@ -1,0 +1,159 @@
+"""Movers are coded in the same bytes by every build of the kernels, and decode, whatever their hazards."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maskreg.codec.bits import Reader, pack_flags
+from maskreg.codec.hazards import (
+    HAZARDS,
+    LIMIT,
+    MOST_INDEX,
+    POWERS,
+    choose_indexes,
+    hazard_of,
+    pack_indexes,
+    survival,
+    unpack_indexes,
+)
+from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
+from maskreg.codec.sparse import count_movers
+from maskreg.native import NUMPY, using
+from tests.codec import reference_sparse
+from tests.codec.samples import moved
+
+SIZES = st.sampled_from([1, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 2048, 5000])
+
+Codes = npt.NDArray[np.uint16]
+
+
+def hazards_of(draw: np.random.Generator) -> Hazards:
+    """Any hazards, none of them 0, so that whatever moves can be coded."""
+    lowest, highest = sorted(draw.integers(0, MOST_INDEX + 1, 2).tolist())
+    by_class = HAZARDS[draw.integers(lowest, highest + 1, CLASSES)]
+    return Hazards(int(draw.integers(100, 125)), by_class, int(draw.choice([0, 112, 118, 256])))
+
+
+def decoded(source: Codes, parts: list[bytes], hazards: Hazards, length: int) -> Codes | int:
+    """What sub-blocks decode to, with a byte before and after them; or the number of one that is damaged."""
+    values = np.empty_like(source)
+    starts = np.cumsum([1, *(len(part) for part in parts)])
+    coded = np.frombuffer(b"\0" + b"".join(parts) + b"\0", np.uint8)
+    return decode_movers(source, coded, starts, hazards, length, values) or values
+
+
+@given(SIZES, st.sampled_from([0, 0.002, 0.03, 0.5, 1]), st.integers(0, 1 << 32))
+def test_every_build_codes_alike_and_decodes(kernels: str, n: int, share: float, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    source, target = moved(n, share, seed, farthest=int(draw.choice([1, 3, 3000])), literals=0.1 * share)
+    hazards = hazards_of(draw)
+    # What moves by more than one ULP has an exponent below that.
+    far = (target - source + np.uint16(1)) > 2
+    hazards = hazards._replace(ones=max(hazards.ones, int((source[far] >> 7 & 0xFF).max(initial=0)) + 1))
+    with using(NUMPY):
+        expected = encode_movers(source, target, hazards)
+    with using(kernels):
+        assert encode_movers(source, target, hazards) == expected
+        assert np.array_equal(decoded(source, [expected], hazards, n), target)
+
+
+@given(st.integers(1, 9), st.sampled_from([1, 1000, 1024, 4000]), st.integers(0, 1 << 32))
+def test_sub_blocks_decode_side_by_side(kernels: str, count: int, last: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    length = 4096
+    source, target = moved((count - 1) * length + last, 0.02, seed)
+    hazards = hazards_of(draw)._replace(ones=256)
+    with using(kernels):
+        spans = [slice(start, start + length) for start in range(0, source.size, length)]
+        parts = [encode_movers(source[own], target[own], hazards) for own in spans]
+        assert np.array_equal(decoded(source, parts, hazards, length), target)
+        number = int(draw.integers(count))
+        short = [part[:-4] if k == number else part for k, part in enumerate(parts)]
+        if len(parts[number]) > STATE_BYTES:
+            assert decoded(source, short, hazards, length) == number + 1
+        longer = [part + bytes(4) if k == number else part for k, part in enumerate(parts)]
+        assert decoded(source, longer, hazards, length) == number + 1
+
+
+def test_a_long_wait_takes_several_numbers(kernels: str) -> None:
+    source = np.full(300_000, 0x3C00, np.uint16)
+    target = source.copy()
+    target[[17, 299_990]] += 1
+    for index in (0, 12, 20, 40):
+        hazards = Hazards(112, np.full(CLASSES, HAZARDS[index]), 0)
+        with using(kernels):
+            coded = encode_movers(source, target, hazards)
+            assert np.array_equal(decoded(source, [coded], hazards, source.size), target)
+        # An octave takes a bit, and each number one more for its sign.
+        numbers = 300_000 * int(HAZARDS[index]) / LIMIT
+        assert len(coded) < STATE_BYTES + 20 + 9 / 8 * numbers
+
+
+def test_nothing_that_moves_takes_a_state_alone(kernels: str) -> None:
+    source = np.full(2_000, 0x3C00, np.uint16)
+    hazards = Hazards(112, np.zeros(CLASSES, np.uint16), 0)
+    with using(kernels):
+        coded = encode_movers(source, source, hazards)
+        assert len(coded) == STATE_BYTES
+        assert np.array_equal(decoded(source, [coded], hazards, source.size), source)
+
+
+@given(SIZES, st.sampled_from([0, 0.01, 1]), st.integers(0, 1 << 32))
+def test_movers_are_counted_by_exponent(kernels: str, n: int, share: float, seed: int) -> None:
+    source, target = moved(n, share, seed, literals=0.3 * share)
+    with using(NUMPY):
+        expected = count_movers(source, target)
+    with using(kernels):
+        assert np.array_equal(count_movers(source, target), expected)
+    assert expected.sum(axis=1).tolist() == [
+        n, np.count_nonzero(source != target), np.count_nonzero((target.astype(int) - source + 1) % (1 << 16) > 2),
+    ]  # fmt: skip
+
+
+def test_survival_falls_by_half_for_each_octave() -> None:
+    values = np.array([survival(hazard) for hazard in range(LIMIT + 1)])
+    assert values[0] == 1 << 28
+    assert (np.diff(values) < 0).all()
+    assert np.allclose(values / 2.0**28, 2.0 ** (-np.arange(LIMIT + 1) / 8192), rtol=1e-6, atol=0)
+    assert [reference_sparse.survival(hazard) for hazard in range(0, LIMIT + 1, 97)] == values[::97].tolist()
+
+
+def test_powers_are_not_near_the_border_of_rounding() -> None:
+    # So every machine rounds them alike.
+    exact = np.exp2(31 - np.concatenate([np.arange(128) / 128, np.arange(64) / 8192]))
+    assert np.abs(np.abs(exact - np.floor(exact)) - 0.5).min() > 1e-3
+    assert POWERS.tolist() == reference_sparse.A + reference_sparse.C
+    assert HAZARDS.tolist() == reference_sparse.HAZARDS
+
+
+@given(st.integers(survival(LIMIT), (1 << 28) - 1))
+def test_the_hazard_of_a_number_is_the_least(number: int) -> None:
+    hazard = hazard_of(number)
+    assert survival(hazard) <= number < survival(hazard - 1)
+
+
+@given(st.lists(st.integers(0, MOST_INDEX), min_size=1, max_size=CLASSES))
+def test_indexes_come_back(indexes: list[int]) -> None:
+    packed = np.frombuffer(pack_flags(pack_indexes(np.array(indexes, np.uint8))), np.uint8)
+    reader = Reader(packed)
+    unpacked = unpack_indexes(reader, len(indexes))
+    assert unpacked is not None
+    assert unpacked.tolist() == indexes
+    assert -(-reader.at // 8) == packed.size
+
+
+def test_indexes_are_those_of_the_shares_that_move() -> None:
+    moved_, total = np.array([712, 730, 690, 0]), np.array([1_664, 3_299, 6_400, 9_000])
+    indexes, bits = choose_indexes(moved_, total)
+    assert indexes.tolist() == [51, 46, 42]
+    share = moved_[:3] / total[:3]
+    entropy = -(total[:3] * (share * np.log2(share) + (1 - share) * np.log2(1 - share))).sum()
+    assert entropy <= bits < 1.003 * entropy
+
+
+def test_hazards_beyond_the_last_mover_are_left_out() -> None:
+    indexes, _ = choose_indexes(np.array([0, 5, 0, 0]), np.array([10, 100, 100, 100]))
+    assert indexes.size == 2
