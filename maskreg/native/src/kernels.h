@@ -46,12 +46,12 @@ void maskreg_step_words(int32_t rule, const maskreg_step *step, const maskreg_te
                         int64_t begin, int64_t end);
 
 // Add masked values of words [begin, end) to `total`, [nnz].
-void maskreg_accumulate_words(const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end,
-                              float *total);
+void maskreg_accumulate_words(float *total, const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin,
+                              int64_t end);
 
-// Sum of squares of masked values of words [begin, end), or of all values [begin, end).
-double maskreg_square_words(const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end);
-double maskreg_squares(const void *values, int64_t bytes, int64_t begin, int64_t end);
+// Sum of squares of values of words [begin, end): of those that are masked, or of all; there are `size`.
+double maskreg_square_words(const void *values, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end);
+double maskreg_squares(const void *values, int64_t bytes, int64_t size, int64_t begin, int64_t end);
 
 // What decides the cells of a block's coordinates; maskreg/codec/contexts.py explains them.
 typedef struct {

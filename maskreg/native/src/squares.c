@@ -7,7 +7,7 @@
 enum {
     PIECES = 4,
     LANES = 32,  // partial sums, so that additions do not wait for each other
-    AHEAD = 8,   // words: how far ahead memory is asked
+    AHEAD = 4,   // words: how far ahead memory is asked, in each piece
 };
 
 // Words of values, of which those are masked whose bits are set.
@@ -65,16 +65,16 @@ static double squares_of(const words *all, int64_t bytes, int dense) {
     return dense ? sum_of_squares(all, FP32, 1) : sum_of_squares(all, FP32, 0);
 }
 
-double maskreg_square_words(const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end) {
+double maskreg_square_words(const void *values, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end) {
     if (begin >= end) return 0;
-    const char *values = (const char *)gradient + WORD_BITS * begin * bytes;
-    const words all = {values, mask->words + begin, end - begin, mask->words[end - 1]};
+    const char *own = (const char *)values + WORD_BITS * begin * bytes;
+    const words all = {own, mask->words + begin, end - begin, mask->words[end - 1]};
     return squares_of(&all, bytes, is_dense(mask, begin, end, bytes));
 }
 
-double maskreg_squares(const void *values, int64_t bytes, int64_t begin, int64_t end) {
+double maskreg_squares(const void *values, int64_t bytes, int64_t size, int64_t begin, int64_t end) {
     if (begin >= end) return 0;
-    const int64_t count = (end - begin + WORD_BITS - 1) / WORD_BITS, beyond = WORD_BITS * count - (end - begin);
-    const words all = {(const char *)values + begin * bytes, NULL, count, ~(uint64_t)0 >> beyond};
+    const int64_t beyond = most(WORD_BITS * end - size, 0);  // coordinates that the last word lacks
+    const words all = {(const char *)values + WORD_BITS * begin * bytes, NULL, end - begin, ~(uint64_t)0 >> beyond};
     return squares_of(&all, bytes, HAS_VECTORS);
 }

@@ -183,8 +183,8 @@ static void add_each(const void *gradient, int64_t bytes, const maskreg_bits *ma
             *total++ += float_at(gradient, bytes, WORD_BITS * w + __builtin_ctzll(word));
 }
 
-void maskreg_accumulate_words(const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end,
-                              float *total) {
+void maskreg_accumulate_words(float *total, const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin,
+                              int64_t end) {
     for (int64_t at = begin, stop; at < end; at = stop) {
         stop = least(at + BLOCK, end);
         const int dense = is_dense(mask, at, stop, bytes);

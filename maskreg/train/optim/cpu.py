@@ -7,7 +7,6 @@ write to the same place and need no lock.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -19,11 +18,12 @@ from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.cpu_steps import (
     AdamWNumbers,
     MaskWords,
+    OfWords,
     SGDNumbers,
+    T,
     TensorCodes,
     accumulate_words,
     square_words,
-    squares,
     step_words,
 )
 from maskreg.train.optim.rounding import Codes, Floats
@@ -43,24 +43,14 @@ class Cpu:
 
     def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        sums, codes, mask = total.numpy(), _codes(gradient), _mask(bits)
-        _in_ranges(bits.words.numel(), lambda begin, end: accumulate_words(sums, codes, mask, begin, end))
+        _in_ranges(bits.words.numel(), accumulate_words(total.numpy(), _codes(gradient), _mask(bits)))
 
     def square_sum(self, values: torch.Tensor, bits: Bits | None) -> torch.Tensor:
         """See :class:`maskreg.train.optim.step.Backend`."""
-        parts: dict[int, float] = {}
         codes = _codes(values)
-        mask = None if bits is None else _mask(bits)
-
-        def add(begin: int, end: int) -> None:
-            if mask is None:
-                parts[begin] = squares(codes, PAD_BITS * begin, min(PAD_BITS * end, codes.size))
-            else:
-                parts[begin] = square_words(codes, mask, begin, end)
-
-        _in_ranges(-(-codes.size // PAD_BITS), add)
+        parts = _in_ranges(-(-codes.size // PAD_BITS), square_words(codes, None if bits is None else _mask(bits)))
         # Summed in the order of ranges: the same result whichever thread was first.
-        return torch.tensor(sum(parts[begin] for begin in sorted(parts)), dtype=torch.float64)
+        return torch.tensor(sum(parts), dtype=torch.float64)
 
     def adamw(self, operands: Operands, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor, step: AdamWStep) -> None:
         """See :class:`maskreg.train.optim.step.Backend`."""
@@ -91,8 +81,7 @@ def _tensors(operands: Operands, first: torch.Tensor | None, second: torch.Tenso
 
 
 def _take_step(tensors: TensorCodes, bits: Bits, numbers: AdamWNumbers | SGDNumbers) -> None:
-    mask = _mask(bits)
-    _in_ranges(bits.words.numel(), lambda begin, end: step_words(tensors, mask, begin, end, numbers))
+    _in_ranges(bits.words.numel(), step_words(tensors, _mask(bits), numbers))
 
 
 def _entries(state: torch.Tensor | None) -> Floats:
@@ -103,20 +92,22 @@ def _mask(bits: Bits) -> MaskWords:
     return MaskWords(bits.words.numpy().view(np.uint64), bits.rank.numpy(), bits.nnz)
 
 
-def _in_ranges(words: int, work: Callable[[int, int], object]) -> None:
-    """Call ``work(begin, end)`` for every range of words, on this and other threads."""
-    ranges = range(0, words, _RANGE)
-    pending = iter(ranges)
+def _in_ranges(words: int, work: OfWords[T]) -> list[T]:
+    """Call ``work`` for every range of words, on this and other threads; returns the results in order."""
+    begins = range(0, words, _RANGE)
+    pending = iter(begins)
+    results: dict[int, T] = {}
 
     def take() -> None:
         for begin in pending:
-            work(begin, min(begin + _RANGE, words))
+            results[begin] = work(begin, min(begin + _RANGE, words))
 
-    threads = min(torch.get_num_threads(), len(ranges)) - 1
+    threads = min(torch.get_num_threads(), len(begins)) - 1
     futures = [_pool(os.getpid(), threads).submit(take) for _ in range(threads)]
     take()
     for future in futures:
         future.result()
+    return [results[begin] for begin in begins]
 
 
 @cache

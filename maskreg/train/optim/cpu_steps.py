@@ -1,4 +1,4 @@
-"""Steps on a range of a mask's words on the CPU.
+"""Steps on ranges of a mask's words on the CPU.
 
 Masked coordinates are scattered among frozen ones, and arithmetic is fast on contiguous vectors. So a step packs what
 is masked, updates it and spreads it again::
@@ -22,7 +22,9 @@ multiply-add: the bits of the results depend on neither processor nor threads, s
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +35,10 @@ from maskreg.train.optim.rounding import Codes, Floats, narrow, take_masters, wi
 
 Words = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.int32]
+
+T = TypeVar("T")
+OfWords = Callable[[int, int], T]
+"""Takes words ``[begin, end)``; as long as the arrays exist that it was made for."""
 
 _LANES = 32
 """Partial sums of squares, so that additions do not wait for each other."""
@@ -99,20 +105,15 @@ class _Masked(NamedTuple):
     entries: slice
 
 
-def step_words(tensors: TensorCodes, mask: MaskWords, begin: int, end: int, step: AdamWNumbers | SGDNumbers) -> None:
-    """Take a step of AdamW or SGD on words ``[begin, end)``.
-
-    Args:
-        tensors: of the whole tensor.
-        mask: of the whole tensor.
-        begin: first word.
-        end: one past the last word.
-        step: the numbers; SGD has momentum if there is a velocity.
-    """
+def step_words(tensors: TensorCodes, mask: MaskWords, step: AdamWNumbers | SGDNumbers) -> OfWords[None]:
+    """What takes a step of AdamW, or of SGD, with momentum if there is a velocity."""
     if compiled := library():
-        rule, numbers = _rule(compiled, tensors, step)
-        compiled.lib.maskreg_step_words(rule, numbers, _tensors(compiled, tensors), _bits(compiled, mask), begin, end)
-        return
+        structs = _rule(compiled, tensors, step), _numbers(compiled, step), _tensors(compiled, tensors)
+        return partial(compiled.lib.maskreg_step_words, *structs, _bits(compiled, mask))
+    return partial(_step_words, tensors, mask, step)
+
+
+def _step_words(tensors: TensorCodes, mask: MaskWords, step: AdamWNumbers | SGDNumbers, begin: int, end: int) -> None:
     own = _masked(mask, begin, end)
     values = _values(tensors, own)
     with np.errstate(all="ignore"):
@@ -140,37 +141,36 @@ def _sgd(values: Floats, slopes: Floats, velocity: Floats, step: SGDNumbers) -> 
     return values - step.rate * slopes
 
 
-def accumulate_words(total: Floats, gradient: Codes, mask: MaskWords, begin: int, end: int) -> None:
-    """Add masked entries of a dense gradient to ``total``, fp32 ``[nnz]``."""
+def accumulate_words(total: Floats, gradient: Codes, mask: MaskWords) -> OfWords[None]:
+    """What adds masked entries of a dense gradient to ``total``, fp32 ``[nnz]``."""
     if compiled := library():
-        compiled.lib.maskreg_accumulate_words(
-            compiled.read(gradient), gradient.itemsize, _bits(compiled, mask), begin, end, compiled.write(total)
-        )
-        return
+        pointers = compiled.write(total), compiled.read(gradient), gradient.itemsize
+        return partial(compiled.lib.maskreg_accumulate_words, *pointers, _bits(compiled, mask))
+    return partial(_accumulate_words, total, gradient, mask)
+
+
+def _accumulate_words(total: Floats, gradient: Codes, mask: MaskWords, begin: int, end: int) -> None:
     own = _masked(mask, begin, end)
     with np.errstate(all="ignore"):
         total[own.entries] += widen(gradient[own.coordinates])
 
 
-def square_words(gradient: Codes, mask: MaskWords, begin: int, end: int) -> float:
-    """Sum of squares of masked entries of a dense gradient, in float64."""
+def square_words(values: Codes, mask: MaskWords | None) -> OfWords[float]:
+    """What sums squares in float64: of masked values, or of all without a mask."""
     if compiled := library():
-        total: float = compiled.lib.maskreg_square_words(
-            compiled.read(gradient), gradient.itemsize, _bits(compiled, mask), begin, end
-        )
-        return total
-    values = gradient[PAD_BITS * begin : PAD_BITS * end].copy()
-    set_bits = np.unpackbits(mask.words[begin:end].view(np.uint8), bitorder="little")
-    values[set_bits[: values.size] == 0] = 0
-    return _sum_of_squares(values)
+        pointer = compiled.read(values)
+        if mask is None:
+            return partial(compiled.lib.maskreg_squares, pointer, values.itemsize, values.size)
+        return partial(compiled.lib.maskreg_square_words, pointer, values.itemsize, _bits(compiled, mask))
+    return partial(_square_words, values, mask)
 
 
-def squares(values: Codes, begin: int, end: int) -> float:
-    """Sum of squares of values ``[begin, end)``, in float64."""
-    if compiled := library():
-        total: float = compiled.lib.maskreg_squares(compiled.read(values), values.itemsize, begin, end)
-        return total
-    return _sum_of_squares(values[begin:end])
+def _square_words(values: Codes, mask: MaskWords | None, begin: int, end: int) -> float:
+    own = values[PAD_BITS * begin : PAD_BITS * end].copy()
+    if mask is not None:
+        set_bits = np.unpackbits(mask.words[begin:end].view(np.uint8), bitorder="little")
+        own[set_bits[: own.size] == 0] = 0
+    return _sum_of_squares(own)
 
 
 def _sum_of_squares(values: Codes) -> float:
@@ -233,12 +233,18 @@ def _tensors(compiled: Library, tensors: TensorCodes) -> Any:
     return compiled.ffi.new("maskreg_tensors *", (*sizes, pointers[0], *read, *pointers[1:]))
 
 
-def _rule(compiled: Library, tensors: TensorCodes, step: AdamWNumbers | SGDNumbers) -> tuple[int, Any]:
-    """A rule of kernels.h, and ``maskreg_step``."""
+def _rule(compiled: Library, tensors: TensorCodes, step: AdamWNumbers | SGDNumbers) -> Any:
+    """A rule of kernels.h."""
     lib = compiled.lib
     if isinstance(step, AdamWNumbers):
-        return lib.MASKREG_ADAMW, compiled.ffi.new("maskreg_step *", step._asdict())
-    scale, decay, momentum, rate, nesterov = step
-    numbers = {"scale": scale, "decay": decay, "momentum": momentum, "rate": rate}
-    heavy = lib.MASKREG_NESTEROV if nesterov else lib.MASKREG_MOMENTUM
-    return heavy if tensors.first.size else lib.MASKREG_SGD, compiled.ffi.new("maskreg_step *", numbers)
+        return lib.MASKREG_ADAMW
+    if not tensors.first.size:
+        return lib.MASKREG_SGD
+    return lib.MASKREG_NESTEROV if step.nesterov else lib.MASKREG_MOMENTUM
+
+
+def _numbers(compiled: Library, step: AdamWNumbers | SGDNumbers) -> Any:
+    """``maskreg_step`` of kernels.h, which has the numbers of all rules."""
+    numbers = step._asdict()
+    numbers.pop("nesterov", None)
+    return compiled.ffi.new("maskreg_step *", numbers)
