@@ -180,12 +180,12 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
         counts: int64 ``[256, 64]``, coordinates by exponent and token.
     """
     rows, width = matrix.rows, matrix.width
-    moved = int(counts.sum() - counts[:, MIDDLE].sum())
-    needed = _PRICE * (rows + width) / (_GAIN * max(moved, 1))
     # Rows 0, stride, ... to search in; those halfway between them to judge by.
     stride = max(2, rows * width // _SAMPLED)
     if compiled := library():
-        return _fitted(compiled, matrix, counts, stride, needed)
+        return _fitted(compiled, matrix, counts, stride)
+    moved = int(counts.sum() - counts[:, MIDDLE].sum())
+    needed = _PRICE * (rows + width) / (_GAIN * max(moved, 1))
     bounds = level_bounds(typical_change(counts))
     sample, others = (levels_of(matrix, bounds, first, stride) for first in (0, stride // 2))
     vectors, rounds = random_signs(*sample.shape), _ROUNDS
@@ -205,7 +205,7 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
     return _quantized(sorted_subspace(vectors, forward(whole, vectors)), rank)
 
 
-def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int, needed: float) -> tuple[Ints, Ints] | None:
+def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int) -> tuple[Ints, Ints] | None:
     """The same by the kernel."""
     source, tokens, rows, width, column = matrix
     structure, room = compiled.ffi.new("maskreg_matrix *"), compiled.ffi.new("maskreg_fit_room *")
@@ -219,7 +219,7 @@ def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int, need
         setattr(room, use, pointer)
     of_rows, of_columns = np.empty(COMPONENTS * rows, np.int8), np.empty(COMPONENTS * width, np.int8)
     rank = compiled.lib.maskreg_fit_factors(
-        structure, compiled.read(counts), stride, needed, room, compiled.write(of_rows), compiled.write(of_columns)
+        structure, compiled.read(counts), stride, room, compiled.write(of_rows), compiled.write(of_columns)
     )
     del inputs
     if not rank:

@@ -154,15 +154,22 @@ def decode_tokens(decoding: Decoding) -> npt.NDArray[np.int64]:
     return taken
 
 
-def slots_of(freqs: npt.NDArray[np.uint16]) -> Table:
-    """Encoding tables, uint32 ``[tables, 64]``: a token's first slot << 16 | its frequency; 0 for tokens with none.
+def slots_of(freqs: npt.NDArray[np.uint16], of_cell: npt.NDArray[np.uint8]) -> Table:
+    """Encoding tables, uint32 ``[cells * 64]``: a token's first slot << 16 | its frequency; 0 for tokens with none.
 
     Args:
         freqs: uint16 ``[tables, 64]``, each row sums to 4,096.
+        of_cell: uint8 ``[cells]``, the table of each cell.
     """
+    if compiled := library():
+        slots = np.empty(of_cell.size * TOKENS, np.uint32)
+        compiled.lib.maskreg_fill_slots(
+            compiled.read(freqs), compiled.read(of_cell), of_cell.size, compiled.write(slots)
+        )
+        return slots
     sizes = freqs.astype(np.uint32)
     firsts = np.cumsum(sizes, axis=1, dtype=np.uint32) - sizes
-    return np.where(sizes, firsts << np.uint32(16) | sizes, np.uint32(0))
+    return np.where(sizes, firsts << np.uint32(16) | sizes, np.uint32(0))[of_cell].reshape(-1)
 
 
 def encode_tokens(encoding: Encoding) -> int:

@@ -224,7 +224,7 @@ class _Encoder:
     def encode(self) -> bytes:
         plan = self._best()
         tables = plan.model.tables
-        slots = slots_of(tables.freqs)[tables.of_cell].reshape(-1)
+        slots = slots_of(tables.freqs, tables.of_cell)
         n = self._values.size
         count = _sub_blocks(n, plan.bits / n)
         size = sub_block_numel(n, count)
@@ -266,8 +266,8 @@ class _Encoder:
         return best if best and best.bits < bits else self._plan(plain)
 
     def _plan(self, contexts: Contexts) -> _Plan:
-        # The best plan so far keeps its own.
-        keys = _BUFFERS.array(f"keys {self._plans}", self._values.size, np.uint16)
+        # The best plan so far keeps its own; the third is tried where neither is good.
+        keys = _BUFFERS.array(f"keys {self._plans % 2}", self._values.size, np.uint16)
         self._plans += 1
         counts = classify_all(self._context, self._grid.column, contexts, self._tokens, keys)
         tables, bits = build_tables(counts, SIZES if contexts.rank else 1)

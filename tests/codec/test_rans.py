@@ -39,7 +39,7 @@ def code(freqs: Freqs, tokens: Tokens, cells: Tokens) -> tuple[npt.NDArray[np.ui
     """States and words of tokens; cell ``i`` has table ``i``."""
     keys = (cells.astype(np.uint16) << 6 | tokens).astype(np.uint16)
     states, words = np.full(LANES, LOWEST_STATE, np.uint32), np.empty(tokens.size + 1, np.uint16)
-    first = encode_tokens(Encoding(keys, slots_of(freqs).reshape(-1), states, words))
+    first = encode_tokens(Encoding(keys, slots_of(freqs, np.arange(len(freqs), dtype=np.uint8)), states, words))
     return states, words[first:]
 
 
@@ -54,6 +54,16 @@ def decode(
     taken = decode_tokens(Decoding(room[None], cells[None], entries, rows, tokens, np.array([cells.size])))
     states[:] = rows[0]
     return tokens[0], int(taken[0])
+
+
+@given(st.lists(TABLES, min_size=1, max_size=5), st.integers(1, 256), st.integers(0, 1 << 32))
+def test_slots_follow_each_other(kernels: str, rows: list[Freqs], cells: int, seed: int) -> None:
+    freqs, of_cell = np.stack(rows), np.random.default_rng(seed).integers(0, len(rows), cells).astype(np.uint8)
+    slots = slots_of(freqs, of_cell).reshape(cells, TOKENS)
+    assert np.array_equal(slots & 0xFFFF, freqs[of_cell])
+    for row in slots:
+        own = row[row != 0]
+        assert (own >> 16).tolist() == [0, *np.cumsum(own & 0xFFFF)[:-1].tolist()]
 
 
 @given(st.lists(TABLES, min_size=1, max_size=5), st.integers(0, 300), st.integers(0, 1 << 32))

@@ -290,6 +290,17 @@ static int64_t move_bits(const bit_writer *w, uint8_t *bits, const uint8_t *end)
     return 64 * whole + (int64_t)w->filled;
 }
 
+void maskreg_fill_slots(const uint16_t *freqs, const uint8_t *of_cell, int64_t cells, uint32_t *slots) {
+    FOR_EACH(cell, cells) {
+        const uint16_t *own = freqs + of_cell[cell] * TOKENS;
+        uint32_t first = 0;
+        FOR_EACH(token, TOKENS) {
+            slots[cell * TOKENS + token] = own[token] ? first << 16 | own[token] : 0;
+            first += own[token];
+        }
+    }
+}
+
 void maskreg_encode_sub_blocks(const maskreg_coding *c, int64_t count) {
     span spans[4];
     bit_writer writers[4];

@@ -71,7 +71,18 @@ static int64_t quantize(const subspace *s, int64_t rank, int64_t m, int64_t w, i
     return rank;
 }
 
-int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int64_t stride, double needed,
+// The excess from which on a component pays.
+static double needed_excess(const maskreg_matrix *x, const int64_t *counts) {
+    const double gain = 7.0, price = 4.5;
+    int64_t moved = 0;
+    FOR_EACH(exponent, 256) {
+        FOR_EACH(token, TOKENS) moved += counts[exponent * TOKENS + token];
+        moved -= counts[exponent * TOKENS + MIDDLE];
+    }
+    return price * (double)(x->rows + x->width) / (gain * (double)most(moved, 1));
+}
+
+int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int64_t stride,
                             const maskreg_fit_room *room, int8_t *row_factors, int8_t *column_factors) {
     const int64_t rows = x->rows, w = x->width, other = stride / 2;
     const int64_t m = (rows + stride - 1) / stride, m_others = (rows - other + stride - 1) / stride;
@@ -79,6 +90,7 @@ int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int6
     int8_t *sample = room->levels, *others = sample + m * w, *whole = others + m_others * w;
     int16_t bounds[3];
     double shares[COMPONENTS];
+    const double needed = needed_excess(x, counts);
     level_bounds(maskreg_typical_change(counts), bounds);
     maskreg_fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, 0, stride, m, sample);
     maskreg_fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, other, stride, m_others, others);

@@ -125,6 +125,10 @@ void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n
 void maskreg_classify_all(const uint16_t *source, int64_t n, int64_t position, const maskreg_contexts *contexts,
                           const uint8_t *tokens, uint16_t *keys, int64_t cells, int64_t *counts, uint32_t *scratch);
 
+// Encoding tables: `freqs` is [tables, 64]; `slots`, [cells, 64], has for every token of a cell the first slot << 16 | the
+// frequency, or 0.
+void maskreg_fill_slots(const uint16_t *freqs, const uint8_t *of_cell, int64_t cells, uint32_t *slots);
+
 // Up to four sub-blocks that are coded, and room for what becomes of them; maskreg/codec/encode.py has the shapes.
 typedef struct {
     const uint16_t *source;
@@ -245,9 +249,9 @@ typedef struct {
     int32_t *energies;   // [width]
 } maskreg_fit_room;
 
-// Factors of a block: every `stride`-th row is in the sample, and `needed` is the excess from which on a component pays.
+// Factors of a block, with every `stride`-th row in the sample; `counts` is [256, 64].
 // Fills [rank, rows] and [rank, width], which have room for a rank of 16; returns the rank, 0 when none pays.
-int64_t maskreg_fit_factors(const maskreg_matrix *matrix, const int64_t *counts, int64_t stride, double needed,
+int64_t maskreg_fit_factors(const maskreg_matrix *matrix, const int64_t *counts, int64_t stride,
                             const maskreg_fit_room *room, int8_t *row_factors, int8_t *column_factors);
 
 // Fitting scales: maskreg/codec/scales.py. Coordinates that moved, by row and by column.

@@ -34,6 +34,22 @@ static inline vector dot(vector sums, vector levels, vector directions) {
     return _mm512_dpbusd_epi32(sums, levels, directions);
 }
 static inline int32_t total(vector sums) { return _mm512_reduce_add_epi32(sums); }
+
+// Sums of 16 vectors at once, in order: each step adds halves of two, which become halves of one.
+static inline vector totals(const vector *v) {
+    vector fours[4];
+    for (int i = 0; i < 4; i++) {
+        const vector *own = v + 4 * i;
+        const vector first = _mm512_add_epi32(_mm512_unpacklo_epi32(own[0], own[1]), _mm512_unpackhi_epi32(own[0], own[1]));
+        const vector last = _mm512_add_epi32(_mm512_unpacklo_epi32(own[2], own[3]), _mm512_unpackhi_epi32(own[2], own[3]));
+        fours[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(first, last), _mm512_unpackhi_epi64(first, last));
+    }
+    const vector low = _mm512_add_epi32(_mm512_shuffle_i32x4(fours[0], fours[1], 0x88),
+                                        _mm512_shuffle_i32x4(fours[0], fours[1], 0xDD));
+    const vector high = _mm512_add_epi32(_mm512_shuffle_i32x4(fours[2], fours[3], 0x88),
+                                         _mm512_shuffle_i32x4(fours[2], fours[3], 0xDD));
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xDD));
+}
 static inline vector low_bytes(vector a, vector b) { return _mm512_unpacklo_epi8(a, b); }
 static inline vector high_bytes(vector a, vector b) { return _mm512_unpackhi_epi8(a, b); }
 static inline vector low_pairs(vector a, vector b) { return _mm512_unpacklo_epi16(a, b); }
@@ -108,6 +124,16 @@ INLINE void forward_some(const int8_t *levels, int64_t w, const int8_t *directio
     for (; j + BYTES <= w; j += BYTES)
         forward_columns(levels + j, w, directions + j, rows, components, BYTES, partial);
     if (j < w) forward_columns(levels + j, w, directions + j, rows, components, w - j, partial);
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__)
+    if (rows == ROWS && components == ABREAST) {
+        vector by_direction[ABREAST * ROWS];
+        int32_t numbers[ABREAST][ROWS];
+        UNROLLED(r, rows) UNROLLED(c, components) by_direction[c * ROWS + r] = partial[r][c];
+        store(numbers, totals(by_direction));
+        UNROLLED(c, components) UNROLLED(r, rows) sums[c * m + r] = numbers[c][r] - corrections[c];
+        return;
+    }
+#endif
     UNROLLED(r, rows) UNROLLED(c, components) sums[c * m + r] = total(partial[r][c]) - corrections[c];
 }
 

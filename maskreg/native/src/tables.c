@@ -3,6 +3,10 @@
 
 #include "costs.h"
 
+#if defined(__AVX512DQ__)
+#include <immintrin.h>
+#endif
+
 enum {
     MAX_TABLES = 32,
     RARE = 40000,
@@ -31,29 +35,44 @@ static inline double listed(uint64_t occurs) {
     return (double)(TOKENS - __builtin_clzll(occurs) - __builtin_ctzll(occurs));
 }
 
+// sums[k] = counts[left[k]] + counts[right[k]]
+static inline void add_counts(const int64_t *counts, const words *left, const words *right, numbers *sums) {
+#if defined(__AVX512DQ__)
+    // As in costs.c: the compiler must not know that all are gathered.
+    __mmask8 all = 0xFF;
+    __asm__("" : "+r"(all));
+    const __m512i zero = _mm512_setzero_si512();
+    const __m512i a = _mm512_mask_i64gather_epi64(zero, all, (__m512i)*left, counts, 8);
+    const __m512i b = _mm512_mask_i64gather_epi64(zero, all, (__m512i)*right, counts, 8);
+    *sums = (numbers)_mm512_cvtepi64_pd(_mm512_add_epi64(a, b));
+#else
+    FOR_EACH(k, SIDE_BY_SIDE) (*sums)[k] = (double)(counts[(*left)[k]] + counts[(*right)[k]]);
+#endif
+}
+
 // Bits lost when the groups of pairs are merged: of those numbered `chosen`, or of the first `n`. Most groups have few
 // tokens, and neighbors the same, so others are left out.
 static void lose(const groups *g, pairs *p, const int32_t *chosen, int64_t n) {
     counted rows = {.totals = {0}};
     double bits[SIDE_BY_SIDE];
     for (int64_t i = 0; i < n; i += SIDE_BY_SIDE) {
-        const int64_t *of_left[SIDE_BY_SIDE], *of_right[SIDE_BY_SIDE];
+        words of_left, of_right;
         uint64_t occurs = 0;
         FOR_EACH(k, SIDE_BY_SIDE) {
             // Fewer pairs than there are columns: the others repeat the last, in vain.
             const int64_t at = least(i + k, n - 1), pair = chosen ? chosen[at] : at;
             const int64_t left = p->left[pair], right = p->right[pair];
             const uint64_t own = g->occurs[left] | g->occurs[right];
-            of_left[k] = g->counts + left * TOKENS;
-            of_right[k] = g->counts + right * TOKENS;
+            of_left[k] = (uint64_t)left * TOKENS;
+            of_right[k] = (uint64_t)right * TOKENS;
             rows.totals[k] = (double)(g->totals[left] + g->totals[right]);
             rows.listed[k] = listed(own);
             occurs |= own;
         }
         int64_t tokens = 0;
         for (; occurs; occurs &= occurs - 1, tokens++) {
-            const int64_t token = __builtin_ctzll(occurs);
-            FOR_EACH(k, SIDE_BY_SIDE) rows.counts[tokens][k] = (double)(of_left[k][token] + of_right[k][token]);
+            const int64_t *counts = g->counts + __builtin_ctzll(occurs);
+            add_counts(counts, &of_left, &of_right, rows.counts + tokens);
         }
         bits_of(&rows, tokens, g->logs, bits);
         FOR_EACH(k, least(SIDE_BY_SIDE, n - i)) {
