@@ -16,6 +16,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,25 +90,25 @@ class ArrayLayout:
         """Dtype and shape of a row."""
         return ARRAYS[self.name]
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Size of a row in bytes."""
         return np.dtype(self.form.dtype).itemsize * math.prod(self.form.row)
 
-    @property
+    @cached_property
     def chunks_per_shard(self) -> int:
         """Chunks of a shard, 1 to 16."""
         if self.length * self.row_bytes >= SHARD_BYTES:
             return SHARD_BYTES // CHUNK_BYTES
         return max(1, -(-self.length * self.row_bytes // CHUNK_BYTES))
 
-    @property
+    @cached_property
     def chunk_rows(self) -> int:
         """Rows of a chunk; the last one may have fewer."""
         first_shard = min(self.length, SHARD_BYTES // self.row_bytes)
         return max(1, -(-first_shard // self.chunks_per_shard))
 
-    @property
+    @cached_property
     def chunk_bytes(self) -> int:
         """Size of a chunk in bytes, not compressed; the last one of an array is padded to it."""
         return self.chunk_rows * self.row_bytes
