@@ -5,8 +5,7 @@
 
 enum {
     COMPONENTS = 16,
-    SAMPLED = 1 << 17,
-    FEW_ROWS_FROM = 1 << 20,
+    LARGE = 1 << 20,
     FIRST_ROUNDS = 1,
     ALL_ROUNDS = 3,
     SPARE = 3,
@@ -96,7 +95,7 @@ int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int6
     maskreg_fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, other, stride, m_others, others);
     maskreg_random_signs(s.k * w, room->directions);
     int64_t rounds = 0;
-    if (rows * w >= FEW_ROWS_FROM) {
+    if (rows * w >= LARGE) {
         double highest = -INFINITY;
         for (; rounds < FIRST_ROUNDS; rounds++) refine(&s, sample, m, w);
         sort(&s, sample, m, w);
