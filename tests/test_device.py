@@ -10,6 +10,7 @@ from maskreg.rules import parse_rule
 from tests.flow.making import every_special_pair
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("rule", ["exact", "abs:1e-5", "abs:0", "rel:1e-3"])
 def test_both_devices_call_the_same_coordinates_moved(rule: str) -> None:
     (_, before), (_, after) = every_special_pair()
@@ -18,6 +19,7 @@ def test_both_devices_call_the_same_coordinates_moved(rule: str) -> None:
     assert np.array_equal(here, there)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("name", sorted(CODECS))
 def test_both_devices_decode_the_same_bits(name: str) -> None:
     (_, before), (_, after) = every_special_pair()
@@ -29,6 +31,7 @@ def test_both_devices_decode_the_same_bits(name: str) -> None:
         assert np.array_equal(decoded, values)
 
 
+@pytest.mark.torch
 def test_read_only_values_may_be_given() -> None:
     codes = np.frombuffer(b"\x01\x00\x02\x00", np.uint16)
     assert TorchDevice("cpu").moved(parse_rule("exact"), codes, codes[::-1]).all()
@@ -45,6 +48,7 @@ def test_a_device_that_is_not_known_is_a_wrong_option(name: str) -> None:
     assert caught.value.hint == "use --device cpu or --device cuda"
 
 
+@pytest.mark.torch
 def test_a_device_that_this_machine_lacks_is_configuration() -> None:
     with pytest.raises(ConfigError, match="torch sees no such GPU"):
         open_device("cuda:9999")

@@ -11,6 +11,8 @@ import pytest
 from tests.checkpoints import make_checkpoint, moved, widened
 from tests.cli.conftest import Run, tensors
 
+pytestmark = pytest.mark.torch
+
 QUICK = ("--rank", "4", "--preset", "small")
 
 
@@ -36,6 +38,10 @@ def test_an_analysis_is_told_kept_and_found_again(run: Run, artifact: str, pair:
     back = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK)
     assert "analyzed before" in back.err
     assert back.out == done.out
+
+
+def test_an_unknown_device_is_an_error_of_usage(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
+    run("analyze", artifact, "--source", pair[0], "--device", "tpu", status=2)
 
 
 def test_json_has_everything(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:

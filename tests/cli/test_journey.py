@@ -161,7 +161,7 @@ def test_usage_errors(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path
     run("import", tmp_path / "nothing", status=66)
     run("push", REF, status=78)
     run("apply", REF, "-o", target, status=73)
-    for command in (["apply", REF], ["extract", source, target, "--name", "x"], ["analyze", REF, "--source", source]):
+    for command in (["apply", REF], ["extract", source, target, "--name", "x"]):
         run(*command, "--device", "tpu", status=2)
     run("export", REF, "-o", tmp_path / "no" / "such" / "folder", status=73)
 

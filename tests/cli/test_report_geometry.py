@@ -9,6 +9,8 @@ import pytest
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
 
+pytestmark = pytest.mark.torch
+
 REF = "toy-opd:v1"
 
 

@@ -23,6 +23,7 @@ def scores(weights: npt.NDArray[np.float32], rank: int) -> npt.NDArray[np.float6
     return result
 
 
+@pytest.mark.torch
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 45), st.floats(0, 1), st.integers(0, 1 << 32))
 @settings(max_examples=60)
 def test_against_singular_values(rows: int, columns: int, rank: int, share: float, seed: int) -> None:
@@ -36,6 +37,7 @@ def test_against_singular_values(rows: int, columns: int, rank: int, share: floa
         assert expected[taken].min() >= expected[~taken].max() * (1 - 1e-6)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("shape", [(50, 24), (24, 50)])
 def test_blocks_do_not_matter(kernels: str, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     weights = np.random.default_rng(2).normal(0, 0.02, shape).astype(np.float32)
@@ -44,17 +46,20 @@ def test_blocks_do_not_matter(kernels: str, shape: tuple[int, int], monkeypatch:
     assert np.array_equal(made(weights, 5, 300), whole)
 
 
+@pytest.mark.torch
 def test_equal_scores_are_taken_by_place(kernels: str) -> None:
     weights = np.ones((6, 4), np.float32)
     assert np.flatnonzero(made(weights, 1, 7)).tolist() == list(range(7))
 
 
+@pytest.mark.torch
 def test_a_row_is_its_own_part_of_rank_one(kernels: str) -> None:
     weights = np.random.default_rng(3).normal(0, 1, (1, 500)).astype(np.float32)
     taken = made(weights, 1, 100)
     assert set(np.flatnonzero(taken)) == set(np.argsort(-np.abs(weights[0]))[:100])
 
 
+@pytest.mark.torch
 def test_what_is_not_finite_counts_as_nothing() -> None:
     weights = np.random.default_rng(4).normal(0, 1, (20, 20)).astype(np.float32)
     zeroed = weights.copy()

@@ -370,6 +370,7 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
     assert peak(8) < 1.5 * peak(4)
 
 
+@pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
 def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
     codes = np.random.default_rng(1).integers(0, 1 << 16, BLOCK).astype(np.uint16)
     tensors = {f"w{n}": bits(codes + np.uint16(n)) for n in range(6)}
