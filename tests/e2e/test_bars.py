@@ -52,6 +52,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str, Path]:
     return figures.load(folder / "page" / "benchmarks.json"), done.stdout, folder / "page"
 
 
+@pytest.mark.torch
 def test_everything_is_measured_but_what_needs_more_than_a_minute(quick: tuple[Run, str, Path]) -> None:
     run, printed, _ = quick
     absent = {row.subject for row in rows(run) if row.met is None}
@@ -77,6 +78,7 @@ def test_everything_is_measured_but_what_needs_more_than_a_minute(quick: tuple[R
             assert sum(shares_of(whole).values()) == pytest.approx(1)
 
 
+@pytest.mark.torch
 def test_the_figures_say_where_they_come_from(quick: tuple[Run, str, Path]) -> None:
     conditions = quick[0].conditions
     assert conditions.quick
@@ -89,6 +91,7 @@ def test_the_figures_say_where_they_come_from(quick: tuple[Run, str, Path]) -> N
         assert conditions.cores_of_others is not None
 
 
+@pytest.mark.torch
 def test_the_page_and_its_pictures_are_those_of_the_figures(quick: tuple[Run, str, Path]) -> None:
     run, _, folder = quick
     shown = (folder / "benchmarks.md").read_text()
@@ -301,6 +304,7 @@ def test_cores_are_given_back() -> None:
     assert os.sched_getaffinity(0) == before
 
 
+@pytest.mark.usefixtures("compiled_kernels")
 def test_kernels_are_clocked_and_put_back() -> None:
     compiled = library()
     assert compiled is not None

@@ -190,6 +190,7 @@ def test_comparing_small_masks(tmp_path: Path) -> None:
     assert list((tmp_path / "work").iterdir()) == []
 
 
+@pytest.mark.torch
 def test_retraining_a_small_model(tmp_path: Path) -> None:
     args = ("retrain", "--layers", "2", "--width", "512", "--threads", "1", "--repeat", "1", "--densities", "0.25")
     found = figures(tmp_path / "out.json", *args)["retrain"]
