@@ -30,6 +30,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     return Site(f"s3://{server.new_bucket()}/team", server.endpoint, server.env())
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(("site", "where"), [(where, where) for where in DAMAGES], indirect=["site"], ids=DAMAGES)
 def test_no_damage_is_silent(tmp_path: Path, site: Site, where: str) -> None:
     tally = Tally()
@@ -41,6 +42,7 @@ def test_no_damage_is_silent(tmp_path: Path, site: Site, where: str) -> None:
     assert any(what.endswith("refused") for what in tally.counts)
 
 
+@pytest.mark.torch
 def test_a_kill_leaves_nothing_torn(tmp_path: Path) -> None:
     tally = Tally()
     made = set_up(tmp_path, Site((tmp_path / "remote").as_uri()))
