@@ -346,3 +346,12 @@ def test_a_row_of_the_table_is_one_line() -> None:
         "  another  ≤ 1 s  –    not measured",
         "  2 bars: 1 missed, 1 not measured",
     ]
+
+
+def test_the_page_in_the_docs_is_that_of_its_figures() -> None:
+    path = ROOT / "docs" / "benchmarks.json"
+    run = figures.load(path)
+    assert path.with_suffix(".md").read_text() == page(run, path.name), f"scripts/bench/run page docs/{path.name}"
+    assert not run.conditions.quick
+    for name in pictures.drawn(run):
+        assert digest_of(path) in path.with_name(name).read_text(), f"{name} is of another run"

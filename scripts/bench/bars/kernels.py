@@ -29,6 +29,8 @@ class _Clocked:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._lib, name)
+        if not callable(function):
+            return function
         label = name.removeprefix(_PREFIX).replace("_", " ")
 
         def call(*args: Any) -> Any:

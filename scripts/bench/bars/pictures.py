@@ -19,8 +19,8 @@ from scripts.bench.codec import BASE
 TIME = "benchmarks-time.svg"
 CODEC = ("codec-size.svg", "codec-speed.svg")
 
-COLORS = ("#56B4E9", "#E69F00", "#0072B2", "#009E73", "#CC79A7", "#8B5A2B")
-"""Of parts and kernels in turn (Okabe and Ito)."""
+COLORS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#8B5A2B", "#F0E442")
+"""Of parts and kernels in turn (Okabe and Ito), none of them that of a whole."""
 
 BESIDES, OTHER, BAR = ("#9A9A9A", "#C4C4C4"), "#EFEFEF", plots.LIMIT
 """Colors of work beside the parts, of the rest, and of the bar's line."""
