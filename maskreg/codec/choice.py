@@ -19,6 +19,9 @@ import numpy.typing as npt
 from maskreg.codec.base import Codes
 from maskreg.codec.contexts import rows_of
 from maskreg.codec.grid import Grid
+from maskreg.native import library
+
+Counts = npt.NDArray[np.int64]
 
 FEW = 32
 """Sparse blocks of one mover in so many coordinates, or fewer, decode about as fast as tokens."""
@@ -27,23 +30,34 @@ _SMALL = 1 << 18
 _SMALL_FEW = 8
 """In a block so small, what tables and states take may outweigh this; time matters less."""
 
+MIN_MOVED = 8
+"""Movers per row and column below which scales and factors cost more than they save, as a rule; measured."""
+
 _SCALE_BITS = 4
 _MIN_LINE = 32
 
-_CHUNK, _CHUNKS = 1 << 12, 16
+_CHUNK, _CHUNKS = 1 << 12, 4
 """Coordinates looked at first, because most blocks have many movers everywhere."""
+
+
+_SAMPLED = 1 << 20
+_EVERY = 8
+"""Of the tiles of a block of at least that many coordinates, exponents are counted in one of eight."""
+
+_TILE = 1 << 10
+_EXPONENTS = 256
 
 
 class Choice(NamedTuple):
     """Codings to try: at least one.
 
     Attributes:
-        sparse: whether a sparse block is.
+        movers: int64 ``[3, 256]``, of :func:`count_movers`, where a sparse block is tried; else None.
         tokens: whether tokens are.
         lines: whether it is known that scales pay.
     """
 
-    sparse: bool = False
+    movers: Counts | None = None
     tokens: bool = True
     lines: bool = False
 
@@ -52,28 +66,65 @@ def choose(source: Codes, target: Codes, grid: Grid) -> Choice:
     """Codings to try for a block whose sides differ."""
     n = source.size
     few = _SMALL_FEW if n <= _SMALL else FEW
-    stride = max(_CHUNK, n // _CHUNKS)
-    differing = np.concatenate([source[at : at + _CHUNK] != target[at : at + _CHUNK] for at in range(0, n, stride)])
-    if few * np.count_nonzero(differing) > 2 * differing.size:
+    if n > _CHUNKS * _CHUNK:
+        starts = range(0, n, n // _CHUNKS)
+        differing = sum(np.count_nonzero(source[at : at + _CHUNK] != target[at : at + _CHUNK]) for at in starts)
+        if few * differing > 2 * _CHUNK * len(starts):
+            return Choice()
+    movers = count_movers(source, target)
+    moved = int(movers[1].sum())
+    if few * moved > n:
         return Choice()
-    movers = np.flatnonzero(source != target)
-    if few * movers.size > n:
-        return Choice()
-    lines = _has_lines(movers, n, grid)
-    return Choice(sparse=True, tokens=lines or FEW * movers.size > n, lines=lines)
+    lines = _has_lines(source, target, grid)
+    enough = FEW * moved > n and moved >= MIN_MOVED * (rows_of(grid, n) + grid.width) if grid.width else False
+    return Choice(movers, tokens=lines or enough, lines=lines)
 
 
-def _has_lines(movers: npt.NDArray[np.intp], n: int, grid: Grid) -> bool:
+def count_movers(source: Codes, target: Codes) -> Counts:
+    """Coordinates by exponent: all, those that move, and those that move by more than one ULP; int64 ``[3, 256]``.
+
+    Of a large block, all are estimated by a part.
+    """
+    n, counts = source.size, np.zeros((3, _EXPONENTS), np.int64)
+    every = _EVERY if n >= _SAMPLED else 1
+    if compiled := library():
+        compiled.lib.maskreg_count_movers(
+            compiled.read(source), compiled.read(target), n, every, compiled.write(counts)
+        )
+    else:
+        exponents = source >> 7 & 0xFF
+        # A change of sign differs in the highest bit, so it is no single ULP either.
+        far = target - source + np.uint16(1) > 2
+        for own, chosen in zip(counts, (np.arange(n) // _TILE % every == 0, source != target, far), strict=True):
+            own += np.bincount(exponents[chosen], minlength=_EXPONENTS)
+    counts[0] = counts[0] * n // counts[0].sum()
+    return counts
+
+
+def _has_lines(source: Codes, target: Codes, grid: Grid) -> bool:
     """Whether rows and columns differ by more than it takes to say so."""
-    if not _MIN_LINE <= grid.width <= n or rows_of(grid, n) < _MIN_LINE:
+    if not _MIN_LINE <= grid.width <= source.size or rows_of(grid, source.size) < _MIN_LINE:
         return False
-    rows, columns = np.divmod(movers + grid.column, grid.width)
-    lines = rows_of(grid, n) + grid.width
-    return _gain(rows, rows_of(grid, n)) + _gain(columns, grid.width) > _SCALE_BITS * lines
+    rows, columns = count_lines(source, target, grid)
+    return _gain(rows) + _gain(columns) > _SCALE_BITS * (rows.size + columns.size)
 
 
-def _gain(lines: npt.NDArray[np.intp], count: int) -> float:
-    """Bits that it saves to know how many movers each of ``count`` lines has."""
-    movers = np.bincount(lines)
-    movers = movers[movers > 0]
-    return float(movers @ np.log2(movers * (count / lines.size)))
+def count_lines(source: Codes, target: Codes, grid: Grid) -> tuple[Counts, Counts]:
+    """Movers of each row and of each column; int64 ``[rows]`` and ``[width]``."""
+    rows, columns = np.zeros(rows_of(grid, source.size), np.int64), np.zeros(grid.width, np.int64)
+    if compiled := library():
+        compiled.lib.maskreg_count_lines(
+            compiled.read(source), compiled.read(target), source.size, grid.width, grid.column, compiled.write(rows),
+            compiled.write(columns),
+        )  # fmt: skip
+        return rows, columns
+    of_row, of_column = np.divmod(np.flatnonzero(source != target) + grid.column, grid.width)
+    np.add.at(rows, of_row, 1)
+    np.add.at(columns, of_column, 1)
+    return rows, columns
+
+
+def _gain(movers: Counts) -> float:
+    """Bits that it saves to know how many movers each line has."""
+    used = movers[movers > 0]
+    return float(used @ np.log2(used * (movers.size / used.sum())))

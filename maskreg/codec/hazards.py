@@ -19,10 +19,12 @@ that is stored as a Rice code, and :func:`choose_indexes` weighs its bits agains
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.bits import Flags, Reader, fixed, rice, rice_bits
+from maskreg.codec.bits import Reader
 
 Counts = npt.NDArray[np.int64]
 
@@ -109,12 +111,28 @@ def choose_indexes(moved: Counts, total: Counts) -> tuple[Indexes, float]:
     return np.array(path, np.uint8), float(costs[np.arange(last + 1), path].sum())
 
 
-def pack_indexes(indexes: Indexes) -> list[Flags]:
-    """Indexes as bits: the first in 6, the Rice parameter in 2, then a Rice code for each of the others."""
-    path = indexes.tolist()
-    residuals = _RESIDUALS[path[:-1], path[1:]].astype(np.int8)
-    plain = min(range(1 << _PLAIN_BITS), key=lambda plain: rice_bits(residuals, plain))
-    return [fixed(path[0], _INDEX_BITS), fixed(plain, _PLAIN_BITS), rice(residuals, plain)]
+def pack_indexes(indexes: Indexes) -> list[tuple[int, int]]:
+    """Indexes as numbers of some bits: the first in 6, the Rice parameter in 2, a Rice code for each of the others.
+
+    There are few, so this is faster than arrays.
+    """
+    path: list[int] = indexes.tolist()
+    folded = [int(_FOLDED[before, index]) for before, index in itertools.pairwise(path)]
+    plain = min(range(1 << _PLAIN_BITS), key=lambda plain: sum((value >> plain) + plain for value in folded))
+    numbers = [(path[0], _INDEX_BITS), (plain, _PLAIN_BITS)]
+    for value in folded:
+        ones, low = value >> plain, value & (1 << plain) - 1
+        numbers.append(((1 << ones) - 1 | low << ones + 1, ones + 1 + plain))
+    return numbers
+
+
+def pack_bits(numbers: list[tuple[int, int]]) -> bytes:
+    """Numbers of some bits, one after another, lowest first; filled up to a byte with zeros."""
+    packed = at = 0
+    for number, bits in numbers:
+        packed |= number << at
+        at += bits
+    return packed.to_bytes(-(-at // 8), "little")
 
 
 def unpack_indexes(reader: Reader, classes: int) -> Indexes | None:

@@ -78,7 +78,11 @@ class Hazards(NamedTuple):
     @property
     def by_exponent(self) -> npt.NDArray[np.uint16]:
         """uint16 ``[256]``."""
-        return self.by_class[np.clip(np.arange(_EXPONENTS) - self.first, 0, CLASSES - 1)]
+        hazards = np.empty(_EXPONENTS, np.uint16)
+        last = self.first + CLASSES - 1
+        hazards[: self.first], hazards[last:] = self.by_class[0], self.by_class[-1]
+        hazards[self.first : last] = self.by_class[:-1]
+        return hazards
 
 
 @dataclass
@@ -328,7 +332,7 @@ def _structure(compiled: Library, hazards: Hazards) -> tuple[Any, list[Any]]:
 
 def _encode_compiled(compiled: Library, source: Codes, target: Codes, hazards: Hazards) -> bytes:
     structure, _arrays = _structure(compiled, hazards)
-    room = 64 + source.size // 16
+    room = 64 + source.size // 32
     while True:
         numbers, words = np.empty((room, 3), np.uint32), np.empty(room, np.uint32)
         state = compiled.ffi.new("uint64_t *")

@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Block, Codes
-from maskreg.codec.bits import Reader, fixed, pack_flags
-from maskreg.codec.hazards import HAZARDS, Counts, Indexes, choose_indexes, pack_indexes, unpack_indexes
+from maskreg.codec.bits import Reader
+from maskreg.codec.hazards import HAZARDS, Counts, Indexes, choose_indexes, pack_bits, pack_indexes, unpack_indexes
 from maskreg.codec.layout import HEAD_BYTES, SPARSE, Head, sub_block_numel
 from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
 from maskreg.errors import CorruptError
-from maskreg.native import library
 
 _WORD_BYTES, _ONES_BITS = 4, 5
 _EXPONENTS = 256
@@ -66,24 +65,8 @@ class SparseModel(NamedTuple):
         return Hazards(self.first, by_class, _EXPONENTS if self.ones == NO_ONES else self.first + self.ones)
 
 
-def count_movers(source: Codes, target: Codes) -> Counts:
-    """Coordinates of each exponent, how many move, and how many of these by more than one ULP: int64 ``[3, 256]``."""
-    counts = np.zeros((3, _EXPONENTS), np.int64)
-    if compiled := library():
-        compiled.lib.maskreg_count_movers(
-            compiled.read(source), compiled.read(target), source.size, compiled.write(counts)
-        )
-        return counts
-    exponents = source >> 7 & 0xFF
-    # A change of sign differs in the highest bit, so it is no single ULP either.
-    far = target - source + np.uint16(1) > 2
-    for own, chosen in zip(counts, (slice(None), source != target, far), strict=True):
-        own += np.bincount(exponents[chosen], minlength=_EXPONENTS)
-    return counts
-
-
 def encode_sparse(source: Codes, target: Codes, counts: Counts) -> bytes:
-    """Code a block in which something moves; ``counts`` are those of :func:`count_movers`."""
+    """Code a block in which something moves; ``counts`` are those of :func:`maskreg.codec.choice.count_movers`."""
     first, indexes, bits = _best_window(counts)
     ones = min(max(int(np.flatnonzero(counts[2]).max(initial=0)) + 1 - first, 0), NO_ONES)
     count = int(max(1, min(bits / 8 // _PART_BYTES, _MOST_PARTS)))
@@ -99,7 +82,7 @@ def write_sparse(source: Codes, target: Codes, model: SparseModel, count: int) -
     parts = [encode_movers(source[at : at + length], target[at : at + length], hazards) for at in range(0, n, length)]
     sizes = [(len(part) - STATE_BYTES) // _WORD_BYTES for part in parts] if len(parts) > 1 else []
     head = Head(n, SPARSE, len(parts), model.first, model.indexes.size).pack()
-    packed = pack_flags([fixed(model.ones, _ONES_BITS), *pack_indexes(model.indexes)])
+    packed = pack_bits([(model.ones, _ONES_BITS), *pack_indexes(model.indexes)])
     return b"".join([head, packed, np.array(sizes, "<u4").tobytes(), *parts])
 
 
@@ -108,29 +91,30 @@ def _best_window(counts: Counts) -> tuple[int, Indexes, float]:
 
     Windows are compared by the entropy of their classes: those of the exponents inside, and of the sums at both ends.
     """
-    total, moved = counts[:2]
-    own, lower, higher = (
-        _entropy(moved, total),
-        _entropy(np.cumsum(moved), np.cumsum(total)),
-        _entropy(np.cumsum(moved[::-1])[::-1], np.cumsum(total[::-1])[::-1]),
-    )
-    before = np.concatenate([[0.0], np.cumsum(own)])
-    firsts = np.arange(_EXPONENTS - CLASSES + 1)
-    last = int(np.flatnonzero(moved)[-1])
-    used = np.clip(last - firsts + 1, 1, CLASSES)
-    ends = firsts + CLASSES - 1
-    bits = lower[firsts] + before[ends] - before[firsts + 1] + higher[ends] + _CLASS_BITS * used
+    moved = counts[1]
+    sides = np.stack([np.maximum(counts[0], moved), moved])
+    lower, last = sides.cumsum(axis=1), int(np.flatnonzero(moved)[-1])
+    higher = lower[:, -1:] - lower + sides
+    own, below, above = _entropy(np.stack([sides, lower, higher], axis=1))
+    before = np.concatenate([[0.0], own.cumsum()])
+    used = np.minimum(np.maximum(last - _FIRSTS + 1, 1), CLASSES)
+    bits = below[_FIRSTS] + before[_LASTS] - before[_FIRSTS + 1] + above[_LASTS] + _CLASS_BITS * used
     first = int(bits.argmin())
-    classes = np.clip(np.arange(_EXPONENTS) - first, 0, CLASSES - 1)
-    indexes, least = choose_indexes(*(np.bincount(classes, row, CLASSES).astype(np.int64) for row in (moved, total)))
+    classes = sides[:, first : first + CLASSES].copy()
+    classes[:, 0], classes[:, -1] = lower[:, first], higher[:, first + CLASSES - 1]
+    indexes, least = choose_indexes(classes[1], classes[0])
     return first, indexes, least
 
 
-def _entropy(moved: Counts, total: Counts) -> npt.NDArray[np.float64]:
-    """Bits that it takes to say which of ``total`` coordinates are the ``moved`` ones."""
-    still = total - moved
-    share, rest = np.maximum(moved, 1) / np.maximum(total, 1), np.maximum(still, 1) / np.maximum(total, 1)
-    bits: npt.NDArray[np.float64] = -moved * np.log2(share) - still * np.log2(rest)
+_FIRSTS = np.arange(_EXPONENTS - CLASSES + 1)
+_LASTS = _FIRSTS + CLASSES - 1
+
+
+def _entropy(counts: Counts) -> npt.NDArray[np.float64]:
+    """Bits that it takes to say which coordinates move; ``[2, ...]``, all and those that move."""
+    total, moved = counts
+    split = np.stack([moved, total - moved])
+    bits: npt.NDArray[np.float64] = (split * np.log2(np.maximum(total, 1) / np.maximum(split, 1))).sum(axis=0)
     return bits
 
 

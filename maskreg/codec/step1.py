@@ -12,7 +12,7 @@ Encoding a block:
     not smaller than the codes           "raw": 8 bytes and the codes
 
 Each plan includes the bits of its own scales or factors. Most blocks are far from either border; :data:`_CLEAR_GAIN`
-and :data:`_MIN_MOVED` skip plans that could not win.
+and :data:`MIN_MOVED` skip plans that could not win.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Block, Codes
-from maskreg.codec.choice import choose
+from maskreg.codec.choice import MIN_MOVED, choose
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.costs import plain_window
 from maskreg.codec.decode import Shared, SubBlocks, decode_sub_blocks
@@ -37,7 +37,7 @@ from maskreg.codec.layout import CODED, HEAD_BYTES, RAW, SAME, SPARSE, Head, Lay
 from maskreg.codec.model import Model, side_bits
 from maskreg.codec.rans import SLOTS, TOKENS, fill_decoding, slots_of
 from maskreg.codec.scales import fit_scales
-from maskreg.codec.sparse import SparseLayout, count_movers, decode_sparse, encode_sparse
+from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
 from maskreg.codec.tables import build_tables
 from maskreg.codec.ulp_steps import MIDDLE, tokens_of
 from maskreg.errors import CorruptError
@@ -57,9 +57,6 @@ _LAUNCHED = 256
 
 _CLEAR_GAIN = 0.9
 """Share of the plain plan's bits. When factors need no more, scales are not tried: they never came close; measured."""
-
-_MIN_MOVED = 8
-"""Moved coordinates per row and column below which scales and factors cost more than they save; measured."""
 
 _BUFFERS = Buffers()
 """Tokens and keys of the block that a thread encodes."""
@@ -96,8 +93,8 @@ class Step1:
             return Head(n, SAME).pack()
         choice = choose(context, values, grid)
         blocks = []
-        if choice.sparse:
-            blocks.append(encode_sparse(context, values, count_movers(context, values)))
+        if choice.movers is not None:
+            blocks.append(encode_sparse(context, values, choice.movers))
         if choice.tokens:
             blocks.append(_Encoder(context, values, grid, lines=choice.lines).encode())
         coded = min(blocks, key=len)
@@ -250,7 +247,7 @@ class _Encoder:
         n, width = self._values.size, self._grid.width
         rows = rows_of(self._grid, n)
         moved = n - int(self._counts[:, MIDDLE].sum())
-        enough = self._lines or moved >= _MIN_MOVED * (rows + width)
+        enough = self._lines or moved >= MIN_MOVED * (rows + width)
         if min(rows, width) >= _MIN_LINE and width <= n and enough:
             matrix = Matrix(self._context, self._tokens, rows, width, self._grid.column)
             if factors := fit_factors(matrix, self._counts):

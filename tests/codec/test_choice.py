@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from maskreg.codec import FLAT, Grid
-from maskreg.codec.choice import Choice, choose
+from maskreg.codec.choice import Choice, choose, count_lines, count_movers
 from maskreg.codec.layout import CODED, SPARSE, Head
 from maskreg.codec.step1 import Step1
+from maskreg.native import NUMPY, using
 from tests.codec.samples import Codes, moved
 
 LARGE = 600_000
+
+SIZES = st.sampled_from([1, 63, 64, 65, 1023, 1024, 1025, 5000])
 
 
 def embedding(rows: int, width: int, share: float) -> tuple[Codes, Codes]:
@@ -22,32 +27,37 @@ def embedding(rows: int, width: int, share: float) -> tuple[Codes, Codes]:
     return source, target
 
 
+def tried(choice: Choice) -> tuple[bool, bool, bool]:
+    """Whether a sparse block is tried, whether tokens are, and whether scales pay."""
+    return choice.movers is not None, choice.tokens, choice.lines
+
+
 @pytest.mark.parametrize(
-    ("n", "share", "expected"),
+    ("n", "share", "sparse", "tokens"),
     [
-        (LARGE, 0.01, Choice(sparse=True, tokens=False)),
-        (LARGE, 0.06, Choice()),
-        (LARGE, 0.5, Choice()),
-        (10_000, 0.01, Choice(sparse=True, tokens=False)),
-        (10_000, 0.06, Choice(sparse=True, tokens=True)),
-        (10_000, 0.5, Choice()),
-        (1, 1.0, Choice()),
+        (LARGE, 0.01, True, False),
+        (LARGE, 0.06, False, True),
+        (LARGE, 0.5, False, True),
+        (10_000, 0.01, True, False),
+        (10_000, 0.06, True, False),
+        (10_000, 0.5, False, True),
+        (1, 1.0, False, True),
     ],
 )
-def test_by_how_many_move(n: int, share: float, expected: Choice) -> None:
+def test_by_how_many_move(n: int, share: float, sparse: bool, tokens: bool) -> None:
     source, target = moved(n, share, 3, farthest=1)
-    assert choose(source, target, FLAT) == expected
+    assert tried(choose(source, target, FLAT)) == (sparse, tokens, False)
 
 
 def test_movers_after_a_beginning_without_any_are_seen() -> None:
     source, target = moved(LARGE, 1.0, 4)
     target[:300_000] = source[:300_000]
-    assert not choose(source, target, FLAT).sparse
+    assert tried(choose(source, target, FLAT)) == (False, True, False)
 
 
 def test_rows_that_do_not_move_are_said_by_scales() -> None:
     source, target = embedding(2_000, 300, 0.02)
-    assert choose(source, target, Grid(300, 0)) == Choice(sparse=True, tokens=True, lines=True)
+    assert tried(choose(source, target, Grid(300, 0))) == (True, True, True)
     block = Step1().encode(source, target, Grid(300, 0))
     assert Head.read(block).kind == CODED
     assert len(block) < 0.9 * len(Step1().encode(source, target))
@@ -55,5 +65,42 @@ def test_rows_that_do_not_move_are_said_by_scales() -> None:
 
 def test_rows_that_move_alike_are_not_worth_scales() -> None:
     source, target = moved(LARGE, 0.02, 5)
-    assert choose(source, target, Grid(300, 0)) == Choice(sparse=True, tokens=False)
+    assert tried(choose(source, target, Grid(300, 0))) == (True, False, False)
     assert Head.read(Step1().encode(source, target, Grid(300, 0))).kind == SPARSE
+
+
+@given(SIZES, st.sampled_from([0, 0.01, 1]), st.integers(0, 1 << 32))
+def test_movers_are_counted_by_exponent(kernels: str, n: int, share: float, seed: int) -> None:
+    source, target = moved(n, share, seed, literals=0.3 * share)
+    with using(NUMPY):
+        expected = count_movers(source, target)
+    with using(kernels):
+        assert np.array_equal(count_movers(source, target), expected)
+    assert expected.sum(axis=1).tolist() == [
+        n, np.count_nonzero(source != target), np.count_nonzero((target.astype(int) - source + 1) % (1 << 16) > 2),
+    ]  # fmt: skip
+
+
+@given(st.sampled_from([1, 63, 64, 65, 1000, 4097]), st.integers(1, 200), st.integers(0, 1 << 32))
+def test_movers_are_counted_by_row_and_column(kernels: str, n: int, width: int, seed: int) -> None:
+    source, target = moved(n, 0.2, seed)
+    grid = Grid(width, seed % width)
+    with using(NUMPY):
+        expected = count_lines(source, target, grid)
+    with using(kernels):
+        rows, columns = count_lines(source, target, grid)
+    assert np.array_equal(rows, expected[0])
+    assert np.array_equal(columns, expected[1])
+    assert rows.sum() == columns.sum() == np.count_nonzero(source != target)
+
+
+def test_exponents_of_a_large_block_are_estimated(kernels: str) -> None:
+    source, target = moved(1 << 20, 0.01, 6)
+    with using(NUMPY):
+        expected = count_movers(source, target)
+    with using(kernels):
+        counts = count_movers(source, target)
+    assert np.array_equal(counts, expected)
+    exact = np.bincount(source >> 7 & 0xFF, minlength=256)
+    common = exact > 20_000
+    assert (np.abs(counts[0] - exact)[common] < 0.05 * exact[common]).all()

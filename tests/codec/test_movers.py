@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.codec.bits import Reader, pack_flags
+from maskreg.codec.bits import Reader
 from maskreg.codec.hazards import (
     HAZARDS,
     LIMIT,
@@ -15,12 +15,12 @@ from maskreg.codec.hazards import (
     POWERS,
     choose_indexes,
     hazard_of,
+    pack_bits,
     pack_indexes,
     survival,
     unpack_indexes,
 )
 from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
-from maskreg.codec.sparse import count_movers
 from maskreg.native import NUMPY, using
 from tests.codec import reference_sparse
 from tests.codec.samples import moved
@@ -101,18 +101,6 @@ def test_nothing_that_moves_takes_a_state_alone(kernels: str) -> None:
         assert np.array_equal(decoded(source, [coded], hazards, source.size), source)
 
 
-@given(SIZES, st.sampled_from([0, 0.01, 1]), st.integers(0, 1 << 32))
-def test_movers_are_counted_by_exponent(kernels: str, n: int, share: float, seed: int) -> None:
-    source, target = moved(n, share, seed, literals=0.3 * share)
-    with using(NUMPY):
-        expected = count_movers(source, target)
-    with using(kernels):
-        assert np.array_equal(count_movers(source, target), expected)
-    assert expected.sum(axis=1).tolist() == [
-        n, np.count_nonzero(source != target), np.count_nonzero((target.astype(int) - source + 1) % (1 << 16) > 2),
-    ]  # fmt: skip
-
-
 def test_survival_falls_by_half_for_each_octave() -> None:
     values = np.array([survival(hazard) for hazard in range(LIMIT + 1)])
     assert values[0] == 1 << 28
@@ -137,7 +125,7 @@ def test_the_hazard_of_a_number_is_the_least(number: int) -> None:
 
 @given(st.lists(st.integers(0, MOST_INDEX), min_size=1, max_size=CLASSES))
 def test_indexes_come_back(indexes: list[int]) -> None:
-    packed = np.frombuffer(pack_flags(pack_indexes(np.array(indexes, np.uint8))), np.uint8)
+    packed = np.frombuffer(pack_bits(pack_indexes(np.array(indexes, np.uint8))), np.uint8)
     reader = Reader(packed)
     unpacked = unpack_indexes(reader, len(indexes))
     assert unpacked is not None

@@ -63,23 +63,31 @@ static int64_t code(const list *l, uint64_t *state, uint32_t *words) {
     return end - word;
 }
 
-// Which of the coordinates 64 w to 64 w + 63 of a tile move; those from n on do not.
-static inline uint64_t movers_of(const uint16_t *source, const uint16_t *target, int64_t w, int64_t n) {
-    const uint16_t *s = source + WORD * w, *t = target + WORD * w;
-    const int64_t m = least(WORD, n - WORD * w);
+// List the coordinates of a tile that move; 32 more may be written. Returns how many.
+static inline int64_t list_movers(const uint16_t *source, const uint16_t *target, int64_t n, uint16_t *movers) {
+    int64_t count = 0;
 #if defined(__AVX512VBMI2__)
-    const uint64_t known = ~(uint64_t)0 >> (WORD - m);
-    const __mmask32 low = (__mmask32)known, high = (__mmask32)(known >> 32);
-    const __mmask32 first = _mm512_cmpneq_epi16_mask(_mm512_maskz_loadu_epi16(low, s), _mm512_maskz_loadu_epi16(low, t));
-    const __mmask32 second =
-        _mm512_cmpneq_epi16_mask(_mm512_maskz_loadu_epi16(high, s + 32), _mm512_maskz_loadu_epi16(high, t + 32));
-    return first | (uint64_t)second << 32;
+    __m512i numbers = _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11,
+                                       10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    for (int64_t i = 0; i < n; i += 32) {
+        const __mmask32 known = n - i < 32 ? (__mmask32)((1u << (n - i)) - 1) : ~(__mmask32)0;
+        const __m512i s = _mm512_maskz_loadu_epi16(known, source + i), t = _mm512_maskz_loadu_epi16(known, target + i);
+        const __mmask32 differ = _mm512_cmpneq_epi16_mask(s, t);
+        _mm512_storeu_si512(movers + count, _mm512_maskz_compress_epi16(differ, numbers));
+        count += __builtin_popcount(differ);
+        numbers = _mm512_add_epi16(numbers, _mm512_set1_epi16(32));
+    }
 #else
-    uint64_t word = 0;
-    if (m == WORD && !memcmp(s, t, WORD * sizeof *s)) return 0;
-    FOR_EACH(i, m) word |= (uint64_t)(s[i] != t[i]) << i;
-    return word;
+    for (int64_t start = 0; start < n; start += WORD) {
+        const int64_t m = least(WORD, n - start);
+        if (!memcmp(source + start, target + start, (size_t)m * sizeof *source)) continue;
+        FOR_EACH(i, m) {
+            movers[count] = (uint16_t)(start + i);
+            count += source[start + i] != target[start + i];
+        }
+    }
 #endif
+    return count;
 }
 
 int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *h,
@@ -88,25 +96,25 @@ int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, in
     chances c;
     fill_chances(&c);
     tile t;
+    uint16_t movers[TILE + 32];
     int64_t reached = 0;  // from the tile's first coordinate
     const uint32_t beyond = survival(h->powers, HAZARD_LIMIT);
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t m = least(TILE, n - start);
         const uint16_t *to = target + start;
         fill_tile(&t, source + start, m, h);
-        for (int64_t w = 0; WORD * w < m; w++) {
-            for (uint64_t word = movers_of(source + start, to, w, m); word; word &= word - 1) {
-                const int64_t k = WORD * w + __builtin_ctzll(word);
-                const uint16_t from = t.codes[k];
-                const int64_t before = hazard_before(t.codes, k, h, t.ends);
-                const int64_t after = before + h->by_exponent[exponent_of(from)];
-                for (; before - reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(&l, 0, beyond, 0);
-                const uint32_t low = survival(h->powers, (uint32_t)least(after - reached, HAZARD_LIMIT));
-                const uint32_t high = survival(h->powers, (uint32_t)(before - reached));
-                put_signed(&l, low, high - low, (to[k] & 0x7FFF) < (from & 0x7FFF));
-                reached = after;
-                if (exponent_of(from) < h->ones) put_length(&l, &c, from, to[k], h->rates);
-            }
+        const int64_t count = list_movers(source + start, to, m, movers);
+        FOR_EACH(i, count) {
+            const int64_t k = movers[i];
+            const uint16_t from = t.codes[k];
+            const int64_t before = hazard_before(t.codes, k, h, t.ends);
+            const int64_t after = before + h->by_exponent[exponent_of(from)];
+            for (; before - reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(&l, 0, beyond, 0);
+            const uint32_t low = survival(h->powers, (uint32_t)least(after - reached, HAZARD_LIMIT));
+            const uint32_t high = survival(h->powers, (uint32_t)(before - reached));
+            put_signed(&l, low, high - low, (to[k] & 0x7FFF) < (from & 0x7FFF));
+            reached = after;
+            if (exponent_of(from) < h->ones) put_length(&l, &c, from, to[k], h->rates);
         }
         reached -= t.total;
     }
@@ -115,20 +123,49 @@ int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, in
     return l.count <= room ? code(&l, state, words) : -1;
 }
 
-void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t *counts) {
+// Several counters, because neighbors often have the same exponent, and an increment waits for the one before.
+static void count_exponents(const uint16_t *restrict codes, int64_t n, uint32_t totals[4][EXPONENTS]) {
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        uint64_t four;
+        memcpy(&four, codes + i, sizeof four);
+        totals[0][four >> 7 & 0xFF]++;
+        totals[1][four >> 23 & 0xFF]++;
+        totals[2][four >> 39 & 0xFF]++;
+        totals[3][four >> 55 & 0xFF]++;
+    }
+    for (; i < n; i++) totals[0][exponent_of(codes[i])]++;
+}
+
+void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t every, int64_t *counts) {
     int64_t *moved = counts + EXPONENTS, *far = counts + 2 * EXPONENTS;
-    // Several counters, because neighbors often have the same exponent, and an increment waits for the one before.
-    uint32_t totals[8][EXPONENTS] = {0};
-    for (int64_t start = 0; start < n; start += WORD) {
-        const int64_t m = least(WORD, n - start);
+    uint32_t totals[4][EXPONENTS] = {0};
+    uint16_t movers[TILE + 32];
+    for (int64_t start = 0; start < n; start += TILE) {
+        const int64_t m = least(TILE, n - start);
         const uint16_t *from = source + start, *to = target + start;
-        FOR_EACH(i, m) totals[i & 7][exponent_of(from[i])]++;
-        for (uint64_t word = movers_of(from, to, 0, m); word; word &= word - 1) {
-            const int64_t i = __builtin_ctzll(word);
-            const uint32_t exponent = exponent_of(from[i]);
-            moved[exponent]++;
-            far[exponent] += (uint16_t)(to[i] - from[i] + 1) > 2;
+        if (start / TILE % every == 0) count_exponents(from, m, totals);
+        const int64_t count = list_movers(from, to, m, movers);
+        FOR_EACH(i, count) {
+            const int64_t k = movers[i];
+            moved[exponent_of(from[k])]++;
+            far[exponent_of(from[k])] += (uint16_t)(to[k] - from[k] + 1) > 2;
         }
     }
-    FOR_EACH(part, 8) FOR_EACH(e, EXPONENTS) counts[e] += totals[part][e];
+    FOR_EACH(part, 4) FOR_EACH(e, EXPONENTS) counts[e] += totals[part][e];
+}
+
+void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t n, int64_t width, int64_t column,
+                         int64_t *rows, int64_t *columns) {
+    uint16_t movers[TILE + 32];
+    for (int64_t start = 0; start < n; start += TILE) {
+        const int64_t count = list_movers(source + start, target + start, least(TILE, n - start), movers);
+        // Movers rise, so the row of one begins in or after that of the last.
+        int64_t row = (column + start) / width, first = row * width - column - start;
+        FOR_EACH(i, count) {
+            for (; movers[i] - first >= width; first += width) row++;
+            rows[row]++;
+            columns[movers[i] - first]++;
+        }
+    }
 }

@@ -112,8 +112,13 @@ int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_h
 int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *hazards,
                               uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words);
 
-// Add the coordinates of each exponent to `counts`, [3, 256]: all, those that move, those that move by more than one ULP.
-void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t *counts);
+// Add the coordinates of each exponent to `counts`, [3, 256]: all of every so manieth tile of 1,024, those that move, those
+// that move by more than one ULP.
+void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t every, int64_t *counts);
+
+// Add the movers of each row and column of a matrix, which the block begins in column `column` of, to counts of zeros.
+void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t n, int64_t width, int64_t column,
+                         int64_t *rows, int64_t *columns);
 
 // Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source, at a guess where
 // there are a million or more: `counts` is [256, 64], added to. `scratch` is [256, 64, 4].

@@ -130,8 +130,15 @@ static inline void add_groups(const uint16_t *codes, const maskreg_hazards *h, i
 static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const maskreg_hazards *h, const int32_t *ends) {
     const int64_t g = k / GROUP;
     int32_t sum = g ? ends[g - 1] : 0;
+#if defined(__AVX512VBMI2__)
+    const lookup t = fill_lookup(h);
+    const __m512i own = hazards_of(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(codes + GROUP * g))), &t);
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(own));
+    return sum + _mm512_mask_reduce_add_epi32((__mmask16)((1u << (k - GROUP * g)) - 1), wide);
+#else
     for (int64_t i = GROUP * g; i < k; i++) sum += h->by_exponent[exponent_of(codes[i])];
     return sum;
+#endif
 }
 
 // A tile of codes.
