@@ -93,8 +93,8 @@ def count_movers(source: Codes, target: Codes) -> Counts:
         )
     else:
         exponents = source >> 7 & 0xFF
-        # A change of sign differs in the highest bit, so it is no single ULP either.
-        far = target - source + np.uint16(1) > 2
+        # A change of sign is no single ULP, not even from 7fff to 8000 or from ffff to 0000, neighbors as numbers.
+        far = (target - source + np.uint16(1) > 2) | ((source ^ target) > 0x7FFF)
         for own, chosen in zip(counts, (np.arange(n) // _TILE % every == 0, source != target, far), strict=True):
             own += np.bincount(exponents[chosen], minlength=_EXPONENTS)
     counts[0] = counts[0] * n // counts[0].sum()

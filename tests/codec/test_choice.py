@@ -76,9 +76,22 @@ def test_movers_are_counted_by_exponent(kernels: str, n: int, share: float, seed
         expected = count_movers(source, target)
     with using(kernels):
         assert np.array_equal(count_movers(source, target), expected)
-    assert expected.sum(axis=1).tolist() == [
-        n, np.count_nonzero(source != target), np.count_nonzero((target.astype(int) - source + 1) % (1 << 16) > 2),
-    ]  # fmt: skip
+    far = np.abs(target.astype(int) - source) > 1
+    far |= source >> 15 != target >> 15
+    assert expected.sum(axis=1).tolist() == [n, np.count_nonzero(source != target), np.count_nonzero(far)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0x7FFF, 0x8000), (0x8000, 0x7FFF), (0xFFFF, 0), (0, 0xFFFF)])
+def test_a_change_of_sign_between_neighboring_numbers_is_far(kernels: str, before: int, after: int) -> None:
+    source = np.full(5000, before, np.uint16)
+    target = source.copy()
+    target[[7, 4000]] = after
+    with using(kernels):
+        block = Step1().encode(source, target)
+        assert Head.read(block).kind == SPARSE
+        assert np.array_equal(Step1().decode(source, block), target)
+        counts = count_movers(source, target)
+    assert counts[2].sum() == 2
 
 
 @given(st.sampled_from([1, 63, 64, 65, 1000, 4097]), st.integers(1, 200), st.integers(0, 1 << 32))

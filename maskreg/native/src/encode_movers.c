@@ -149,7 +149,8 @@ void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_
         FOR_EACH(i, count) {
             const int64_t k = movers[i];
             moved[exponent_of(from[k])]++;
-            far[exponent_of(from[k])] += (uint16_t)(to[k] - from[k] + 1) > 2;
+            // 7fff and 8000, and ffff and 0000, are neighbors as numbers only.
+            far[exponent_of(from[k])] += (uint16_t)(to[k] - from[k] + 1) > 2 || (from[k] ^ to[k]) >> 15;
         }
     }
     FOR_EACH(part, 4) FOR_EACH(e, EXPONENTS) counts[e] += totals[part][e];
