@@ -115,9 +115,6 @@ def typical_change(counts: Counts) -> int:
     Args:
         counts: int64 ``[256, 64]``, coordinates by exponent and token.
     """
-    if compiled := library():
-        typical: int = compiled.lib.maskreg_typical_change(compiled.read(counts))
-        return typical
     sizes = 8 * np.maximum(np.arange(255), 1)[:, None] + _EIGHTHS
     of_size = np.zeros(int(sizes.max()) + 1, np.int64)
     np.add.at(of_size, sizes[:, _EIGHTHS >= 0], counts[:255, _EIGHTHS >= 0])
@@ -153,13 +150,6 @@ def levels_of(matrix: Matrix, bounds: Bounds, first: int, stride: int) -> Levels
     """
     source, tokens, rows, width, column = matrix
     chosen = range(first, rows, stride)
-    if compiled := library():
-        levels = np.empty((len(chosen), width), np.int8)
-        compiled.lib.maskreg_fill_levels(
-            compiled.read(source), compiled.read(tokens), source.size, width, column,
-            compiled.read(bounds), first, stride, len(chosen), compiled.write(levels),
-        )  # fmt: skip
-        return levels
     levels = np.zeros((len(chosen), width), np.int8)
     for line, row in zip(levels, chosen, strict=True):
         begin, end = max(0, row * width - column), min((row + 1) * width - column, source.size)
@@ -182,10 +172,10 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
     rows, width = matrix.rows, matrix.width
     # Rows 0, stride, ... to search in; those halfway between them to judge by.
     stride = max(2, rows * width // _SAMPLED)
-    if compiled := library():
-        return _fitted(compiled, matrix, counts, stride)
     moved = int(counts.sum() - counts[:, MIDDLE].sum())
     needed = _PRICE * (rows + width) / (_GAIN * max(moved, 1))
+    if compiled := library():
+        return _fitted(compiled, matrix, counts, stride, needed)
     bounds = level_bounds(typical_change(counts))
     sample, others = (levels_of(matrix, bounds, first, stride) for first in (0, stride // 2))
     vectors, rounds = random_signs(*sample.shape), _ROUNDS
@@ -200,16 +190,16 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
         return None
     kept = min(rank + _SPARE, len(subspace.vectors))
     whole = levels_of(matrix, bounds, 0, 1)
-    vectors = as_directions(subspace.vectors.astype(np.int32), np.ascontiguousarray(subspace.rotation[:, :kept]))
+    vectors = as_directions(subspace.vectors.astype(np.int32), subspace.rotation[:, :kept])
     vectors = refined(vectors, whole)
     return _quantized(sorted_subspace(vectors, forward(whole, vectors)), rank)
 
 
-def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int) -> tuple[Ints, Ints] | None:
-    """The same by the kernel."""
+def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int, needed: float) -> tuple[Ints, Ints] | None:
+    """The same by the kernel; a component is worth it if its excess is more than ``needed``."""
     source, tokens, rows, width, column = matrix
     structure, room = compiled.ffi.new("maskreg_matrix *"), compiled.ffi.new("maskreg_fit_room *")
-    structure.source, structure.tokens = inputs = compiled.read(source), compiled.read(tokens)
+    structure.source, structure.tokens = _inputs = compiled.read(source), compiled.read(tokens)
     structure.n, structure.rows, structure.width, structure.column = source.size, rows, width, column
     lengths = {"levels": (2 * rows + 2) * width, "directions": COMPONENTS * width, "across": COMPONENTS * rows}
     scratch = {use: compiled.write(_BUFFERS.array(use, length, np.int8)) for use, length in lengths.items()}
@@ -219,9 +209,8 @@ def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int) -> t
         setattr(room, use, pointer)
     of_rows, of_columns = np.empty(COMPONENTS * rows, np.int8), np.empty(COMPONENTS * width, np.int8)
     rank = compiled.lib.maskreg_fit_factors(
-        structure, compiled.read(counts), stride, room, compiled.write(of_rows), compiled.write(of_columns)
+        structure, compiled.read(counts), stride, needed, room, compiled.write(of_rows), compiled.write(of_columns)
     )
-    del inputs
     if not rank:
         return None
     return of_rows[: rank * rows].reshape(rank, rows), of_columns[: rank * width].reshape(rank, width)
@@ -234,7 +223,7 @@ def _quantized(subspace: Subspace, rank: int) -> tuple[Ints, Ints]:
     ``size * sqrt(rows)`` and ``size * sqrt(width)``, both have the root mean square ``size``, and their product is
     still the component.
     """
-    rotation = np.ascontiguousarray(subspace.rotation[:, :rank])
+    rotation = subspace.rotation[:, :rank]
     rows, width = subspace.sums.shape[1], subspace.vectors.shape[1]
     step = _FINENESS * math.sqrt((rows + width) / (rows * width))
     strengths = np.maximum(np.sqrt(subspace.powers[:rank]), 1e-300)
@@ -245,13 +234,6 @@ def _quantized(subspace: Subspace, rank: int) -> tuple[Ints, Ints]:
 
 def _rounded(vectors: Vectors, rotation: Floats, scales: Floats) -> Ints:
     """``rotation.T @ vectors``, times a scale for each direction, as factors."""
-    if compiled := library():
-        factors = np.empty((scales.size, vectors.shape[1]), np.int8)
-        compiled.lib.maskreg_quantize(
-            compiled.read(vectors), *vectors.shape, compiled.read(rotation), scales.size,
-            compiled.read(scales), compiled.write(factors),
-        )  # fmt: skip
-        return factors
     scaled = rotate(vectors, rotation) * scales[:, None]
     return np.rint(np.clip(scaled, -MAX_FACTOR, MAX_FACTOR)).astype(np.int8)
 

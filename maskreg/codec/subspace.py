@@ -10,7 +10,8 @@ Source: N. Halko, P. G. Martinsson, J. A. Tropp, "Finding structure with randomn
             V = orthonormal(V)
     S = V A^T; rotate V so that the rows of S are orthogonal, strongest first (eigenvectors of S S^T, 16 x 16)
 
-The same input gives the same directions on every machine and with any number of vector lanes, as a codec must:
+This is what the steps of the kernel that fits factors compute, native/src/fit.h. The same input gives the same
+directions on every machine and with any number of vector lanes, as a codec must:
 
 - The large products are of integers, so their order does not matter. Levels are within +-3 and directions are rounded
   to +-127, so that both are bytes.
@@ -25,8 +26,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-from maskreg.native import library
 
 COMPONENTS = 16
 """Directions that are searched for, at most."""
@@ -83,23 +82,11 @@ def refined(vectors: Directions, levels: Levels) -> Directions:
 
 def forward(levels: Levels, directions: Directions) -> Vectors:
     """``directions @ levels.T``: int8 ``[m, w]`` and ``[k, w]``, int32 ``[k, m]``."""
-    if compiled := library():
-        sums = np.empty((len(directions), len(levels)), np.int32)
-        compiled.lib.maskreg_forward(
-            compiled.read(levels), *levels.shape, compiled.read(directions), len(directions), compiled.write(sums)
-        )
-        return sums
     return directions.astype(np.int32) @ levels.T.astype(np.int32)
 
 
 def backward(levels: Levels, directions: Directions) -> Vectors:
     """``directions @ levels``: int8 ``[m, w]`` and ``[k, m]``, int32 ``[k, w]``."""
-    if compiled := library():
-        sums = np.empty((len(directions), levels.shape[1]), np.int32)
-        compiled.lib.maskreg_backward(
-            compiled.read(levels), *levels.shape, compiled.read(directions), len(directions), compiled.write(sums)
-        )
-        return sums
     return directions.astype(np.int32) @ levels.astype(np.int32)
 
 
@@ -111,9 +98,6 @@ def random_signs(rows: int, n: int) -> Directions:
         n: length of each.
     """
     signs = np.empty((min(COMPONENTS, rows), n), np.int8)
-    if compiled := library():
-        compiled.lib.maskreg_random_signs(signs.size, compiled.write(signs))
-        return signs
     words = np.arange(signs.size, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ words >> np.uint64(31)) * np.uint64(0xBF58476D1CE4E5B9)
     signs.reshape(-1)[:] = (words >> np.uint64(62) & np.uint64(2)).astype(np.int8) - np.int8(1)
@@ -122,10 +106,6 @@ def random_signs(rows: int, n: int) -> Directions:
 
 def orthogonal(vectors: Vectors) -> Directions:
     """Orthogonal directions that span the same subspace, int8; vectors are int32 ``[k, n]``."""
-    if compiled := library():
-        directions = np.empty(vectors.shape, np.int8)
-        compiled.lib.maskreg_orthogonal(compiled.read(vectors), *vectors.shape, compiled.write(directions))
-        return directions
     return as_directions(vectors, _inverse_root(_gram(vectors, vectors)))
 
 
@@ -136,13 +116,6 @@ def as_directions(vectors: Vectors, rotation: Floats) -> Directions:
         vectors: int32 ``[k, n]``.
         rotation: float64 ``[k, r]``.
     """
-    if compiled := library():
-        directions = np.empty((rotation.shape[1], vectors.shape[1]), np.int8)
-        compiled.lib.maskreg_as_directions(
-            compiled.read(vectors), *vectors.shape, compiled.read(rotation), rotation.shape[1],
-            compiled.write(directions),
-        )  # fmt: skip
-        return directions
     rotated = rotate(vectors, rotation)
     rounded: Directions = np.rint(rotated * (_MAX_DIRECTION / np.abs(rotated).max(initial=1e-300))).astype(np.int8)
     return rounded
@@ -163,15 +136,7 @@ def sorted_subspace(vectors: Directions, sums: Vectors) -> Subspace:
         vectors: int8 ``[k, w]``.
         sums: int32 ``[k, m]``, their products with the rows.
     """
-    k = len(vectors)
     wide = vectors.astype(np.int32)
-    if compiled := library():
-        rotation, powers = np.empty((k, k)), np.empty(k)
-        compiled.lib.maskreg_sort_subspace(
-            compiled.read(wide), wide.shape[1], compiled.read(sums), sums.shape[1], k,
-            compiled.write(rotation), compiled.write(powers),
-        )  # fmt: skip
-        return Subspace(vectors, rotation, sums, powers)
     root = _inverse_root(_gram(wide, wide))
     inner = _product(_product(root.T, _gram(sums, sums)), root)
     eigenvectors = _eigen(inner)
@@ -195,13 +160,6 @@ def excess(subspace: Subspace, levels: Levels) -> Floats:
     """
     rotation, vectors = subspace.rotation, subspace.vectors.astype(np.int32)
     sums = forward(levels, subspace.vectors)
-    if compiled := library():
-        shares, energies = np.empty(len(vectors)), np.empty(levels.shape[1], np.int32)
-        compiled.lib.maskreg_excess(
-            compiled.read(levels), *levels.shape, compiled.read(vectors), compiled.read(sums), len(vectors),
-            compiled.read(rotation), compiled.write(energies), compiled.write(shares),
-        )  # fmt: skip
-        return shares
     energies = np.square(levels, dtype=np.int32).sum(axis=0, dtype=np.int32)
     beyond = _gram(sums, sums) - _gram(vectors, vectors * energies)
     shares = np.zeros(len(vectors))

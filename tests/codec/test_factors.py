@@ -1,10 +1,10 @@
 """Factors are found where an update has few components, not where rows and columns merely differ; always the same."""
 
-import itertools
-
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from maskreg.codec.contexts import MAX_FACTOR, Matrix
 from maskreg.codec.factors import fit_factors, level_bounds, levels_of, size_bounds, typical_change
@@ -12,7 +12,7 @@ from maskreg.codec.rans import TOKENS
 from maskreg.codec.subspace import COMPONENTS
 from maskreg.codec.ulp_steps import LITERAL, MIDDLE, tokens_of
 from maskreg.native import NUMPY, using
-from tests.codec.samples import codes, matrix, moved
+from tests.codec.samples import codes, matrix
 
 Codes = npt.NDArray[np.uint16]
 Factors = tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]
@@ -89,7 +89,7 @@ LEVELS = [
 ]  # fmt: skip
 
 
-def test_levels_follow_the_change_of_the_number(kernels: str) -> None:
+def test_levels_follow_the_change_of_the_number() -> None:
     exponents, tokens, numbers, expected = np.array(LEVELS).T
     counts = np.zeros((256, TOKENS), np.int64)
     np.add.at(counts, (exponents, tokens), numbers)
@@ -113,22 +113,15 @@ def test_levels_are_twice_the_ratio_to_the_typical_change_rounded() -> None:
             assert level == min(round(2 * size(change) / size(typical)), 3)
 
 
-def test_a_coarse_copy_is_that_of_numpy(kernels: str) -> None:
-    """Of all rows and of some, from within a row on, in widths at the edges of vectors."""
-    draw = np.random.default_rng(0)
-    for width, column, stride in itertools.product((1, 15, 17, 63, 64, 65, 1025), (0, 1), (1, 2, 3)):
-        source, target = moved(4 * width - width // 2, 0.7, width, farthest=300, literals=0.1)
-        source[draw.random(source.size) < 0.1] |= 0x7F80
-        source[draw.random(source.size) < 0.1] &= 0x807F
-        tokens, counts = np.empty(source.size, np.uint8), np.zeros((256, TOKENS), np.int64)
-        tokens_of(source, target, tokens, counts)
-        column = min(column, width - 1)
-        block = Matrix(source, tokens, -(-(column + source.size) // width), width, column)
-        typical = typical_change(counts)
-        levels = levels_of(block, level_bounds(typical), stride // 2, stride)
-        with using(NUMPY):
-            assert typical_change(counts) == typical
-            assert np.array_equal(levels_of(block, level_bounds(typical), stride // 2, stride), levels)
+def assert_factors_are_those_of_numpy(block: Matrix, counts: npt.NDArray[np.int64]) -> None:
+    def factors_and_bounds() -> list[npt.NDArray[np.generic]]:
+        factors = fit_factors(block, counts)
+        return [] if factors is None else [*factors, size_bounds(*factors)]
+
+    computed = factors_and_bounds()
+    with using(NUMPY):
+        expected = factors_and_bounds()
+    assert len(computed) == len(expected) and all(map(np.array_equal, computed, expected))
 
 
 @pytest.mark.parametrize(("rows", "width"), [(32, 32), (33, 65), (150, 40), (70, 1_100), (1_100, 70)])
@@ -138,15 +131,26 @@ def test_factors_are_those_of_numpy(kernels: str, rows: int, width: int, kind: s
     source, target = matrix(rows, width, kind, size)
     tokens, counts = np.empty(source.size - 9, np.uint8), np.zeros((256, TOKENS), np.int64)
     tokens_of(source[9:], target[9:], tokens, counts)
-    block = Matrix(source[9:], tokens, rows, width, 9)
+    assert_factors_are_those_of_numpy(Matrix(source[9:], tokens, rows, width, 9), counts)
 
-    def all_of_them() -> list[npt.NDArray[np.generic]]:
-        factors = fit_factors(block, counts)
-        return [] if factors is None else [*factors, size_bounds(*factors)]
 
-    computed = all_of_them()
-    with using(NUMPY):
-        assert all(np.array_equal(*pair) for pair in zip(computed, all_of_them(), strict=True))
+EDGES = st.sampled_from([15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1_023, 1_025])
+
+
+@given(st.integers(2, 140), st.integers(1, 140) | EDGES, st.integers(0, 1 << 32))
+@settings(max_examples=60)
+def test_factors_of_any_shape_are_those_of_numpy(kernels: str, rows: int, width: int, seed: int) -> None:
+    """Fitted to as few directions as there are rows, from within a row on, also where codes are no numbers."""
+    draw = np.random.default_rng(seed)
+    source, target = matrix(rows, width, "low rank", 1e-4, seed)
+    source[draw.random(source.size) < 0.05] |= 0x7F80
+    source[draw.random(source.size) < 0.05] &= 0x807F
+    target[draw.random(source.size) < 0.02] ^= 0x8000
+    column = int(draw.integers(width))
+    source, target = source[column:], target[column:]
+    tokens, counts = np.empty(source.size, np.uint8), np.zeros((256, TOKENS), np.int64)
+    tokens_of(source, target, tokens, counts)
+    assert_factors_are_those_of_numpy(Matrix(source, tokens, rows, width, column), counts)
 
 
 def test_sizes_are_about_equally_common(kernels: str) -> None:

@@ -1,5 +1,5 @@
 // The coarse copy that factors are fitted to, and sizes of predictions: maskreg/codec/factors.py.
-#include "codec.h"
+#include "fit.h"
 
 // Logarithmic size of a ULP step of 1 to 27, 8 per binade and linear within it: the lowest of the lines that continue
 // each binade, since it bends down at every power of two. From 17 on, a step's class is 8 further.
@@ -11,7 +11,7 @@ static inline int16_t eighths(int16_t size) {
     return near > far ? near : far;
 }
 
-int64_t maskreg_typical_change(const int64_t *counts) {
+int64_t typical_change(const int64_t *counts) {
     int64_t of_size[8 * 256 + 128] = {0}, moved = 0, typical = 0;
     FOR_EACH(exponent, 255) {
         const int64_t *own = counts + exponent * TOKENS;
@@ -120,8 +120,8 @@ static void levels_of(const uint16_t *codes, const uint8_t *tokens, int64_t n, c
 }
 #endif
 
-void maskreg_fill_levels(const uint16_t *source, const uint8_t *tokens, int64_t n, int64_t width, int64_t column,
-                         const int16_t *bounds, int64_t first, int64_t stride, int64_t rows, int8_t *levels) {
+void fill_levels(const uint16_t *source, const uint8_t *tokens, int64_t n, int64_t width, int64_t column,
+                 const int16_t *bounds, int64_t first, int64_t stride, int64_t rows, int8_t *levels) {
     const byte_bounds in_byte = in_bytes(bounds);
     FOR_EACH(row, rows) {
         int8_t *line = levels + row * width;

@@ -1,15 +1,9 @@
 // Fitting factors from beginning to end: maskreg/codec/factors.py defines what is computed.
 #include <math.h>
 
-#include "codec.h"
+#include "fit.h"
 
-enum {
-    COMPONENTS = 16,
-    LARGE = 1 << 20,
-    FIRST_ROUNDS = 1,
-    ALL_ROUNDS = 3,
-    SPARE = 3,
-};
+enum { LARGE = 1 << 20, FIRST_ROUNDS = 1, ALL_ROUNDS = 3, SPARE = 3 };
 
 // A subspace and its principal directions, strongest first.
 typedef struct {
@@ -32,25 +26,25 @@ static void level_bounds(int64_t typical, int16_t *bounds) {
 // One round: directions closer to those in which most rows vary.
 static void refine(subspace *s, const int8_t *levels, int64_t m, int64_t w) {
     const maskreg_fit_room *r = s->room;
-    maskreg_forward(levels, m, w, r->directions, s->k, r->sums);
-    maskreg_orthogonal(r->sums, s->k, m, r->across);
-    maskreg_backward(levels, m, w, r->across, s->k, r->vectors);
-    maskreg_orthogonal(r->vectors, s->k, w, r->directions);
+    forward(levels, m, w, r->directions, s->k, r->sums);
+    orthogonal(r->sums, s->k, m, r->across);
+    backward(levels, m, w, r->across, s->k, r->vectors);
+    orthogonal(r->vectors, s->k, w, r->directions);
 }
 
 // Fill rotation and powers, sums and the widened directions.
 static void sort(subspace *s, const int8_t *levels, int64_t m, int64_t w) {
     const maskreg_fit_room *r = s->room;
     FOR_EACH(i, s->k * w) r->vectors[i] = r->directions[i];
-    maskreg_forward(levels, m, w, r->directions, s->k, r->sums);
-    maskreg_sort_subspace(r->vectors, w, r->sums, m, s->k, s->rotation, s->powers);
+    forward(levels, m, w, r->directions, s->k, r->sums);
+    sort_subspace(r->vectors, w, r->sums, m, s->k, s->rotation, s->powers);
 }
 
 // Excess of other rows along the directions of a subspace that was sorted.
 static void excess(const subspace *s, const int8_t *others, int64_t m, int64_t w, double *shares) {
     const maskreg_fit_room *r = s->room;
-    maskreg_forward(others, m, w, r->directions, s->k, r->sums);
-    maskreg_excess(others, m, w, r->vectors, r->sums, s->k, s->rotation, r->energies, shares);
+    forward(others, m, w, r->directions, s->k, r->sums);
+    measure_excess(others, m, w, r->vectors, r->sums, s->k, s->rotation, r->energies, shares);
 }
 
 static int64_t quantize(const subspace *s, int64_t rank, int64_t m, int64_t w, int8_t *row_factors,
@@ -65,23 +59,12 @@ static int64_t quantize(const subspace *s, int64_t rank, int64_t m, int64_t w, i
         right[c] = size * sqrt(width) / step;
         FOR_EACH(i, s->k) rotation[i * rank + c] = s->rotation[i * s->k + c];
     }
-    maskreg_quantize(s->room->sums, s->k, m, rotation, rank, left, row_factors);
-    maskreg_quantize(s->room->vectors, s->k, w, rotation, rank, right, column_factors);
+    quantize_factors(s->room->sums, s->k, m, rotation, rank, left, row_factors);
+    quantize_factors(s->room->vectors, s->k, w, rotation, rank, right, column_factors);
     return rank;
 }
 
-// The excess from which on a component pays.
-static double needed_excess(const maskreg_matrix *x, const int64_t *counts) {
-    const double gain = 7.0, price = 4.5;
-    int64_t moved = 0;
-    FOR_EACH(exponent, 256) {
-        FOR_EACH(token, TOKENS) moved += counts[exponent * TOKENS + token];
-        moved -= counts[exponent * TOKENS + MIDDLE];
-    }
-    return price * (double)(x->rows + x->width) / (gain * (double)most(moved, 1));
-}
-
-int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int64_t stride,
+int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int64_t stride, double needed,
                             const maskreg_fit_room *room, int8_t *row_factors, int8_t *column_factors) {
     const int64_t rows = x->rows, w = x->width, other = stride / 2;
     const int64_t m = (rows + stride - 1) / stride, m_others = (rows - other + stride - 1) / stride;
@@ -89,11 +72,10 @@ int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int6
     int8_t *sample = room->levels, *others = sample + m * w, *whole = others + m_others * w;
     int16_t bounds[3];
     double shares[COMPONENTS];
-    const double needed = needed_excess(x, counts);
-    level_bounds(maskreg_typical_change(counts), bounds);
-    maskreg_fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, 0, stride, m, sample);
-    maskreg_fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, other, stride, m_others, others);
-    maskreg_random_signs(s.k * w, room->directions);
+    level_bounds(typical_change(counts), bounds);
+    fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, 0, stride, m, sample);
+    fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, other, stride, m_others, others);
+    random_signs(s.k * w, room->directions);
     int64_t rounds = 0;
     if (rows * w >= LARGE) {
         double highest = -INFINITY;
@@ -113,11 +95,11 @@ int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int6
     if (stride == 2)
         FOR_EACH(row, rows) memcpy(whole + row * w, (row & 1 ? others : sample) + row / 2 * w, (size_t)w);
     else
-        maskreg_fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, 0, 1, rows, whole);
+        fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, 0, 1, rows, whole);
     const int64_t kept = least(rank + SPARE, s.k);
     double rotation[COMPONENTS * COMPONENTS];
     FOR_EACH(i, s.k) FOR_EACH(c, kept) rotation[i * kept + c] = s.rotation[i * s.k + c];
-    maskreg_as_directions(room->vectors, s.k, w, rotation, kept, room->directions);
+    as_directions(room->vectors, s.k, w, rotation, kept, room->directions);
     s.k = kept;
     refine(&s, whole, rows, w);
     sort(&s, whole, rows, w);

@@ -194,41 +194,7 @@ int64_t maskreg_pack_model(const maskreg_model *model, const uint8_t *parameters
 // Fill the arrays of a model from `size` bytes; returns how many bits it took, or -1 when it is invalid.
 int64_t maskreg_unpack_model(const uint8_t *packed, int64_t size, const maskreg_model *model);
 
-// Fitting factors: maskreg/codec/subspace.py and factors.py. Levels are [m, w], within +-3; directions are [k, ...],
-// within +-127; k is at most 16; rotations are [k, r].
-
-// sums = directions @ levels.T, [k, m], and directions @ levels, [k, w].
-void maskreg_forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums);
-void maskreg_backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums);
-
-// Directions of rotation.T @ vectors, [r, n]; vectors are [k, n].
-void maskreg_as_directions(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
-                           int8_t *directions);
-
-// Orthogonal directions that span the same as vectors, both [k, n].
-void maskreg_orthogonal(const int32_t *vectors, int64_t k, int64_t n, int8_t *directions);
-
-// Directions to begin with.
-void maskreg_random_signs(int64_t count, int8_t *signs);
-
-// Principal directions of vectors, [k, w], whose products with the rows are `sums`, [k, m]: fills [k, k] and [k].
-void maskreg_sort_subspace(const int32_t *vectors, int64_t w, const int32_t *sums, int64_t m, int64_t k,
-                           double *rotation, double *powers);
-
-// Excess of other rows along directions, whose products with these rows are `sums`; `energies`, [w], is scratch.
-void maskreg_excess(const int8_t *levels, int64_t m, int64_t w, const int32_t *vectors, const int32_t *sums, int64_t k,
-                    const double *rotation, int32_t *energies, double *shares);
-
-// rotation.T @ vectors, times a scale for each direction, [r], and rounded to factors, [r, n].
-void maskreg_quantize(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
-                      const double *scales, int8_t *factors);
-
-// Median size of the changes that are counted in [256, 64].
-int64_t maskreg_typical_change(const int64_t *counts);
-
-// Levels of the rows `first`, `first + stride`, ... of a block of n coordinates; `bounds` is [3], levels [rows, width].
-void maskreg_fill_levels(const uint16_t *source, const uint8_t *tokens, int64_t n, int64_t width, int64_t column,
-                         const int16_t *bounds, int64_t first, int64_t stride, int64_t rows, int8_t *levels);
+// Fitting factors: maskreg/codec/factors.py.
 
 // Octiles of the predictions of every `stride`-th row, by size: `bounds` is [7]. `counts` is [961 * rank + 1], of zeros.
 void maskreg_size_bounds(const int8_t *row_factors, int64_t rows, const int8_t *column_factors, int64_t width,
@@ -254,9 +220,10 @@ typedef struct {
     int32_t *energies;   // [width]
 } maskreg_fit_room;
 
-// Factors of a block, with every `stride`-th row in the sample; `counts` is [256, 64].
-// Fills [rank, rows] and [rank, width], which have room for a rank of 16; returns the rank, 0 when none pays.
-int64_t maskreg_fit_factors(const maskreg_matrix *matrix, const int64_t *counts, int64_t stride,
+// Factors of a block, with every `stride`-th row in the sample; a component pays if its excess is more than `needed`.
+// `counts` is [256, 64]. Fills [rank, rows] and [rank, width], which have room for a rank of 16; returns the rank, 0 when
+// none pays.
+int64_t maskreg_fit_factors(const maskreg_matrix *matrix, const int64_t *counts, int64_t stride, double needed,
                             const maskreg_fit_room *room, int8_t *row_factors, int8_t *column_factors);
 
 // Fitting scales: maskreg/codec/scales.py. Coordinates that moved, by row and by column.

@@ -10,13 +10,13 @@
 // directions:
 //
 //     rows  a0 a1 a2 ...  b0 b1 b2 ...  c0 c1 c2 ...  d0 d1 d2 ...    become    a0 b0 c0 d0  a1 b1 c1 d1  a2 b2 c2 d2 ...
-#include "codec.h"
+#include "fit.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
 
-// ROWS * ABREAST sums are kept in registers. There are MOST directions.
-enum { ROWS = 4, PANEL = 64, MOST = 16, RAISED = 3 };
+// ROWS * ABREAST sums are kept in registers.
+enum { ROWS = 4, PANEL = 64, RAISED = 3 };
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 typedef __m512i vector;
@@ -155,8 +155,8 @@ static void forward_rows(const int8_t *levels, int64_t w, const int8_t *directio
 #undef FORWARD
 }
 
-void maskreg_forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
-    int32_t corrections[MOST];
+void forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
+    int32_t corrections[COMPONENTS];
     FOR_EACH(c, k) corrections[c] = correction(directions + c * w, w);
     for (int64_t row = 0; row < m;) {
         const int64_t rows = m - row >= ROWS ? ROWS : 1;
@@ -211,14 +211,14 @@ static void backward_tile(vector (*quads)[4], int64_t fours, const int8_t *direc
 #undef BACKWARD
 }
 
-void maskreg_backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
+void backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
     FOR_EACH(c, k) {
         const int32_t first = -correction(directions + c * m, m);
         FOR_EACH(j, w) sums[c * w + j] = first;
     }
     for (int64_t row = 0; row < m; row += PANEL) {
         const int64_t rows = least(PANEL, m - row), fours = (rows + 3) / 4;
-        int8_t panel[MOST][PANEL] = {{0}};
+        int8_t panel[COMPONENTS][PANEL] = {{0}};
         FOR_EACH(c, k) memcpy(panel[c], directions + c * m + row, (size_t)rows);
         for (int64_t j = 0; j < w; j += BYTES) {
             const int64_t n = least(BYTES, w - j);
@@ -241,13 +241,13 @@ void maskreg_backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *
 
 #else
 
-void maskreg_forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
-    enum { COLUMNS = 512, MOST = 16 };
+void forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
+    enum { COLUMNS = 512 };
     memset(sums, 0, (size_t)(k * m) * sizeof *sums);
     for (int64_t begin = 0; begin < w; begin += COLUMNS) {
         // Widened once, because compilers find instructions for sums of products of 16 bits.
         const int64_t n = least(COLUMNS, w - begin);
-        int16_t wide[MOST][COLUMNS], line[COLUMNS];
+        int16_t wide[COMPONENTS][COLUMNS], line[COLUMNS];
         FOR_EACH(c, k) FOR_EACH(j, n) wide[c][j] = directions[c * w + begin + j];
         FOR_EACH(row, m) {
             FOR_EACH(j, n) line[j] = levels[row * w + begin + j];
@@ -261,7 +261,7 @@ void maskreg_forward(const int8_t *levels, int64_t m, int64_t w, const int8_t *d
     }
 }
 
-void maskreg_backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
+void backward(const int8_t *levels, int64_t m, int64_t w, const int8_t *directions, int64_t k, int32_t *sums) {
     enum { PANEL = 64, COLUMNS = 512 };
     memset(sums, 0, (size_t)(k * w) * sizeof *sums);
     for (int64_t row = 0; row < m; row += PANEL)

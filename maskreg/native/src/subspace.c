@@ -3,11 +3,9 @@
 // Sums of floats are in the order written there, on every processor; sums of integers are exact in any.
 #include <math.h>
 
-#include "codec.h"
+#include "fit.h"
 
-enum { MOST = 16 };
-
-typedef double square[MOST][MOST];
+typedef double square[COMPONENTS][COMPONENTS];
 
 // Vectors of 64-bit integers, and the products of 32-bit ones in them.
 #if defined(__AVX512F__)
@@ -76,8 +74,8 @@ static void add_spans(const span *four, const span *with, int64_t *sums, int64_t
 
 // vectors @ vectors.T of [k, n], which is symmetric. `weights` multiply the columns of one side; NULL for none.
 static void gram(const int32_t *vectors, const int32_t *weights, int64_t k, int64_t n, square result) {
-    int64_t sums[MOST][MOST] = {{0}};
-    span wide[MOST], weighted;
+    int64_t sums[COMPONENTS][COMPONENTS] = {{0}};
+    span wide[COMPONENTS], weighted;
     memset(wide, 0, sizeof wide);
     for (int64_t begin = 0; begin < n; begin += SPAN) {
         const int64_t count = least(SPAN, n - begin);
@@ -86,7 +84,7 @@ static void gram(const int32_t *vectors, const int32_t *weights, int64_t k, int6
             if (weights) widen(vectors + column * n + begin, weights + begin, count, &weighted);
             // Rows from the diagonal on, by fours.
             for (int64_t row = column / 4 * 4; row < k; row += 4)
-                add_spans(wide + row, weights ? &weighted : wide + column, &sums[row][column], MOST);
+                add_spans(wide + row, weights ? &weighted : wide + column, &sums[row][column], COMPONENTS);
         }
     }
     FOR_EACH(row, k) FOR_EACH(column, row + 1) result[row][column] = result[column][row] = (double)sums[row][column];
@@ -115,7 +113,7 @@ static void inverse_root(square of, int64_t k, square root) {
 }
 
 static inline void turn(double *restrict p, double *restrict q, double c, double s) {
-    FOR_EACH(i, MOST) {
+    FOR_EACH(i, COMPONENTS) {
         const double a = p[i], b = q[i];
         p[i] = c * a - s * b;
         q[i] = s * a + c * b;
@@ -148,11 +146,11 @@ static void eigen(square matrix, int64_t k, square vectors) {
 
 static void product(square left, square right, int64_t k, square result) {
     memset(result, 0, sizeof(square));
-    FOR_EACH(i, k) FOR_EACH(inner, k) FOR_EACH(j, MOST) result[i][j] += left[i][inner] * right[inner][j];
+    FOR_EACH(i, k) FOR_EACH(inner, k) FOR_EACH(j, COMPONENTS) result[i][j] += left[i][inner] * right[inner][j];
 }
 
 static void transpose(square matrix) {
-    FOR_EACH(i, MOST) FOR_EACH(j, i) {
+    FOR_EACH(i, COMPONENTS) FOR_EACH(j, i) {
         const double kept = matrix[i][j];
         matrix[i][j] = matrix[j][i];
         matrix[j][i] = kept;
@@ -166,7 +164,7 @@ static void rotate(const int32_t *vectors, int64_t k, int64_t n, int64_t begin, 
     union {
         double numbers[COLUMNS];
         doubles vectors[PARTS];
-    } wide[MOST];
+    } wide[COMPONENTS];
     FOR_EACH(i, k) {
         const int32_t *vector = vectors + i * n + begin;
         FOR_EACH(j, count) wide[i].numbers[j] = vector[j];
@@ -185,9 +183,9 @@ static void rotate(const int32_t *vectors, int64_t k, int64_t n, int64_t begin, 
     }
 }
 
-void maskreg_as_directions(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
-                           int8_t *directions) {
-    double rotated[MOST][COLUMNS], largest[COLUMNS], top = 1e-300;
+void as_directions(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
+                   int8_t *directions) {
+    double rotated[COMPONENTS][COLUMNS], largest[COLUMNS], top = 1e-300;
     FOR_EACH(j, COLUMNS) largest[j] = top;
     // Twice the same, because once for the largest costs less than keeping all.
     for (int64_t begin = 0; begin < n; begin += COLUMNS) {
@@ -206,19 +204,19 @@ void maskreg_as_directions(const int32_t *vectors, int64_t k, int64_t n, const d
     }
 }
 
-void maskreg_orthogonal(const int32_t *vectors, int64_t k, int64_t n, int8_t *directions) {
+void orthogonal(const int32_t *vectors, int64_t k, int64_t n, int8_t *directions) {
     square products, root;
-    double rotation[MOST * MOST];
+    double rotation[COMPONENTS * COMPONENTS];
     gram(vectors, NULL, k, n, products);
     inverse_root(products, k, root);
     FOR_EACH(i, k) FOR_EACH(j, k) rotation[i * k + j] = root[i][j];
-    maskreg_as_directions(vectors, k, n, rotation, k, directions);
+    as_directions(vectors, k, n, rotation, k, directions);
 }
 
-void maskreg_sort_subspace(const int32_t *vectors, int64_t w, const int32_t *sums, int64_t m, int64_t k,
-                           double *rotation, double *powers) {
+void sort_subspace(const int32_t *vectors, int64_t w, const int32_t *sums, int64_t m, int64_t k,
+                   double *rotation, double *powers) {
     square products, root, inner, eigenvectors, partial;
-    int64_t order[MOST];
+    int64_t order[COMPONENTS];
     gram(vectors, NULL, k, w, products);
     inverse_root(products, k, root);
     gram(sums, NULL, k, m, products);
@@ -244,7 +242,7 @@ void maskreg_sort_subspace(const int32_t *vectors, int64_t w, const int32_t *sum
     FOR_EACH(i, k) FOR_EACH(j, k) rotation[i * k + j] = partial[i][j];
 }
 
-void maskreg_random_signs(int64_t count, int8_t *signs) {
+void random_signs(int64_t count, int8_t *signs) {
     FOR_EACH(i, count) {
         uint64_t word = (uint64_t)i * 0x9E3779B97F4A7C15u;
         word = (word ^ word >> 31) * 0xBF58476D1CE4E5B9u;
@@ -252,7 +250,7 @@ void maskreg_random_signs(int64_t count, int8_t *signs) {
     }
 }
 
-void maskreg_excess(const int8_t *levels, int64_t m, int64_t w, const int32_t *vectors, const int32_t *sums, int64_t k,
+void measure_excess(const int8_t *levels, int64_t m, int64_t w, const int32_t *vectors, const int32_t *sums, int64_t k,
                     const double *rotation, int32_t *energies, double *shares) {
     // Squares of up to 9: so many rows sum to 16 bits.
     enum { PANEL = 3640 };
@@ -280,10 +278,10 @@ void maskreg_excess(const int8_t *levels, int64_t m, int64_t w, const int32_t *v
     }
 }
 
-void maskreg_quantize(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
+void quantize_factors(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
                       const double *scales, int8_t *factors) {
     enum { MAX_FACTOR = 31 };
-    double rotated[MOST][COLUMNS];
+    double rotated[COMPONENTS][COLUMNS];
     for (int64_t begin = 0; begin < n; begin += COLUMNS) {
         rotate(vectors, k, n, begin, rotation, r, rotated);
         FOR_EACH(c, r) FOR_EACH(j, least(COLUMNS, n - begin)) {
