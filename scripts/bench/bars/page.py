@@ -55,19 +55,19 @@ def _head(run: Run, name: str) -> Iterator[str]:
     )
     yield ""
     yield (
-        "Works that are compared take turns. Their best repetitions are compared; medians stand in parentheses. CPU "
-        "seconds are those of all threads, user and system. GB are 10^9 bytes of one checkpoint."
+        "What is compared runs in turns, and the best repetition counts; medians are in parentheses. CPU seconds are "
+        "user and system time of all threads. A GB is 10^9 bytes of one checkpoint."
     )
     conditions = run.conditions
     if conditions.quick:
-        yield from ("", "> **A trial on tiny data.** These figures say only that the benchmark works.")
+        yield from ("", "> **A trial on tiny data.** The figures show only that the benchmark works.")
     if conditions.busy:
         others = conditions.cores_of_others
         used = f", and other processes used {others:.1f} of {conditions.machine['cores']} cores" if others else ""
         yield ""
         yield (
             f"> **The machine was busy**: the load average was {conditions.load_before:.1f} before the run{used}. "
-            "Sizes are exact. Speeds and times are worse than on an idle machine, and wall times say little."
+            "Sizes are exact. Speeds and times are worse than on an idle machine, and wall times mean little."
         )
 
 
