@@ -19,6 +19,7 @@ import numpy.typing as npt
 from maskreg.codec.base import Codes
 from maskreg.codec.contexts import rows_of
 from maskreg.codec.grid import Grid
+from maskreg.codec.ulp_steps import EXPONENTS
 from maskreg.native import library
 
 Counts = npt.NDArray[np.int64]
@@ -28,24 +29,23 @@ FEW = 32
 
 _SMALL = 1 << 18
 _SMALL_FEW = 8
-"""In a block so small, what tables and states take may outweigh this; time matters less."""
+"""In a block this small, tokens rarely make up for their tables and states, and time matters less: more are sparse."""
 
 MIN_MOVED = 8
 """Movers per row and column below which scales and factors cost more than they save, as a rule; measured."""
 
 _SCALE_BITS = 4
-_MIN_LINE = 32
+MIN_LINE = 32
+"""Rows and columns of the smallest matrix for which scales or factors can pay."""
 
 _CHUNK, _CHUNKS = 1 << 12, 4
 """Coordinates looked at first, because most blocks have many movers everywhere."""
-
 
 _SAMPLED = 1 << 20
 _EVERY = 8
 """Of the tiles of a block of at least that many coordinates, exponents are counted in one of eight."""
 
 _TILE = 1 << 10
-_EXPONENTS = 256
 
 
 class Choice(NamedTuple):
@@ -76,7 +76,7 @@ def choose(source: Codes, target: Codes, grid: Grid) -> Choice:
     if few * moved > n:
         return Choice()
     lines = _has_lines(source, target, grid)
-    enough = FEW * moved > n and moved >= MIN_MOVED * (rows_of(grid, n) + grid.width) if grid.width else False
+    enough = grid.width > 0 and FEW * moved > n and moved >= MIN_MOVED * (rows_of(grid, n) + grid.width)
     return Choice(movers, tokens=lines or enough, lines=lines)
 
 
@@ -85,7 +85,7 @@ def count_movers(source: Codes, target: Codes) -> Counts:
 
     Of a large block, all are estimated by a part.
     """
-    n, counts = source.size, np.zeros((3, _EXPONENTS), np.int64)
+    n, counts = source.size, np.zeros((3, EXPONENTS), np.int64)
     every = _EVERY if n >= _SAMPLED else 1
     if compiled := library():
         compiled.lib.maskreg_count_movers(
@@ -96,14 +96,14 @@ def count_movers(source: Codes, target: Codes) -> Counts:
         # A change of sign is no single ULP, not even from 7fff to 8000 or from ffff to 0000, neighbors as numbers.
         far = (target - source + np.uint16(1) > 2) | ((source ^ target) > 0x7FFF)
         for own, chosen in zip(counts, (np.arange(n) // _TILE % every == 0, source != target, far), strict=True):
-            own += np.bincount(exponents[chosen], minlength=_EXPONENTS)
+            own += np.bincount(exponents[chosen], minlength=EXPONENTS)
     counts[0] = counts[0] * n // counts[0].sum()
     return counts
 
 
 def _has_lines(source: Codes, target: Codes, grid: Grid) -> bool:
     """Whether rows and columns differ by more than it takes to say so."""
-    if not _MIN_LINE <= grid.width <= source.size or rows_of(grid, source.size) < _MIN_LINE:
+    if not MIN_LINE <= grid.width <= source.size or rows_of(grid, source.size) < MIN_LINE:
         return False
     rows, columns = count_lines(source, target, grid)
     return _gain(rows) + _gain(columns) > _SCALE_BITS * (rows.size + columns.size)

@@ -27,7 +27,6 @@ import numpy.typing as npt
 from maskreg.codec.bits import Reader
 
 Counts = npt.NDArray[np.int64]
-
 Indexes = npt.NDArray[np.uint8]
 """Of hazards, by class."""
 
@@ -38,8 +37,10 @@ LIMIT = 8 * OCTAVE
 """Hazard that one number covers at most; longer ways take several."""
 
 SURVIVAL_BITS = 28
+"""A survival of 1 is 1 << SURVIVAL_BITS."""
 
 MOST_INDEX = 60
+"""The index of the highest hazard."""
 
 HAZARDS: npt.NDArray[np.uint16] = np.array([*(int(2 ** (index / 4)) for index in range(MOST_INDEX)), 32767], np.uint16)
 """uint16 ``[61]``, by index: 2^(index / 4) rounded down (p = .00008 for the first, .94 for the last)."""
@@ -87,7 +88,6 @@ _RESIDUALS = np.array([[index - max(before - _FALL, 0) for index in _INDEXES] fo
 """Index less what is expected, by the index before and the index."""
 
 _FOLDED = np.where(_RESIDUALS < 0, -2 * _RESIDUALS - 1, 2 * _RESIDUALS)
-
 
 _USUAL_STEPS = (_FOLDED >> 2) + 3
 """Bits of a residual under a usual Rice parameter."""

@@ -39,17 +39,20 @@ import numpy.typing as npt
 from maskreg.codec.base import Codes
 from maskreg.codec.bits import Bits
 from maskreg.codec.hazards import LIMIT, POWERS, SURVIVAL_BITS, Counts, hazard_of, survival
+from maskreg.codec.ulp_steps import EXPONENTS, LITERAL_BITS
 from maskreg.native import Library, library
 
 LOWEST_STATE = 1 << 32
 """Below that, a word of 32 bits is appended; the state after the last coordinate."""
 
 STATE_BYTES = 8
+"""Of the state before the first coordinate, at the beginning of a sub-block."""
 
 MOST_LONGER = 15
 """Longer bits of a literal."""
 
 CHANCE_BITS = 16
+"""A chance of 1 is 1 << CHANCE_BITS."""
 
 _LEAST_CHANCE = 64
 _RATES = [(1 << 17) // (2 * seen + 3) for seen in range(62)]
@@ -58,8 +61,8 @@ _RATES = [(1 << 17) // (2 * seen + 3) for seen in range(62)]
 CLASSES = 16
 """Classes of exponents."""
 
-_EXPONENTS = 256
 _BINADES = 288
+"""Binades that a step may reach (an exponent and up to 15 longer bits), and more."""
 
 
 class Hazards(NamedTuple):
@@ -78,7 +81,7 @@ class Hazards(NamedTuple):
     @property
     def by_exponent(self) -> npt.NDArray[np.uint16]:
         """uint16 ``[256]``."""
-        hazards = np.empty(_EXPONENTS, np.uint16)
+        hazards = np.empty(EXPONENTS, np.uint16)
         last = self.first + CLASSES - 1
         hazards[: self.first], hazards[last:] = self.by_class[0], self.by_class[-1]
         hazards[self.first : last] = self.by_class[:-1]
@@ -89,8 +92,8 @@ class Hazards(NamedTuple):
 class _Chances:
     """Adaptive bits: how likely a 0 is, in 1 / 65,536, and how many came before."""
 
-    chances: list[int] = field(default_factory=lambda: [1 << CHANCE_BITS - 1] * (_EXPONENTS + 2 * _BINADES))
-    seen: list[int] = field(default_factory=lambda: [0] * (_EXPONENTS + 2 * _BINADES))
+    chances: list[int] = field(default_factory=lambda: [1 << CHANCE_BITS - 1] * (EXPONENTS + 2 * _BINADES))
+    seen: list[int] = field(default_factory=lambda: [0] * (EXPONENTS + 2 * _BINADES))
 
     def of_zero(self, number: int) -> int:
         """Share of the numbers below 65,536 that mean 0."""
@@ -105,12 +108,12 @@ class _Chances:
 
 def _longer(exponent: int, k: int) -> int:
     """Number of the chance of the longer bit after k others."""
-    return _EXPONENTS + exponent + k if k else exponent
+    return EXPONENTS + exponent + k if k else exponent
 
 
 def _top(exponent: int, k: int) -> int:
     """Number of the chance of the bit below the highest."""
-    return _EXPONENTS + _BINADES + exponent + k
+    return EXPONENTS + _BINADES + exponent + k
 
 
 class Taken(NamedTuple):
@@ -190,7 +193,7 @@ def _length_numbers(source: int, target: int, chances: _Chances) -> Iterator[Tak
     for j in range(k):
         yield adaptive(_longer(exponent, j), 1)
     if literal:
-        yield Taken(target, 1, 16)
+        yield Taken(target, 1, LITERAL_BITS)
         return
     yield adaptive(_longer(exponent, k), 0)
     if k:
@@ -293,7 +296,7 @@ def _decode(source: Codes, coder: _Coder, hazards: Hazards, values: Codes) -> bo
         code = int(source[k])
         length = _length(code, coder, chances) if _exponent(code) < hazards.ones else 1
         if length < 0:
-            values[k] = coder.plain(16)
+            values[k] = coder.plain(LITERAL_BITS)
         else:
             values[k] = code & 0x8000 | code + (-length if sign else length) & 0x7FFF
 

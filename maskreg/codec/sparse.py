@@ -21,10 +21,10 @@ from maskreg.codec.bits import Reader
 from maskreg.codec.hazards import HAZARDS, Counts, Indexes, choose_indexes, pack_bits, pack_indexes, unpack_indexes
 from maskreg.codec.layout import HEAD_BYTES, SPARSE, Head, sub_block_numel
 from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
+from maskreg.codec.ulp_steps import EXPONENTS
 from maskreg.errors import CorruptError
 
 _WORD_BYTES, _ONES_BITS = 4, 5
-_EXPONENTS = 256
 
 NO_ONES = 31
 """Stored where movers of any exponent may move by more than one ULP."""
@@ -45,6 +45,11 @@ _ALIKE = 1 << 15
 """Sub-blocks whose distance is a multiple of so many coordinates would drive each other out of the caches."""
 
 
+_FIRSTS = np.arange(EXPONENTS - CLASSES + 1)
+_LASTS = _FIRSTS + CLASSES - 1
+"""Exponents of the first and the last class, of every window."""
+
+
 class SparseModel(NamedTuple):
     """What a block says before its sub-blocks.
 
@@ -62,7 +67,7 @@ class SparseModel(NamedTuple):
         """What coordinates move by."""
         by_class = np.zeros(CLASSES, np.uint16)
         by_class[: self.indexes.size] = HAZARDS[self.indexes]
-        return Hazards(self.first, by_class, _EXPONENTS if self.ones == NO_ONES else self.first + self.ones)
+        return Hazards(self.first, by_class, EXPONENTS if self.ones == NO_ONES else self.first + self.ones)
 
 
 def encode_sparse(source: Codes, target: Codes, counts: Counts) -> bytes:
@@ -106,10 +111,6 @@ def _best_window(counts: Counts) -> tuple[int, Indexes, float]:
     return first, indexes, least
 
 
-_FIRSTS = np.arange(_EXPONENTS - CLASSES + 1)
-_LASTS = _FIRSTS + CLASSES - 1
-
-
 def _entropy(counts: Counts) -> npt.NDArray[np.float64]:
     """Bits that it takes to say which coordinates move; ``[2, ...]``, all and those that move."""
     total, moved = counts
@@ -136,7 +137,7 @@ class SparseLayout:
         """
         head = Head.read(block)
         first, classes = head.rank, head.flags
-        if not 1 <= classes <= CLASSES or first > _EXPONENTS - CLASSES:
+        if not 1 <= classes <= CLASSES or first > EXPONENTS - CLASSES:
             raise CorruptError("block", "its header is invalid")
         self.block = np.frombuffer(block, np.uint8)
         reader = Reader(self.block[HEAD_BYTES : HEAD_BYTES + _MODEL_BYTES])

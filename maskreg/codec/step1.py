@@ -11,8 +11,8 @@ Encoding a block:
     the cheapest plan: model, directory, sub-blocks                                              rans.py, layout.py
     not smaller than the codes           "raw": 8 bytes and the codes
 
-Each plan includes the bits of its own scales or factors. Most blocks are far from either border; :data:`_CLEAR_GAIN`
-and :data:`MIN_MOVED` skip plans that could not win.
+Each plan includes the bits of its own scales or factors. Most blocks are far from either border; :data:`_CLEAR_GAIN`,
+:data:`MIN_LINE` and :data:`MIN_MOVED` skip plans that could not win.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Block, Codes
-from maskreg.codec.choice import MIN_MOVED, choose
+from maskreg.codec.choice import MIN_LINE, MIN_MOVED, choose
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.costs import plain_window
 from maskreg.codec.decode import Shared, SubBlocks, decode_sub_blocks
@@ -39,7 +39,7 @@ from maskreg.codec.rans import SLOTS, TOKENS, fill_decoding, slots_of
 from maskreg.codec.scales import fit_scales
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
 from maskreg.codec.tables import build_tables
-from maskreg.codec.ulp_steps import MIDDLE, tokens_of
+from maskreg.codec.ulp_steps import EXPONENTS, MIDDLE, tokens_of
 from maskreg.errors import CorruptError
 from maskreg.parallel import Buffers
 from maskreg.tensors.blocks import BLOCK_NUMEL
@@ -60,9 +60,6 @@ _CLEAR_GAIN = 0.9
 
 _BUFFERS = Buffers()
 """Tokens and keys of the block that a thread encodes."""
-
-_MIN_LINE = 32
-"""Rows and columns of the smallest matrix for which scales or factors can pay."""
 
 
 class Step1:
@@ -215,7 +212,7 @@ class _Encoder:
         self._grid = grid if 0 < grid.width < 1 << 32 else Grid(n, 0)
         self._plans = 0
         self._tokens = _BUFFERS.array("tokens", n, np.uint8)
-        self._counts = np.zeros((256, TOKENS), np.int64)
+        self._counts = np.zeros((EXPONENTS, TOKENS), np.int64)
         tokens_of(context, values, self._tokens, self._counts)
 
     def encode(self) -> bytes:
@@ -248,7 +245,7 @@ class _Encoder:
         rows = rows_of(self._grid, n)
         moved = n - int(self._counts[:, MIDDLE].sum())
         enough = self._lines or moved >= MIN_MOVED * (rows + width)
-        if min(rows, width) >= _MIN_LINE and width <= n and enough:
+        if min(rows, width) >= MIN_LINE and width <= n and enough:
             matrix = Matrix(self._context, self._tokens, rows, width, self._grid.column)
             if factors := fit_factors(matrix, self._counts):
                 of_rows, of_columns = factors

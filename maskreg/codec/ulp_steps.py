@@ -35,6 +35,9 @@ from maskreg.codec.bits import Bits, Ints
 from maskreg.native import library
 from maskreg.parallel import Buffers
 
+EXPONENTS = 256
+"""Values of a code's exponent field."""
+
 MIDDLE = 32
 """Token of a ULP step of 0."""
 

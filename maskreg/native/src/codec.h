@@ -25,8 +25,13 @@ enum {
     SCALED_CLASSES = 32,
     SIZES = 8,    // size classes of predictions
     CELLS = 256,  // a cell's number is a byte
+    EXPONENTS = 256,
+    MAX_SCALE = 15,   // scales are within its plus and minus
+    MAX_FACTOR = 31,  // likewise, factors
     TILE = 1024,  // coordinates processed at a time, so that all about them stays in the first-level cache
 };
+
+static inline uint32_t exponent_of(uint16_t code) { return code >> 7 & 0xFF; }
 
 // Cells of `n <= TILE` coordinates, and which of their ULP steps are flipped: -1, else 0; `flips` may be NULL without factors.
 // `position` is that of the first, counted from the first column of the block's first row.

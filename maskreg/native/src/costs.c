@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #endif
 
-enum { EXPONENTS = 256, LOG_STEP_BITS = 12, MANTISSA_BITS = 52, BIAS = 1023, TABLE_HEAD_BITS = 17 };
+enum { LOG_STEP_BITS = 12, MANTISSA_BITS = 52, BIAS = 1023, TABLE_HEAD_BITS = 17 };
 
 #define WHOLE 0x1p52  // from here on, a float64 has no fraction
 #define WHOLE_BITS ((uint64_t)(BIAS + MANTISSA_BITS) << MANTISSA_BITS)

@@ -78,8 +78,9 @@ static inline int64_t list_movers(const uint16_t *source, const uint16_t *target
         numbers = _mm512_add_epi16(numbers, _mm512_set1_epi16(32));
     }
 #else
-    for (int64_t start = 0; start < n; start += WORD) {
-        const int64_t m = least(WORD, n - start);
+    enum { SPAN = 64 };
+    for (int64_t start = 0; start < n; start += SPAN) {
+        const int64_t m = least(SPAN, n - start);
         if (!memcmp(source + start, target + start, (size_t)m * sizeof *source)) continue;
         FOR_EACH(i, m) {
             movers[count] = (uint16_t)(start + i);

@@ -112,11 +112,11 @@ int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_h
 int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *hazards,
                               uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words);
 
-// Add the coordinates of each exponent to `counts`, [3, 256]: all of every so manieth tile of 1,024, those that move, those
-// that move by more than one ULP.
+// Count coordinates by exponent: those of every tile of 1,024 whose number is a multiple of `every`, those that move, and
+// those that move by more than one ULP. `counts` is [3, 256], added to.
 void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t every, int64_t *counts);
 
-// Add the movers of each row and column of a matrix, which the block begins in column `column` of, to counts of zeros.
+// Count the movers of each row and of each column of a matrix; the block begins in column `column`. Counts are added to.
 void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t n, int64_t width, int64_t column,
                          int64_t *rows, int64_t *columns);
 

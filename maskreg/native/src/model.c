@@ -11,9 +11,6 @@ enum {
     BOUND_BITS = 15,
     INDEX_BITS = 5,
     TOKEN_BITS = 6,
-    FARTHEST_CLASS = 27,  // of ULP steps
-    MAX_SCALE = 15,
-    MAX_FACTOR = 31,
     MAX_LINES = 66,  // 32 components and the scales, of rows and of columns
 };
 
@@ -215,7 +212,7 @@ static int get_freqs(reader *r, uint16_t *freqs) {
     memset(freqs, 0, TOKENS * sizeof *freqs);
     for (uint32_t token = first; token <= last; token++) {
         const int32_t freq = get_gamma(r), step = (int32_t)token - MIDDLE;
-        const int known = (step >= -FARTHEST_CLASS && step <= FARTHEST_CLASS) || token == LITERAL;
+        const int known = (step >= -FARTHEST && step <= FARTHEST) || token == LITERAL;
         total += freq;
         if (freq < 0 || total > SLOTS || (freq && !known)) return 0;
         freqs[token] = (uint16_t)freq;

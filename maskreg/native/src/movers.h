@@ -3,27 +3,22 @@
 #define MASKREG_MOVERS_H
 
 #include "codec.h"
-
-#if defined(__AVX512VBMI2__)
-#include <immintrin.h>
-#endif
+#include "wide.h"
 
 enum {
-    EXPONENTS = 256,
     HAZARD_BITS = 13,  // a hazard of 1 << HAZARD_BITS halves the chance that nothing moves
     HAZARD_LIMIT = 8 << HAZARD_BITS,
     SURVIVAL_BITS = 28,
     SIGNED_BITS = SURVIVAL_BITS + 1,
-    COARSE = 128,
+    COARSE = 128,      // powers of each kind: see hazards.py
     FINE = 64,
     CHANCE_BITS = 16,
     LEAST_CHANCE = 64,
-    MOST_SEEN = 61,
-    MOST_LONGER = 15,
-    BINADES = 288,
+    MOST_SEEN = 61,    // bits of a chance that are counted
+    MOST_LONGER = 15,  // longer bits of a literal
+    BINADES = 288,     // that a step may reach, and more
     WORD_BITS_32 = 32,
-    WORD = 64,
-    GROUP = 16,             // coordinates whose hazards are added up
+    GROUP = 16,        // coordinates whose hazards are added up
     GROUPS = TILE / GROUP,
 };
 
@@ -36,9 +31,9 @@ typedef struct {
 } chance;
 
 typedef struct {
-    chance first[EXPONENTS];     // the first longer bit, by exponent
-    chance longer[BINADES];  // the others, by the binade that is reached
-    chance top[BINADES];     // the bit below the highest
+    chance first[EXPONENTS];  // the first longer bit, by exponent
+    chance longer[BINADES];   // the others, by the binade that is reached
+    chance top[BINADES];      // likewise, the bit below the highest
 } chances;
 
 static inline void fill_chances(chances *c) {
@@ -47,8 +42,8 @@ static inline void fill_chances(chances *c) {
 }
 
 static inline uint32_t share_of_zero(const chance *c) {
-    const uint32_t zero = c->zero;
-    return zero < LEAST_CHANCE ? LEAST_CHANCE : zero > (1 << CHANCE_BITS) - LEAST_CHANCE ? (1 << CHANCE_BITS) - LEAST_CHANCE : zero;
+    const uint32_t zero = c->zero, highest = (1 << CHANCE_BITS) - LEAST_CHANCE;
+    return zero < LEAST_CHANCE ? LEAST_CHANCE : zero > highest ? highest : zero;
 }
 
 static inline void count_bit(chance *c, uint32_t bit, const uint32_t *rates) {
@@ -62,8 +57,6 @@ static inline uint32_t survival(const uint32_t *powers, uint32_t hazard) {
     const uint64_t coarse = powers[hazard >> 6 & (COARSE - 1)], fine = powers[COARSE + (hazard & (FINE - 1))];
     return (uint32_t)(coarse * fine >> (2 * 31 - SURVIVAL_BITS + (hazard >> HAZARD_BITS)));
 }
-
-static inline uint32_t exponent_of(uint16_t code) { return code >> 7 & 0xFF; }
 
 #if defined(__AVX512VBMI2__)
 // What turns codes into hazards: those of the classes, the first class, and the last.
@@ -88,15 +81,6 @@ static inline __m512i sums_of_four(__m512i a, __m512i b, __m512i c, __m512i d) {
     const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
     return _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-}
-
-// Sums of each number and all before it: of 1 2 3 4, say, with themselves moved by 1 (1 3 5 7), by 2 (1 3 6 10), ...
-static inline __m512i running_sums(__m512i values) {
-    const __m512i zero = _mm512_setzero_si512();
-    values = _mm512_add_epi32(values, _mm512_alignr_epi32(values, zero, 15));
-    values = _mm512_add_epi32(values, _mm512_alignr_epi32(values, zero, 14));
-    values = _mm512_add_epi32(values, _mm512_alignr_epi32(values, zero, 12));
-    return _mm512_add_epi32(values, _mm512_alignr_epi32(values, zero, 8));
 }
 #endif
 

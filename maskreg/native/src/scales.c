@@ -3,7 +3,6 @@
 
 enum {
     WINDOW = 64,                      // levels
-    MAX_SCALE = 15,                   // shifts are within its plus and minus
     RATES = WINDOW + 2 * MAX_SCALE,   // by level minus shift, from -15 on
     UNIT = 32767,                     // rates are multiples of its inverse
     SEEN = 384,                       // about so many coordinates of a line are sampled

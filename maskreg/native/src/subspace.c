@@ -280,7 +280,6 @@ void measure_excess(const int8_t *levels, int64_t m, int64_t w, const int32_t *v
 
 void quantize_factors(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
                       const double *scales, int8_t *factors) {
-    enum { MAX_FACTOR = 31 };
     double rotated[COMPONENTS][COLUMNS];
     for (int64_t begin = 0; begin < n; begin += COLUMNS) {
         rotate(vectors, k, n, begin, rotation, r, rotated);

@@ -4,10 +4,7 @@
 
 #include "histogram.h"
 
-enum {
-    EXPONENTS = 256,
-    LONG = 1 << 20,  // coordinates from which on a sample is counted
-};
+enum { LONG = 1 << 20 };  // coordinates from which on a sample is counted
 
 // A token per coordinate. Size class = 13 + floor(log2(length - 1)).
 #if defined(__AVX512VBMI__) && defined(__AVX512BW__)
@@ -88,7 +85,7 @@ static void clear_rows(const rows_counted *r, int64_t begin, int64_t end) {
 static void count_tokens(rows_counted *r, const uint16_t *restrict codes, const uint8_t *restrict tokens, int64_t n) {
     uint16_t keys[TILE], lowest = EXPONENTS, highest = 0;
     FOR_EACH(i, n) {
-        const uint16_t exponent = (codes[i] >> 7) & 0xFF, positive = exponent ? exponent : EXPONENTS;
+        const uint16_t exponent = (uint16_t)exponent_of(codes[i]), positive = exponent ? exponent : EXPONENTS;
         lowest = positive < lowest ? positive : lowest;
         highest = exponent > highest ? exponent : highest;
         keys[i] = (uint16_t)(((codes[i] >> 1) & 0xFF << 6) | tokens[i]);

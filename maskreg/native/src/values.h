@@ -117,12 +117,7 @@ static inline int64_t apply_several(const moves *m, int64_t i, const uint8_t *bl
     const __mmask16 literal = _mm512_cmpeq_epi32_mask(token, _mm512_set1_epi32(LITERAL));
     const __m512i fewer = _mm512_sub_epi32(near, _mm512_set1_epi32(FEWER_BITS));
     const __m512i counts = _mm512_maskz_min_epi32(far, fewer, _mm512_set1_epi32(LITERAL_BITS));
-    // Prefix sums of 4 0 16 0, say: added to themselves moved by 1 (4 4 16 16), by 2 (4 4 20 20), by 4 and by 8.
-    __m512i after = counts;
-    after = _mm512_add_epi32(after, _mm512_alignr_epi32(after, zero, 15));
-    after = _mm512_add_epi32(after, _mm512_alignr_epi32(after, zero, 14));
-    after = _mm512_add_epi32(after, _mm512_alignr_epi32(after, zero, 12));
-    after = _mm512_add_epi32(after, _mm512_alignr_epi32(after, zero, 8));
+    const __m512i after = running_sums(counts);
     const __m512i own = _mm512_add_epi32(_mm512_sub_epi32(after, counts), _mm512_set1_epi32((int)(bit & 7)));
     __mmask16 all = 0xFFFF;
     __asm__("" : "+r"(all));

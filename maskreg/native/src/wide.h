@@ -39,6 +39,16 @@ static inline wide less_where_greater(wide counts, wide a, wide b) {
     return _mm512_mask_add_epi16(counts, _mm512_cmpgt_epi16_mask(a, b), counts, _mm512_set1_epi16(-1));
 }
 
+// Sums of each of 16 numbers and all before it: 1 2 3 4, say, added to themselves moved by 1 (1 3 5 7), by 2 (1 3 6 10),
+// by 4 and by 8.
+static inline wide running_sums(wide numbers) {
+    const wide zero = _mm512_setzero_si512();
+    numbers = _mm512_add_epi32(numbers, _mm512_alignr_epi32(numbers, zero, 15));
+    numbers = _mm512_add_epi32(numbers, _mm512_alignr_epi32(numbers, zero, 14));
+    numbers = _mm512_add_epi32(numbers, _mm512_alignr_epi32(numbers, zero, 12));
+    return _mm512_add_epi32(numbers, _mm512_alignr_epi32(numbers, zero, 8));
+}
+
 // A bit for each byte that is above the bound, unsigned.
 static inline uint64_t bits_above(wide v, uint8_t bound) {
     return _mm512_cmpgt_epu8_mask(v, _mm512_set1_epi8((char)bound));

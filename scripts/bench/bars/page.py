@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from scripts.bench.bars.figures import Pair, Run, Sample, load
+from scripts.bench.bars.figures import Installed, Pair, Run, Sample, load
 from scripts.bench.bars.pairs import AVX2
 from scripts.bench.bars.profiles import kernel_shares, shares_of, why
 from scripts.bench.bars.table import Row, bits, gb_per_s, rows, threads_of, verdict
@@ -41,8 +41,12 @@ def page(run: Run, name: str) -> str:
         sections.append(_commands(run))
     if run.pairs:
         sections += [_codec(run), _sizes(run)]
-    if run.threads or run.starts or run.steps or run.installed:
-        sections.append(_small(run))
+    if run.starts:
+        sections.append(_starts(run))
+    if run.installed and not run.installed.missing:
+        sections.append(_installation(run.installed))
+    if run.steps:
+        sections.append(_steps(run))
     return "\n".join(line for section in [*sections, _conditions(run)] for line in [*section, ""]).rstrip() + "\n"
 
 
@@ -229,43 +233,44 @@ def _sizes(run: Run) -> Iterator[str]:
         yield f"- {names}: {origin}"
 
 
-def _small(run: Run) -> Iterator[str]:
-    if run.starts:
-        yield from ("## Commands with almost nothing to do", "")
-        python = f"{run.interpreter.least:.3f}" if run.interpreter else "–"
-        yield f"CPU seconds; the first is in a home without caches. An interpreter that does nothing takes {python}."
-        yield ""
-        cells = ((f"`{start.command}`", _cpu(start.first), _cpu(start.second)) for start in run.starts)
-        yield from _table(("command", "first", "second"), cells)
-        yield ""
-    if run.installed and not run.installed.missing:
-        times = ", ".join(f"{seconds:.2f}" for seconds in run.installed.runs.cpu)
-        yield from ("## A fresh installation", "")
-        yield (
-            f"`pip install maskreg` fills {run.installed.bytes / 1e6:.0f} MB. The first runs of a small `apply` in it "
-            f"take {times} CPU seconds. The largest packages:"
+def _starts(run: Run) -> Iterator[str]:
+    yield from ("## Commands with almost nothing to do", "")
+    python = f"{run.interpreter.least:.3f}" if run.interpreter else "–"
+    yield f"CPU seconds; the first is in a home without caches. An interpreter that does nothing takes {python}."
+    yield ""
+    cells = ((f"`{start.command}`", _cpu(start.first), _cpu(start.second)) for start in run.starts)
+    yield from _table(("command", "first", "second"), cells)
+
+
+def _installation(installed: Installed) -> Iterator[str]:
+    times = ", ".join(f"{seconds:.2f}" for seconds in installed.runs.cpu)
+    yield from ("## A fresh installation", "")
+    yield (
+        f"`pip install maskreg` fills {installed.bytes / 1e6:.0f} MB. The first runs of a small `apply` in it take "
+        f"{times} CPU seconds. The largest packages:"
+    )
+    yield ""
+    largest = list(installed.packages.items())[:10]
+    yield from _table(("package", "MB"), ((name, f"{size / 1e6:.1f}") for name, size in largest))
+
+
+def _steps(run: Run) -> Iterator[str]:
+    yield from ("## Masked optimizer steps", "")
+    yield (
+        f"Milliseconds of a step of AdamW on {run.steps[0].params / 1e6:.0f} M fp32 weights: CPU time on one thread, "
+        "and wall time on more."
+    )
+    yield ""
+    lines = (
+        (
+            f"{step.density:g}",
+            str(step.threads),
+            *(_ms(step.seconds(sample)) for sample in (step.masked, step.fused, step.foreach)),
+            f"{step.of_fused[0]:.2f} ({step.of_fused[1]:.2f})",
         )
-        yield ""
-        largest = list(run.installed.packages.items())[:10]
-        yield from _table(("package", "MB"), ((name, f"{size / 1e6:.1f}") for name, size in largest))
-        yield ""
-    if run.steps:
-        yield from ("## Masked optimizer steps", "")
-        yield (
-            f"Milliseconds of a step of AdamW on {run.steps[0].params / 1e6:.0f} M fp32 weights: CPU time on one "
-            "thread, and wall time on more."
-        )
-        yield ""
-        lines = (
-            (
-                f"{step.density:g}",
-                str(step.threads),
-                *(_ms(step.seconds(sample)) for sample in (step.masked, step.fused, step.foreach)),
-                f"{step.of_fused[0]:.2f} ({step.of_fused[1]:.2f})",
-            )
-            for step in run.steps
-        )
-        yield from _table(("density", "threads", "masked", "fused", "foreach", "masked / fused"), lines)
+        for step in run.steps
+    )
+    yield from _table(("density", "threads", "masked", "fused", "foreach", "masked / fused"), lines)
 
 
 def _conditions(run: Run) -> Iterator[str]:
