@@ -4,8 +4,8 @@
   scripts/bench/run bars --pair SOURCE TARGET --one-step FOLDER --page docs
   scripts/bench/run page docs/benchmarks.json                          write the page and its pictures again
 
-CPU seconds are those of the best repetition, where other load matters least; medians stand beside them. Repetitions of
-everything that is compared take turns. GB = 10^9 bytes.
+CPU seconds are those of the best repetition, which other load affects least; medians are beside them. What is compared
+runs in turns. GB = 10^9 bytes.
 """
 
 from __future__ import annotations

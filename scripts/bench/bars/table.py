@@ -104,14 +104,18 @@ def _ratio(subject: str, bar: float, work: str, values: tuple[float, float]) -> 
 def _command_rows(run: Run) -> Iterator[Row]:
     small, large = (run.sizes[0], run.sizes[-1]) if run.sizes else (None, None)
     labels = [f"{size.gigabytes:g} GB" if size else "" for size in (small, large)]
-    for command, work in (("apply", "its parts"), ("extract", "its parts")):
-        subject = f"{command} of {labels[1]}: CPU seconds / those of {work}" if large else f"{command} / its parts"
+    for command in ("apply", "extract"):
         if not large:
-            yield _absent(subject, f"≤ {PARTS_BAR:g} x", command)
+            yield _absent(f"{command} / its parts", f"≤ {PARTS_BAR:g} x", command)
             continue
         whole = large.whole(command)
         sums = [sum(map(kind, whole.parts.values())) for kind in (_least, _middle)]
-        yield _ratio(subject, PARTS_BAR, command, (whole.sample.least / sums[0], whole.sample.middle / sums[1]))
+        yield _ratio(
+            f"{command} of {labels[1]}: CPU seconds / those of its parts",
+            PARTS_BAR,
+            command,
+            (whole.sample.least / sums[0], whole.sample.middle / sums[1]),
+        )
     for command, bar in (("apply", APPLY_LOOP_BAR), ("extract", EXTRACT_LOOP_BAR)):
         if not small:
             yield _absent(f"{command} / bare loop", f"≤ {bar:g} x", command)
@@ -163,8 +167,8 @@ def _start_rows(run: Run) -> Iterator[Row]:
 def _speed(run: Run, subject: str, name: str, least: float, kernels: str = "") -> Row:
     """Decoding a pair of that name."""
     bar = f"≥ {least:g} GB/s"
-    coding = next((pair.coding(run.default_codec, kernels=kernels) for pair in run.pairs if pair.name == name), None)
     pair = next((pair for pair in run.pairs if pair.name == name), None)
+    coding = pair.coding(run.default_codec, kernels=kernels) if pair else None
     if not (pair and coding and coding.decode):
         return _absent(subject, bar, "decode")
     best, middle = gb_per_s(pair, coding.decode), 2 * pair.params / coding.decode.middle / 1e9
