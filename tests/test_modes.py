@@ -62,7 +62,17 @@ def test_a_mode_sets_up_what_it_needs(mode: list[str], setup: str, interpreter: 
     assert tests.endswith(f" tests/store -x kernels: {build}")
 
 
-@pytest.mark.parametrize("mode", [["--kernels"], ["--kernels", "best"], ["--without"], ["--without", "numpy"]])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        ["--kernels"],
+        ["--kernels", "best"],
+        ["--kernels=avx2"],
+        ["--without"],
+        ["--without", "numpy"],
+        ["--kernels", "avx2", "--without", "torch"],
+    ],
+)
 def test_other_modes_are_refused(mode: list[str], folder: Path) -> None:
     done = run(folder, *mode)
     assert (done.returncode, done.stdout) == (2, "")
