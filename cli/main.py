@@ -101,6 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     args = list(sys.argv[1:] if argv is None else argv)
+    # NumPy's BLAS starts threads, which otherwise spin for .1 CPU seconds before they sleep: 2^26 ticks, now 2^16.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "16")
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -200,3 +201,16 @@ def test_what_needs_torch_says_how_to_install_it(ada: Alone, pair: tuple[Path, P
         f"error: {work} needs the package torch, which is not installed\n  next: pip install 'maskreg[{extra}]'\n"
     )
     assert set(ada.home.iterdir()) - {ada.home / "loaded.json"} == before - {ada.home / "loaded.json"}
+
+
+def test_threads_of_numpys_blas_are_told_to_sleep_soon_before_numpy_is_loaded() -> None:
+    code = (
+        "import os, sys\n"
+        "from maskreg_cli.main import main\n"
+        "assert main(['--version']) == 0 and 'numpy' not in sys.modules\n"
+        "print(os.environ['OPENBLAS_THREAD_TIMEOUT'])\n"
+    )
+    own = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
+    for environment, expected in ((own, "16"), (own | {"OPENBLAS_THREAD_TIMEOUT": "20"}, "20")):
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.split()[-1] == expected
