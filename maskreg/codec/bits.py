@@ -40,6 +40,15 @@ def pack_flags(flags: list[Flags]) -> bytes:
     return np.packbits(np.concatenate(flags), bitorder="little").tobytes()
 
 
+def pack_bits(numbers: list[tuple[int, int]]) -> bytes:
+    """Numbers of some bits, one after another, lowest first; filled up to a byte with zeros."""
+    packed = at = 0
+    for number, bits in numbers:
+        packed |= number << at
+        at += bits
+    return packed.to_bytes(-(-at // 8), "little")
+
+
 def fixed(values: npt.ArrayLike, count: int) -> Flags:
     """The low ``count`` bits of each value."""
     return (np.asarray(values)[..., None] >> np.arange(count) & 1).astype(np.uint8).reshape(-1)

@@ -14,15 +14,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from maskreg.codec.base import Codes
 from maskreg.codec.contexts import rows_of
 from maskreg.codec.grid import Grid
-from maskreg.codec.ulp_steps import EXPONENTS
+from maskreg.codec.ulp_steps import EXPONENTS, Counts
 from maskreg.native import library
-
-Counts = npt.NDArray[np.int64]
 
 FEW = 32
 """Sparse blocks of one mover in so many coordinates, or fewer, decode about as fast as tokens."""

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.bits import Reader
+from maskreg.codec.ulp_steps import Counts
 
-Counts = npt.NDArray[np.int64]
 Indexes = npt.NDArray[np.uint8]
 """Of hazards, by class."""
 
@@ -124,15 +124,6 @@ def pack_indexes(indexes: Indexes) -> list[tuple[int, int]]:
         ones, low = value >> plain, value & (1 << plain) - 1
         numbers.append(((1 << ones) - 1 | low << ones + 1, ones + 1 + plain))
     return numbers
-
-
-def pack_bits(numbers: list[tuple[int, int]]) -> bytes:
-    """Numbers of some bits, one after another, lowest first; filled up to a byte with zeros."""
-    packed = at = 0
-    for number, bits in numbers:
-        packed |= number << at
-        at += bits
-    return packed.to_bytes(-(-at // 8), "little")
 
 
 def unpack_indexes(reader: Reader, classes: int) -> Indexes | None:

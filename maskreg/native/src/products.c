@@ -92,7 +92,6 @@ static inline vector spread(vector row) {
 }
 #endif
 
-#define INLINE static inline __attribute__((always_inline))
 
 // A loop whose count is known once it is inlined: without it, what it fills would stay in memory.
 #define UNROLLED(i, n) _Pragma("GCC unroll 4") for (int i = 0; i < (n); i++)
