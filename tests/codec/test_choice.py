@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.codec import FLAT, Grid
-from maskreg.codec.choice import Choice, choose, count_lines, count_movers
+from maskreg.codec.choice import Choice, choose, count_differing, count_lines, count_movers
 from maskreg.codec.layout import CODED, SPARSE, Head
 from maskreg.codec.step1 import Step1
 from maskreg.native import NUMPY, using
@@ -67,6 +67,26 @@ def test_rows_that_move_alike_are_not_worth_scales() -> None:
     source, target = moved(LARGE, 0.02, 5)
     assert tried(choose(source, target, Grid(300, 0))) == (True, False, False)
     assert Head.read(Step1().encode(source, target, Grid(300, 0))).kind == SPARSE
+
+
+@given(SIZES, st.integers(1, 1025), st.integers(0, 2000), st.integers(0, 1 << 32))
+def test_what_differs_is_counted_in_pieces(kernels: str, n: int, length: int, apart: int, seed: int) -> None:
+    source, target = moved(n, 0.3, seed)
+    starts = range(0, n - length + 1, length + apart)
+    expected = sum(np.count_nonzero(source[at : at + length] != target[at : at + length]) for at in starts)
+    with using(kernels):
+        assert count_differing(source, target, length, length + apart) == expected
+
+
+def test_as_many_as_a_piece_may_have_are_counted(kernels: str) -> None:
+    source, target = np.zeros(65_535, np.uint16), np.ones(65_535, np.uint16)
+    with using(kernels):
+        assert count_differing(source, target, 65_535, 65_535) == 65_535
+
+
+def test_movers_in_every_fifth_coordinate_of_a_small_block_need_not_be_counted_all() -> None:
+    source, target = moved(100_000, 0.2, 7, farthest=1)
+    assert tried(choose(source, target, FLAT)) == (False, True, False)
 
 
 @given(SIZES, st.sampled_from([0, 0.01, 1]), st.integers(0, 1 << 32))

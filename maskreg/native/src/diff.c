@@ -44,3 +44,15 @@ void maskreg_energy(const uint16_t *source, const uint16_t *target, int64_t n, d
     FOR_EACH(k, n - whole) own[k] += squared_change(source[whole + k], target[whole + k]);
     memcpy(sums, own, sizeof own);
 }
+
+int64_t maskreg_count_differing(const uint16_t *source, const uint16_t *target, int64_t n, int64_t length, int64_t stride) {
+    int64_t total = 0;
+    for (int64_t at = 0; at + length <= n; at += stride) {
+        const uint16_t *restrict from = source + at, *restrict to = target + at;
+        // In 16 bits, as the codes are, which spares conversions.
+        uint16_t own = 0;
+        FOR_EACH(i, length) own = (uint16_t)(own + (from[i] != to[i]));
+        total += own;
+    }
+    return total;
+}

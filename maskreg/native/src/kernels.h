@@ -120,6 +120,9 @@ void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_
 void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t n, int64_t width, int64_t column,
                          int64_t *rows, int64_t *columns);
 
+// Count the coordinates that differ in pieces of `length`, at most 65,535, of which one begins at each `stride`.
+int64_t maskreg_count_differing(const uint16_t *source, const uint16_t *target, int64_t n, int64_t length, int64_t stride);
+
 // Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source, at a guess where
 // there are a million or more: `counts` is [256, 64], added to. `scratch` is [256, 64, 4].
 void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *tokens, int64_t *counts,
