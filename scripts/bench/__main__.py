@@ -32,14 +32,15 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import maskreg
-from maskreg.errors import MaskregError
-from scripts.bench import baselines, codec, commands, compare, start
+# Views are imported when they run: the help needs no package.
+from maskreg.errors import MaskregError, NotFoundError
 from scripts.bench.arguments import count, positive
 from scripts.bench.bars.command_line import COMMANDS as BARS
-from scripts.bench.pairs import SPECS, CodecPair, generated, given
+
+if TYPE_CHECKING:
+    from scripts.bench.pairs import CodecPair
 
 
 def parsed() -> argparse.Namespace:
@@ -47,7 +48,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/bench/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("view", nargs="?", choices=("all", *VIEWS), help="what to measure")
+    parser.add_argument("view", nargs="?", choices=("all", *VIEWS, *BARS), help="what to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all figures to FILE")
     add_codec_options(parser.add_argument_group("codec"))
     group = parser.add_argument_group("commands, baselines, start")
@@ -64,6 +65,8 @@ def parsed() -> argparse.Namespace:
     group.add_argument("--width", type=count, default=2048, help="width of each layer (default 2048)")
     group.add_argument("--densities", type=positive, nargs="+", default=[0.01, 0.25, 0.48, 1.0], help="of masks")
     options = parser.parse_args()
+    if options.view in BARS:
+        parser.error(f"{options.view} comes first, before its own options: scripts/bench/run {options.view} --help")
     options.view = options.view or ("commands" if options.gigabytes else "all")
     return options
 
@@ -87,6 +90,8 @@ def add_codec_options(group: argparse._ArgumentGroup) -> None:
 
 def codec_pairs(options: argparse.Namespace) -> Iterator[CodecPair]:
     """The selected pairs, one in memory at a time."""
+    from scripts.bench.pairs import SPECS, generated, given
+
     if options.generated or options.view == "all" or not (options.pair or options.real):
         for spec in SPECS:
             yield generated(spec, options.hidden, options.seed)
@@ -117,6 +122,8 @@ def say(text: str) -> None:
 
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
+    import maskreg
+
     return {
         "cpus": os.cpu_count(),
         "load": os.getloadavg()[0],
@@ -128,6 +135,8 @@ def machine() -> dict[str, Any]:
 
 def measure_codec(options: argparse.Namespace) -> Any:
     """Every pair with every codec; draws plots if requested."""
+    from scripts.bench import codec
+
     plots = needed("matplotlib", "scripts.bench.plots") if options.plots else None
     results = []
     for pair in codec_pairs(options):
@@ -140,6 +149,8 @@ def measure_codec(options: argparse.Namespace) -> Any:
 
 def measure_commands(options: argparse.Namespace) -> Any:
     """Extract and apply at every size."""
+    from scripts.bench import commands
+
     runs = commands.run_all(options.gigabytes or [4.0], options.dir)
     print(commands.table(runs), flush=True)
     return [asdict(run) for run in runs]
@@ -147,6 +158,8 @@ def measure_commands(options: argparse.Namespace) -> Any:
 
 def measure_compare(options: argparse.Namespace) -> Any:
     """The overlap of two masks."""
+    from scripts.bench import compare
+
     result = compare.bench(options.coordinates, options.dir)
     print(compare.table(result), flush=True)
     return asdict(result)
@@ -154,6 +167,8 @@ def measure_compare(options: argparse.Namespace) -> Any:
 
 def measure_baselines(options: argparse.Namespace) -> Any:
     """Every kind of baseline at every size."""
+    from scripts.bench import baselines
+
     rows = baselines.run_all(options.gigabytes or [0.5], options.dir, options.repeat)
     print(baselines.table(rows), flush=True)
     return [asdict(row) for row in rows]
@@ -161,6 +176,8 @@ def measure_baselines(options: argparse.Namespace) -> Any:
 
 def measure_start(options: argparse.Namespace) -> Any:
     """Commands that have almost nothing to do."""
+    from scripts.bench import start
+
     results = start.bench(options.dir, options.runs)
     print(start.table(results), flush=True)
     return [asdict(result) for result in results]
@@ -192,7 +209,7 @@ def measure(options: argparse.Namespace) -> None:
     """Run the selected views, print their tables and write the JSON."""
     for folder in (options.json and options.json.parent, options.dir and options.dir.parent):
         if folder and not folder.is_dir():
-            raise SystemExit(f"{folder}: no such folder")
+            raise NotFoundError(f"{folder}: no such folder", hint=f"mkdir -p {folder}")
     # Checked before minutes of measuring, not after.
     if options.plots:
         needed("matplotlib", "scripts.bench.plots")
@@ -215,7 +232,12 @@ def main() -> None:
         else:
             measure(parsed())
     except MaskregError as error:
-        raise SystemExit(f"error: {error}" + (f"\n  next: {error.hint}" if error.hint else "")) from None
+        from maskreg_cli.exits import failure
+        from maskreg_cli.output import Output
+
+        described = failure(error)
+        Output().failure(described.message, described.hint)
+        raise SystemExit(described.exit) from None
 
 
 if __name__ == "__main__":

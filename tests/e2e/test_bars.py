@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from maskreg.codec import DEFAULT_CODEC
+from maskreg.errors import FormatError
 from maskreg.flow.extract.comparing import pack_moved
 from maskreg.mask import packed_bytes
 from maskreg.native import library
@@ -116,8 +117,42 @@ def test_figures_of_another_schema_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     figures.dump(everything(), path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 0}))
-    with pytest.raises(SystemExit, match="schema 0"):
+    with pytest.raises(FormatError, match="schema 0"):
         figures.load(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "message"),
+    [
+        (None, 66, "no such file"),
+        ("# Benchmarks", 65, "is not JSON"),
+        ("[]", 65, "schema None"),
+        (f'{{"schema": {figures.SCHEMA}}}', 65, "is not what `bars` wrote"),
+    ],
+    ids=["absent", "page", "list", "incomplete"],
+)
+def test_a_page_of_no_figures_is_refused(content: str | None, status: int, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    if content is not None:
+        path.write_text(content)
+    done = bench("page", path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith(f"error: {path}")
+    assert message in done.stderr
+    assert done.stderr.endswith("\n  next: scripts/bench/run bars --json FILE\n")
+    assert not path.with_suffix(".md").exists()
+
+
+def test_a_folder_that_is_not_there_is_noticed_before_anything_is_measured(tmp_path: Path) -> None:
+    done = bench("bars", "--quick", "--page", tmp_path / "docs")
+    assert (done.returncode, done.stdout) == (66, "")
+    assert f"error: {tmp_path / 'docs'}: no such folder\n  next: mkdir -p {tmp_path / 'docs'}\n" == done.stderr
+
+
+def test_threads_have_a_heading_of_their_own() -> None:
+    shown = page(everything(), "run.json")
+    heading, table = shown.index("\n## Two threads beside one\n"), shown.index("\n|  | s, one thread |")
+    assert "\n## " not in shown[heading + 1 : table]
 
 
 def sample(seconds: float) -> Sample:

@@ -1,6 +1,8 @@
 """The benchmark runs, its figures are consistent, and memory stays bounded."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from tests.checkpoints import make_pair
 ROOT = Path(__file__).parents[2]
 MAX_PEAK_RSS = 1_200_000_000
 PLANES = "XOR planes zstd-1"
+VIEWS = ("codec", "commands", "compare", "baselines", "start", "retrain", "bars", "page")
 
 
 def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:
@@ -38,6 +41,19 @@ def figures(path: Path, *args: str | Path) -> Any:
     assert done.returncode == 0, done.stderr
     assert done.stdout
     return json.loads(path.read_text())
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of scripts/bench/run, beside programs that only print how they are run."""
+    for name in ("scripts/setup", ".venv/bin/python"):
+        program = tmp_path / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text('#!/bin/sh\n[ "$1" = -c ] || echo "$0 $*"\n')
+        program.chmod(0o755)
+    (tmp_path / "scripts/bench").mkdir()
+    shutil.copy(ROOT / "scripts/bench/run", tmp_path / "scripts/bench")
+    return tmp_path
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +148,39 @@ def test_what_pictures_need_is_asked_for_first(tmp_path: Path) -> None:
 def test_help_names_the_views() -> None:
     done = bench("--help")
     assert done.returncode == 0
-    views = ("codec", "commands", "compare", "baselines", "start", "retrain")
-    assert all(word in done.stdout for word in (*views, "--pair", "--real", "--gigabytes"))
+    assert all(word in done.stdout for word in (*VIEWS, "--pair", "--real", "--gigabytes"))
+
+
+@pytest.mark.parametrize("args", [["--help"], ["bars", "-h"], ["page", "--help"]], ids=" ".join)
+def test_help_is_printed_before_anything_is_set_up(args: list[str], checkout: Path) -> None:
+    done = subprocess.run([checkout / "scripts/bench/run", *args], capture_output=True, text=True, check=False)
+    assert done.stdout.endswith(f"/.venv/bin/python -m scripts.bench {' '.join(args)}\n")
+    assert len(done.stdout.splitlines()) == 1
+    done = subprocess.run([checkout / "scripts/bench/run", "codec"], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[0] == "scripts/setup "
+
+
+@pytest.mark.parametrize("args", [[], ["bars"], ["page"]])
+def test_help_needs_no_package(args: list[str]) -> None:
+    # -S leaves out the folder of installed packages, as does the interpreter of a system.
+    command = [sys.executable, "-S", "-m", "scripts.bench", *args, "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: scripts/bench/run")
+
+
+def test_a_view_that_does_not_exist_is_answered_with_those_that_do() -> None:
+    done = bench("everything")
+    assert done.returncode == 2
+    choices = re.findall(r"\w+", done.stderr.partition("choose from")[2])
+    assert choices == ["all", *VIEWS]
+
+
+@pytest.mark.parametrize("view", ["bars", "page"])
+def test_a_view_with_options_of_its_own_comes_first(view: str) -> None:
+    done = bench("--runs", "1", view)
+    assert done.returncode == 2
+    assert f"scripts/bench/run {view} --help" in done.stderr
 
 
 def test_the_cpu_seconds_of_a_command_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,16 +13,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from maskreg.errors import NotFoundError
 from scripts.bench.arguments import count
-from scripts.bench.bars import figures
-from scripts.bench.bars.measuring import SECTIONS, Options, measure, say
-from scripts.bench.bars.table import rows, text
+from scripts.bench.bars.sections import SECTIONS
 
 JSON = "benchmarks.json"
 
 
 def bars(args: list[str]) -> None:
-    """Measure, print the table and write what was asked for."""
+    """The command line of ``bars``."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench/run bars", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -43,7 +42,16 @@ def bars(args: list[str]) -> None:
     options = parser.parse_args(args)
     for path in (options.json and options.json.parent, options.page, options.dir and options.dir.parent):
         if path and not path.is_dir():
-            raise SystemExit(f"{path}: no such folder")
+            raise NotFoundError(f"{path}: no such folder", hint=f"mkdir -p {path}")
+    measure_bars(options)
+
+
+def measure_bars(options: argparse.Namespace) -> None:
+    """Measure, print the table and write what was asked for."""
+    from scripts.bench.bars import figures
+    from scripts.bench.bars.measuring import Options, measure, say
+    from scripts.bench.bars.table import rows, text
+
     if options.page:
         # Imported before minutes of measuring, not after.
         from scripts.bench.bars import page
@@ -71,11 +79,12 @@ def bars(args: list[str]) -> None:
 
 def write_page(args: list[str]) -> None:
     """Write the page of figures that were measured before, beside their file."""
-    from scripts.bench.bars import page
-
     parser = argparse.ArgumentParser(prog="scripts/bench/run page", description="Write the page of a JSON file.")
     parser.add_argument("file", type=Path, help="what `bars` wrote; the page and its pictures are written beside it")
-    page.write(parser.parse_args(args).file)
+    file = parser.parse_args(args).file
+    from scripts.bench.bars import page
+
+    page.write(file)
 
 
 COMMANDS = {"bars": bars, "page": write_page}

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+from maskreg.errors import FormatError, NotFoundError
 from scripts.bench.limits import Limits
 
 SCHEMA = 1
@@ -317,12 +318,23 @@ def load(path: Path) -> Run:
     """Read what :func:`dump` wrote.
 
     Raises:
-        SystemExit: it is of another schema.
+        NotFoundError: there is no such file.
+        FormatError: it is something else, or of another schema.
     """
-    data = json.loads(path.read_text())
-    if data.get("schema") != SCHEMA:
-        raise SystemExit(f"{path}: schema {data.get('schema')}, not {SCHEMA}; measure again")
-    return parsed(Run, data)
+    again = "scripts/bench/run bars --json FILE"
+    try:
+        data = json.loads(path.read_text())
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise NotFoundError(f"{path}: no such file", hint=again) from None
+    except ValueError as error:
+        raise FormatError(f"{path} is not JSON: {error}", hint=again) from None
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        raise FormatError(f"{path}: schema {schema}, not {SCHEMA}", hint=again)
+    try:
+        return parsed(Run, data)
+    except (KeyError, TypeError) as error:
+        raise FormatError(f"{path} is not what `bars` wrote: {type(error).__name__} {error}", hint=again) from None
 
 
 def parsed(kind: type[KindT], data: Any) -> KindT:

@@ -16,10 +16,9 @@ from scripts.bench import start
 from scripts.bench.bars import checkpoints, pairs, starts, steps
 from scripts.bench.bars.conditions import Watch
 from scripts.bench.bars.figures import BUSY_LOAD, SCHEMA, Run, rounded
+from scripts.bench.bars.sections import SECTIONS
 from scripts.bench.bars.table import GENERATED, REAL, REAL_STEP, START_BARS
 from scripts.bench.pairs import SPECS, CodecPair, generated, given
-
-SECTIONS = ("codec", "commands", "threads", "start", "step", "install")
 
 REAL_STEPS, REAL_RATE = 30, 1e-5
 """Of the distillation of SmolLM2, as in the README."""

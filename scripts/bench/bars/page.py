@@ -39,6 +39,8 @@ def page(run: Run, name: str) -> str:
     sections = [_head(run, name), _bars(run), _misses(run)]
     if run.sizes:
         sections.append(_commands(run))
+    if threads_of(run):
+        sections.append(_threads(run))
     if run.pairs:
         sections += [_codec(run), _sizes(run)]
     if run.starts:
@@ -113,8 +115,9 @@ def _commands(run: Run) -> Iterator[str]:
         "command also does. `rest` is everything else: starting Python, handing blocks to threads, memory that is "
         "touched for the first time."
     )
-    yield from ("", "![CPU seconds of extract and apply, of their parts, and of the codec](benchmarks-time.svg)", "")
+    yield from ("", "![CPU seconds of extract and apply, of their parts, and of the codec](benchmarks-time.svg)")
     for size in run.sizes:
+        yield ""
         lines: list[Sequence[str]] = [("bare loop: read, hash twice, write, sync", *_times(size.loop), "")]
         lines.append(("cp and fsync", *_times(size.copy), ""))
         for whole in size.wholes:
@@ -126,23 +129,27 @@ def _commands(run: Run) -> Iterator[str]:
         yield from _table((f"{size.gigabytes:g} GB", "CPU s", "s", "of the command"), lines)
         yield (
             f"\nThe artifact takes {8 * size.artifact_bytes / size.params:.2f} bits per parameter, its delta "
-            f"{8 * size.delta_bytes / size.params:.2f}.\n"
+            f"{8 * size.delta_bytes / size.params:.2f}."
         )
-    if run.threads or run.pairs:
-        cells = (
-            (
-                threads.work,
-                f"{threads.single.least_wall:.3f}",
-                f"{threads.double.least_wall:.3f}",
-                f"{threads.gain:.2f} x",
-            )
-            for threads in threads_of(run)
+
+
+def _threads(run: Run) -> Iterator[str]:
+    yield from ("## Two threads beside one", "")
+    yield (
+        "Wall time. Extract and apply run in one process, on files in memory where the system offers that, so that "
+        "threads are compared and not the disk. Decoding and encoding are those of the generated distillation pair."
+    )
+    yield ""
+    cells = (
+        (
+            threads.work,
+            f"{threads.single.least_wall:.3f}",
+            f"{threads.double.least_wall:.3f}",
+            f"{threads.gain:.2f} x",
         )
-        yield from _table(("", "s, one thread", "s, two threads", "faster"), cells)
-        yield (
-            "\nDecoding and encoding are those of the generated distillation pair below. Extract and apply run in one "
-            "process, on files in memory where the system offers that, so that threads are compared and not the disk."
-        )
+        for threads in threads_of(run)
+    )
+    yield from _table(("", "s, one thread", "s, two threads", "faster"), cells)
 
 
 def _codec(run: Run) -> Iterator[str]:
