@@ -1,11 +1,15 @@
 """Factors are found where an update has few components, not where rows and columns merely differ; always the same."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maskreg.codec import factors as definition
 from maskreg.codec.contexts import MAX_FACTOR, Matrix
 from maskreg.codec.factors import fit_factors, level_bounds, levels_of, size_bounds, typical_change
 from maskreg.codec.rans import TOKENS
@@ -161,3 +165,15 @@ def test_sizes_are_about_equally_common(kernels: str) -> None:
     sizes = (np.abs(one.astype(int).T @ other.astype(int))[..., None] >= bounds).sum(axis=-1)
     assert np.bincount(sizes.reshape(-1), minlength=8).min() > sizes.size / 8 * 0.7
     assert size_bounds(np.zeros((1, 9), np.int8), np.zeros((1, 9), np.int8)).max() <= 1
+
+
+def test_the_kernel_has_the_constants_of_the_definition() -> None:
+    sources = Path(definition.__file__).parents[1] / "native" / "src"
+    text = "".join((sources / name).read_text() for name in ("fit.h", "fit.c"))
+    constants = re.findall(r"\b([A-Z_]{4,}) = ([\d.]+)(?: << (\d+))?[,; ]", text)
+    assert {name for name, *_ in constants} == {
+        *("COMPONENTS", "FIRST_ROUNDS", "ROUNDS", "SPARE", "LARGE", "PROMISING", "FINENESS")
+    }
+    for name, value, shift in constants:
+        public = name if name == "COMPONENTS" else f"_{name}"
+        assert getattr(definition, public) == float(value) * 2 ** int(shift or 0), name

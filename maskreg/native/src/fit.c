@@ -3,7 +3,8 @@
 
 #include "fit.h"
 
-enum { LARGE = 1 << 20, FIRST_ROUNDS = 1, ALL_ROUNDS = 3, SPARE = 3 };
+enum { LARGE = 1 << 20, FIRST_ROUNDS = 1, ROUNDS = 3, SPARE = 3 };
+static const double PROMISING = 0.5, FINENESS = 3.3;
 
 // A subspace and its principal directions, strongest first.
 typedef struct {
@@ -49,8 +50,8 @@ static void excess(const subspace *s, const int8_t *others, int64_t m, int64_t w
 
 static int64_t quantize(const subspace *s, int64_t rank, int64_t m, int64_t w, int8_t *row_factors,
                         int8_t *column_factors) {
-    const double fineness = 3.3, rows = (double)m, width = (double)w;
-    const double step = fineness * sqrt((rows + width) / (rows * width));
+    const double rows = (double)m, width = (double)w;
+    const double step = FINENESS * sqrt((rows + width) / (rows * width));
     double rotation[COMPONENTS * COMPONENTS], left[COMPONENTS], right[COMPONENTS];
     FOR_EACH(c, rank) {
         const double root = sqrt(s->powers[c]), strength = root > 1e-300 ? root : 1e-300;
@@ -83,9 +84,9 @@ int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int6
         sort(&s, sample, m, w);
         excess(&s, others, m_others, w, shares);
         FOR_EACH(c, s.k) highest = shares[c] > highest ? shares[c] : highest;
-        if (highest <= 0.5 * needed) return 0;
+        if (highest <= PROMISING * needed) return 0;
     }
-    for (; rounds < ALL_ROUNDS; rounds++) refine(&s, sample, m, w);
+    for (; rounds < ROUNDS; rounds++) refine(&s, sample, m, w);
     sort(&s, sample, m, w);
     excess(&s, others, m_others, w, shares);
     int64_t rank = 0;
