@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -82,6 +83,19 @@ class Command(_WithExample):
         """Parse the arguments, and keep them for :func:`again`."""
         ctx.meta[_ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises:
+            ConfigError: ``MASKREG_KERNELS`` names kernels that this machine does not have.
+        """
+        # Also where the command would not need them, so that all agree. Imported only where somebody chose them.
+        if os.environ.get("MASKREG_KERNELS"):
+            from maskreg.native import library
+
+            library()
+        return super().invoke(ctx)
 
 
 class Group(_WithExample, click.Group):
