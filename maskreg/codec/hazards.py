@@ -24,8 +24,9 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.codec.bits import Reader
 from maskreg.codec.ulp_steps import Counts
+
+Numbers = npt.NDArray[np.int64]
 
 Indexes = npt.NDArray[np.uint8]
 """Of hazards, by class."""
@@ -55,12 +56,21 @@ POWERS: npt.NDArray[np.uint32] = np.rint(
 
 _POWERS: list[int] = POWERS.tolist()
 
+LOGARITHM_BITS = 21
+"""Logarithms to base 2 and bits are counted in 1 / 2^21, so that all machines choose alike."""
+
+LOGARITHMS: npt.NDArray[np.int32] = np.floor(np.log2(1 + np.arange(257) / 256) * (1 << LOGARITHM_BITS)).astype(np.int32)
+"""int32 ``[257]``: those of 1 + i / 256, rounded down."""
+
 _INDEXES = range(MOST_INDEX + 1)
 _INDEX_BITS, _PLAIN_BITS = 6, 2
+_FIXED_BITS = _INDEX_BITS + _PLAIN_BITS
 
 _PROBABILITIES = -np.expm1(HAZARDS * (-np.log(2) / OCTAVE))
-_COSTS = np.stack([-np.log2(_PROBABILITIES), HAZARDS / OCTAVE])
-"""Bits of a coordinate that moves, and of one that does not, by index."""
+COSTS: Numbers = np.rint(np.stack([-np.log2(_PROBABILITIES), HAZARDS / OCTAVE]) * (1 << LOGARITHM_BITS)).astype(
+    np.int64
+)
+"""int64 ``[2, 61]``: bits of a coordinate that moves, and of one that does not, by index."""
 
 
 def survival(hazard: int) -> int:
@@ -89,12 +99,24 @@ _RESIDUALS = np.array([[index - max(before - _FALL, 0) for index in _INDEXES] fo
 
 _FOLDED = np.where(_RESIDUALS < 0, -2 * _RESIDUALS - 1, 2 * _RESIDUALS)
 
-_USUAL_STEPS = (_FOLDED >> 2) + 3
-"""Bits of a residual under a usual Rice parameter."""
+USUAL_STEPS: Numbers = (_FOLDED >> 2) + 3 << LOGARITHM_BITS
+"""int64 ``[61, 61]``: bits of a residual under a usual Rice parameter, by the index before and the index."""
 
 
-def choose_indexes(moved: Counts, total: Counts) -> tuple[Indexes, float]:
-    """Indexes of all classes up to the last in which anything moves, and the bits of where movers are.
+def weighed_logarithms(counts: Counts) -> Numbers:
+    """Of each count of less than 2^31, c log2(c)."""
+    counted = np.maximum(counts, 1)
+    octave = np.frexp(counted)[1].astype(np.int64) - 1
+    fraction = (counted << 31 - octave) - (1 << 31)
+    index, rest = fraction >> 23, fraction >> 7 & 0xFFFF
+    low = LOGARITHMS[index].astype(np.int64)
+    logarithms = (octave << LOGARITHM_BITS) + low + ((LOGARITHMS[index + 1] - low) * rest >> 16)
+    product: Numbers = counts * logarithms
+    return product
+
+
+def choose_indexes(moved: Counts, total: Counts) -> tuple[Indexes, int]:
+    """Indexes of all classes up to the last in which anything moves, and how long it is to say where movers are.
 
     Each class in turn takes the index under which its coordinates and the residual are shortest. The best sequence, by
     dynamic programming, is no shorter by more than .01 %.
@@ -104,11 +126,11 @@ def choose_indexes(moved: Counts, total: Counts) -> tuple[Indexes, float]:
         total: int64 ``[classes]``, all coordinates.
     """
     last = int(np.flatnonzero(moved)[-1])
-    costs = np.stack([moved, total - moved], 1)[: last + 1] @ _COSTS
+    costs = np.stack([moved, total - moved], 1)[: last + 1] @ COSTS
     path: list[int] = []
     for cost in costs:
-        path.append(int((cost + _USUAL_STEPS[path[-1]] if path else cost).argmin()))
-    return np.array(path, np.uint8), float(costs[np.arange(last + 1), path].sum())
+        path.append(int((cost + USUAL_STEPS[path[-1]] if path else cost).argmin()))
+    return np.array(path, np.uint8), int(costs[np.arange(last + 1), path].sum())
 
 
 def pack_indexes(indexes: Indexes) -> list[tuple[int, int]]:
@@ -126,12 +148,15 @@ def pack_indexes(indexes: Indexes) -> list[tuple[int, int]]:
     return numbers
 
 
-def unpack_indexes(reader: Reader, classes: int) -> Indexes | None:
-    """Indexes of so many classes; None when they are invalid."""
-    path, plain = [reader.fixed(_INDEX_BITS)], reader.fixed(_PLAIN_BITS)
-    residuals = reader.rice(classes - 1, plain, MOST_INDEX)
-    if residuals is None:
-        return None
-    for residual in residuals.tolist():
-        path.append(max(path[-1] - _FALL, 0) + residual)
-    return np.array(path, np.uint8) if min(path) >= 0 and max(path) <= MOST_INDEX else None
+def unpack_indexes(packed: int, classes: int) -> tuple[Indexes, int] | None:
+    """Indexes of so many classes, from the lowest bits on, and how many bits they take; None when they are invalid."""
+    path, plain, at = [packed & (1 << _INDEX_BITS) - 1], packed >> _INDEX_BITS & (1 << _PLAIN_BITS) - 1, _FIXED_BITS
+    for _ in range(classes - 1):
+        rest = packed >> at
+        ones = (~rest & rest + 1).bit_length() - 1
+        folded = ones << plain | rest >> ones + 1 & (1 << plain) - 1
+        path.append(max(path[-1] - _FALL, 0) + (folded >> 1 ^ -(folded & 1)))
+        at += ones + 1 + plain
+        if not 0 <= path[-1] <= MOST_INDEX:
+            return None
+    return (np.array(path, np.uint8), at) if path[0] <= MOST_INDEX else None

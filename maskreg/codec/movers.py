@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ import numpy.typing as npt
 
 from maskreg.codec.base import Codes
 from maskreg.codec.bits import Bits
-from maskreg.codec.hazards import LIMIT, POWERS, SURVIVAL_BITS, hazard_of, survival
+from maskreg.codec.hazards import LIMIT, LOGARITHMS, POWERS, SURVIVAL_BITS, hazard_of, survival
 from maskreg.codec.ulp_steps import EXPONENTS, LITERAL_BITS, Counts
 from maskreg.native import Library, library
 
@@ -260,7 +261,7 @@ def decode_movers(source: Codes, coded: Bits, starts: Counts, hazards: Hazards, 
         values: uint16 ``[n]``, filled.
     """
     if compiled := library():
-        structure, _arrays = _structure(compiled, hazards)
+        structure, _by_class = _structure(compiled, hazards)
         damaged: int = compiled.lib.maskreg_decode_movers(
             compiled.read(source), source.size, structure, compiled.read(coded), starts.size - 1, length,
             compiled.read(np.ascontiguousarray(starts)), compiled.write(values),
@@ -314,27 +315,23 @@ def _length(source: int, coder: _Coder, chances: _Chances) -> int:
     return 2 + top << k - 1 | coder.plain(k - 1)
 
 
-_LOGARITHM_BITS = 8
-_LOGARITHMS = np.floor(np.log2(1 + np.arange(257) / 256) * (1 << 13 + _LOGARITHM_BITS)).astype(np.int32)
-"""Of 1 + i / 256, in hazard of :data:`OCTAVE`, times 256: kernels find a hazard by them and correct it by survival."""
-
 _RATE_TABLE = np.array(_RATES, np.uint32)
 
 
-def _structure(compiled: Library, hazards: Hazards) -> tuple[Any, list[Any]]:
+@cache
+def _tables(compiled: Library) -> tuple[Any, ...]:
+    """Those of ``maskreg_hazards`` that all blocks share."""
+    return tuple(compiled.read(table) for table in (POWERS, LOGARITHMS, _RATE_TABLE))
+
+
+def _structure(compiled: Library, hazards: Hazards) -> tuple[Any, Any]:
     """``maskreg_hazards`` of kernels.h, and what has to live as long as it."""
-    structure = compiled.ffi.new("maskreg_hazards *")
-    tables = (hazards.by_class, hazards.by_exponent, POWERS, _LOGARITHMS, _RATE_TABLE)
-    arrays = [compiled.read(array) for array in tables]
-    (
-        structure.by_class, structure.by_exponent, structure.powers, structure.logarithms, structure.rates,
-    ) = arrays  # fmt: skip
-    structure.first, structure.ones = hazards.first, hazards.ones
-    return structure, arrays
+    by_class = compiled.read(hazards.by_class)
+    return compiled.ffi.new("maskreg_hazards *", (by_class, *_tables(compiled), hazards.first, hazards.ones)), by_class
 
 
 def _encode_compiled(compiled: Library, source: Codes, target: Codes, hazards: Hazards) -> bytes:
-    structure, _arrays = _structure(compiled, hazards)
+    structure, _by_class = _structure(compiled, hazards)
     room = 64 + source.size // 32
     while True:
         numbers, words = np.empty((room, 3), np.uint32), np.empty(room, np.uint32)

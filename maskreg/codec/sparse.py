@@ -11,18 +11,31 @@ lengths that follow from others.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from maskreg.codec.base import Block, Codes
-from maskreg.codec.bits import Reader, pack_bits
-from maskreg.codec.hazards import HAZARDS, Indexes, choose_indexes, pack_indexes, unpack_indexes
+from maskreg.codec.bits import pack_bits
+from maskreg.codec.hazards import (
+    COSTS,
+    HAZARDS,
+    LOGARITHM_BITS,
+    LOGARITHMS,
+    USUAL_STEPS,
+    Indexes,
+    Numbers,
+    choose_indexes,
+    pack_indexes,
+    unpack_indexes,
+    weighed_logarithms,
+)
 from maskreg.codec.layout import HEAD_BYTES, SPARSE, Head, sub_block_numel
 from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
 from maskreg.codec.ulp_steps import EXPONENTS, Counts
 from maskreg.errors import CorruptError
+from maskreg.native import Library, library
 
 _WORD_BYTES, _ONES_BITS = 4, 5
 
@@ -32,7 +45,7 @@ NO_ONES = 31
 _CLASS_BITS = 3
 """About what a hazard takes."""
 
-_MODEL_BYTES = 64
+_MODEL_BYTES = 256
 """More than a model takes."""
 
 _PART_BYTES = 3_000
@@ -72,9 +85,10 @@ class SparseModel(NamedTuple):
 
 def encode_sparse(source: Codes, target: Codes, counts: Counts) -> bytes:
     """Code a block in which something moves; ``counts`` are those of :func:`maskreg.codec.choice.count_movers`."""
-    first, indexes, bits = _best_window(counts)
-    ones = min(max(int(np.flatnonzero(counts[2]).max(initial=0)) + 1 - first, 0), NO_ONES)
-    count = int(max(1, min(bits / 8 // _PART_BYTES, _MOST_PARTS)))
+    first, indexes, bits = choose_hazards(counts)
+    far = counts[2].nonzero()[0]
+    ones = min(max(int(far[-1]) + 1 - first, 0), NO_ONES) if far.size else 0
+    count = max(1, min((bits >> LOGARITHM_BITS + 3) // _PART_BYTES, _MOST_PARTS))
     while count > 1 and sub_block_numel(source.size, count) % _ALIKE == 0:
         count -= 1
     return write_sparse(source, target, SparseModel(first, indexes, ones), count)
@@ -91,31 +105,45 @@ def write_sparse(source: Codes, target: Codes, model: SparseModel, count: int) -
     return b"".join([head, packed, np.array(sizes, "<u4").tobytes(), *parts])
 
 
-def _best_window(counts: Counts) -> tuple[int, Indexes, float]:
-    """The exponent of the first class, indexes of hazards, and bits of both and of where movers are.
+def choose_hazards(counts: Counts) -> tuple[int, Indexes, int]:
+    """The exponent of the first class, indexes of hazards, and how long it is to say where movers are.
 
     Windows are compared by the entropy of their classes: those of the exponents inside, and of the sums at both ends.
+    Bits are those of :data:`~maskreg.codec.hazards.LOGARITHM_BITS`.
     """
+    if compiled := library():
+        chosen, least = np.empty(CLASSES + 1, np.uint8), compiled.ffi.new("int64_t *")
+        classes: int = compiled.lib.maskreg_choose_hazards(
+            compiled.read(counts), *_tables(compiled), compiled.write(chosen), least
+        )
+        return int(chosen[0]), chosen[1 : classes + 1], int(least[0])
     moved = counts[1]
     sides = np.stack([np.maximum(counts[0], moved), moved])
     lower, last = sides.cumsum(axis=1), int(np.flatnonzero(moved)[-1])
     higher = lower[:, -1:] - lower + sides
     own, below, above = _entropy(np.stack([sides, lower, higher], axis=1))
-    before = np.concatenate([[0.0], own.cumsum()])
+    before = np.concatenate([[0], own.cumsum()])
     used = np.minimum(np.maximum(last - _FIRSTS + 1, 1), CLASSES)
-    bits = below[_FIRSTS] + before[_LASTS] - before[_FIRSTS + 1] + above[_LASTS] + _CLASS_BITS * used
+    bits = (
+        below[_FIRSTS] + before[_LASTS] - before[_FIRSTS + 1] + above[_LASTS] + (_CLASS_BITS * used << LOGARITHM_BITS)
+    )
     first = int(bits.argmin())
-    classes = sides[:, first : first + CLASSES].copy()
-    classes[:, 0], classes[:, -1] = lower[:, first], higher[:, first + CLASSES - 1]
-    indexes, least = choose_indexes(classes[1], classes[0])
-    return first, indexes, least
+    sums = sides[:, first : first + CLASSES].copy()
+    sums[:, 0], sums[:, -1] = lower[:, first], higher[:, first + CLASSES - 1]
+    return first, *choose_indexes(sums[1], sums[0])
 
 
-def _entropy(counts: Counts) -> npt.NDArray[np.float64]:
-    """Bits that it takes to say which coordinates move; ``[2, ...]``, all and those that move."""
+@cache
+def _tables(compiled: Library) -> tuple[Any, ...]:
+    """Those that all blocks share."""
+    return tuple(compiled.read(table) for table in (LOGARITHMS, COSTS, USUAL_STEPS))
+
+
+def _entropy(counts: Counts) -> Numbers:
+    """How long it is to say which coordinates move; ``[2, ...]``, all and those that move."""
     total, moved = counts
-    split = np.stack([moved, total - moved])
-    bits: npt.NDArray[np.float64] = (split * np.log2(np.maximum(total, 1) / np.maximum(split, 1))).sum(axis=0)
+    whole, *split = weighed_logarithms(np.stack([total, moved, total - moved]))
+    bits: Numbers = whole - split[0] - split[1]
     return bits
 
 
@@ -140,14 +168,14 @@ class SparseLayout:
         if not 1 <= classes <= CLASSES or first > EXPONENTS - CLASSES:
             raise CorruptError("block", "its header is invalid")
         self.block = np.frombuffer(block, np.uint8)
-        reader = Reader(self.block[HEAD_BYTES : HEAD_BYTES + _MODEL_BYTES])
-        ones = reader.fixed(_ONES_BITS)
-        indexes = unpack_indexes(reader, classes)
-        if indexes is None:
+        model = int.from_bytes(block[HEAD_BYTES : HEAD_BYTES + _MODEL_BYTES], "little")
+        unpacked = unpack_indexes(model >> _ONES_BITS, classes)
+        if unpacked is None:
             raise CorruptError("block", "its hazards are invalid")
-        self.hazards = SparseModel(first, indexes, ones).hazards()
+        indexes, bits = unpacked
+        self.hazards = SparseModel(first, indexes, model & (1 << _ONES_BITS) - 1).hazards()
         self.size = sub_block_numel(head.n, head.sub_blocks)
-        self._read_starts(HEAD_BYTES + -(-reader.at // 8), head.sub_blocks)
+        self._read_starts(HEAD_BYTES + -(-(_ONES_BITS + bits) // 8), head.sub_blocks)
 
     def _read_starts(self, at: int, count: int) -> None:
         if count > 1:

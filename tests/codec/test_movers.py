@@ -7,10 +7,11 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskreg.codec.bits import Reader, pack_bits
+from maskreg.codec.bits import pack_bits
 from maskreg.codec.hazards import (
     HAZARDS,
     LIMIT,
+    LOGARITHM_BITS,
     MOST_INDEX,
     POWERS,
     choose_indexes,
@@ -18,8 +19,10 @@ from maskreg.codec.hazards import (
     pack_indexes,
     survival,
     unpack_indexes,
+    weighed_logarithms,
 )
 from maskreg.codec.movers import CLASSES, STATE_BYTES, Hazards, decode_movers, encode_movers
+from maskreg.codec.sparse import choose_hazards
 from maskreg.native import NUMPY, using
 from tests.codec import reference_sparse
 from tests.codec.samples import moved
@@ -124,12 +127,19 @@ def test_the_hazard_of_a_number_is_the_least(number: int) -> None:
 
 @given(st.lists(st.integers(0, MOST_INDEX), min_size=1, max_size=CLASSES))
 def test_indexes_come_back(indexes: list[int]) -> None:
-    packed = np.frombuffer(pack_bits(pack_indexes(np.array(indexes, np.uint8))), np.uint8)
-    reader = Reader(packed)
-    unpacked = unpack_indexes(reader, len(indexes))
+    packed = pack_bits(pack_indexes(np.array(indexes, np.uint8)))
+    unpacked = unpack_indexes(int.from_bytes(packed + b"\xff", "little"), len(indexes))
     assert unpacked is not None
-    assert unpacked.tolist() == indexes
-    assert -(-reader.at // 8) == packed.size
+    assert unpacked[0].tolist() == indexes
+    assert -(-unpacked[1] // 8) == len(packed)
+
+
+def test_indexes_out_of_range_are_refused() -> None:
+    assert unpack_indexes(MOST_INDEX + 1, 1) is None
+    # Rice codes of -1 at index 0, of 1 at index 60, and one that does not end.
+    assert unpack_indexes(0 | 0b01 << 8, 2) is None
+    assert unpack_indexes(MOST_INDEX | 0b01111111111 << 8, 2) is None
+    assert unpack_indexes(30 | (1 << 2000) - 1 << 8, 2) is None
 
 
 def test_indexes_are_those_of_the_shares_that_move() -> None:
@@ -138,9 +148,32 @@ def test_indexes_are_those_of_the_shares_that_move() -> None:
     assert indexes.tolist() == [51, 46, 42]
     share = moved_[:3] / total[:3]
     entropy = -(total[:3] * (share * np.log2(share) + (1 - share) * np.log2(1 - share))).sum()
-    assert entropy <= bits < 1.003 * entropy
+    assert entropy <= bits / (1 << LOGARITHM_BITS) < 1.003 * entropy
 
 
 def test_hazards_beyond_the_last_mover_are_left_out() -> None:
     indexes, _ = choose_indexes(np.array([0, 5, 0, 0]), np.array([10, 100, 100, 100]))
     assert indexes.size == 2
+
+
+@given(st.integers(0, (1 << 31) - 1))
+def test_logarithms_are_whole_and_close(count: int) -> None:
+    exact = count * np.log2(max(count, 1))
+    assert abs(int(weighed_logarithms(np.array([count]))[0]) / (1 << LOGARITHM_BITS) - exact) <= 5e-6 * count
+
+
+@given(st.sampled_from([3, 40, 200]), st.sampled_from([1, 20, 255]), st.integers(0, 1 << 32))
+def test_every_build_chooses_the_same_hazards(kernels: str, exponents: int, lowest: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    counts = np.zeros((3, 256), np.int64)
+    own = draw.integers(min(lowest, 255), 256, exponents)
+    counts[0, own] = draw.integers(0, 1 << int(draw.integers(1, 24)), exponents)
+    counts[1, own] = draw.integers(0, 1 << int(draw.integers(1, 20)), exponents)
+    counts[1, own[0]] += 1
+    with using(NUMPY):
+        first, indexes, bits = choose_hazards(counts)
+    with using(kernels):
+        assert [(chosen[0], chosen[1].tolist(), chosen[2]) for chosen in [choose_hazards(counts)]] == [
+            (first, indexes.tolist(), bits)
+        ]
+    assert first + indexes.size > int(np.flatnonzero(counts[1])[-1]) or indexes.size == CLASSES

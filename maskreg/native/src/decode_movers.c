@@ -63,14 +63,14 @@ static inline int32_t hazard_below(uint32_t number, const int32_t *logarithms) {
     return hazard > 1 ? hazard : 1;
 }
 
-static inline void draw(part *p, const maskreg_hazards *h, uint32_t beyond) {
+static inline void draw(part *p, const hazards *h, uint32_t beyond) {
     p->number = (uint32_t)(p->state >> 1 & ((1u << SURVIVAL_BITS) - 1));
     p->wait = p->number < beyond ? HAZARD_LIMIT : hazard_below(p->number, h->logarithms);
 }
 
 // The first coordinate of a tile up to whose end the hazard is at least `goal`, which is no more than that of the tile;
 // fills that hazard.
-static inline int64_t reach(const tile *t, int32_t goal, const maskreg_hazards *h, int32_t *after) {
+static inline int64_t reach(const tile *t, int32_t goal, const hazards *h, int32_t *after) {
 #if defined(__AVX512VBMI2__)
     const __m512i wide = _mm512_set1_epi32(goal);
     const lookup table = fill_lookup(h);
@@ -108,7 +108,7 @@ static inline uint32_t take_length(part *p, uint16_t source, const uint32_t *rat
 }
 
 // Decode the next mover of the tile, or a long wait; returns 0 where neither ends in the tile.
-static inline int decode_next(part *p, const maskreg_hazards *h, uint32_t beyond) {
+static inline int decode_next(part *p, const hazards *h, uint32_t beyond) {
     const int32_t goal = p->reached + p->wait;
     if (goal > p->tile.total) return 0;
     if (p->number < beyond) {
@@ -148,7 +148,7 @@ static inline void copy(const uint16_t *restrict source, int64_t n, uint16_t *re
 }
 
 // As maskreg_decode_movers, of no more than PARTS.
-static int64_t decode_parts(const uint16_t *source, int64_t n, const maskreg_hazards *h, const uint8_t *block,
+static int64_t decode_parts(const uint16_t *source, int64_t n, const hazards *h, const uint8_t *block,
                             int64_t count, int64_t length, const int64_t *starts, uint16_t *values) {
     part parts[PARTS];
     const uint32_t beyond = survival(h->powers, HAZARD_LIMIT);
@@ -192,12 +192,14 @@ static int64_t decode_parts(const uint16_t *source, int64_t n, const maskreg_haz
     return 0;
 }
 
-int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_hazards *h, const uint8_t *block,
+int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_hazards *given, const uint8_t *block,
                               int64_t count, int64_t length, const int64_t *starts, uint16_t *values) {
+    hazards h;
+    fill_hazards(&h, given);
     for (int64_t k = 0; k < count; k += PARTS) {
         const int64_t begin = k * length, group = least(PARTS, count - k);
         const int64_t damaged =
-            decode_parts(source + begin, least(group * length, n - begin), h, block, group, length, starts + k, values + begin);
+            decode_parts(source + begin, least(group * length, n - begin), &h, block, group, length, starts + k, values + begin);
         if (damaged) return k + damaged;
     }
     return 0;

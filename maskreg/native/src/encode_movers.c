@@ -91,36 +91,38 @@ static inline int64_t list_movers(const uint16_t *source, const uint16_t *target
     return count;
 }
 
-int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *h,
+int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *given,
                               uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words) {
+    hazards h;
+    fill_hazards(&h, given);
     list l = {numbers, 0, room};
     chances c;
     fill_chances(&c);
     tile t;
     uint16_t movers[TILE + 32];
     int64_t reached = 0;  // from the tile's first coordinate
-    const uint32_t beyond = survival(h->powers, HAZARD_LIMIT);
+    const uint32_t beyond = survival(h.powers, HAZARD_LIMIT);
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t m = least(TILE, n - start);
         const uint16_t *to = target + start;
-        fill_tile(&t, source + start, m, h);
+        fill_tile(&t, source + start, m, &h);
         const int64_t count = list_movers(source + start, to, m, movers);
         FOR_EACH(i, count) {
             const int64_t k = movers[i];
             const uint16_t from = t.codes[k];
-            const int64_t before = hazard_before(t.codes, k, h, t.ends);
-            const int64_t after = before + h->by_exponent[exponent_of(from)];
+            const int64_t before = hazard_before(t.codes, k, &h, t.ends);
+            const int64_t after = before + h.by_exponent[exponent_of(from)];
             for (; before - reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(&l, 0, beyond, 0);
-            const uint32_t low = survival(h->powers, (uint32_t)least(after - reached, HAZARD_LIMIT));
-            const uint32_t high = survival(h->powers, (uint32_t)(before - reached));
+            const uint32_t low = survival(h.powers, (uint32_t)least(after - reached, HAZARD_LIMIT));
+            const uint32_t high = survival(h.powers, (uint32_t)(before - reached));
             put_signed(&l, low, high - low, (to[k] & 0x7FFF) < (from & 0x7FFF));
             reached = after;
-            if (exponent_of(from) < h->ones) put_length(&l, &c, from, to[k], h->rates);
+            if (exponent_of(from) < h.ones) put_length(&l, &c, from, to[k], h.rates);
         }
         reached -= t.total;
     }
     for (; -reached >= HAZARD_LIMIT; reached += HAZARD_LIMIT) put_signed(&l, 0, beyond, 0);
-    put_signed(&l, 0, survival(h->powers, (uint32_t)-reached), 0);
+    put_signed(&l, 0, survival(h.powers, (uint32_t)-reached), 0);
     return l.count <= room ? code(&l, state, words) : -1;
 }
 

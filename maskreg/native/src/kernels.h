@@ -92,12 +92,11 @@ int64_t maskreg_decode_sub_blocks(const uint16_t *source, int64_t n, int64_t pos
 
 // Hazards of the coordinates of a block of which few move: maskreg/codec/movers.py and hazards.py.
 typedef struct {
-    const uint16_t *by_class;     // [16], at most 32,767
-    const uint16_t *by_exponent;  // [256]
-    const uint32_t *powers;       // [192]
-    const int32_t *logarithms;    // [257]
-    const uint32_t *rates;        // [62]
-    int64_t first;                // exponent of the first class
+    const uint16_t *by_class;   // [16], at most 32,767
+    const uint32_t *powers;     // [192]
+    const int32_t *logarithms;  // [257]
+    const uint32_t *rates;      // [62]
+    int64_t first;              // exponent of the first class
     int64_t ones;
 } maskreg_hazards;
 
@@ -111,6 +110,13 @@ int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_h
 // few. `numbers` is [room, 3], scratch; `words` is [room].
 int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *hazards,
                               uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words);
+
+// Choose the first class and the indexes of hazards: maskreg/codec/sparse.py. `counts` is [2, 256]: all coordinates by
+// exponent, and those that move; one does. `logarithms` is [257], `costs` [2, 61], `steps` [61, 61]; of `chosen`, [17],
+// the exponent of the first class and the indexes are filled. Returns the number of classes. `bits` is how long it is to
+// say where movers are.
+int64_t maskreg_choose_hazards(const int64_t *counts, const int32_t *logarithms, const int64_t *costs,
+                               const int64_t *steps, uint8_t *chosen, int64_t *bits);
 
 // Count coordinates by exponent: those of every tile of 1,024 whose number is a multiple of `every`, those that move, and
 // those that move by more than one ULP. `counts` is [3, 256], added to.

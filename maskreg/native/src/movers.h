@@ -22,6 +22,25 @@ enum {
     GROUPS = TILE / GROUP,
 };
 
+// Those of a block, and what follows from them.
+typedef struct {
+    const uint16_t *by_class;
+    const uint32_t *powers;
+    const int32_t *logarithms;
+    const uint32_t *rates;
+    uint32_t first, ones;
+    uint16_t by_exponent[EXPONENTS];
+} hazards;
+
+static inline void fill_hazards(hazards *h, const maskreg_hazards *given) {
+    h->by_class = given->by_class, h->powers = given->powers, h->logarithms = given->logarithms, h->rates = given->rates;
+    h->first = (uint32_t)given->first, h->ones = (uint32_t)given->ones;
+    FOR_EACH(e, EXPONENTS) {
+        const int64_t c = e - given->first;
+        h->by_exponent[e] = given->by_class[c < 0 ? 0 : c > 15 ? 15 : c];
+    }
+}
+
 #define LOWEST_WIDE ((uint64_t)1 << WORD_BITS_32)
 
 // Adaptive bits.
@@ -61,19 +80,19 @@ static inline uint32_t survival(const uint32_t *powers, uint32_t hazard) {
 #if defined(__AVX512VBMI2__)
 // What turns codes into hazards: those of the classes, the first class, and the last.
 typedef struct {
-    __m512i hazards, first, last;
+    __m512i by_class, first, last;
 } lookup;
 
-static inline lookup fill_lookup(const maskreg_hazards *h) {
-    const __m512i hazards = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)h->by_class));
-    return (lookup){hazards, _mm512_set1_epi16((short)h->first), _mm512_set1_epi16(15)};
+static inline lookup fill_lookup(const hazards *h) {
+    const __m512i by_class = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)h->by_class));
+    return (lookup){by_class, _mm512_set1_epi16((short)h->first), _mm512_set1_epi16(15)};
 }
 
 // Hazards of 32 codes, 16 bits each.
 static inline __m512i hazards_of(__m512i codes, const lookup *t) {
     const __m512i exponents = _mm512_and_si512(_mm512_srli_epi16(codes, 7), _mm512_set1_epi16(0xFF));
     const __m512i classes = _mm512_min_epu16(_mm512_subs_epu16(exponents, t->first), t->last);
-    return _mm512_permutexvar_epi16(classes, t->hazards);
+    return _mm512_permutexvar_epi16(classes, t->by_class);
 }
 
 // Sums of the four numbers in each quarter of four vectors; those of a quarter lie side by side.
@@ -85,7 +104,7 @@ static inline __m512i sums_of_four(__m512i a, __m512i b, __m512i c, __m512i d) {
 #endif
 
 // Sums of hazards from the first coordinate of a tile to the end of each group. All codes of the tile are read.
-static inline void add_groups(const uint16_t *codes, const maskreg_hazards *h, int32_t *ends) {
+static inline void add_groups(const uint16_t *codes, const hazards *h, int32_t *ends) {
 #if defined(__AVX512VBMI2__)
     const lookup t = fill_lookup(h);
     const __m512i one = _mm512_set1_epi16(1), last = _mm512_set1_epi32(15);
@@ -111,7 +130,7 @@ static inline void add_groups(const uint16_t *codes, const maskreg_hazards *h, i
 }
 
 // Hazard of a tile's coordinates before one.
-static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const maskreg_hazards *h, const int32_t *ends) {
+static inline int32_t hazard_before(const uint16_t *codes, int64_t k, const hazards *h, const int32_t *ends) {
     const int64_t g = k / GROUP;
     int32_t sum = g ? ends[g - 1] : 0;
 #if defined(__AVX512VBMI2__)
@@ -133,7 +152,7 @@ typedef struct {
     uint16_t room[TILE];    // for the codes of the last, which may have fewer
 } tile;
 
-static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const maskreg_hazards *h) {
+static inline void fill_tile(tile *t, const uint16_t *source, int64_t n, const hazards *h) {
     t->codes = source;
     if (n < TILE) {
         memcpy(t->room, source, (size_t)n * sizeof *source);
