@@ -46,6 +46,14 @@ _MAX_BASE = 512
 
 HEAD_BYTES = _HEAD.size
 
+MODEL_START = _HEAD.size + _CODED_HEAD.size
+"""Byte of a coded block where its model begins."""
+
+BAD_MODEL = "its contexts or tables are invalid"
+SHORT_DIRECTORY = "its directory is truncated"
+BAD_DIRECTORY = "its sub-blocks do not end where it ends"
+"""What is said of damaged blocks, by the kernel too."""
+
 
 class Head(NamedTuple):
     """The first 8 bytes of a block.
@@ -114,6 +122,53 @@ def pack_coded(n: int, count: int, model: Model, directory: list[int]) -> bytes:
     return b"".join([head.pack(), coded, packed, np.array(directory, "<u4").tobytes()])
 
 
+class CodedHead(NamedTuple):
+    """What a coded block says before its model.
+
+    Attributes:
+        n: coordinates.
+        sub_blocks: how many.
+        shape: of the model.
+        model_bytes: that the model takes.
+    """
+
+    n: int
+    sub_blocks: int
+    shape: ModelShape
+    model_bytes: int
+
+    @classmethod
+    def read(cls, block: bytes | memoryview) -> CodedHead:
+        """Read and check it; what :meth:`Head.read` checks was checked.
+
+        Raises:
+            CorruptError: a field is out of range, or contradicts the block's length.
+        """
+        if len(block) < MODEL_START:
+            raise CorruptError("block", "its header is truncated")
+        n, _, sub_blocks, rank, flags = _HEAD.unpack_from(block)
+        width, column, base, tables, model_bytes = _CODED_HEAD.unpack_from(block, _HEAD.size)
+        if (
+            rank > MAX_RANK
+            or flags > _SCALED
+            or not 0 <= base < _MAX_BASE
+            or not 1 <= tables <= MAX_TABLES
+            or not column < width
+            or ((rank or flags) and width > n)
+            or model_bytes > len(block) - MODEL_START
+        ):
+            raise CorruptError("block", "its header is invalid")
+        shape = ModelShape(n, Grid(width, column), base, bool(flags), rank, tables)
+        if not shape.fits(model_bytes):
+            raise CorruptError("block", BAD_MODEL)
+        return cls(n, sub_blocks, shape, model_bytes)
+
+    @property
+    def size(self) -> int:
+        """Coordinates of each sub-block; the last may have fewer."""
+        return sub_block_numel(self.n, self.sub_blocks)
+
+
 class Layout:
     """A coded block that was read up to its sub-blocks.
 
@@ -134,37 +189,21 @@ class Layout:
         Raises:
             CorruptError: they are invalid, or contradict each other or the block's length.
         """
-        model_start = _HEAD.size + _CODED_HEAD.size
-        if len(block) < model_start:
-            raise CorruptError("block", "its header is truncated")
-        head = Head(*_HEAD.unpack_from(block))
-        self.n = head.n
-        self.size = sub_block_numel(head.n, head.sub_blocks)
-        width, column, base, tables, model_bytes = _CODED_HEAD.unpack_from(block, _HEAD.size)
-        if (
-            head.rank > MAX_RANK
-            or head.flags > _SCALED
-            or not 0 <= base < _MAX_BASE
-            or not 1 <= tables <= MAX_TABLES
-            or not column < width
-            or ((head.rank or head.flags) and width > head.n)
-            or model_bytes > len(block) - model_start
-        ):
-            raise CorruptError("block", "its header is invalid")
+        head = CodedHead.read(block)
+        self.n, self.size = head.n, head.size
         self.block = np.frombuffer(block, np.uint8)
-        shape = ModelShape(head.n, Grid(width, column), base, bool(head.flags), head.rank, tables)
-        model = unpack_model(self.block[model_start : model_start + model_bytes], shape)
+        model = unpack_model(self.block[MODEL_START : MODEL_START + head.model_bytes], head.shape)
         if model is None:
-            raise CorruptError("block", "its contexts or tables are invalid")
+            raise CorruptError("block", BAD_MODEL)
         self.model = model
-        self._read_directory(block, model_start + model_bytes)
+        self._read_directory(block, MODEL_START + head.model_bytes)
 
     def _read_directory(self, block: bytes | memoryview, start: int) -> None:
         count = -(-self.n // self.size)
         if len(block) - start < _ENTRY_BYTES * count:
-            raise CorruptError("block", "its directory is truncated")
+            raise CorruptError("block", SHORT_DIRECTORY)
         self.directory = np.frombuffer(block, "<u4", 2 * count, start).reshape(count, 2).astype(np.int64)
         sizes = STATE_BYTES + 2 * self.directory[:, 0] + -(-self.directory[:, 1] // 8)
         self.starts = start + _ENTRY_BYTES * count + np.concatenate([[0], np.cumsum(sizes)])
         if self.starts[-1] != len(block):
-            raise CorruptError("block", "its sub-blocks do not end where it ends")
+            raise CorruptError("block", BAD_DIRECTORY)

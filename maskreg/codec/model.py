@@ -55,6 +55,13 @@ class ModelShape(NamedTuple):
     rank: int
     tables: int
 
+    def fits(self, size: int) -> bool:
+        """Whether the lines may fit ``size`` bytes: each value takes at least a bit.
+
+        Checked before there is memory for them, so a short block cannot claim much.
+        """
+        return (self.rank + self.scaled) * (rows_of(self.grid, self.n) + self.grid.width) <= 8 * size
+
 
 def side_bits(contexts: Contexts) -> int:
     """Bits that scales and factors take."""
@@ -87,10 +94,9 @@ def unpack_model(packed: Bits, shape: ModelShape) -> Model | None:
         shape: of the header.
     """
     grid, rank = shape.grid, shape.rank
-    rows = rows_of(grid, shape.n)
-    if (rank + shape.scaled) * (rows + grid.width) > 8 * packed.size:
-        # Each value takes at least a bit. Checked before memory is allocated for them: a short block cannot claim much.
+    if not shape.fits(packed.size):
         return None
+    rows = rows_of(grid, shape.n)
     row_scales, column_scales = (np.zeros(int(shape.scaled) * length, np.int8) for length in (rows, grid.width))
     row_factors, column_factors = (np.zeros((rank, length), np.int8) for length in (rows, grid.width))
     contexts = Contexts(grid, shape.base, row_scales, column_scales, row_factors, column_factors)

@@ -28,14 +28,14 @@ from maskreg.codec.base import Block, Codes
 from maskreg.codec.choice import MIN_LINE, MIN_MOVED, choose
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.costs import plain_window
-from maskreg.codec.decode import Shared, SubBlocks, decode_sub_blocks
+from maskreg.codec.decode import decode_coded
 from maskreg.codec.encode import ABREAST, Pair, classify_all, encode_sub_blocks, room_for
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import decoder_for
 from maskreg.codec.grid import FLAT, Grid
 from maskreg.codec.layout import CODED, HEAD_BYTES, RAW, SAME, SPARSE, Head, Layout, pack_coded, sub_block_numel
 from maskreg.codec.model import Model, side_bits
-from maskreg.codec.rans import SLOTS, TOKENS, fill_decoding, slots_of
+from maskreg.codec.rans import TOKENS, slots_of
 from maskreg.codec.scales import fit_scales
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
 from maskreg.codec.tables import build_tables
@@ -118,8 +118,7 @@ class Step1:
         Raises:
             CorruptError: this is not a block.
         """
-        head = Head.read(block)
-        return sub_block_numel(head.n, head.sub_blocks) if head.kind in (CODED, SPARSE) else 1
+        return _entry_numel(Head.read(block))
 
     def decode_part(self, context: Codes, block: Block, start: int) -> Codes:
         """A span of the values, uint16 ``[m]``.
@@ -139,8 +138,9 @@ class Step1:
             ValueError: the span does not begin and end at entry points of the block.
             CorruptError: the block is damaged.
         """
-        n, kind, *_ = Head.read(block)
-        stop, every = start + context.size, self.entry_numel(block)
+        head = Head.read(block)
+        n, kind = head.n, head.kind
+        stop, every = start + context.size, _entry_numel(head)
         if not 0 <= start <= stop <= n or start % every or (stop % every and stop != n):
             raise ValueError(f"[{start}, {stop}) is not between entry points, at every {every} of {n} values")
         if kind == SAME:
@@ -150,7 +150,7 @@ class Step1:
         elif kind == SPARSE:
             decode_sparse(SparseLayout(block), context, start, values)
         else:
-            _decode(Layout(block), context, start, values)
+            decode_coded(block, context, start, values)
 
     def decode_tensors(self, contexts: Sequence[torch.Tensor], blocks: Sequence[Block]) -> list[torch.Tensor]:
         """Like :meth:`decode`, for several blocks at once; int16 ``[n]`` each, on a GPU or on the CPU.
@@ -178,22 +178,8 @@ class Step1:
         return torch.from_numpy(values.view(np.int16)).to(context.device)
 
 
-def _decode(layout: Layout, context: Codes, start: int, values: Codes) -> None:
-    """Fill ``values`` from coordinate ``start``, an entry point, for as long as the context goes.
-
-    Raises:
-        CorruptError: a sub-block is damaged.
-    """
-    contexts, tables = layout.model.contexts, layout.model.tables
-    entries = np.empty(len(tables.freqs) * SLOTS, np.uint32)
-    fill_decoding(tables.freqs, entries)
-    shared = Shared(contexts, tables.of_cell, entries, layout.block)
-    number = start // layout.size
-    own = slice(number, number + -(-context.size // layout.size))
-    sub_blocks = SubBlocks(layout.size, layout.starts[:-1][own], layout.directory[own])
-    damaged = decode_sub_blocks(context, contexts.grid.column + start, shared, sub_blocks, values)
-    if damaged:
-        raise CorruptError("block", f"its sub-block {number + damaged - 1} does not decode")
+def _entry_numel(head: Head) -> int:
+    return sub_block_numel(head.n, head.sub_blocks) if head.kind in (CODED, SPARSE) else 1
 
 
 @dataclass(frozen=True)

@@ -38,4 +38,19 @@ static inline uint32_t exponent_of(uint16_t code) { return code >> 7 & 0xFF; }
 void classify(const uint16_t *codes, int64_t n, int64_t position, const maskreg_contexts *contexts, uint8_t *cells,
               int8_t *flips);
 
+// What all sub-blocks of a block decode with.
+typedef struct {
+    maskreg_contexts contexts;
+    const uint8_t *table_of_cell;  // [256]
+    const uint32_t *entries;       // [tables * 4096]
+    const uint8_t *block;          // [block_bytes]
+    int64_t block_bytes;
+} shared;
+
+// Decode `count` sub-blocks that follow each other, `length` coordinates each but the last, which has the rest of `n`.
+// `starts` are bytes of the block; `sizes` is [count, 2], words and extra bits of each. Returns 0, or the number, from
+// 1, of a sub-block that is damaged.
+int64_t decode_sub_blocks(const uint16_t *source, int64_t n, int64_t position, const shared *own, int64_t count,
+                          int64_t length, const int64_t *starts, const int64_t *sizes, uint16_t *values);
+
 #endif

@@ -92,37 +92,36 @@ static void look_up(uint8_t *keys, int64_t n, const uint8_t *table, int64_t cell
 }
 
 // Values of a tile; returns the bit after its extra bits, -1 when there are too few.
-static int64_t take_values(const moves *m, int64_t n, const maskreg_shared *shared, const cursor *c) {
+static int64_t take_values(const moves *m, int64_t n, const shared *own, const cursor *c) {
     uint8_t room[ROOM];
-    const int64_t first = c->bit >> 3, left = shared->block_bytes - first;
-    const uint8_t *bits = shared->block + first;
+    const int64_t first = c->bit >> 3, left = own->block_bytes - first;
+    const uint8_t *bits = own->block + first;
     if (left < ROOM) {
         memset(room, 0, sizeof room);
         memcpy(room, bits, (size_t)left);
         bits = room;
     }
-    const int64_t end = 8 * first + apply_tile(m, n, shared->contexts.rank > 0, c->crowded, bits, c->bit & 7);
+    const int64_t end = 8 * first + apply_tile(m, n, own->contexts.rank > 0, c->crowded, bits, c->bit & 7);
     return end <= c->bit_end ? end : -1;
 }
 
-// As maskreg_decode_sub_blocks, of no more than ABREAST.
-static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position, const maskreg_shared *shared,
-                            int64_t count, int64_t length, const int64_t *starts, const int64_t *sizes,
-                            uint16_t *values) {
+// As decode_sub_blocks, of no more than ABREAST.
+static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position, const shared *own, int64_t count,
+                            int64_t length, const int64_t *starts, const int64_t *sizes, uint16_t *values) {
     tiles t;
     fill_orders(&t);
     int8_t flips[ABREAST][TILE + 64];
     uint8_t room[ABREAST][WORD_BYTES];
     cursor cursors[ABREAST];
-    if (!shared->contexts.rank) memset(flips, 0, sizeof flips);
+    if (!own->contexts.rank) memset(flips, 0, sizeof flips);
     const int64_t cells =
-        (shared->contexts.scaled ? SCALED_CLASSES : PLAIN_CLASSES) * (shared->contexts.rank ? SIZES : 1);
+        (own->contexts.scaled ? SCALED_CLASSES : PLAIN_CLASSES) * (own->contexts.rank ? SIZES : 1);
     FOR_EACH(k, count) {
         cursor *c = cursors + k;
-        memcpy(t.states[k], shared->block + starts[k], sizeof t.states[k]);
-        c->word = shared->block + starts[k] + sizeof t.states[k];
+        memcpy(t.states[k], own->block + starts[k], sizeof t.states[k]);
+        c->word = own->block + starts[k] + sizeof t.states[k];
         c->word_end = c->word + 2 * sizes[2 * k];
-        c->bit = 8 * (c->word_end - shared->block);
+        c->bit = 8 * (c->word_end - own->block);
         c->bit_end = c->bit + sizes[2 * k + 1];
         c->crowded = 4 * sizes[2 * k + 1] >= CROWDED * length;
     }
@@ -134,10 +133,10 @@ static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position,
             if (!tokens[k]) continue;
             t.sources[k] = (uintptr_t)(source + begin) + sizeof *source * TILE;
             t.values[k] = (uintptr_t)(values + begin);
-            classify(source + begin, tokens[k], position + begin, &shared->contexts, t.tables[k],
-                     shared->contexts.rank ? flips[k] : NULL);
-            look_up(t.tables[k], tokens[k], shared->table_of_cell, cells);
-            const int64_t left = shared->block + shared->block_bytes - cursors[k].word;
+            classify(source + begin, tokens[k], position + begin, &own->contexts, t.tables[k],
+                     own->contexts.rank ? flips[k] : NULL);
+            look_up(t.tables[k], tokens[k], own->table_of_cell, cells);
+            const int64_t left = own->block + own->block_bytes - cursors[k].word;
             t.words[k] = cursors[k].word;
             if (left < WORD_BYTES) {
                 memset(room[k], 0, WORD_BYTES);
@@ -147,16 +146,16 @@ static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position,
         }
         // The last sub-block may be shorter. Side by side go all as far as it does, and then the others.
         const int64_t all = tokens[count - 1] / ROUND * ROUND, others = tokens[0] / ROUND * ROUND;
-        decode_abreast(&t, shared->entries, count, 0, all);
-        decode_abreast(&t, shared->entries, count - 1, all, others);
+        decode_abreast(&t, own->entries, count, 0, all);
+        decode_abreast(&t, own->entries, count - 1, all, others);
         FOR_EACH(k, count) {
-            const int64_t begin = k * length + start, left = shared->block + shared->block_bytes - cursors[k].word;
+            const int64_t begin = k * length + start, left = own->block + own->block_bytes - cursors[k].word;
             if (!tokens[k]) continue;
-            decode_each(&t, shared->entries, k, k < count - 1 ? others : all, tokens[k]);
+            decode_each(&t, own->entries, k, k < count - 1 ? others : all, tokens[k]);
             cursors[k].word += t.words[k] - (left < WORD_BYTES ? room[k] : cursors[k].word);
             if (cursors[k].word > cursors[k].word_end) return k + 1;
             const moves m = {source + begin, t.tokens[k], flips[k], values + begin};
-            cursors[k].bit = take_values(&m, tokens[k], shared, cursors + k);
+            cursors[k].bit = take_values(&m, tokens[k], own, cursors + k);
             if (cursors[k].bit < 0) return k + 1;
         }
     }
@@ -167,13 +166,12 @@ static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position,
     return 0;
 }
 
-int64_t maskreg_decode_sub_blocks(const uint16_t *source, int64_t n, int64_t position, const maskreg_shared *shared,
-                                  int64_t count, int64_t length, const int64_t *starts, const int64_t *sizes,
-                                  uint16_t *values) {
+int64_t decode_sub_blocks(const uint16_t *source, int64_t n, int64_t position, const shared *own, int64_t count,
+                          int64_t length, const int64_t *starts, const int64_t *sizes, uint16_t *values) {
     for (int64_t k = 0; k < count; k += ABREAST) {
         const int64_t begin = k * length, group = least(ABREAST, count - k);
-        const int64_t damaged = decode_group(source + begin, least(group * length, n - begin), position + begin, shared,
-                                             group, length, starts + k, sizes + 2 * k, values + begin);
+        const int64_t damaged = decode_group(source + begin, least(group * length, n - begin), position + begin, own, group,
+                                             length, starts + k, sizes + 2 * k, values + begin);
         if (damaged) return k + damaged;
     }
     return 0;

@@ -71,24 +71,36 @@ typedef struct {
 // Column factors of every two components side by side, as vectors multiply them.
 void maskreg_pair_factors(const int8_t *factors, int64_t rank, int64_t width, uint8_t *pairs);
 
-// What all sub-blocks of a block decode with.
-typedef struct {
-    maskreg_contexts contexts;
-    const uint8_t *table_of_cell;  // [256]
-    const uint32_t *entries;       // [tables * 4096]
-    const uint8_t *block;          // [block_bytes]
-    int64_t block_bytes;
-} maskreg_shared;
-
 // Decoding tables: `freqs` is [tables, 64], each row sums to 4,096; `entries` is [tables * 4096].
 void maskreg_fill_decoding(const uint16_t *freqs, int64_t tables, uint32_t *entries);
 
-// Decode `count` sub-blocks that follow each other, `length` coordinates each but the last, which has the rest of `n`.
-// `starts` are bytes of the block; `sizes` is [count, 2], words and extra bits of each. Returns 0, or the number, from
-// 1, of a sub-block that is damaged.
-int64_t maskreg_decode_sub_blocks(const uint16_t *source, int64_t n, int64_t position, const maskreg_shared *shared,
-                                  int64_t count, int64_t length, const int64_t *starts, const int64_t *sizes,
-                                  uint16_t *values);
+// A coded block, and what its header says, which was checked; maskreg/codec/layout.py has its bytes.
+typedef struct {
+    const uint8_t *block;  // [bytes]
+    int64_t bytes;
+    int64_t n;             // coordinates
+    int64_t sub_blocks;    // at most 255
+    int64_t length;        // coordinates of each but the last, which has the rest
+    int64_t width;
+    int64_t column;
+    int64_t base;
+    int64_t scaled;
+    int64_t rank;
+    int64_t tables;        // at most 32
+    int64_t model_start;   // bytes of the block
+    int64_t model_bytes;
+} maskreg_coded;
+
+// Bytes of scratch that decoding it needs.
+int64_t maskreg_decode_room(const maskreg_coded *coded);
+
+// What is damaged when a sub-block could not be read yet.
+enum { MASKREG_BAD_MODEL = -3, MASKREG_SHORT_DIRECTORY, MASKREG_BAD_DIRECTORY };
+
+// Decode `m` coordinates from `start` on, which is where a sub-block begins; they end where one ends. Returns 0, one of
+// the above, or the number, from 1, of a sub-block that is damaged.
+int64_t maskreg_decode_coded(const maskreg_coded *coded, const uint16_t *source, int64_t start, int64_t m,
+                             uint8_t *scratch, uint16_t *values);
 
 // Hazards of the coordinates of a block of which few move: maskreg/codec/movers.py and hazards.py.
 typedef struct {
