@@ -116,12 +116,14 @@ def make_checkpoint(
     return directory
 
 
-def llama_tensors(seed: int = 0) -> dict[str, Tensor]:
+def llama_tensors(seed: int = 0, words: int = 5000) -> dict[str, Tensor]:
     """A small Llama-like model: two layers, norms, stacked experts, a 0-D and an empty tensor.
 
-    The embedding is larger than one leaf (2^18 elements).
+    Args:
+        seed: of the weights.
+        words: rows of the embedding; with 5000 it is larger than one leaf (2^18 elements).
     """
-    width, inner, words = 64, 128, 5000
+    width, inner = 64, 128
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (words, width)}
     for layer in ("model.layers.0.", "model.layers.1."):
         shapes |= {
@@ -157,7 +159,13 @@ def with_specials(tensors: Mapping[str, Tensor], bits: Sequence[int]) -> dict[st
 
 
 def make_pair(
-    directory: Path, seed: int = 0, shards: int = 1, *, fraction: float = 0.2, specials: bool = False
+    directory: Path,
+    seed: int = 0,
+    shards: int = 1,
+    *,
+    fraction: float = 0.2,
+    specials: bool = False,
+    words: int = 5000,
 ) -> tuple[Path, Path]:
     """A small Llama-like source and a target.
 
@@ -169,11 +177,12 @@ def make_pair(
         shards: weight files of each.
         fraction: moved coordinates / coordinates.
         specials: put -0.0, +0.0, infinities and NaNs on both sides.
+        words: rows of the embedding, which is most of the model.
 
     Returns:
         The two checkpoint directories.
     """
-    source = llama_tensors(seed)
+    source = llama_tensors(seed, words)
     target = {
         name: tensor if "norm" in name else moved(tensor, fraction, seed=seed * 1000 + index)
         for index, (name, tensor) in enumerate(source.items())

@@ -128,10 +128,11 @@ def encode_sub_blocks(pair: Pair, slots: Table, out: Coded) -> None:
         structure, _arrays = _structure(compiled, pair, slots, out)
         compiled.lib.maskreg_encode_sub_blocks(structure, count)
         return
+    out.states[:count] = LOWEST_STATE
+    coding = Encoding(pair.keys, pair.length, slots, out.states[:count], out.words[:count])
+    out.positions[:count] = encode_tokens(coding)
     for k in range(count):
         own = slice(k * pair.length, (k + 1) * pair.length)
-        out.states[k] = LOWEST_STATE
-        out.positions[k] = encode_tokens(Encoding(pair.keys[own], slots, out.states[k], out.words[k]))
         tokens = (pair.keys[own] & np.uint16(0x3F)).astype(np.uint8)
         out.extra_bits[k] = put_extra_bits(pair.source[own], pair.target[own], tokens, out.bits[k])
 

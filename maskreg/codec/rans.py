@@ -37,7 +37,7 @@ That every lane ends at 2^16 exactly, with no word left over, is also a check of
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,7 @@ _MASK = np.uint32(SLOTS - 1)
 _BITS = np.uint32(TABLE_BITS)
 _LOW = np.uint32(LOWEST_STATE)
 _WORD = np.uint32(16)
+_ABOVE = np.uint32(32 - TABLE_BITS)
 
 # An entry of a decoding table: token in 7 bits, q - g in 12, frequency in 13 (it may be 4,096). One load has all three.
 SLOT_SHIFT, FREQ_SHIFT = 7, 19
@@ -94,16 +95,19 @@ class Decoding(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """What the encoder of a span reads and writes.
+    """What the encoder of several spans reads and writes, a row each.
 
     Attributes:
-        keys: uint16 ``[n]``: cell << 6 | token. A token that its cell's table lacks is replaced by a literal.
+        keys: uint16 ``[n]``, of one span after the other: cell << 6 | token. A token that its cell's table lacks is
+            replaced by a literal.
+        length: tokens of each span but the last, which has the rest, and no more than that.
         slots: uint32, by key; of :func:`slots_of`.
-        states: uint32 ``[16]``, of the lanes; replaced by those that decoding begins with.
-        words: uint16, filled from the end; as many as there are tokens.
+        states: uint32 ``[k, 16]``, of the lanes; replaced by those that decoding begins with.
+        words: uint16 ``[k, m]``, filled from the end; at least as many as the longest span has tokens.
     """
 
     keys: npt.NDArray[np.uint16]
+    length: int
     slots: Table
     states: States
     words: Words
@@ -135,23 +139,36 @@ def decode_tokens(decoding: Decoding) -> npt.NDArray[np.int64]:
         decoding: what is read and written.
     """
     words, tables, entries, states, tokens, lengths = decoding
-    taken = np.zeros(len(states), np.int64)
-    for first in range(0, tokens.shape[1], LANES):
-        lanes = slice(first, first + LANES)
-        # The last turn of a span may not reach all lanes.
-        live = np.arange(first, first + LANES) < lengths[:, None]
-        live = live[:, : tokens[:, lanes].shape[1]]
-        own = states[:, : live.shape[1]]
-        entry = entries[tables[:, lanes].astype(np.uint32) << _BITS | own & _MASK]
-        tokens[:, lanes] = np.where(live, entry & _TOKEN_MASK, 0)
-        state = (entry >> _FREQ_SHIFT) * (own >> _BITS) + (entry >> _SLOT_SHIFT & _MASK)
-        due = live & (state < _LOW)
+    count, n = tokens.shape
+    first_entries = _turns(tables.astype(np.uint32) << _BITS, 0)
+    # The last turn of a span may not reach all lanes.
+    live = _turns(np.arange(n) < lengths[:, None], False)
+    # Where each span's next word is, among those of all.
+    begin: npt.NDArray[np.int64] = words.shape[1] * np.arange(count)
+    place = begin.copy()
+    read = np.empty_like(first_entries)
+    for turn, first in enumerate(first_entries):
+        entry = entries[first | states & _MASK]
+        state = (entry >> _FREQ_SHIFT) * (states >> _BITS) + (entry >> _SLOT_SHIFT & _MASK)
+        due = live[turn] & (state < _LOW)
         # The next words of a span go to those of its lanes that are due, in order.
-        places = np.minimum(taken[:, None] + np.cumsum(due, axis=1) - due, words.shape[1] - 1)
-        refilled = state << _WORD | np.take_along_axis(words, places, axis=1)
-        own[:] = np.where(due, refilled, np.where(live, state, own))
-        taken += due.sum(axis=1)
-    return taken
+        taken = due.cumsum(axis=1)
+        refilled = state << _WORD | words.take(place[:, None] + taken - due, mode="clip")
+        np.copyto(states, np.where(due, refilled, state), where=live[turn])
+        place += taken[:, -1]
+        read[turn] = entry
+    spans = np.where(live, read & _TOKEN_MASK, 0).swapaxes(0, 1).reshape(count, -1)
+    tokens[:] = spans[:, :n]
+    return place - begin
+
+
+def _turns(spans: npt.NDArray[Any], filling: int) -> npt.NDArray[Any]:
+    """What the lanes of all spans, ``[k, n]``, take in each turn: ``[turns, k, 16]``."""
+    count, n = spans.shape
+    turns = -(-n // LANES)
+    filled = np.full((count, turns * LANES), filling, spans.dtype)
+    filled[:, :n] = spans
+    return np.ascontiguousarray(filled.reshape(count, turns, LANES).swapaxes(0, 1))
 
 
 def slots_of(freqs: npt.NDArray[np.uint16], of_cell: npt.NDArray[np.uint8]) -> Table:
@@ -172,27 +189,34 @@ def slots_of(freqs: npt.NDArray[np.uint16], of_cell: npt.NDArray[np.uint8]) -> T
     return np.where(sizes, firsts << np.uint32(16) | sizes, np.uint32(0))[of_cell].reshape(-1)
 
 
-def encode_tokens(encoding: Encoding) -> int:
-    """Code tokens, last to first, as NumPy computes it; returns where their words begin.
+def encode_tokens(encoding: Encoding) -> npt.NDArray[np.int64]:
+    """Code the tokens of several spans, last to first, as NumPy computes it.
 
     The kernel's loops are in native/src/encode.c.
 
     Args:
         encoding: what is read and written.
+
+    Returns:
+        Where in its row each span's words begin, int64 ``[k]``.
     """
-    keys, slots, states, words = encoding
-    missing = slots[keys] == 0
-    keys[missing] |= LITERAL
-    at = words.size
-    for first in range((keys.size - 1) // LANES * LANES, -1, -LANES):
-        slot = slots[keys[first : first + LANES]]
-        freq = slot & np.uint32(0xFFFF)
-        state = states[: slot.size]
-        due = state >> np.uint32(32 - TABLE_BITS) >= freq
-        # The decoder reads the words of one turn lane by lane.
-        out = state[due].astype(np.uint16)
-        words[at - out.size : at] = out
-        at -= out.size
-        state[:] = np.where(due, state >> _WORD, state)
-        state[:] = (state // freq << _BITS) + state % freq + (slot >> _WORD)
-    return at
+    keys, length, slots, states, words = encoding
+    keys[slots[keys] == 0] |= LITERAL
+    # A token with all slots leaves a state as it is: lanes that a span does not reach get that.
+    spans = np.full((len(states), min(length, keys.size)), SLOTS, np.uint32)
+    spans.reshape(-1)[: keys.size] = slots[keys]
+    slot = _turns(spans, SLOTS)
+    firsts, freqs = slot >> _WORD, slot & np.uint32(0xFFFF)
+    others = np.uint32(SLOTS) - freqs
+    before, due = np.empty_like(slot), np.empty(slot.shape, np.bool_)
+    for turn in range(len(slot) - 1, -1, -1):
+        before[turn] = states
+        due[turn] = states >> _ABOVE >= freqs[turn]
+        state = np.where(due[turn], states >> _WORD, states)
+        # 4096 * quotient + rest, where the rest is the state without freq * quotient.
+        states[:] = state // freqs[turn] * others[turn] + state + firsts[turn]
+    given = [before[:, k][due[:, k]].astype(np.uint16) for k in range(len(states))]
+    # The decoder reads them turn by turn, and those of one turn lane by lane.
+    for row, own in zip(words, given, strict=True):
+        row[row.size - own.size :] = own
+    return np.array([words.shape[1] - own.size for own in given], np.int64)

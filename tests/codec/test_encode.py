@@ -57,11 +57,11 @@ def test_numpy_follows_the_definition(seed: int) -> None:
     draw = np.random.default_rng(seed)
     slots = frequencies(draw, 640)
     for n in [0, 1, 15, 16, 17, 500]:
-        keys, words = draw.integers(0, slots.size, n).astype(np.uint16), np.zeros(n + 1, np.uint16)
-        states = np.full(LANES, LOWEST_STATE, np.uint32)
-        expected = by_definition(keys, slots, states)
-        first = encode_tokens(Encoding(keys, slots, states, words))
-        assert (states.tolist(), words[first:].tolist()) == expected
+        keys, words = draw.integers(0, slots.size, n).astype(np.uint16), np.zeros((1, n + 1), np.uint16)
+        states = np.full((1, LANES), LOWEST_STATE, np.uint32)
+        expected = by_definition(keys, slots, states[0])
+        (first,) = encode_tokens(Encoding(keys, n, slots, states, words))
+        assert (states[0].tolist(), words[0, first:].tolist()) == expected
 
 
 @given(SIZES, st.integers(1, ABREAST), st.integers(0, 1 << 32))

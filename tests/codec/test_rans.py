@@ -38,9 +38,10 @@ TABLES = st.builds(table_of, st.lists(st.integers(0, TOKENS - 1), min_size=1, un
 def code(freqs: Freqs, tokens: Tokens, cells: Tokens) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint16]]:
     """States and words of tokens; cell ``i`` has table ``i``."""
     keys = (cells.astype(np.uint16) << 6 | tokens).astype(np.uint16)
-    states, words = np.full(LANES, LOWEST_STATE, np.uint32), np.empty(tokens.size + 1, np.uint16)
-    first = encode_tokens(Encoding(keys, slots_of(freqs, np.arange(len(freqs), dtype=np.uint8)), states, words))
-    return states, words[first:]
+    slots = slots_of(freqs, np.arange(len(freqs), dtype=np.uint8))
+    states, words = np.full((1, LANES), LOWEST_STATE, np.uint32), np.empty((1, tokens.size + 1), np.uint16)
+    (first,) = encode_tokens(Encoding(keys, tokens.size, slots, states, words))
+    return states[0], words[0, first:]
 
 
 def decode(

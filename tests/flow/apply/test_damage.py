@@ -29,7 +29,8 @@ def _objects(root: Path, digest: Digest) -> dict[str, bytes]:
 
 
 def test_no_damage_is_silent(tmp_path: Path) -> None:
-    source, target = make_pair(tmp_path / "pair")
+    # Objects of every kind, and little to decode: much of the damage is in objects that apply does not read.
+    source, target = make_pair(tmp_path / "pair", words=100)
     (target / "config.json").write_text('{"changed": true}')
     digest = extract(
         open_checkpoint(source), open_checkpoint(target), tmp_path / "root", reversible=True, jobs=1
