@@ -5,6 +5,7 @@ What a task needs room for comes from :class:`Buffers`, which every worker has o
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections import deque
@@ -17,6 +18,9 @@ from maskreg.errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+PAGE = mmap.PAGESIZE
+"""Bytes of a page of memory."""
 
 TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
@@ -53,27 +57,37 @@ class Buffers(threading.local):
         task 1    bytes("source", 8 MiB)    new memory
         task 2    bytes("source", 5 MiB)    its first 5 MiB
         task 3    bytes("source", 9 MiB)    new memory, which replaces it
+
+    Memory begins at a page, or as far behind the beginning of one as the task asks: its *phase*.
     """
 
     def __init__(self) -> None:
         self._memory: dict[str, npt.NDArray[np.uint8]] = {}
 
-    def bytes(self, use: str, size: int) -> npt.NDArray[np.uint8]:
-        """uint8 ``[size]`` of any content, which the thread's next call with the same ``use`` gives out again."""
+    def bytes(self, use: str, size: int, phase: int = 0) -> npt.NDArray[np.uint8]:
+        """uint8 ``[size]`` of any content, which the thread's next call with the same ``use`` gives out again.
+
+        Args:
+            use: what the memory is for.
+            size: bytes.
+            phase: how far into a page it begins, in bytes; less than a page.
+        """
         import numpy as np
 
         memory = self._memory.get(use)
-        if memory is None or memory.size < size:
+        if memory is None or memory.size < size + PAGE:
             # Twice as much at least, so that growing tensors do not replace it each time.
-            self._memory[use] = memory = np.empty(max(size, 0 if memory is None else 2 * memory.size), np.uint8)
-        return memory[:size]
+            room = max(size + PAGE, 0 if memory is None else 2 * memory.size)
+            memory = np.empty(room + PAGE, np.uint8)
+            self._memory[use] = memory = memory[-memory.ctypes.data % PAGE :][:room]
+        return memory[phase : phase + size]
 
-    def array(self, use: str, size: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    def array(self, use: str, size: int, dtype: npt.DTypeLike, phase: int = 0) -> npt.NDArray[Any]:
         """The same as ``[size]`` of another dtype."""
         import numpy as np
 
         kind = np.dtype(dtype)
-        return self.bytes(use, size * kind.itemsize).view(kind)
+        return self.bytes(use, size * kind.itemsize, phase).view(kind)
 
 
 def ordered(

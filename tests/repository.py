@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     {"errors", "limits", "version"},
     {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
-    {"digest"},
+    {"digest", "direct"},
     {"ref", "seal", "settings", "tensors"},
     {"checkpoint", "result", "rules"},
     {"mask"},

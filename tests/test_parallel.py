@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from maskreg.errors import UsageError
-from maskreg.parallel import each, ordered, worker_count
+from maskreg.parallel import PAGE, Buffers, each, ordered, worker_count
 
 
 def test_results_come_in_the_order_of_the_tasks() -> None:
@@ -158,3 +158,21 @@ def test_what_came_before_an_error_in_a_batch_comes_out_first() -> None:
         for n in results:
             taken.append(n)  # one by one, to keep what came before the error
     assert taken == list(range(700))
+
+
+@pytest.mark.parametrize("phase", [0, 8, PAGE - 8])
+def test_memory_begins_at_the_phase_of_a_page_that_was_asked_for(phase: int) -> None:
+    buffers = Buffers()
+    for size in (1, 100_000, 99_999, 300_000):
+        memory = buffers.bytes("use", size, phase)
+        assert memory.size == size
+        assert memory.ctypes.data % PAGE == phase
+
+
+def test_memory_is_used_again_by_the_same_thread_and_use() -> None:
+    buffers = Buffers()
+    first = buffers.bytes("use", 100_000)
+    assert buffers.bytes("use", 50_000, 8).base is first.base
+    assert buffers.bytes("another", 50_000).base is not first.base
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(buffers.bytes, "use", 50_000).result().base is not first.base

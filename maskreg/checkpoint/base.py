@@ -140,6 +140,13 @@ class CheckpointWriter(Protocol):
             CannotCreateError: the output cannot be written, or the plan has no room for these bytes.
         """
 
+    def phase(self, offset: int) -> int:
+        """How far into a page of memory data for :meth:`write_at` best begins, in bytes; then it need not be copied.
+
+        Args:
+            offset: of the first byte in the stream.
+        """
+
     def __enter__(self) -> Self: ...
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None: ...

@@ -26,7 +26,9 @@ class Cost:
 def environment(home: Path) -> dict[str, str]:
     """Environment variables of a user whose settings, registry and caches are in ``home``."""
     own = {"HOME": home, "XDG_CACHE_HOME": home / "cache", "MASKREG_HOME": home / "registry"}
-    return {**os.environ, **{k: str(path) for k, path in own.items()}, "MASKREG_CONFIG": str(home / "config.toml")}
+    # An installed package has its bytecode. One that is run from its sources writes it once, unless this forbids it.
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, **{k: str(path) for k, path in own.items()}, "MASKREG_CONFIG": str(home / "config.toml")}
 
 
 def run(command: Sequence[str | Path], folder: Path, env: Mapping[str, str] | None = None) -> Cost:

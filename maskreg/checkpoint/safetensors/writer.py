@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Self, cast
 from maskreg.checkpoint.output import PendingOutput
 from maskreg.checkpoint.safetensors.header import Shard
 from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.direct import DirectFile, phase
 from maskreg.disk import creating, sync_folder
 from maskreg.errors import CannotCreateError
 from maskreg.tensors.info import TensorInfo
@@ -161,14 +162,20 @@ class SafetensorsWriter:
                 self._write_piece(self._files[number], offset - (stop - self._files[number].data_bytes), piece)
                 view, offset = view[len(piece) :], offset + len(piece)
 
+    def phase(self, offset: int) -> int:
+        """Where memory best begins; see :meth:`~maskreg.checkpoint.base.CheckpointWriter.phase`."""
+        number = bisect_right(self._stops, offset)
+        if number == len(self._stops):
+            return 0
+        file = self._files[number]
+        return phase(file.header_bytes + offset - (self._stops[number] - file.data_bytes))
+
     def _write_piece(self, file: _File, offset: int, piece: memoryview) -> None:
         with self._lock:
             if file.handle is None:
                 self._open(file)
         assert file.handle is not None
-        done = 0
-        while done < len(piece):
-            done += os.pwrite(file.handle, piece[done:], file.header_bytes + offset + done)
+        file.handle.write_at(file.header_bytes + offset, piece)
         with self._lock:
             file.missing -= len(piece)
             if file.missing < 0:
@@ -178,8 +185,8 @@ class SafetensorsWriter:
 
     def _open(self, file: _File) -> None:
         work = self._output.work
-        file.handle = _create(work if self.is_file else work / file.shard.file_name)
-        _write_all(file.handle, file.shard.header)
+        file.handle = DirectFile(work if self.is_file else work / file.shard.file_name)
+        file.handle.write_at(0, memoryview(file.shard.header))
 
     def _surplus(self) -> CannotCreateError:
         return CannotCreateError(f"{self.out}: more data than the {self._plan.data_bytes:,} bytes that were planned")
@@ -251,20 +258,20 @@ class _File:
         self.shard = shard
         self.header_bytes = len(shard.header)
         self.data_bytes = self.missing = shard.data_bytes
-        self.handle: int | None = None
+        self.handle: DirectFile | None = None
 
     def close(self) -> None:
         """Sync and close it."""
         if self.handle is not None:
             try:
-                os.fsync(self.handle)
+                self.handle.sync()
             finally:
                 self.abandon()
 
     def abandon(self) -> None:
         """Close it without syncing, unless it is closed."""
         if self.handle is not None:
-            os.close(self.handle)
+            self.handle.close()
             self.handle = None
 
 

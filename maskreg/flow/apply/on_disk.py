@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,10 @@ from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
+
+
+_WAITING = 2
+"""Threads besides those that compute: while so many blocks are on their way to the disk, no CPU is idle."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def apply(
         force: replace files of an earlier output that are written again; others in its folder stay.
         with_code: write small files of the artifact that can run code, such as ``modeling_x.py``, too.
         progress: progress callback, in bytes of the result.
-        jobs: threads; by default one per CPU, at most 16.
+        jobs: threads; by default one per CPU, at most 16, and two that wait for the disk meanwhile.
 
     Raises:
         WrongCheckpointError: ``source`` is not the checkpoint that the artifact applies to.
@@ -98,6 +103,7 @@ def apply(
         ConfigError: there is no such device.
     """
     threads = worker_count(jobs)
+    workers = threads + _WAITING if jobs is None else threads
     decoder = open_device(device)
     delta = Delta(artifact, revert=revert)
     try:
@@ -107,7 +113,7 @@ def apply(
         progress.start("apply", plan.total_bytes)
         with write_checkpoint(Path(out), plan, force=force) as writer:
             patcher = _SpanPatcher(verified, decoder, delta.codec, writer)
-            with closing(ordered(patcher, _tasks(delta, plan), jobs=threads, size=numel_of)) as results:
+            with closing(ordered(patcher, _tasks(delta, plan), jobs=workers, size=numel_of)) as results:
                 for written in results:
                     progress.advance(written)
             artifact.verify_rest(jobs=threads)
@@ -169,18 +175,22 @@ class _SpanPatcher:
 
     def __call__(self, task: _Task) -> int:
         span, at_hand = task.span, None
+        # Memory that is written begins where the disk can fetch it from.
+        phase = self._writer.phase(task.offset)
         if span is None or span.stored is None:
             size = numel_of(task) * self._source.recorded.tensors[task.name].item_bytes
-            into = self._buffers.bytes("source", size)
+            is_result = span is not None and span.coded is None
+            into = self._buffers.bytes("source", size, phase if is_result else 0)
             at_hand = self._source.read(task.name, task.start, task.stop, into)
         if span is None:
             return 0
-        values = span.result(at_hand, self._decode, self._buffers)
+        values = span.result(at_hand, partial(self._decode, phase=phase), self._buffers)
         self._writer.write_at(task.offset, values)
         return values.nbytes
 
-    def _decode(self, context: Codes, block: memoryview) -> Codes:
-        return self._device.decode(self._codec, context, block, self._buffers.array("values", context.size, np.uint16))
+    def _decode(self, context: Codes, block: memoryview, phase: int) -> Codes:
+        into = self._buffers.array("values", context.size, np.uint16, phase)
+        return self._device.decode(self._codec, context, block, into)
 
 
 def _plan(delta: Delta, checkpoint: Checkpoint, files: SmallFiles) -> OutputPlan:
