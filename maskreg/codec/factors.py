@@ -9,9 +9,9 @@ An update is a sum of outer products of activations and gradients, so few compon
 
 2. *Rank.* Directions are searched in one sample of rows, and judged in another: each has a share of the energy there
    (:func:`maskreg.codec.subspace.excess`). A component is worth it when the bits that its share saves exceed those of
-   its factors: ``7 * moved * share > 4.5 * (rows + width)``. Their number is the rank; 0 means no factors.
+   its factors: ``8 * moved * share > 4.5 * (rows + width)``. Their number is the rank; 0 means no factors.
 
-       2048 x 2048, half moved: 7 * 2.1e6 * share > 4.5 * 4,096, so a share of 0.13 % pays
+       2048 x 2048, half moved: 8 * 2.1e6 * share > 4.5 * 4,096, so a share of 0.11 % pays
 
    After one round of the iteration most large blocks show that none will; for the others it goes on.
 
@@ -56,7 +56,7 @@ from maskreg.parallel import Buffers
 _SAMPLED = 1 << 17
 """Coordinates, in whole rows, of the sample in which directions are searched."""
 
-_ROUNDS = 3
+_ROUNDS = 2
 """Rounds of the iteration; more gain little, measured."""
 
 _LARGE = 1 << 20
@@ -71,7 +71,7 @@ _PROMISING = 0.5
 _SPARE = 3
 """Components fitted beyond the rank: they absorb what would otherwise mix into those that are kept."""
 
-_GAIN = 7.0
+_GAIN = 8.0
 """Bits that a component saves per moved coordinate and unit of its share of the energy; measured."""
 
 _PRICE = 4.5
@@ -201,12 +201,12 @@ def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int, need
     structure, room = compiled.ffi.new("maskreg_matrix *"), compiled.ffi.new("maskreg_fit_room *")
     structure.source, structure.tokens = _inputs = compiled.read(source), compiled.read(tokens)
     structure.n, structure.rows, structure.width, structure.column = source.size, rows, width, column
-    lengths = {"levels": (2 * rows + 2) * width, "directions": COMPONENTS * width, "across": COMPONENTS * rows}
-    scratch = {use: compiled.write(_BUFFERS.array(use, length, np.int8)) for use, length in lengths.items()}
-    lengths = {"sums": COMPONENTS * rows, "vectors": COMPONENTS * width, "energies": width}
-    scratch |= {use: compiled.write(_BUFFERS.array(use, length, np.int32)) for use, length in lengths.items()}
-    for use, pointer in scratch.items():
-        setattr(room, use, pointer)
+    # One buffer of each type, because asking for one takes longer than some of the steps.
+    own, level_room = COMPONENTS * (rows + width), (2 * rows + 2) * width
+    small = compiled.write(_BUFFERS.array("fit bytes", level_room + own, np.int8))
+    large = compiled.write(_BUFFERS.array("fit sums", own + width, np.int32))
+    room.levels, room.directions, room.across = small, small + level_room, small + level_room + COMPONENTS * width
+    room.vectors, room.sums, room.energies = large, large + COMPONENTS * width, large + own
     of_rows, of_columns = np.empty(COMPONENTS * rows, np.int8), np.empty(COMPONENTS * width, np.int8)
     rank = compiled.lib.maskreg_fit_factors(
         structure, compiled.read(counts), stride, needed, room, compiled.write(of_rows), compiled.write(of_columns)

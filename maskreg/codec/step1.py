@@ -18,7 +18,7 @@ Each plan includes the bits of its own scales or factors. Most blocks are far fr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -225,7 +225,6 @@ class _Encoder:
     def _best(self) -> _Plan:
         """The cheapest of exponents alone, with factors, and with scales."""
         first, bits = plain_window(self._counts, PLAIN_CLASSES)
-        plain = Contexts(self._grid, 2 * first)
         best: _Plan | None = None
         n, width = self._values.size, self._grid.width
         rows = rows_of(self._grid, n)
@@ -236,14 +235,14 @@ class _Encoder:
             if factors := fit_factors(matrix, self._counts):
                 of_rows, of_columns = factors
                 bounds = size_bounds(of_rows, of_columns)
-                best = self._plan(replace(plain, row_factors=of_rows, column_factors=of_columns, bounds=bounds))
+                none = np.empty(0, np.int8)
+                best = self._plan(Contexts(self._grid, 2 * first, none, none, of_rows, of_columns, bounds))
             if best is None or best.bits > _CLEAR_GAIN * bits:
                 of_rows, of_columns = fit_scales(matrix, self._counts)
                 # Half an exponent lower, because scales shift to both sides.
-                base = max(0, plain.base - 1)
-                scaled = self._plan(replace(plain, base=base, row_scales=of_rows, column_scales=of_columns))
+                scaled = self._plan(Contexts(self._grid, max(0, 2 * first - 1), of_rows, of_columns))
                 best = scaled if best is None or scaled.bits < best.bits else best
-        return best if best and best.bits < bits else self._plan(plain)
+        return best if best and best.bits < bits else self._plan(Contexts(self._grid, 2 * first))
 
     def _plan(self, contexts: Contexts) -> _Plan:
         # The best plan so far keeps its own; the third is tried where neither is good.

@@ -14,7 +14,7 @@ Which cells share is found greedily, with the estimates of :mod:`maskreg.codec.c
     A with B                        906 + 57: loss -57, so they are merged
     AB with C                       2,495 + 61: loss +561, so they stay apart
 
-Neighbors come first because they are few and nearly always the best: of 256 cells, 906 pairs instead of 32,640.
+Neighbors come first because they are few and nearly always the best: of 256 cells, 472 pairs instead of 32,640.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def _list_pairs(groups: _Groups, wide: int, *, near: bool) -> _Pairs:
     left, right = np.triu_indices(groups.live.size, 1)
     kept = groups.live[left] & groups.live[right]
     if near:
-        kept &= (right // wide - left // wide <= 1) & (np.abs(right % wide - left % wide) <= 1)
+        # They share an edge.
+        kept &= right // wide - left // wide + np.abs(right % wide - left % wide) <= 1
     left, right = left[kept], right[kept]
     return _Pairs(left, right, _loss(groups, left, right))
 

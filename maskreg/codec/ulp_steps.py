@@ -59,8 +59,11 @@ LITERAL_BITS = 16
 COUNTERS = 4
 """Counters per key, for which kernels need room."""
 
-_LONG = 1 << 20
-"""Coordinates from which on a sample of them is counted."""
+_LONG = 1 << 16
+"""Coordinates from which on a sample of them is counted: one in four."""
+
+_LONGER = 1 << 20
+"""Coordinates from which on it is one in eight."""
 
 _TILE = 1024
 """Coordinates that are in the sample together."""
@@ -93,8 +96,8 @@ class Moves(NamedTuple):
 def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> None:
     """Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source.
 
-    Counts serve to choose between plans. From :data:`_LONG` coordinates on they are those of a sample, times eight,
-    unless few of it moved.
+    Counts serve to choose between plans. From :data:`_LONG` coordinates on they are estimated by a sample, unless few
+    of it moved.
 
     Args:
         source: uint16 ``[n]``.
@@ -118,11 +121,13 @@ def tokens_of(source: Codes, target: Codes, tokens: Tokens, counts: Counts) -> N
     if source.size >= _LONG:
         # By a hash of their numbers, because tiles at equal distances may have the same columns of a matrix.
         hashes = np.arange(source.size // _TILE + 1, dtype=np.uint32) * np.uint32(2246822507) >> np.uint32(29)
-        sample = keys[np.repeat(hashes == 0, _TILE)[: source.size]]
+        sampled = hashes < (2 if source.size < _LONGER else 1)
+        sample = keys[np.repeat(sampled, _TILE)[: source.size]]
         if _FEW * np.count_nonzero(sample & np.uint16(0x3F) != MIDDLE) >= sample.size:
-            # Each coordinate for eight.
-            keys = np.repeat(sample, 8)
-    counts += np.bincount(keys, minlength=counts.size).reshape(counts.shape)
+            keys = sample
+    own = np.bincount(keys, minlength=counts.size).reshape(counts.shape)
+    # Each coordinate of a sample for as many as there are in all.
+    counts += (own * source.size + keys.size // 2) // max(keys.size, 1)
 
 
 def put_extra_bits(source: Codes, target: Codes, tokens: Tokens, bits: npt.NDArray[np.uint32]) -> int:

@@ -119,7 +119,7 @@ def test_tokens_counts_and_keys_are_those_of_numpy(kernels: str, n: int, density
     assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
 
 
-@pytest.mark.parametrize("n", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1_500])
+@pytest.mark.parametrize("n", [(1 << 16) - 1, 1 << 16, (1 << 20) + 1_500])
 @pytest.mark.parametrize("density", [0.01, 0.5])
 def test_a_sample_of_a_long_span_is_counted(kernels: str, n: int, density: float) -> None:
     """Unless few of it moved; in both cases about as many are counted as there are."""
@@ -135,8 +135,10 @@ def test_a_sample_of_a_long_span_is_counted(kernels: str, n: int, density: float
             results.append((tokens, counts))
     (tokens, counts), expected = results
     assert np.array_equal(tokens, expected[0]) and np.array_equal(counts, expected[1])
-    sampled = n >= 1 << 20 and density == 0.5
+    sampled = n >= 1 << 16 and density == 0.5
     assert (counts.sum() - counts.size == n) != sampled
     assert abs(counts.sum() - counts.size - n) < n / 50
     by_token = np.bincount(tokens, minlength=TOKENS)
-    assert np.abs(counts.sum(axis=0) - 256 - by_token).max() < (n / 50 if sampled else 1)
+    # A sample of few tiles has more of the zeros.
+    most = n / (50 if n >= 1 << 20 else 8) if sampled else 1
+    assert np.abs(counts.sum(axis=0) - 256 - by_token).max() < most

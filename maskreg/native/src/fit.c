@@ -3,7 +3,7 @@
 
 #include "fit.h"
 
-enum { LARGE = 1 << 20, FIRST_ROUNDS = 1, ROUNDS = 3, SPARE = 3 };
+enum { LARGE = 1 << 20, FIRST_ROUNDS = 1, ROUNDS = 2, SPARE = 3 };
 static const double PROMISING = 0.5, FINENESS = 3.3;
 
 // A subspace and its principal directions, strongest first.

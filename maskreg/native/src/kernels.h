@@ -142,7 +142,7 @@ void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t
 int64_t maskreg_count_differing(const uint16_t *source, const uint16_t *target, int64_t n, int64_t length, int64_t stride);
 
 // Tokens of all coordinates, not flipped, and how many of each there are by exponent of the source, at a guess where
-// there are a million or more: `counts` is [256, 64], added to. `scratch` is [256, 64, 4].
+// there are 65,536 or more: `counts` is [256, 64], added to. `scratch` is [256, 64, 4].
 void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *tokens, int64_t *counts,
                        uint32_t *scratch);
 

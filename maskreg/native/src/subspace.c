@@ -76,7 +76,8 @@ static void add_spans(const span *four, const span *with, int64_t *sums, int64_t
 static void gram(const int32_t *vectors, const int32_t *weights, int64_t k, int64_t n, square result) {
     int64_t sums[COMPONENTS][COMPONENTS] = {{0}};
     span wide[COMPONENTS], weighted;
-    memset(wide, 0, sizeof wide);
+    // Rows go by fours.
+    for (int64_t row = k; row < (k + 3) / 4 * 4; row++) memset(wide + row, 0, sizeof *wide);
     for (int64_t begin = 0; begin < n; begin += SPAN) {
         const int64_t count = least(SPAN, n - begin);
         FOR_EACH(row, k) widen(vectors + row * n + begin, NULL, count, wide + row);

@@ -4,7 +4,11 @@
 
 #include "histogram.h"
 
-enum { LONG = 1 << 20 };  // coordinates from which on a sample is counted
+enum {
+    LONG = 1 << 16,    // coordinates from which on a sample is counted
+    LONGER = 1 << 20,  // and from which on a smaller one
+    FEW = 16,          // unless fewer than one in so many moved
+};
 
 // A token per coordinate. Size class = 13 + floor(log2(length - 1)).
 #if defined(__AVX512VBMI__) && defined(__AVX512BW__)
@@ -97,18 +101,19 @@ static void count_tokens(rows_counted *r, const uint16_t *restrict codes, const 
     count_keys(keys, n, r->counters);
 }
 
-// Whether a tile of a long span is in the sample: one in eight, by a hash of its number, because tiles at equal distances
-// may have the same columns of a matrix.
-static int in_sample(int64_t tile) { return (uint32_t)tile * 2246822507u >> 29 == 0; }
+// Whether a tile of a long span is in the sample: one in four, or in eight of a longer one, by a hash of its number,
+// because tiles at equal distances may have the same columns of a matrix.
+static int in_sample(int64_t tile, int64_t n) { return (uint32_t)tile * 2246822507u >> 29 < (n < LONGER ? 2 : 1); }
 
-// Whether at least one in 16 of what was counted moved.
-static int many_moved(const rows_counted *r) {
+// How many were counted, and how many of these moved.
+static int64_t sum_rows(const rows_counted *r, int64_t *moved) {
     int64_t all = 0, still = 0;
     for (int64_t row = 0; row <= r->high; row = row ? row + 1 : most(1, r->low)) {
         FOR_EACH(token, TOKENS) all += sum_of(r->counters[row * TOKENS + token]);
         still += sum_of(r->counters[row * TOKENS + MIDDLE]);
     }
-    return 16 * (all - still) >= all;
+    *moved = all - still;
+    return all;
 }
 
 void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *tokens, int64_t *counts,
@@ -118,14 +123,20 @@ void maskreg_tokens_of(const uint16_t *source, const uint16_t *target, int64_t n
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t m = least(TILE, n - start);
         tokens_of_tile(source + start, target + start, m, tokens + start);
-        if (n < LONG || in_sample(start / TILE)) count_tokens(&r, source + start, tokens + start, m);
+        if (n < LONG || in_sample(start / TILE, n)) count_tokens(&r, source + start, tokens + start, m);
     }
-    const int64_t times = n < LONG || !many_moved(&r) ? 1 : 8;
-    if (n >= LONG && times == 1)
-        for (int64_t start = 0; start < n; start += TILE)
-            if (!in_sample(start / TILE)) count_tokens(&r, source + start, tokens + start, least(TILE, n - start));
-    for (int64_t row = 0; row <= r.high; row = row ? row + 1 : most(1, r.low))
-        FOR_EACH(i, TOKENS) counts[row * TOKENS + i] += times * sum_of(r.counters[row * TOKENS + i]);
+    int64_t all = n, moved;
+    if (n >= LONG) {
+        all = sum_rows(&r, &moved);
+        // Each for as many as there are in all, unless few moved: then the rest is counted too.
+        for (int64_t start = 0; FEW * moved < all && start < n; start += TILE)
+            if (!in_sample(start / TILE, n)) count_tokens(&r, source + start, tokens + start, least(TILE, n - start));
+        if (FEW * moved < all) all = n;
+    }
+    for (int64_t row = 0; row <= r.high; row = row ? row + 1 : most(1, r.low)) FOR_EACH(i, TOKENS) {
+        const int64_t own = sum_of(r.counters[row * TOKENS + i]);
+        counts[row * TOKENS + i] += all == n ? own : (own * n + all / 2) / all;
+    }
 }
 
 // Cell and token, flipped where the cell says so.
