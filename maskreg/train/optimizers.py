@@ -6,7 +6,7 @@ from typing import Any
 
 from maskreg.train.masks import mask_of
 from maskreg.train.optim.masked import MaskedOptimizer, Params
-from maskreg.train.optim.step import AdamWStep, Operands, SGDStep
+from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Operands, SGDStep, SGDUpdate
 
 
 class MaskedAdamW(MaskedOptimizer):
@@ -40,12 +40,13 @@ class MaskedAdamW(MaskedOptimizer):
     def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
 
-    def _update_tensor(self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float) -> None:
+    def _update_of(
+        self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float
+    ) -> AdamWUpdate:
         beta1, beta2 = map(float, group["betas"])
         lr, eps, weight_decay = (float(group[name]) for name in ("lr", "eps", "weight_decay"))
         step = AdamWStep(lr, beta1, beta2, eps, weight_decay, int(state["step"]), factor)
-        backend = self._backend_of(operands.weights, operands.gradient.values)
-        backend.adamw(operands, state["exp_avg"], state["exp_avg_sq"], step)
+        return AdamWUpdate(operands, state["exp_avg"], state["exp_avg_sq"], step)
 
 
 class MaskedSGD(MaskedOptimizer):
@@ -76,8 +77,7 @@ class MaskedSGD(MaskedOptimizer):
     def _vectors(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["momentum"] else ()
 
-    def _update_tensor(self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float) -> None:
+    def _update_of(self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float) -> SGDUpdate:
         lr, momentum, weight_decay = (float(group[name]) for name in ("lr", "momentum", "weight_decay"))
         step = SGDStep(lr, momentum, weight_decay, group["nesterov"], int(state["step"]), factor)
-        velocity = state["momentum_buffer"] if momentum else None
-        self._backend_of(operands.weights, operands.gradient.values).sgd(operands, velocity, step)
+        return SGDUpdate(operands, state["momentum_buffer"] if momentum else None, step)

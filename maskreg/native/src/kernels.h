@@ -41,17 +41,39 @@ typedef struct {
     float decay, momentum, rate;                       // of the others
 } maskreg_step;
 
-// Take a step on words [begin, end).
-void maskreg_step_words(int32_t rule, const maskreg_step *step, const maskreg_tensors *tensors, const maskreg_bits *mask,
-                        int64_t begin, int64_t end);
+// Ranges of words of several tensors. Threads that are given the same share the work.
+typedef struct {
+    int64_t count;        // of tensors
+    int64_t words;        // of a range; the last of a tensor may have fewer
+    const int64_t *ends;  // [count], ranges of a tensor and of all before it
+    int64_t *next;        // [1], how many ranges are taken: 0 at first
+} maskreg_ranges;
+
+// A step of one tensor.
+typedef struct {
+    int32_t rule;
+    maskreg_step step;
+    maskreg_tensors tensors;
+    maskreg_bits mask;
+} maskreg_update;
+
+// Take steps; `updates` is [count].
+void maskreg_take_steps(const maskreg_ranges *ranges, const maskreg_update *updates);
 
 // Add masked values of words [begin, end) to `total`, [nnz].
 void maskreg_accumulate_words(float *total, const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin,
                               int64_t end);
 
-// Sum of squares of values of words [begin, end): of those that are masked, or of all; there are `size`.
-double maskreg_square_words(const void *values, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end);
-double maskreg_squares(const void *values, int64_t bytes, int64_t size, int64_t begin, int64_t end);
+// Values of one tensor, `size` of them; the mask has no words where all count.
+typedef struct {
+    const void *values;
+    int64_t bytes;
+    int64_t size;
+    maskreg_bits mask;
+} maskreg_values;
+
+// Sum of squares of each range: of the values that are masked, or of all. `values` is [count], `sums` as many as ranges.
+void maskreg_sum_squares(const maskreg_ranges *ranges, const maskreg_values *values, double *sums);
 
 // What decides the cells of a block's coordinates; maskreg/codec/contexts.py explains them.
 typedef struct {

@@ -2,6 +2,7 @@
 //
 // Four pieces of the values are read side by side: memory answers several streams of requests faster than one.
 #include "packing.h"
+#include "ranges.h"
 #include "updates.h"
 
 enum {
@@ -65,16 +66,23 @@ static double squares_of(const words *all, int64_t bytes, int dense) {
     return dense ? sum_of_squares(all, FP32, 1) : sum_of_squares(all, FP32, 0);
 }
 
-double maskreg_square_words(const void *values, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end) {
-    if (begin >= end) return 0;
-    const char *own = (const char *)values + WORD_BITS * begin * bytes;
-    const words all = {own, mask->words + begin, end - begin, mask->words[end - 1]};
-    return squares_of(&all, bytes, is_dense(mask, begin, end, bytes));
+static double masked_squares(const maskreg_values *v, int64_t begin, int64_t end) {
+    const char *own = (const char *)v->values + WORD_BITS * begin * v->bytes;
+    const words all = {own, v->mask.words + begin, end - begin, v->mask.words[end - 1]};
+    return squares_of(&all, v->bytes, is_dense(&v->mask, begin, end, v->bytes));
 }
 
-double maskreg_squares(const void *values, int64_t bytes, int64_t size, int64_t begin, int64_t end) {
-    if (begin >= end) return 0;
-    const int64_t beyond = most(WORD_BITS * end - size, 0);  // coordinates that the last word lacks
-    const words all = {(const char *)values + WORD_BITS * begin * bytes, NULL, end - begin, ~(uint64_t)0 >> beyond};
-    return squares_of(&all, bytes, HAS_VECTORS);
+static double all_squares(const maskreg_values *v, int64_t begin, int64_t end) {
+    const int64_t beyond = most(WORD_BITS * end - v->size, 0);  // coordinates that the last word lacks
+    const char *own = (const char *)v->values + WORD_BITS * begin * v->bytes;
+    const words all = {own, NULL, end - begin, ~(uint64_t)0 >> beyond};
+    return squares_of(&all, v->bytes, HAS_VECTORS);
+}
+
+void maskreg_sum_squares(const maskreg_ranges *ranges, const maskreg_values *values, double *sums) {
+    for (range own = {0}; take_range(ranges, &own);) {
+        const maskreg_values *v = values + own.tensor;
+        const int64_t end = least(own.end, WORDS_OF(v->size));
+        sums[own.number] = (v->mask.words ? masked_squares : all_squares)(v, own.begin, end);
+    }
 }

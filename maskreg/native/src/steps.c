@@ -10,6 +10,7 @@
 // store has reached the cache. And none works for long, so that the processor always has loads from memory under way
 // while it computes; almost all of the time is spent on those.
 #include "packing.h"
+#include "ranges.h"
 #include "updates.h"
 
 enum {
@@ -158,12 +159,15 @@ INLINE void step_words(int32_t rule, const maskreg_step *s, const maskreg_tensor
     }
 }
 
-void maskreg_step_words(int32_t rule, const maskreg_step *step, const maskreg_tensors *tensors, const maskreg_bits *mask,
-                        int64_t begin, int64_t end) {
-    if (rule == MASKREG_ADAMW) step_words(MASKREG_ADAMW, step, tensors, mask, begin, end);
-    else if (rule == MASKREG_SGD) step_words(MASKREG_SGD, step, tensors, mask, begin, end);
-    else if (rule == MASKREG_MOMENTUM) step_words(MASKREG_MOMENTUM, step, tensors, mask, begin, end);
-    else step_words(MASKREG_NESTEROV, step, tensors, mask, begin, end);
+void maskreg_take_steps(const maskreg_ranges *ranges, const maskreg_update *updates) {
+    for (range own = {0}; take_range(ranges, &own);) {
+        const maskreg_update *u = updates + own.tensor;
+        const int64_t begin = own.begin, end = least(own.end, u->mask.count);
+        if (u->rule == MASKREG_ADAMW) step_words(MASKREG_ADAMW, &u->step, &u->tensors, &u->mask, begin, end);
+        else if (u->rule == MASKREG_SGD) step_words(MASKREG_SGD, &u->step, &u->tensors, &u->mask, begin, end);
+        else if (u->rule == MASKREG_MOMENTUM) step_words(MASKREG_MOMENTUM, &u->step, &u->tensors, &u->mask, begin, end);
+        else step_words(MASKREG_NESTEROV, &u->step, &u->tensors, &u->mask, begin, end);
+    }
 }
 
 static void add_block(const void *gradient, int64_t bytes, const maskreg_bits *mask, int64_t begin, int64_t end,

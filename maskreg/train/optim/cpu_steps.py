@@ -22,23 +22,20 @@ multiply-add: the bits of the results depend on neither processor nor threads, s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.mask.packed import PAD_BITS
 from maskreg.native import Library, library
+from maskreg.train.optim.ranges import Range, Ranges
 from maskreg.train.optim.rounding import Codes, Floats, narrow, take_masters, widen
 
 Words = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.int32]
-
-T = TypeVar("T")
-OfWords = Callable[[int, int], T]
-"""Takes words ``[begin, end)``; as long as the arrays exist that it was made for."""
 
 _LANES = 32
 """Partial sums of squares, so that additions do not wait for each other."""
@@ -98,6 +95,21 @@ class SGDNumbers(NamedTuple):
     nesterov: bool
 
 
+class Update(NamedTuple):
+    """A step of one tensor; of SGD, with momentum if there is a velocity."""
+
+    tensors: TensorCodes
+    mask: MaskWords
+    step: AdamWNumbers | SGDNumbers
+
+
+class Values(NamedTuple):
+    """Values of one tensor, uint16 (bf16) or uint32 (fp32) ``[numel]``; all of them without a mask."""
+
+    codes: Codes
+    mask: MaskWords | None
+
+
 class _Masked(NamedTuple):
     """What is masked of some words: coordinates, ascending, and the range of their entries."""
 
@@ -105,12 +117,18 @@ class _Masked(NamedTuple):
     entries: slice
 
 
-def step_words(tensors: TensorCodes, mask: MaskWords, step: AdamWNumbers | SGDNumbers) -> OfWords[None]:
-    """What takes a step of AdamW, or of SGD, with momentum if there is a velocity."""
+def take_steps(updates: Sequence[Update]) -> None:
+    """Take a step of each tensor."""
+    ranges = Ranges([update.mask.words.size for update in updates])
     if compiled := library():
-        structs = _rule(compiled, tensors, step), _numbers(compiled, step), _tensors(compiled, tensors)
-        return partial(compiled.lib.maskreg_step_words, *structs, _bits(compiled, mask))
-    return partial(_step_words, tensors, mask, step)
+        structs = compiled.ffi.new("maskreg_update[]", [_update(compiled, update) for update in updates])
+        ranges.together(partial(compiled.lib.maskreg_take_steps, _ranges(compiled, ranges), structs))
+        return
+
+    def step(own: Range) -> None:
+        _step_words(*updates[own.tensor], own.begin, own.end)
+
+    ranges.each(step)
 
 
 def _step_words(tensors: TensorCodes, mask: MaskWords, step: AdamWNumbers | SGDNumbers, begin: int, end: int) -> None:
@@ -141,28 +159,42 @@ def _sgd(values: Floats, slopes: Floats, velocity: Floats, step: SGDNumbers) -> 
     return values - step.rate * slopes
 
 
-def accumulate_words(total: Floats, gradient: Codes, mask: MaskWords) -> OfWords[None]:
-    """What adds masked entries of a dense gradient to ``total``, fp32 ``[nnz]``."""
+def accumulate(total: Floats, gradient: Codes, mask: MaskWords) -> None:
+    """Add masked entries of a dense gradient to ``total``, fp32 ``[nnz]``."""
+    ranges = Ranges([mask.words.size])
     if compiled := library():
+        lib, bits = compiled.lib, compiled.ffi.new("maskreg_bits *", _bits(compiled, mask))
         pointers = compiled.write(total), compiled.read(gradient), gradient.itemsize
-        return partial(compiled.lib.maskreg_accumulate_words, *pointers, _bits(compiled, mask))
-    return partial(_accumulate_words, total, gradient, mask)
+        ranges.each(lambda own: lib.maskreg_accumulate_words(*pointers, bits, own.begin, own.end))
+        return
+
+    def add(own: Range) -> None:
+        masked = _masked(mask, own.begin, own.end)
+        with np.errstate(all="ignore"):
+            total[masked.entries] += widen(gradient[masked.coordinates])
+
+    ranges.each(add)
 
 
-def _accumulate_words(total: Floats, gradient: Codes, mask: MaskWords, begin: int, end: int) -> None:
-    own = _masked(mask, begin, end)
-    with np.errstate(all="ignore"):
-        total[own.entries] += widen(gradient[own.coordinates])
-
-
-def square_words(values: Codes, mask: MaskWords | None) -> OfWords[float]:
-    """What sums squares in float64: of masked values, or of all without a mask."""
+def square_sums(each: Sequence[Values]) -> list[float]:
+    """The sum of squares in float64 of each tensor's values: first of each range, in a fixed order, then of those."""
+    ranges = Ranges([-(-values.codes.size // PAD_BITS) for values in each])
+    sums = np.zeros(len(ranges))
     if compiled := library():
-        pointer = compiled.read(values)
-        if mask is None:
-            return partial(compiled.lib.maskreg_squares, pointer, values.itemsize, values.size)
-        return partial(compiled.lib.maskreg_square_words, pointer, values.itemsize, _bits(compiled, mask))
-    return partial(_square_words, values, mask)
+        structs = compiled.ffi.new("maskreg_values[]", [_pointers(compiled, values) for values in each])
+        own_ranges = _ranges(compiled, ranges)
+        ranges.together(partial(compiled.lib.maskreg_sum_squares, own_ranges, structs, compiled.write(sums)))
+    else:
+        _sum_squares(each, ranges, sums)
+    # In the order of ranges: the same result whichever thread was first.
+    return [float(sum(sums[own].tolist())) for own in ranges.numbers()]
+
+
+def _sum_squares(each: Sequence[Values], ranges: Ranges, sums: npt.NDArray[np.float64]) -> None:
+    def square(own: Range) -> None:
+        sums[own.number] = _square_words(*each[own.tensor], own.begin, own.end)
+
+    ranges.each(square)
 
 
 def _square_words(values: Codes, mask: MaskWords | None, begin: int, end: int) -> float:
@@ -218,19 +250,38 @@ def _store(tensors: TensorCodes, own: _Masked, values: Floats) -> None:
     tensors.weights[own.coordinates] = narrowed
 
 
-def _bits(compiled: Library, mask: MaskWords) -> Any:
-    """``maskreg_bits`` of kernels.h; valid as long as the arrays."""
-    words, rank = compiled.read(mask.words), compiled.read(mask.rank)
-    return compiled.ffi.new("maskreg_bits *", (mask.words.size, mask.nnz, words, rank))
+def _ranges(compiled: Library, ranges: Ranges) -> Any:
+    """``maskreg_ranges`` of kernels.h; valid as long as the ranges, as are those below as long as the arrays."""
+    pointers = compiled.read(ranges.ends), compiled.write(ranges.taken)
+    return compiled.ffi.new("maskreg_ranges *", (ranges.ends.size, ranges.size, *pointers))
 
 
-def _tensors(compiled: Library, tensors: TensorCodes) -> Any:
-    """``maskreg_tensors`` of kernels.h; valid as long as the arrays."""
+def _update(compiled: Library, update: Update) -> tuple[Any, ...]:
+    """``maskreg_update`` of kernels.h."""
+    tensors, mask, step = update
+    numbers = step._asdict()
+    numbers.pop("nesterov", None)
+    return _rule(compiled, tensors, step), numbers, _tensors(compiled, tensors), _bits(compiled, mask)
+
+
+def _pointers(compiled: Library, values: Values) -> tuple[Any, ...]:
+    """``maskreg_values`` of kernels.h."""
+    codes, mask = values
+    bits = (0, 0, compiled.ffi.NULL, compiled.ffi.NULL) if mask is None else _bits(compiled, mask)
+    return compiled.read(codes), codes.itemsize, codes.size, bits
+
+
+def _bits(compiled: Library, mask: MaskWords) -> tuple[Any, ...]:
+    """``maskreg_bits`` of kernels.h."""
+    return mask.words.size, mask.nnz, compiled.read(mask.words), compiled.read(mask.rank)
+
+
+def _tensors(compiled: Library, tensors: TensorCodes) -> tuple[Any, ...]:
+    """``maskreg_tensors`` of kernels.h."""
     weights, gradient, packed, *state = tensors
     pointers = [compiled.write(array) if array.size else compiled.ffi.NULL for array in (weights, *state)]
     read = [compiled.read(array) if array.size else compiled.ffi.NULL for array in (gradient, packed)]
-    sizes = weights.itemsize, gradient.itemsize
-    return compiled.ffi.new("maskreg_tensors *", (*sizes, pointers[0], *read, *pointers[1:]))
+    return weights.itemsize, gradient.itemsize, pointers[0], *read, *pointers[1:]
 
 
 def _rule(compiled: Library, tensors: TensorCodes, step: AdamWNumbers | SGDNumbers) -> Any:
@@ -241,10 +292,3 @@ def _rule(compiled: Library, tensors: TensorCodes, step: AdamWNumbers | SGDNumbe
     if not tensors.first.size:
         return lib.MASKREG_SGD
     return lib.MASKREG_NESTEROV if step.nesterov else lib.MASKREG_MOMENTUM
-
-
-def _numbers(compiled: Library, step: AdamWNumbers | SGDNumbers) -> Any:
-    """``maskreg_step`` of kernels.h, which has the numbers of all rules."""
-    numbers = step._asdict()
-    numbers.pop("nesterov", None)
-    return compiled.ffi.new("maskreg_step *", numbers)

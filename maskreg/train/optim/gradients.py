@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import torch
 
 from maskreg.errors import UsageError
 from maskreg.live.shards import local_of
+from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.fastest import backend_of
 from maskreg.train.optim.packed import PackedGradient, UsedGradient
-from maskreg.train.optim.parameter import MaskedParameter
+from maskreg.train.optim.parameter import MaskedParameter, in_batches
 from maskreg.train.optim.step import Backend, Gradient
 
 GradientMode = Literal["dense", "packed", "in-backward"]
@@ -112,13 +114,22 @@ class GradientStore:
         dense = item.dense_gradient
         return None if dense is None else Gradient(dense, packed=False)
 
-    def square_sum(self, item: MaskedParameter, *, masked: bool) -> torch.Tensor | None:
-        """Sum of squares of a parameter's gradient, of its masked entries or of all; float64, 0-D."""
-        gradient = self.of(item)
-        if gradient is None:
-            return None
-        bits = item.bits if masked and not gradient.packed else None
-        return backend_of(gradient.values, preferred=self._backend).square_sum(gradient.values, bits)
+    def square_sums(self, items: Iterable[MaskedParameter], *, masked: bool) -> Iterator[torch.Tensor | None]:
+        """Sums of squares of gradients, of their masked entries or of all; float64, 0-D; None without a gradient."""
+        for batch in in_batches(items):
+            sums: list[torch.Tensor | None] = [None] * len(batch)
+            together: defaultdict[Backend, list[tuple[int, torch.Tensor, Bits | None]]] = defaultdict(list)
+            for number, item in enumerate(batch):
+                gradient = self.of(item)
+                if gradient is not None:
+                    bits = item.bits if masked and not gradient.packed else None
+                    backend = backend_of(gradient.values, preferred=self._backend)
+                    together[backend].append((number, gradient.values, bits))
+            for backend, each in together.items():
+                squares = backend.square_sums([(values, bits) for _, values, bits in each])
+                for (number, *_), square in zip(each, squares, strict=True):
+                    sums[number] = square
+            yield from sums
 
     def mark_updated(self, item: MaskedParameter) -> None:
         """Note that a parameter was updated in the backward pass, and free its gradient."""

@@ -21,10 +21,10 @@ from maskreg.train.optim.fastest import backend_of
 from maskreg.train.optim.first_forward import await_forward, await_no_more
 from maskreg.train.optim.gradients import GradientMode, GradientStore
 from maskreg.train.optim.options import check_group, check_modes, check_names, check_numbers
-from maskreg.train.optim.parameter import MaskedParameter
+from maskreg.train.optim.parameter import MaskedParameter, in_batches
 from maskreg.train.optim.refusals import refuse_fewer, refuse_replicas
 from maskreg.train.optim.state import begin_master, begin_state, restored, saved
-from maskreg.train.optim.step import Backend, Operands
+from maskreg.train.optim.step import AdamWUpdate, Backend, Operands, SGDUpdate
 
 Params = Iterable[torch.Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, torch.Tensor]]
 
@@ -197,7 +197,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
         elif not self._store.is_updated(item):
             check_group(item.group, self.defaults, f"the group of {item.name}")
             if self._admits(item):
-                self._update(item, 1.0)
+                self._update([item], 1.0)
             self._store.mark_updated(item)
 
     def _clip_factor(self, parameters: list[MaskedParameter]) -> float | None:
@@ -205,7 +205,8 @@ class MaskedOptimizer(torch.optim.Optimizer):
         if self._mode == "in-backward" or not self._clipping.needs_norm:
             return 1.0
         masked = self._clipping.norm_of == "masked"
-        self.grad_norm = total_norm((item.layout, self._store.square_sum(item, masked=masked)) for item in parameters)
+        squares = self._store.square_sums(parameters, masked=masked)
+        self.grad_norm = total_norm(zip((item.layout for item in parameters), squares, strict=True))
         if not self._clipping.admits(float(self.grad_norm), "the gradient", "the step was not taken"):
             self.skipped += 1
             return None
@@ -213,7 +214,7 @@ class MaskedOptimizer(torch.optim.Optimizer):
 
     def _admits(self, item: MaskedParameter) -> bool:
         """Whether the gradient of a parameter may be used in the backward pass."""
-        square = self._store.square_sum(item, masked=True) if self._clipping.needs_norm else None
+        square = next(self._store.square_sums([item], masked=True)) if self._clipping.needs_norm else None
         norm = 0.0 if square is None else math.sqrt(float(square))
         admitted = self._clipping.admits(norm, f"the gradient of {item.name}", "the parameter was not updated")
         self.skipped += not admitted
@@ -245,28 +246,37 @@ class MaskedOptimizer(torch.optim.Optimizer):
             item.check_shape()
             item.follow_device()
         factor = self._clip_factor(parameters)
+        if factor is not None:
+            self._update(parameters, factor)
         for item in parameters:
-            if factor is not None:
-                self._update(item, factor)
             self._store.release(item)
         return loss
 
-    def _update(self, item: MaskedParameter, factor: float) -> None:
-        """Update one parameter by its gradient times the clip factor."""
-        gradient = self._store.of(item)
-        if gradient is None:
-            return
-        weights = item.weights
-        state = self._state_of(item)
-        flat = _flat(weights)
-        if weights.element_size() < 4:
-            begin_master(item, state, flat, self._backend_of(flat))
-        state["step"] += 1
-        factor = -factor if item.group["maximize"] else factor
-        if item.bits.nnz:
-            self._update_tensor(Operands(flat, gradient, item.bits, state.get("master")), item.group, state, factor)
-        if not weights.is_contiguous():
-            weights.copy_(flat.reshape(weights.shape))
+    def _update(self, parameters: Iterable[MaskedParameter], factor: float) -> None:
+        """Update parameters by their gradients times the clip factor, those of a backend together."""
+        for batch in in_batches(parameters):
+            together: defaultdict[Backend, list[AdamWUpdate | SGDUpdate]] = defaultdict(list)
+            copies = []
+            for item in batch:
+                gradient = self._store.of(item)
+                if gradient is None:
+                    continue
+                weights, state = item.weights, self._state_of(item)
+                flat = _flat(weights)
+                if weights.element_size() < 4:
+                    begin_master(item, state, flat, self._backend_of(flat))
+                state["step"] += 1
+                if item.bits.nnz:
+                    operands = Operands(flat, gradient, item.bits, state.get("master"))
+                    signed = -factor if item.group["maximize"] else factor
+                    update = self._update_of(operands, item.group, state, signed)
+                    together[self._backend_of(flat, gradient.values)].append(update)
+                    if not weights.is_contiguous():
+                        copies.append((weights, flat))
+            for backend, updates in together.items():
+                backend.update(updates)
+            for weights, flat in copies:
+                weights.copy_(flat.reshape(weights.shape))
 
     def _backend_of(self, *tensors: torch.Tensor) -> Backend:
         return backend_of(*tensors, preferred=self._backend)
@@ -276,8 +286,10 @@ class MaskedOptimizer(torch.optim.Optimizer):
         """Names of the packed vectors in the state of a group's parameters, beside the master copy."""
 
     @abstractmethod
-    def _update_tensor(self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float) -> None:
-        """Update one tensor by the options of its group, gradients multiplied by ``factor``."""
+    def _update_of(
+        self, operands: Operands, group: dict[str, Any], state: dict[str, Any], factor: float
+    ) -> AdamWUpdate | SGDUpdate:
+        """The update of one tensor by the options of its group, gradients multiplied by ``factor``."""
 
     # -- state
 

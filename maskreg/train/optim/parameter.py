@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ from maskreg.live.shards import Layout, Order, cut, layout_of, local_of
 from maskreg.mask.packed import TensorMask
 from maskreg.train.optim.bits import Bits
 from maskreg.train.optim.refusals import refuse_foreign, refuse_sparse
+
+_BATCH = 1 << 26
+"""Coordinates that are worked on together, unless a single parameter has more."""
 
 
 @dataclass(eq=False)
@@ -88,3 +92,21 @@ class MaskedParameter:
     def follow_device(self) -> None:
         """Move the mask to where the parameter is now."""
         self.bits = self.bits.to(self.weights.device)
+
+
+def in_batches(parameters: Iterable[MaskedParameter]) -> Iterator[list[MaskedParameter]]:
+    """Parameters to be worked on together, in order.
+
+    So many that all threads are busy, and so few that copies of them, such as of weights that are not contiguous, take
+    little memory beside a large model.
+    """
+    batch: list[MaskedParameter] = []
+    size = 0
+    for item in parameters:
+        if batch and size + item.bits.numel > _BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item.bits.numel
+    if batch:
+        yield batch

@@ -13,10 +13,10 @@ from torch.optim.sgd import sgd as torch_sgd
 from maskreg.live.memory import CODES
 from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim.bits import SLICE_WORDS, Bits, Slice
-from maskreg.train.optim.step import AdamWStep, Gradient, Operands, SGDStep
+from maskreg.train.optim.step import AdamWStep, Backend, Gradient, Operands, SGDStep
 
 
-class Plain:
+class Plain(Backend):
     """Runs wherever PyTorch does."""
 
     def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:

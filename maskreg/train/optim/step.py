@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -131,8 +132,25 @@ class Operands:
     master: torch.Tensor | None
 
 
+class AdamWUpdate(NamedTuple):
+    """A step of AdamW on one tensor; state is fp32 ``[nnz]``."""
+
+    operands: Operands
+    exp_avg: torch.Tensor
+    exp_avg_sq: torch.Tensor
+    step: AdamWStep
+
+
+class SGDUpdate(NamedTuple):
+    """A step of SGD on one tensor; the velocity is fp32 ``[nnz]``, None without momentum."""
+
+    operands: Operands
+    velocity: torch.Tensor | None
+    step: SGDStep
+
+
 class Backend(Protocol):
-    """Updates one tensor at a time. State is fp32 ``[nnz]``, in the order of coordinates."""
+    """Updates tensors, one or many. State is fp32 ``[nnz]``, in the order of coordinates."""
 
     def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:
         """Add the masked entries of a dense flat gradient to ``total``, fp32 ``[nnz]``."""
@@ -149,3 +167,15 @@ class Backend(Protocol):
 
     def sgd(self, operands: Operands, velocity: torch.Tensor | None, step: SGDStep) -> None:
         """Take one step of SGD."""
+
+    def square_sums(self, each: Sequence[tuple[torch.Tensor, Bits | None]]) -> list[torch.Tensor]:
+        """:meth:`square_sum` of each tensor."""
+        return [self.square_sum(values, bits) for values, bits in each]
+
+    def update(self, each: Sequence[AdamWUpdate | SGDUpdate]) -> None:
+        """Take a step of each tensor; no two share memory that is written."""
+        for update in each:
+            if isinstance(update, AdamWUpdate):
+                self.adamw(*update)
+            else:
+                self.sgd(*update)

@@ -15,7 +15,7 @@ import torch
 from maskreg.mask.packed import PAD_BITS
 from maskreg.train.optim import triton_kernels
 from maskreg.train.optim.bits import Bits
-from maskreg.train.optim.step import AdamWStep, Operands, SGDStep
+from maskreg.train.optim.step import AdamWStep, Backend, Operands, SGDStep
 
 _BLOCK = 1024
 """Coordinates of a program."""
@@ -27,7 +27,7 @@ _LOCK = threading.Lock()
 """Threads would compile the same kernel twice, and Triton's interpreter is not thread-safe."""
 
 
-class Triton:
+class Triton(Backend):
     """Works on contiguous tensors of fp32 or bf16, all on one GPU."""
 
     def accumulate(self, total: torch.Tensor, gradient: torch.Tensor, bits: Bits) -> None:

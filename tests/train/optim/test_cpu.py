@@ -12,12 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from maskreg.native import NUMPY, available, using
-from maskreg.train.optim import cpu
+from maskreg.train.optim import ranges
 from maskreg.train.optim.cpu import Cpu
 from maskreg.train.optim.fastest import backend_of
 from maskreg.train.optim.plain import Plain
+from maskreg.train.optim.ranges import Range, Ranges
 from maskreg.train.optim.rounding import QUIET_NAN
-from maskreg.train.optim.step import Gradient, Operands, SGDStep
+from maskreg.train.optim.step import AdamWStep, AdamWUpdate, Gradient, Operands, SGDStep
 from tests.train.optim.tensors import KINDS, Task, frozen, same, steps, task
 
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -134,7 +135,7 @@ def threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("threads")
 def test_threads_and_ranges_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_RANGE", 64)
+    monkeypatch.setattr(ranges, "RANGE", 64)
     start = task(64 * 64 * 40 + 5, 0.4)
     found: list[Task] = []
     sums: list[float] = []
@@ -149,10 +150,38 @@ def test_threads_and_ranges_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert sums[0] == sums[1]
 
 
+@pytest.mark.parametrize("level", available())
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.usefixtures("threads")
+def test_tensors_together_come_to_what_each_does_alone(level: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "RANGE", 2)
+    torch.set_num_threads(count)
+    sizes = (0, 64, 128, 129, 1, 1000, 0)
+    alone = [task(size, (0.0, 0.5)[size != 64], number, (FP32, BF16)) for number, size in enumerate(sizes)]
+    together = [one.copy() for one in alone]
+    adam = AdamWStep(1e-3, 0.9, 0.99, 1e-8, 0.1, 1, 0.5)
+    with using(level):
+        updates = [
+            AdamWUpdate(Operands(one.weights, Gradient(one.slopes[0], False), one.bits, None), *one.state[:2], adam)
+            for one in together
+        ]
+        Cpu().update(updates)
+        pairs = [(one.slopes[0], bits) for one in alone for bits in (one.bits, None)]
+        sums = Cpu().square_sums(pairs)
+        assert bits_of(*(total.reshape(1) for total in sums)) == bits_of(
+            *(Cpu().square_sum(values, bits).reshape(1) for values, bits in pairs)
+        )
+        for one in alone:
+            operands = Operands(one.weights, Gradient(one.slopes[0], False), one.bits, None)
+            Cpu().adamw(operands, one.state[0], one.state[1], adam)
+    for one, wanted in zip(together, alone, strict=True):
+        assert bits_of(one.weights, *one.state) == bits_of(wanted.weights, *wanted.state)
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.usefixtures("threads")
 def test_threads_are_there_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_RANGE", 1)
+    monkeypatch.setattr(ranges, "RANGE", 1)
     torch.set_num_threads(2)
     one = task(1000, 0.5)
     wanted = float(Cpu().square_sum(one.slopes[0], one.bits))
@@ -166,13 +195,13 @@ def test_threads_are_there_after_a_fork(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_what_raises_in_a_thread_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "_RANGE", 1)
+    monkeypatch.setattr(ranges, "RANGE", 1)
 
-    def fail(begin: int, end: int) -> None:
-        raise ValueError(begin)
+    def fail(own: Range) -> None:
+        raise ValueError(own.begin)
 
     with pytest.raises(ValueError):
-        cpu._in_ranges(10, fail)
+        Ranges([10]).each(fail)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from maskreg.errors import DataError, UsageError
 from maskreg.mask.packed import TensorMask
 from maskreg.train import MaskedAdamW, MaskedSGD
-from maskreg.train.optim import MaskedOptimizer
+from maskreg.train.optim import MaskedOptimizer, parameter
 from maskreg.train.optim.packed import PackedGradient
 from maskreg.train.optim.plain import Plain
 from tests.train.optim.training import KINDS, masked, model, run
@@ -242,6 +242,40 @@ def test_a_parameter_of_another_shape_is_refused_though_it_has_as_many_elements(
         net.weight.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     assert torch.equal(net.weight, before)
+
+
+class Counting(Plain):
+    """Notes how many coordinates the tensors have that it works on together."""
+
+    def __init__(self) -> None:
+        self.squares: list[list[int]] = []
+        self.updates: list[list[int]] = []
+
+    def square_sums(self, each: Any) -> list[torch.Tensor]:
+        self.squares.append([values.numel() for values, _ in each])
+        return super().square_sums(each)
+
+    def update(self, each: Any) -> None:
+        self.updates.append([update.operands.weights.numel() for update in each])
+        super().update(each)
+
+
+@pytest.mark.parametrize(("most", "batches"), [(100, [[50, 50], [90], [200]]), (1 << 26, [[50, 50, 90, 200]])])
+def test_parameters_are_worked_on_together_in_batches(
+    most: int, batches: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parameter, "_BATCH", most)
+    weights = [torch.ones(10, 5), torch.ones(10, 5).t(), torch.ones(9, 10), torch.ones(7), torch.ones(200)]
+    named = {f"w{number}": torch.nn.Parameter(weight) for number, weight in enumerate(weights)}
+    mask = {name: torch.ones(weight.shape, dtype=torch.bool) for name, weight in named.items()}
+    backend = Counting()
+    optimizer = MaskedSGD(named.items(), lr=0.25, mask=mask, backend=backend)
+    for name, weight in named.items():
+        weight.grad = None if name == "w3" else torch.ones_like(weight)
+    optimizer.step()
+    assert backend.squares == backend.updates == batches
+    for name, weight in named.items():
+        assert {*weight.flatten().tolist()} == {1.0 if name == "w3" else 0.75}
 
 
 def test_complex_parameters_are_refused() -> None:
