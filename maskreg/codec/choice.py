@@ -18,6 +18,7 @@ import numpy as np
 from maskreg.codec.base import Codes
 from maskreg.codec.contexts import rows_of
 from maskreg.codec.grid import Grid
+from maskreg.codec.hazards import LOGARITHM_BITS, logarithms, weighed_logarithms
 from maskreg.codec.ulp_steps import EXPONENTS, Counts
 from maskreg.native import library
 
@@ -41,9 +42,8 @@ _PIECE, _PIECES = 1 << 9, 64
 _MARGIN = 1.25
 """By how much more of a sample than of a block must move: at the border both codings are about as long."""
 
-_SAMPLED = 1 << 20
-_EVERY = 8
-"""Of the tiles of a block of at least that many coordinates, exponents are counted in one of eight."""
+_SAMPLED = ((1 << 20, 8), (1 << 17, 2))
+"""Of the tiles of a block of at least so many coordinates, exponents are counted in one of so many."""
 
 _TILE = 1 << 10
 
@@ -96,7 +96,7 @@ def count_movers(source: Codes, target: Codes) -> Counts:
     Of a large block, all are estimated by a part.
     """
     n, counts = source.size, np.zeros((3, EXPONENTS), np.int64)
-    every = _EVERY if n >= _SAMPLED else 1
+    every = next((every for least, every in _SAMPLED if n >= least), 1)
     if compiled := library():
         compiled.lib.maskreg_count_movers(
             compiled.read(source), compiled.read(target), n, every, compiled.write(counts)
@@ -116,7 +116,7 @@ def _has_lines(source: Codes, target: Codes, grid: Grid) -> bool:
     if not MIN_LINE <= grid.width <= source.size or rows_of(grid, source.size) < MIN_LINE:
         return False
     rows, columns = count_lines(source, target, grid)
-    return _gain(rows) + _gain(columns) > _SCALE_BITS * (rows.size + columns.size)
+    return gain_of_lines(rows) + gain_of_lines(columns) > _SCALE_BITS * (rows.size + columns.size) << LOGARITHM_BITS
 
 
 def count_lines(source: Codes, target: Codes, grid: Grid) -> tuple[Counts, Counts]:
@@ -134,7 +134,11 @@ def count_lines(source: Codes, target: Codes, grid: Grid) -> tuple[Counts, Count
     return rows, columns
 
 
-def _gain(movers: Counts) -> float:
-    """Bits that it saves to know how many movers each line has."""
-    used = movers[movers > 0]
-    return float(used @ np.log2(used * (movers.size / used.sum())))
+def gain_of_lines(movers: Counts) -> int:
+    """How much it saves to know how many movers each line has, in bits of hazards.py."""
+    if compiled := library():
+        gain: int = compiled.lib.maskreg_gain_of_lines(compiled.read(movers), movers.size, logarithms(compiled))
+        return gain
+    total = movers.sum()
+    known, unknown, even = (weighed_logarithms(counts) for counts in (movers, total, np.array(movers.size)))
+    return int(known.sum() - unknown + even // movers.size * total)

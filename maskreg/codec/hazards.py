@@ -20,11 +20,14 @@ that is stored as a Rice code, and :func:`choose_indexes` weighs its bits agains
 from __future__ import annotations
 
 import itertools
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.ulp_steps import Counts
+from maskreg.native import Library
 
 Numbers = npt.NDArray[np.int64]
 
@@ -113,6 +116,12 @@ def weighed_logarithms(counts: Counts) -> Numbers:
     logarithms = (octave << LOGARITHM_BITS) + low + ((LOGARITHMS[index + 1] - low) * rest >> 16)
     product: Numbers = counts * logarithms
     return product
+
+
+@cache
+def logarithms(compiled: Library) -> Any:
+    """Pointer to :data:`LOGARITHMS`."""
+    return compiled.read(LOGARITHMS)
 
 
 def choose_indexes(moved: Counts, total: Counts) -> tuple[Indexes, int]:

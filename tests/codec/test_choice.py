@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskreg.codec import FLAT, Grid
-from maskreg.codec.choice import Choice, choose, count_differing, count_lines, count_movers
+from maskreg.codec.choice import Choice, choose, count_differing, count_lines, count_movers, gain_of_lines
+from maskreg.codec.hazards import LOGARITHM_BITS
 from maskreg.codec.layout import CODED, SPARSE, Head
 from maskreg.codec.step1 import Step1
 from maskreg.native import NUMPY, using
@@ -137,3 +138,15 @@ def test_exponents_of_a_large_block_are_estimated(kernels: str) -> None:
     exact = np.bincount(source >> 7 & 0xFF, minlength=256)
     common = exact > 20_000
     assert (np.abs(counts[0] - exact)[common] < 0.05 * exact[common]).all()
+
+
+@given(st.lists(st.integers(0, 100_000), min_size=1, max_size=70).filter(any))
+def test_what_lines_say_is_the_same_in_every_build(kernels: str, movers: list[int]) -> None:
+    counts = np.array(movers, np.int64)
+    with using(NUMPY):
+        expected = gain_of_lines(counts)
+    with using(kernels):
+        assert gain_of_lines(counts) == expected
+    used = counts[counts > 0]
+    exact = float(used @ np.log2(used * (counts.size / used.sum())))
+    assert abs(expected / (1 << LOGARITHM_BITS) - exact) <= 2e-5 * used.sum()

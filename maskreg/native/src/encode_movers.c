@@ -45,17 +45,18 @@ static void put_length(list *l, chances *c, uint16_t source, uint16_t target, co
     if (k > 1) put(l, length & ((1u << (k - 1)) - 1), 1, k - 1);
 }
 
-// Code numbers, last to first; words go before the end of `words`. Returns how many there are.
+// Code numbers, last to first; words go before the end of `words`, [room + 1]. Returns how many there are.
 static int64_t code(const list *l, uint64_t *state, uint32_t *words) {
-    uint32_t *end = words + l->room, *word = end;
+    uint32_t *end = words + l->room + 1, *word = end;
     uint64_t x = LOWEST_WIDE;
     for (int64_t i = l->count - 1; i >= 0; i--) {
         const uint32_t *own = l->numbers + 3 * i, start = own[0], freq = own[1];
         const uint32_t bits = own[2] >> 2, is_signed = own[2] >> 1 & 1, sign = own[2] & 1;
-        if (x >> (64 - bits - is_signed) >= freq) {
-            *--word = (uint32_t)x;
-            x >>= WORD_BITS_32;
-        }
+        // Whether a word is due cannot be predicted, so there is no branch: one is written anyway.
+        const int is_due = x >> (64 - bits - is_signed) >= freq;
+        word[-1] = (uint32_t)x;
+        word -= is_due;
+        x >>= is_due * WORD_BITS_32;
         x = freq == 1 ? (x << bits) + start : ((x / freq) << bits) + x % freq + start;
         x = x << is_signed | sign;
     }
@@ -126,23 +127,30 @@ int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, in
     return l.count <= room ? code(&l, state, words) : -1;
 }
 
+enum { COUNTERS = 8 };
+
 // Several counters, because neighbors often have the same exponent, and an increment waits for the one before.
-static void count_exponents(const uint16_t *restrict codes, int64_t n, uint32_t totals[4][EXPONENTS]) {
+static void count_exponents(const uint16_t *restrict codes, int64_t n, uint32_t totals[COUNTERS][EXPONENTS]) {
     int64_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        uint64_t four;
-        memcpy(&four, codes + i, sizeof four);
-        totals[0][four >> 7 & 0xFF]++;
-        totals[1][four >> 23 & 0xFF]++;
-        totals[2][four >> 39 & 0xFF]++;
-        totals[3][four >> 55 & 0xFF]++;
+    for (; i + COUNTERS <= n; i += COUNTERS) {
+        uint64_t low, high;
+        memcpy(&low, codes + i, sizeof low);
+        memcpy(&high, codes + i + 4, sizeof high);
+        totals[0][low >> 7 & 0xFF]++;
+        totals[1][low >> 23 & 0xFF]++;
+        totals[2][low >> 39 & 0xFF]++;
+        totals[3][low >> 55 & 0xFF]++;
+        totals[4][high >> 7 & 0xFF]++;
+        totals[5][high >> 23 & 0xFF]++;
+        totals[6][high >> 39 & 0xFF]++;
+        totals[7][high >> 55 & 0xFF]++;
     }
     for (; i < n; i++) totals[0][exponent_of(codes[i])]++;
 }
 
 void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_t n, int64_t every, int64_t *counts) {
     int64_t *moved = counts + EXPONENTS, *far = counts + 2 * EXPONENTS;
-    uint32_t totals[4][EXPONENTS] = {0};
+    uint32_t totals[COUNTERS][EXPONENTS] = {0};
     uint16_t movers[TILE + 32];
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t m = least(TILE, n - start);
@@ -156,7 +164,7 @@ void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_
             far[exponent_of(from[k])] += (uint16_t)(to[k] - from[k] + 1) > 2 || (from[k] ^ to[k]) >> 15;
         }
     }
-    FOR_EACH(part, 4) FOR_EACH(e, EXPONENTS) counts[e] += totals[part][e];
+    FOR_EACH(part, COUNTERS) FOR_EACH(e, EXPONENTS) counts[e] += totals[part][e];
 }
 
 void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t n, int64_t width, int64_t column,

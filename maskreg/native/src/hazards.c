@@ -62,3 +62,12 @@ int64_t maskreg_choose_hazards(const int64_t *counts, const int32_t *logarithms,
     }
     return classes;
 }
+
+int64_t maskreg_gain_of_lines(const int64_t *movers, int64_t n, const int32_t *logarithms) {
+    int64_t known = 0, total = 0;
+    FOR_EACH(i, n) {
+        known += weighed(movers[i], logarithms);
+        total += movers[i];
+    }
+    return known - weighed(total, logarithms) + weighed(n, logarithms) / n * total;
+}

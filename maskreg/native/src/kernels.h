@@ -141,7 +141,7 @@ int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_h
                               int64_t count, int64_t length, const int64_t *starts, uint16_t *values);
 
 // Code a sub-block: its state, and its words at the end of `words`; returns how many, or -1 where `room` numbers are too
-// few. `numbers` is [room, 3], scratch; `words` is [room].
+// few. `numbers` is [room, 3], scratch; `words` is [room + 1].
 int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *hazards,
                               uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words);
 
@@ -159,6 +159,9 @@ void maskreg_count_movers(const uint16_t *source, const uint16_t *target, int64_
 // Count the movers of each row and of each column of a matrix; the block begins in column `column`. Counts are added to.
 void maskreg_count_lines(const uint16_t *source, const uint16_t *target, int64_t n, int64_t width, int64_t column,
                          int64_t *rows, int64_t *columns);
+
+// How much it saves to know how many movers each of `n` lines has, in 1 / 2^21 bits.
+int64_t maskreg_gain_of_lines(const int64_t *movers, int64_t n, const int32_t *logarithms);
 
 // Count the coordinates that differ in pieces of `length`, at most 65,535, of which one begins at each `stride`.
 int64_t maskreg_count_differing(const uint16_t *source, const uint16_t *target, int64_t n, int64_t length, int64_t stride);
