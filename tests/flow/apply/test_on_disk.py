@@ -21,6 +21,7 @@ from maskreg.store.file import FileStore
 from maskreg.tensors.cast import to_bf16
 from tests.checkpoints import Tensor, bf16, f32, make_checkpoint, make_pair, moved, widened
 from tests.flow.making import BLOCK, LEAF, NewMemory, bits, edge_pair, extracted, left_over, opened, stored
+from tests.kernels import COMPILED
 from tests.tiny import TINY, needs_tiny
 
 in_tmp = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -367,7 +368,8 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
         return most
 
     # Twice as many blocks; how many are in memory at once depends a little on how threads take turns.
-    assert peak(8) < 1.5 * peak(4)
+    few, many = (4, 8) if COMPILED else (2, 4)
+    assert peak(many) < 1.5 * peak(few)
 
 
 @pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
@@ -386,7 +388,7 @@ def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
 
 
 @needs_tiny
-@pytest.mark.parametrize("source", ["source", "teacher", "opd", "rlvr"])
+@pytest.mark.parametrize("source", ["source", "teacher", "opd", "rlvr"] if COMPILED else ["source"])
 @pytest.mark.parametrize("target", ["source", "teacher", "opd", "rlvr"])
 def test_real_checkpoints_come_out_bit_for_bit_and_go_back(source: str, target: str, tmp_path: Path) -> None:
     before, after = open_checkpoint(TINY / source), open_checkpoint(TINY / target)

@@ -22,6 +22,7 @@ from maskreg.store import FileStore
 from maskreg.tensors.info import TensorInfo
 from tests.checkpoints import SMALL_FILES, bf16, f32, make_checkpoint, make_pair, moved, widened
 from tests.flow.making import BLOCK, NewMemory, bits, edge_pair, every_special_pair, extracted, left_over, opened
+from tests.kernels import COMPILED
 
 
 def values(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float64]:
@@ -192,7 +193,8 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
         return most
 
     peak(1)  # imports and compiled kernels are not the checkpoint's
-    assert peak(9) < 1.2 * peak(4)
+    few, many = (4, 9) if COMPILED else (2, 4)  # blocks; NumPy takes half a minute for each
+    assert peak(many) < 1.2 * peak(few)
 
 
 @pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
