@@ -226,7 +226,7 @@ def _quantized(subspace: Subspace, rank: int) -> tuple[Ints, Ints]:
     rotation = subspace.rotation[:, :rank]
     rows, width = subspace.sums.shape[1], subspace.vectors.shape[1]
     step = _FINENESS * math.sqrt((rows + width) / (rows * width))
-    strengths = np.maximum(np.sqrt(subspace.powers[:rank]), 1e-300)
+    strengths = np.maximum(np.sqrt(subspace.powers[:rank]), 1e-30)
     sizes = np.sqrt(strengths / math.sqrt(rows * width))
     left = _rounded(subspace.sums, rotation, sizes * math.sqrt(rows) / strengths / step)
     return left, _rounded(subspace.vectors.astype(np.int32), rotation, sizes * math.sqrt(width) / step)
@@ -234,7 +234,7 @@ def _quantized(subspace: Subspace, rank: int) -> tuple[Ints, Ints]:
 
 def _rounded(vectors: Vectors, rotation: Floats, scales: Floats) -> Ints:
     """``rotation.T @ vectors``, times a scale for each direction, as factors."""
-    scaled = rotate(vectors, rotation) * scales[:, None]
+    scaled = rotate(vectors, rotation) * scales[:, None].astype(np.float32)
     return np.rint(np.clip(scaled, -MAX_FACTOR, MAX_FACTOR)).astype(np.int8)
 
 

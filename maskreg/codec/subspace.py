@@ -15,7 +15,8 @@ directions on every machine and with any number of vector lanes, as a codec must
 
 - The large products are of integers, so their order does not matter. Levels are within +-3 and directions are rounded
   to +-127, so that both are bytes.
-- The small matrices are in float64, in a fixed order of plain operations, without a linear algebra library.
+- The small matrices are in float64, in a fixed order of plain operations, without a linear algebra library; what they
+  combine, in float32.
 - Orthonormal vectors are never formed. V stays in integers, and a 16 x 16 matrix says how to combine them.
 """
 
@@ -32,7 +33,7 @@ COMPONENTS = 16
 
 _MAX_DIRECTION = 127
 
-_NEGLIGIBLE = 1e-6
+_NEGLIGIBLE = 1e-3
 """Squared entry of a symmetric matrix, relative to its two diagonal entries, that counts as 0."""
 
 _SWEEPS = 12
@@ -117,14 +118,18 @@ def as_directions(vectors: Vectors, rotation: Floats) -> Directions:
         rotation: float64 ``[k, r]``.
     """
     rotated = rotate(vectors, rotation)
-    rounded: Directions = np.rint(rotated * (_MAX_DIRECTION / np.abs(rotated).max(initial=1e-300))).astype(np.int8)
+    largest = np.abs(rotated).max(initial=np.float32(1e-30))
+    rounded: Directions = np.rint(rotated * (np.float32(_MAX_DIRECTION) / largest)).astype(np.int8)
     return rounded
 
 
-def rotate(vectors: npt.NDArray[np.integer], rotation: Floats) -> Floats:
-    """``rotation.T @ vectors``, float64 ``[r, n]``, in a fixed order, as NumPy computes it."""
-    rotated = np.zeros((rotation.shape[1], vectors.shape[1]))
-    for factors, vector in zip(rotation, vectors, strict=True):
+def rotate(vectors: npt.NDArray[np.integer], rotation: Floats) -> npt.NDArray[np.float32]:
+    """``rotation.T @ vectors``, float32 ``[r, n]``, in a fixed order, as NumPy computes it.
+
+    The result is rounded to a few bits, so more precision would be lost.
+    """
+    rotated = np.zeros((rotation.shape[1], vectors.shape[1]), np.float32)
+    for factors, vector in zip(rotation.astype(np.float32), vectors.astype(np.float32), strict=True):
         rotated += vector * factors[:, None]
     return rotated
 

@@ -54,7 +54,7 @@ static int64_t quantize(const subspace *s, int64_t rank, int64_t m, int64_t w, i
     const double step = FINENESS * sqrt((rows + width) / (rows * width));
     double rotation[COMPONENTS * COMPONENTS], left[COMPONENTS], right[COMPONENTS];
     FOR_EACH(c, rank) {
-        const double root = sqrt(s->powers[c]), strength = root > 1e-300 ? root : 1e-300;
+        const double root = sqrt(s->powers[c]), strength = root > 1e-30 ? root : 1e-30;
         const double size = sqrt(strength / sqrt(rows * width));
         left[c] = size * sqrt(rows) / strength / step;
         right[c] = size * sqrt(width) / step;

@@ -24,15 +24,15 @@ enum { VECTOR = 16 };
 static inline longs add_products(longs sums, longs a, longs b) { return sums + a * b; }
 #endif
 
-typedef double doubles __attribute__((vector_size(VECTOR)));
+typedef float floats __attribute__((vector_size(VECTOR)));
 
-enum { PARTS = 8, DOUBLES = VECTOR / 8, COLUMNS = PARTS * DOUBLES };
+enum { PARTS = 8, FLOATS = VECTOR / 4, COLUMNS = PARTS * FLOATS };
 
 // A loop whose count is known: without it, what it fills would stay in memory.
 #define UNROLLED(i, n) _Pragma("GCC unroll 8") for (int i = 0; i < (n); i++)
 
-// To the nearest integer, halves to the even one: at 1.5 * 2^52 doubles are 1 apart.
-static inline double rounded(double value) { return (value + 6755399441055744.0) - 6755399441055744.0; }
+// To the nearest integer, halves to the even one: at 1.5 * 2^23 floats are 1 apart.
+static inline float rounded(float value) { return (value + 12582912.0f) - 12582912.0f; }
 
 enum { SPAN = 256, LONGS_OF_SPAN = SPAN * 8 / sizeof(longs) };
 
@@ -130,7 +130,7 @@ static void eigen(square matrix, int64_t k, square vectors) {
         rotated = 0;
         FOR_EACH(p, k) for (int64_t q = p + 1; q < k; q++) {
             const double pq = matrix[p][q], pp = matrix[p][p], qq = matrix[q][q];
-            if (pq * pq <= 1e-6 * fabs(pp * qq)) continue;
+            if (pq * pq <= 1e-3 * fabs(pp * qq)) continue;
             rotated = 1;
             const double theta = (qq - pp) / (2 * pq), size = 1 / (fabs(theta) + sqrt(theta * theta + 1));
             const double t = theta < 0 ? -size : size, c = 1 / sqrt(t * t + 1), s = t * c;
@@ -160,44 +160,44 @@ static void transpose(square matrix) {
 
 // Columns [begin, begin + COLUMNS) of rotation.T @ vectors: vectors are [k, n], the rotation is [k, r]. Beyond n zeros.
 static void rotate(const int32_t *vectors, int64_t k, int64_t n, int64_t begin, const double *rotation, int64_t r,
-                   double (*rotated)[COLUMNS]) {
+                   float (*rotated)[COLUMNS]) {
     const int64_t count = least(COLUMNS, n - begin);
     union {
-        double numbers[COLUMNS];
-        doubles vectors[PARTS];
+        float numbers[COLUMNS];
+        floats vectors[PARTS];
     } wide[COMPONENTS];
     FOR_EACH(i, k) {
         const int32_t *vector = vectors + i * n + begin;
-        FOR_EACH(j, count) wide[i].numbers[j] = vector[j];
+        FOR_EACH(j, count) wide[i].numbers[j] = (float)vector[j];
         for (int64_t j = count; j < COLUMNS; j++) wide[i].numbers[j] = 0;
     }
     FOR_EACH(c, r) {
-        doubles line[PARTS];
-        UNROLLED(p, PARTS) line[p] = (doubles){0};
+        floats line[PARTS];
+        UNROLLED(p, PARTS) line[p] = (floats){0};
         FOR_EACH(i, k) {
-            const double factor = rotation[i * r + c];
+            const float factor = (float)rotation[i * r + c];
             // Half of a triangular matrix is 0.
             if (factor == 0) continue;
             UNROLLED(p, PARTS) line[p] += wide[i].vectors[p] * factor;
         }
-        UNROLLED(p, PARTS) memcpy(rotated[c] + p * DOUBLES, &line[p], sizeof line[p]);
+        UNROLLED(p, PARTS) memcpy(rotated[c] + p * FLOATS, &line[p], sizeof line[p]);
     }
 }
 
 void as_directions(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
                    int8_t *directions) {
-    double rotated[COMPONENTS][COLUMNS], largest[COLUMNS], top = 1e-300;
+    float rotated[COMPONENTS][COLUMNS], largest[COLUMNS], top = 1e-30f;
     FOR_EACH(j, COLUMNS) largest[j] = top;
     // Twice the same, because once for the largest costs less than keeping all.
     for (int64_t begin = 0; begin < n; begin += COLUMNS) {
         rotate(vectors, k, n, begin, rotation, r, rotated);
         FOR_EACH(c, r) FOR_EACH(j, COLUMNS) {
-            const double value = fabs(rotated[c][j]);
+            const float value = fabsf(rotated[c][j]);
             largest[j] = value > largest[j] ? value : largest[j];
         }
     }
     FOR_EACH(j, COLUMNS) top = largest[j] > top ? largest[j] : top;
-    const double scale = 127 / top;
+    const float scale = 127 / top;
     for (int64_t begin = 0; begin < n; begin += COLUMNS) {
         rotate(vectors, k, n, begin, rotation, r, rotated);
         FOR_EACH(c, r) FOR_EACH(j, least(COLUMNS, n - begin))
@@ -281,11 +281,11 @@ void measure_excess(const int8_t *levels, int64_t m, int64_t w, const int32_t *v
 
 void quantize_factors(const int32_t *vectors, int64_t k, int64_t n, const double *rotation, int64_t r,
                       const double *scales, int8_t *factors) {
-    double rotated[COMPONENTS][COLUMNS];
+    float rotated[COMPONENTS][COLUMNS];
     for (int64_t begin = 0; begin < n; begin += COLUMNS) {
         rotate(vectors, k, n, begin, rotation, r, rotated);
         FOR_EACH(c, r) FOR_EACH(j, least(COLUMNS, n - begin)) {
-            double value = rotated[c][j] * scales[c];
+            float value = rotated[c][j] * (float)scales[c];
             value = value > -MAX_FACTOR ? value : -MAX_FACTOR;
             value = value < MAX_FACTOR ? value : MAX_FACTOR;
             factors[c * n + begin + j] = (int8_t)(int32_t)rounded(value);

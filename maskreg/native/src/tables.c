@@ -53,7 +53,7 @@ static inline void add_counts(const int64_t *counts, const words *left, const wo
 // Bits lost when the groups of pairs are merged: of those numbered `chosen`, or of the first `n`. Most groups have few
 // tokens, and neighbors the same, so others are left out.
 static void lose(const groups *g, pairs *p, const int32_t *chosen, int64_t n) {
-    counted rows = {.totals = {0}};
+    counted rows;
     double bits[SIDE_BY_SIDE];
     for (int64_t i = 0; i < n; i += SIDE_BY_SIDE) {
         words of_left, of_right;
