@@ -32,7 +32,7 @@ static inline void take(part *p, uint32_t number, uint32_t start, uint32_t freq,
     const int is_due = state < LOWEST_WIDE, is_there = p->word < p->end;
     uint32_t word;
     memcpy(&word, is_there ? p->word : none, sizeof word);
-    p->state = is_due ? state << WORD_BITS_32 | word : state;
+    p->state = is_due ? state << REFILL_BITS | word : state;
     p->word += (is_due & is_there) * (int)sizeof word;
     p->complete &= (!is_due) | is_there;
 }
@@ -54,7 +54,7 @@ static inline uint32_t take_adaptive(part *p, chance *c, const uint32_t *rates) 
 // most. With number = 2^(27 - o) m, 1 <= m < 2, it is 8,192 (1 + o - log2(m)); between the logarithms of a table, the
 // true one is above the line, by less than .02.
 static inline int32_t hazard_below(uint32_t number, const int32_t *logarithms) {
-    const uint32_t octave = (uint32_t)__builtin_clz(number) - (WORD_BITS_32 - SURVIVAL_BITS);
+    const uint32_t octave = (uint32_t)__builtin_clz(number) - (32 - SURVIVAL_BITS);
     const uint32_t fraction = number << octave & ((1u << (SURVIVAL_BITS - 1)) - 1);
     const uint32_t index = fraction >> (SURVIVAL_BITS - 1 - 8), rest = fraction & ((1u << (SURVIVAL_BITS - 1 - 8)) - 1);
     const int64_t slope = logarithms[index + 1] - logarithms[index];

@@ -56,7 +56,7 @@ static int64_t code(const list *l, uint64_t *state, uint32_t *words) {
         const int is_due = x >> (64 - bits - is_signed) >= freq;
         word[-1] = (uint32_t)x;
         word -= is_due;
-        x >>= is_due * WORD_BITS_32;
+        x >>= is_due * REFILL_BITS;
         x = freq == 1 ? (x << bits) + start : ((x / freq) << bits) + x % freq + start;
         x = x << is_signed | sign;
     }

@@ -17,7 +17,7 @@ enum {
     MOST_SEEN = 61,    // bits of a chance that are counted
     MOST_LONGER = 15,  // longer bits of a literal
     BINADES = 288,     // that a step may reach, and more
-    WORD_BITS_32 = 32,
+    REFILL_BITS = 32,  // of a word of the stream, which refills a state
     GROUP = 16,        // coordinates whose hazards are added up
     GROUPS = TILE / GROUP,
 };
@@ -41,7 +41,7 @@ static inline void fill_hazards(hazards *h, const maskreg_hazards *given) {
     }
 }
 
-#define LOWEST_WIDE ((uint64_t)1 << WORD_BITS_32)
+#define LOWEST_WIDE ((uint64_t)1 << REFILL_BITS)
 
 // Adaptive bits.
 typedef struct {
