@@ -27,7 +27,6 @@ from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
 
-
 _WAITING = 2
 """Threads besides those that compute: while so many blocks are on their way to the disk, no CPU is idle."""
 
