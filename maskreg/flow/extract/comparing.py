@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,22 @@ _SUMS = 16
 """Sums that are added up side by side, as vectors do; their order is part of the result."""
 
 
-def pack_moved(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    """Fill ``packed`` with the mask of the exact rule; returns how many coordinates moved, and how many differ.
+class Comparison(NamedTuple):
+    """How two blocks differ.
+
+    Attributes:
+        nnz: coordinates that moved under the exact rule.
+        differing: coordinates whose bits differ.
+        energy: see :func:`energy_of`.
+    """
+
+    nnz: int
+    differing: int
+    energy: float
+
+
+def compare(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> Comparison:
+    """Compare two blocks, and fill ``packed`` with the mask of the exact rule.
 
     Args:
         source: bf16 codes, uint16 ``[n]``.
@@ -31,15 +45,19 @@ def pack_moved(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> t
         packed: uint8 ``[packed_bytes(n)]``.
     """
     if compiled := library():
-        counts = np.zeros(2, np.int64)
-        compiled.lib.maskreg_diff(
-            compiled.read(source), compiled.read(target), source.size, compiled.write(packed), compiled.write(counts)
+        counts, sums = np.zeros(2, np.int64), np.zeros(_SUMS)
+        compiled.lib.maskreg_compare(
+            compiled.read(source),
+            compiled.read(target),
+            source.size,
+            compiled.write(packed),
+            compiled.write(counts),
+            compiled.write(sums),
         )
-        nnz, differing = counts.tolist()
-        return nnz, differing
+        return Comparison(*counts.tolist(), sum(sums.tolist()))
     moved = Exact().moved(source, target)
     packed[:] = pack(moved)
-    return int(np.count_nonzero(moved)), int(np.count_nonzero(source != target))
+    return Comparison(int(np.count_nonzero(moved)), int(np.count_nonzero(source != target)), energy_of(source, target))
 
 
 def energy_of(source: Codes, target: Codes) -> float:

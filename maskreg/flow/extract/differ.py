@@ -13,7 +13,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import Codec, grid_at
 from maskreg.device import Device, HostDevice
 from maskreg.digest import leaf_hashes
-from maskreg.flow.extract.comparing import energy_of, pack_moved
+from maskreg.flow.extract.comparing import compare, energy_of
 from maskreg.flow.extract.pairing import Pair, StoredAs
 from maskreg.mask import pack, packed_bytes, unpack
 from maskreg.parallel import Buffers
@@ -130,7 +130,7 @@ class Differ:
             packed=mask.packed,
             nnz=mask.nnz,
             differing=differing,
-            energy=energy_of(source, target),
+            energy=mask.energy,
             delta=codec.encode(before, after, grid) if codec else None,
             reverse=codec.encode(after, before, grid) if codec and self.reversible else None,
             read_bytes=read_bytes,
@@ -139,13 +139,13 @@ class Differ:
     def _mask_of(self, source: Codes, target: Codes) -> _Mask:
         if isinstance(self.rule, Exact) and isinstance(self.device, HostDevice):
             packed = np.empty(packed_bytes(source.size), np.uint8)
-            return _Mask(packed, *pack_moved(source, target, packed))
+            return _Mask(packed, *compare(source, target, packed))
         moved = self._buffers.array("moved", source.size, np.bool_)
         self.device.moved(self.rule, source, target, moved)
         nnz = int(np.count_nonzero(moved))
         packed = pack(moved)
         np.not_equal(source, target, out=moved)
-        return _Mask(packed, nnz, int(np.count_nonzero(moved)))
+        return _Mask(packed, nnz, int(np.count_nonzero(moved)), energy_of(source, target))
 
     def _read(self, side: Literal["source", "target"], span: PairSpan) -> npt.NDArray[Any] | None:
         tensor: TensorInfo | None = getattr(span.pair, side)
@@ -161,6 +161,7 @@ class _Mask(NamedTuple):
     packed: npt.NDArray[np.uint8]
     nnz: int
     differing: int
+    energy: float
 
 
 def spans_of(pairs: tuple[Pair, ...]) -> Iterator[PairSpan]:

@@ -356,10 +356,11 @@ void maskreg_count_stripes(const uint8_t *packed, int64_t start, int64_t numel, 
 int64_t maskreg_cut(const uint8_t *packed, int64_t words, int64_t first, int64_t stride, int64_t length, int64_t count,
                     uint8_t *part, int64_t *before, int64_t *inside);
 
-// Compare codes: which coordinates moved under the exact rule, as packed bits, and how many moved and how many differ,
-// added to `counts`, [2].
-void maskreg_diff(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *packed, int64_t *counts);
-
 // Add the squared differences of pairs of finite codes to `sums`, [16]: that of pair i to sum i mod 16, in order.
 void maskreg_energy(const uint16_t *source, const uint16_t *target, int64_t n, double *sums);
+
+// Compare codes: which coordinates moved under the exact rule, as packed bits; how many moved and how many differ, added
+// to `counts`, [2]; and their energy, added to `sums` as above.
+void maskreg_compare(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *packed, int64_t *counts,
+                     double *sums);
 #endif

@@ -28,7 +28,7 @@ import xxhash
 from maskreg.codec import DEFAULT_CODEC, get_codec, grid_at
 from maskreg.codec.base import Codes
 from maskreg.digest import leaf_hashes
-from maskreg.flow.extract.comparing import energy_of, pack_moved
+from maskreg.flow.extract.comparing import compare
 from maskreg.mask import packed_bytes
 from maskreg.tensors.blocks import BLOCK_NUMEL, blocks_of
 from scripts.bench.bars.sampling import Stopwatch
@@ -97,8 +97,7 @@ class Parts:
                     leaf_hashes(target)
                 packed = self._packed[: packed_bytes(source.size)]
                 with watch("compare"):
-                    pack_moved(source, target, packed)
-                    energy_of(source, target)
+                    compare(source, target, packed)
                 with watch("encode"):
                     coded.append(self._codec.encode(source, target, grid_at(span.shape, span.start)))
                 with watch("copy out"):

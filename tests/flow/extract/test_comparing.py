@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maskreg.flow.extract.comparing import energy_of, pack_moved
+from maskreg.flow.extract.comparing import compare, energy_of
 from maskreg.mask import pack, packed_bytes
 from maskreg.native import NUMPY, using
 from maskreg.rules import parse_rule
@@ -32,7 +32,8 @@ def test_the_mask_and_its_counts_are_those_of_the_rule(kernels: str, numel: int)
     source, target = sides(numel)
     moved = parse_rule("exact").moved(source, target)
     packed = np.full(packed_bytes(numel), 0xFF, np.uint8)
-    assert pack_moved(source, target, packed) == (int(moved.sum()), int((source != target).sum()))
+    result = compare(source, target, packed)
+    assert result == (int(moved.sum()), int((source != target).sum()), energy_of(source, target))
     assert np.array_equal(packed, pack(moved))
 
 
@@ -54,5 +55,5 @@ def test_every_special_pair_is_compared(kernels: str) -> None:
     source, target = before.reshape(-1), after.reshape(-1)
     moved = parse_rule("exact").moved(source, target)
     packed = np.zeros(packed_bytes(source.size), np.uint8)
-    assert pack_moved(source, target, packed)[0] == np.count_nonzero(moved)
+    assert compare(source, target, packed).nnz == np.count_nonzero(moved)
     assert np.array_equal(packed, pack(moved))
