@@ -54,7 +54,8 @@ def compare(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> Comp
             compiled.write(counts),
             compiled.write(sums),
         )
-        return Comparison(*counts.tolist(), sum(sums.tolist()))
+        nnz, differing = counts.tolist()
+        return Comparison(nnz, differing, sum(sums.tolist()))
     moved = Exact().moved(source, target)
     packed[:] = pack(moved)
     return Comparison(int(np.count_nonzero(moved)), int(np.count_nonzero(source != target)), energy_of(source, target))
