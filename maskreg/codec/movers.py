@@ -334,13 +334,13 @@ def _encode_compiled(compiled: Library, source: Codes, target: Codes, hazards: H
     structure, _by_class = _structure(compiled, hazards)
     room = 64 + source.size // 32
     while True:
-        numbers, words = np.empty((room, 3), np.uint32), np.empty(room + 1, np.uint32)
+        numbers, words = np.empty((room, 3), np.uint32), np.empty(room, np.uint32)
         state = compiled.ffi.new("uint64_t *")
         used: int = compiled.lib.maskreg_encode_movers(
             compiled.read(source), compiled.read(target), source.size, structure, compiled.write(numbers), room, state,
             compiled.write(words),
         )  # fmt: skip
         if used >= 0:
-            coded: bytes = words[room + 1 - used :].astype("<u4").tobytes()
+            coded: bytes = words[room - used :].astype("<u4").tobytes()
             return int(state[0]).to_bytes(STATE_BYTES, "little") + coded
         room *= 4

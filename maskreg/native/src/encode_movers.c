@@ -45,18 +45,17 @@ static void put_length(list *l, chances *c, uint16_t source, uint16_t target, co
     if (k > 1) put(l, length & ((1u << (k - 1)) - 1), 1, k - 1);
 }
 
-// Code numbers, last to first; words go before the end of `words`, [room + 1]. Returns how many there are.
+// Code numbers, last to first; words go before the end of `words`. Returns how many there are.
 static int64_t code(const list *l, uint64_t *state, uint32_t *words) {
-    uint32_t *end = words + l->room + 1, *word = end;
+    uint32_t *end = words + l->room, *word = end;
     uint64_t x = LOWEST_WIDE;
     for (int64_t i = l->count - 1; i >= 0; i--) {
         const uint32_t *own = l->numbers + 3 * i, start = own[0], freq = own[1];
         const uint32_t bits = own[2] >> 2, is_signed = own[2] >> 1 & 1, sign = own[2] & 1;
-        // Whether a word is due cannot be predicted, so there is no branch: one is written anyway.
-        const int is_due = x >> (64 - bits - is_signed) >= freq;
-        word[-1] = (uint32_t)x;
-        word -= is_due;
-        x >>= is_due * REFILL_BITS;
+        if (x >> (64 - bits - is_signed) >= freq) {
+            *--word = (uint32_t)x;
+            x >>= REFILL_BITS;
+        }
         x = freq == 1 ? (x << bits) + start : ((x / freq) << bits) + x % freq + start;
         x = x << is_signed | sign;
     }

@@ -141,7 +141,7 @@ int64_t maskreg_decode_movers(const uint16_t *source, int64_t n, const maskreg_h
                               int64_t count, int64_t length, const int64_t *starts, uint16_t *values);
 
 // Code a sub-block: its state, and its words at the end of `words`; returns how many, or -1 where `room` numbers are too
-// few. `numbers` is [room, 3], scratch; `words` is [room + 1].
+// few. `numbers` is [room, 3], scratch; `words` is [room].
 int64_t maskreg_encode_movers(const uint16_t *source, const uint16_t *target, int64_t n, const maskreg_hazards *hazards,
                               uint32_t *numbers, int64_t room, uint64_t *state, uint32_t *words);
 
