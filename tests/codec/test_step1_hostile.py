@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from maskreg.codec.layout import MODEL_START, Layout
 from maskreg.codec.step1 import Step1
 from maskreg.errors import CorruptError
 from maskreg.native import NUMPY, using
@@ -73,6 +74,26 @@ def test_a_coded_block_is_no_longer_than_a_raw_one() -> None:
         struct.pack_into("<I", head, len(head) - 8, words)
         with pytest.raises(CorruptError, match="take" if words == 153 else "does not decode"):
             Step1().decode(source, bytes(head) + states + bytes(2 * words))
+
+
+def test_every_build_says_what_is_damaged(kernels: str) -> None:
+    draw = np.random.default_rng(5)
+    source = draw.integers(0x3C00, 0x3E00, 1 << 17).astype(np.uint16)
+    target = source + draw.integers(-2, 3, source.size).astype(np.uint16)
+    block = Step1().encode(source, target)
+    layout, every = Layout(block), Step1().entry_numel(block)
+    directory, first = int(layout.starts[0]) - layout.directory.size * 4, int(layout.starts[1])
+    assert len(layout.directory) == 2
+    for start, stop, text in [
+        (MODEL_START, MODEL_START + 20, "contexts or tables"),
+        (directory, directory + 4, "do not end"),
+        (first, first + 4, "sub-block 1 does not decode"),
+    ]:
+        hostile = block[:start] + bytes(255 - byte for byte in block[start:stop]) + block[stop:]
+        with pytest.raises(CorruptError, match=text):
+            Step1().decode_part(source[every:], hostile, every)
+    with pytest.raises(CorruptError, match="directory is truncated"):
+        Step1().decode(source, block[: directory + 15])
 
 
 @pytest.mark.parametrize("name", samples())

@@ -1,6 +1,6 @@
 // Decoding sub-blocks, several side by side: maskreg/codec/decode.py defines what is computed.
 //
-//     for each tile of 1,024 coordinates:
+//     for each tile of 512 or 1,024 coordinates:
 //         for each sub-block: cells and flips of its coordinates; cells become table numbers
 //         decode the tokens of all, side by side                                              lanes.h
 //         for each sub-block: values from source, tokens, flips and extra bits
@@ -13,6 +13,8 @@
 
 enum {
     WORD_BYTES = 2 * (TILE + AHEAD),  // of the words that a tile may read: one per token, and some ahead
+    // More sub-blocks than so many take half tiles, because all that is about them has to fit the first-level cache.
+    FEW = 4,
     // Extra bits per coordinate, in quarters, from which on all tokens are treated alike.
     CROWDED = 1,
 };
@@ -125,13 +127,14 @@ static int64_t decode_group(const uint16_t *source, int64_t n, int64_t position,
         c->bit_end = c->bit + sizes[2 * k + 1];
         c->crowded = 4 * sizes[2 * k + 1] >= CROWDED * length;
     }
-    for (int64_t start = 0; start < least(length, n); start += TILE) {
+    const int64_t tile = count > FEW ? TILE / 2 : TILE;
+    for (int64_t start = 0; start < least(length, n); start += tile) {
         int64_t tokens[ABREAST] = {0};
         FOR_EACH(k, count) {
             const int64_t begin = k * length + start;
-            tokens[k] = most(0, least(least(TILE, length - start), n - begin));
+            tokens[k] = most(0, least(least(tile, length - start), n - begin));
             if (!tokens[k]) continue;
-            t.sources[k] = (uintptr_t)(source + begin) + sizeof *source * TILE;
+            t.sources[k] = (uintptr_t)(source + begin) + sizeof *source * tile;
             t.values[k] = (uintptr_t)(values + begin);
             classify(source + begin, tokens[k], position + begin, &own->contexts, t.tables[k],
                      own->contexts.rank ? flips[k] : NULL);

@@ -30,6 +30,10 @@ enum { ABREAST = 4, ROUND = 2 * LANES };
 enum { ABREAST = 8, ROUND = LANES };
 #endif
 
+// A compiler would put the pointers of all sub-blocks into a vector, to add to them at once; reading by them would then
+// wait until they are out of it.
+#define KEEP_SCALAR(pointer) __asm__("" : "+r"(pointer))
+
 enum { AHEAD = 32 };  // words that a vector may read, while it takes 16 at most
 
 // A tile of each of several sub-blocks.
@@ -97,6 +101,7 @@ INLINE void decode_turn(tiles *t, const uint32_t *entries, int64_t k, int64_t i,
     const __m512i word = _mm512_maskz_expand_epi16(upper, _mm512_loadu_si512(*words));
     *x = _mm512_mask_shldi_epi32(y, due, y, word, 16);
     *words += 2 * _mm_popcnt_u64(due);
+    KEEP_SCALAR(*words);
 }
 
 INLINE void put_tokens(tiles *t, int64_t k, int64_t i, tokens_of_round tokens) {
@@ -149,6 +154,7 @@ INLINE __m256i refilled(const tiles *t, __m256i entry, __m256i x, const uint8_t 
     const __m256i near = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)*words));
     const __m256i word = _mm256_shuffle_epi8(near, _mm256_load_si256((const __m256i *)t->orders[due]));
     *words += 2 * _mm_popcnt_u64(due);
+    KEEP_SCALAR(*words);
     return _mm256_or_si256(_mm256_sllv_epi32(y, _mm256_and_si256(is_due, _mm256_set1_epi32(16))), word);
 }
 

@@ -171,24 +171,34 @@ static inline uint32_t get(reader *r, uint32_t count) {
     return value;
 }
 
+// Ones that a word begins with, MOST_RUN of them at most.
+static inline uint32_t leading_ones(uint64_t word) { return (uint32_t)__builtin_ctzll(~word | (uint64_t)1 << MOST_RUN); }
+
 // Fill values with Rice codes; returns whether none is larger in magnitude than `largest`. Of a value that is, no more
-// is read than shows it, so a block of ones takes no time.
+// is read than shows it, so a block of ones takes no time. A word is read for as many values as it has whole.
 static int get_rice(reader *in, int8_t *restrict values, int64_t n, uint32_t plain, int32_t largest) {
     reader r = *in;
     const uint32_t limit = 2 * (uint32_t)largest;
+    uint64_t word = 0;
+    uint32_t left = 0;  // bits of the word
     FOR_EACH(i, n) {
-        uint64_t word = ahead(&r);
-        uint32_t quotient = 0, run;
-        // The bit that is set on top ends a run that is too long for the window.
-        while ((run = (uint32_t)__builtin_ctzll(~word | (uint64_t)1 << MOST_RUN)) == MOST_RUN) {
-            quotient += MOST_RUN;
-            if (quotient << plain > limit) return 0;
-            r.bit += MOST_RUN;
+        uint32_t quotient = 0, run = leading_ones(word);
+        if (run + 1 + plain > left || run == MOST_RUN) {
             word = ahead(&r);
+            left = WINDOW;
+            while ((run = leading_ones(word)) == MOST_RUN) {
+                quotient += MOST_RUN;
+                if (quotient << plain > limit) return 0;
+                r.bit += MOST_RUN;
+                word = ahead(&r);
+            }
         }
         const uint32_t folded = (quotient + run) << plain | ((uint32_t)(word >> (run + 1)) & ((1u << plain) - 1));
         if (folded > limit) return 0;
-        r.bit += run + 1 + plain;
+        const uint32_t used = run + 1 + plain;
+        r.bit += used;
+        word >>= used;
+        left -= used;
         values[i] = (int8_t)((int32_t)(folded >> 1) ^ -(int32_t)(folded & 1));
     }
     *in = r;
