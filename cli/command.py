@@ -90,7 +90,7 @@ class Command(_WithExample):
         Raises:
             ConfigError: ``MASKREG_KERNELS`` names kernels that this machine does not have.
         """
-        # Also where the command would not need them, so that all agree. Imported only where somebody chose them.
+        # Also where the command would not need them, so that all agree.
         if os.environ.get("MASKREG_KERNELS"):
             from maskreg.native import library
 

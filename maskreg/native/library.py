@@ -20,12 +20,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from maskreg.errors import ConfigError
+
+if TYPE_CHECKING:
+    # Commands that compute nothing check the name, and do not wait for NumPy.
+    import numpy.typing as npt
 
 LEVELS = ("baseline", "avx2", "avx512")
 """Builds of the kernels, each faster than the one before where the processor has its instructions."""
@@ -35,8 +36,30 @@ NUMPY = "numpy"
 
 _VARIABLE = "MASKREG_KERNELS"
 _C_TYPES = {
-    np.dtype(name): f"{name}_t[]" for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-} | {np.dtype(np.float32): "float[]", np.dtype(np.float64): "double[]"}
+    "|i1": "int8_t[]",
+    "<i2": "int16_t[]",
+    "<i4": "int32_t[]",
+    "<i8": "int64_t[]",
+    "|u1": "uint8_t[]",
+    "<u2": "uint16_t[]",
+    "<u4": "uint32_t[]",
+    "<u8": "uint64_t[]",
+    "<f4": "float[]",
+    "<f8": "double[]",
+}
+"""By NumPy's description of a dtype."""
+
+
+class _Types(dict[Any, Any]):
+    """C types by dtype. Each is added at its first use: only then is NumPy there for certain."""
+
+    def __init__(self, ffi: Any) -> None:
+        super().__init__()
+        self._ffi = ffi
+
+    def __missing__(self, dtype: Any) -> Any:
+        self[dtype] = self._ffi.typeof(_C_TYPES[dtype.str])
+        return self[dtype]
 
 
 class Library:
@@ -51,7 +74,7 @@ class Library:
     def __init__(self, level: str, module: Any) -> None:
         self.level = level
         self.lib, self.ffi = module.lib, module.ffi
-        self._types = {dtype: module.ffi.typeof(name) for dtype, name in _C_TYPES.items()}
+        self._types = _Types(module.ffi)
 
     def read(self, array: npt.NDArray[Any]) -> Any:
         """Pointer to an array that a kernel reads; it keeps the array alive.

@@ -20,6 +20,7 @@ from maskreg_cli.main import main
 
 for line in sys.stdin:
     print(main(line.split()), line, end="")
+assert "numpy" not in sys.modules
 """
 
 
@@ -49,6 +50,7 @@ def test_every_command_refuses_kernels_that_are_not_there() -> None:
         check=False,
     )
     assert done.stdout.splitlines() == [f"78 {line}" for line in lines]
+    assert done.returncode == 0, done.stderr
     message = f"error: {VARIABLE} is 'sse9', but this machine has {', '.join(available())}\n  next: unset {VARIABLE}\n"
     assert done.stderr == len(lines) * message
     assert not Path(os.environ["MASKREG_HOME"]).exists()
