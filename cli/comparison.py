@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, PER_TENSOR, ROUNDING
 from maskreg.analysis.overlap import ratio
-from maskreg.analysis.verdict import null_label, three_digits, verdict
+from maskreg.analysis.verdict import null_label, verdict
 from maskreg.ref import printable
-from maskreg.words import counted
+from maskreg.words import counted, percent, three_digits
 
 from .summary import layers_in_order
 from .table import Row, table
@@ -64,22 +64,31 @@ def _pair(names: tuple[str, str], pair: PairOverlap) -> list[str]:
     a, b = names
     counts, overlap = pair.whole.counts, pair.whole.overlap
     observed = [
-        ("density", f"{a} {_percent(overlap.density_a)}, {b} {_percent(overlap.density_b)}"),
+        ("density", f"{a} {percent(overlap.density_a)}, {b} {percent(overlap.density_b)}"),
         ("in both", f"{counts.both:,} of {counts.a:,} and {counts.b:,}"),
-        ("coverage", f"{_percent(overlap.coverage_a)} of {a}, {_percent(overlap.coverage_b)} of {b}"),
-        ("jaccard", f"{_three(overlap.jaccard)}, uniform random {_three(overlap.jaccard_random)}"),
-        ("lift", f"{_three(overlap.lift)} of at most {_three(overlap.lift_max)} ({_percent(overlap.lift_share)})"),
-        ("phi", f"{_three(overlap.phi)} of at most {_three(overlap.phi_max)}"),
+        ("coverage", f"{percent(overlap.coverage_a)} of {a}, {percent(overlap.coverage_b)} of {b}"),
+        ("jaccard", f"{three_digits(overlap.jaccard)}, uniform random {three_digits(overlap.jaccard_random)}"),
+        (
+            "lift",
+            f"{three_digits(overlap.lift)} of at most {three_digits(overlap.lift_max)} ({percent(overlap.lift_share)})",
+        ),
+        ("phi", f"{three_digits(overlap.phi)} of at most {three_digits(overlap.phi_max)}"),
     ]
     rows: list[Row] = [("null", "lift", "observed/expected", "headroom", "deviations")]
     rows += [
-        (null_label(null), _three(over.lift), _three(over.ratio), _percent(over.headroom), _whole(over.deviations))
+        (
+            null_label(null),
+            three_digits(over.lift),
+            three_digits(over.ratio),
+            percent(over.headroom),
+            _whole(over.deviations),
+        )
         for null, over in pair.whole.nulls.items()
         if not over.reason
     ]
-    odds = [("odds ratio", _three(overlap.odds_ratio))]
+    odds = [("odds ratio", three_digits(overlap.odds_ratio))]
     stratified = pair.whole.mantel_haenszel.items()
-    odds += [(f"  {strata.replace('-', ' ')}", _three(odds_ratio)) for strata, odds_ratio in stratified]
+    odds += [(f"  {strata.replace('-', ' ')}", three_digits(odds_ratio)) for strata, odds_ratio in stratified]
     return [
         *(f"{label:<{_LABEL}}{value}" for label, value in observed),
         "",
@@ -93,11 +102,11 @@ def _pairs(named: Sequence[tuple[tuple[str, str], PairOverlap]]) -> list[str]:
     rows = [
         (
             f"{a} {b}",
-            _percent(pair.whole.overlap.density_a),
-            _percent(pair.whole.overlap.density_b),
-            _three(pair.whole.overlap.jaccard),
-            _three(pair.whole.overlap.lift),
-            _three(pair.whole.overlap.lift_max),
+            percent(pair.whole.overlap.density_a),
+            percent(pair.whole.overlap.density_b),
+            three_digits(pair.whole.overlap.jaccard),
+            three_digits(pair.whole.overlap.lift),
+            three_digits(pair.whole.overlap.lift_max),
             *_last_columns(pair.whole),
         )
         for (a, b), pair in named
@@ -113,10 +122,10 @@ def _groups(title: str, names: tuple[str, str], groups: Mapping[str, OverlapFigu
         (
             name,
             f"{figures.counts.numel:,}",
-            _percent(figures.overlap.density_a),
-            _percent(figures.overlap.density_b),
-            _three(figures.overlap.lift),
-            _three(figures.overlap.lift_max),
+            percent(figures.overlap.density_a),
+            percent(figures.overlap.density_b),
+            three_digits(figures.overlap.lift),
+            three_digits(figures.overlap.lift_max),
             *_last_columns(figures),
         )
         for name, figures in ordered.items()
@@ -135,15 +144,15 @@ def _last_columns(figures: OverlapFigures) -> Row:
     """Ratios under three nulls; headroom and odds ratio under the finest stratification that is defined."""
     nulls = figures.nulls
     matched = not nulls[MATCHED].reason
-    ratios = (_three(nulls[null].ratio) for null in (PER_TENSOR, MATCHED, ROUNDING))
+    ratios = (three_digits(nulls[null].ratio) for null in (PER_TENSOR, MATCHED, ROUNDING))
     headroom = nulls[MATCHED if matched else PER_TENSOR].headroom
-    return (*ratios, _percent(headroom), _three(figures.mantel_haenszel[BY_BOTH if matched else BY_TENSOR]))
+    return (*ratios, percent(headroom), three_digits(figures.mantel_haenszel[BY_BOTH if matched else BY_TENSOR]))
 
 
 def _consensus(consensus: Consensus) -> list[str]:
     rows: list[Row] = [("in exactly", "coordinates", "independent", "over independent")]
     for k, (observed, expected) in enumerate(zip(consensus.observed, consensus.expected, strict=True)):
-        rows.append((counted(k, "mask"), f"{observed:,}", f"{expected:,.0f}", _three(ratio(observed, expected))))
+        rows.append((counted(k, "mask"), f"{observed:,}", f"{expected:,.0f}", three_digits(ratio(observed, expected))))
     return table(rows)
 
 
@@ -156,7 +165,7 @@ def _stripes(letters: Sequence[str], masks: Sequence[Mapping[str, Stripes]]) -> 
             *(
                 cell
                 for lines in (stripes.rows, stripes.columns)
-                for cell in (_three(lines.dispersion), _percent(lines.full), _percent(lines.empty))
+                for cell in (three_digits(lines.dispersion), percent(lines.full), percent(lines.empty))
             ),
         )
         for letter, mask in zip(letters, masks, strict=True)
@@ -167,14 +176,6 @@ def _stripes(letters: Sequence[str], masks: Sequence[Mapping[str, Stripes]]) -> 
 
 def _letter(number: int) -> str:
     return chr(ord("A") + number) if number < 26 else f"M{number + 1}"
-
-
-def _three(value: float | None) -> str:
-    return "-" if value is None else three_digits(value)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{_three(100 * value)} %"
 
 
 def _whole(value: float | None) -> str:

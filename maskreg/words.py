@@ -1,4 +1,4 @@
-"""Counts and lists in messages: ``2 tensors``, ``a, b and 3 more``."""
+"""The one form of counts, lists, shares and figures in text: ``2 tensors``, ``a, b and 3 more``, ``46.8 %``."""
 
 from __future__ import annotations
 
@@ -34,6 +34,20 @@ def listed(names: Sequence[str], at_most: int = NAMED_AT_MOST, *, separator: str
     """
     rest = len(names) - at_most
     return separator.join(names[:at_most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def three_digits(value: float | None) -> str:
+    """A figure with three significant digits: ``1.06``, ``0.0512``, but ``5,247`` in full; ``-`` for None."""
+    if not value:
+        return "-" if value is None else "0"
+    rounded = f"{value:#.3g}"
+    # Four digits before the point and more are written out: 1.23e+03 is harder to read than 1,234.
+    return f"{value:,.0f}" if "e+" in rounded and abs(value) < 1e15 else rounded.rstrip(".")
+
+
+def percent(share: float | None) -> str:
+    """A share in percent with three significant digits: ``46.8 %``; ``-`` for None."""
+    return "-" if share is None else f"{three_digits(100 * share)} %"
 
 
 def natural(label: str) -> tuple[object, ...]:

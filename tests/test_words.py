@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maskreg.words import counted, listed
+from maskreg.words import counted, listed, percent, three_digits
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,30 @@ def test_long_lists_are_cut() -> None:
     assert listed(list("abc"), 2) == "a, b and 1 more"
     assert listed(list("abcd"), 2, separator="; ") == "a; b and 2 more"
     assert listed([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0, "0"),
+        (1, "1.00"),
+        (0.46371, "0.464"),
+        (12.65432, "12.7"),
+        (-0.99951, "-1.00"),
+        (999.4, "999"),
+        (999.6, "1,000"),
+        (1234567.8, "1,234,568"),
+        (0.0000123456, "1.23e-05"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_figures_have_three_digits(value: float | None, text: str) -> None:
+    assert three_digits(value) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(None, "-"), (0.0, "0 %"), (1.0, "100 %"), (0.4681, "46.8 %"), (0.00051, "0.0510 %")]
+)
+def test_shares_are_percent_with_three_digits(share: float | None, text: str) -> None:
+    assert percent(share) == text

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskreg.analysis.evidence import GLOBAL, MATCHED, PER_TENSOR, ROUNDING, ROUNDING_A, ROUNDING_B, OverlapFigures
+from maskreg.words import percent, three_digits
 
 DEVIATIONS = 5.0
 """Standard deviations of the null by which an overlap must exceed it to count as more."""
@@ -72,8 +73,8 @@ def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B")) -> Ver
     # The relative margin absorbs the rounding error of float sums where the null has no variance.
     more = counts.both - expected > max(DEVIATIONS * sd, 1e-9 * expected)
     cause = "rounding" if null == MATCHED else "chance"
-    times = "-" if excess.ratio is None else three_digits(excess.ratio)
-    headroom = "" if excess.headroom is None else f", {three_digits(100 * excess.headroom)} % of the headroom"
+    times = three_digits(excess.ratio)
+    headroom = "" if excess.headroom is None else f", {percent(excess.headroom)} of the headroom"
     sentence = (
         f"{'Yes' if more else 'No'}: the overlap of {names} is {'' if more else 'not '}more than {cause}: "
         f"{times} times what {null_label(null, masks)} expects{headroom} ({RULE})."
@@ -81,8 +82,3 @@ def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B")) -> Ver
     if cause == "chance":
         sentence += " Whether it is more than rounding cannot be said without the source."
     return Verdict(more, null, sentence)
-
-
-def three_digits(value: float) -> str:
-    """A number with three significant digits."""
-    return f"{value:#.3g}".rstrip(".")
