@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
 
 from maskreg.artifact.manifest import Count, Sha256
 from maskreg.digest import Digest
-from maskreg.document import canonical, parse_object
-from maskreg.errors import BadRefError, DataError, PipeError
+from maskreg.document import checked, parse_object
+from maskreg.errors import BadRefError, DataError, FormatError, PipeError
 from maskreg.ref import Ref
 from maskreg.words import counted
 
@@ -24,11 +24,7 @@ MAX_BYTES = 16 << 20
 _WRITE_ONE = "maskreg pull REF | maskreg apply"
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
-
-
-class SourceRecord(_Model):
+class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Which checkpoint the artifact is applied to."""
 
     root: Sha256
@@ -36,7 +32,7 @@ class SourceRecord(_Model):
     params: Count = 0
 
 
-class Record(_Model):
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One artifact, as ``pull`` announces it.
 
     Attributes:
@@ -55,7 +51,7 @@ class Record(_Model):
     size: Count
     source: SourceRecord
     path: str = ""
-    remote: Annotated[str, Field(max_length=255)] = ""
+    remote: Annotated[str, msgspec.Meta(max_length=255)] = ""
 
     def check(self, manifest: Manifest) -> None:
         """Compare what the pipe says with the artifact itself.
@@ -160,12 +156,10 @@ def _check_end(values: list[dict[str, Any]]) -> None:
 
 def _record(value: dict[str, Any]) -> Record:
     try:
-        record: Record = Record.model_validate_json(canonical(value))
+        record = checked(Record, value, "the record in the pipe")
         Ref.parse(record.ref)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(p) for p in first["loc"])
-        raise PipeError(f"the record in the pipe: {where}: {first['msg']}", hint=_WRITE_ONE) from error
+    except FormatError as error:
+        raise PipeError(error.message, hint=_WRITE_ONE) from error
     except BadRefError as error:
         raise PipeError(f"the record in the pipe: {error}", hint=_WRITE_ONE) from error
     return record

@@ -15,10 +15,12 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS
+
+StructT = TypeVar("StructT")
 
 
 def canonical(value: Any) -> bytes:
@@ -208,3 +210,25 @@ def _no_constant(name: str) -> Any:
 # Made once: a tensor table has thousands of rows, and making one takes longer than reading a row.
 _DECODER = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite)
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def checked(struct: type[StructT], value: object, document: str) -> StructT:
+    """A parsed document as a struct of msgspec: names, types and bounds checked, nothing converted.
+
+    Args:
+        struct: the struct.
+        value: as :func:`parse_object` gives it.
+        document: names the source in messages.
+
+    Raises:
+        FormatError: it lacks a field, or one has another type or is out of bounds; says which.
+    """
+    import msgspec
+
+    try:
+        return msgspec.convert(value, struct)
+    except msgspec.ValidationError as error:
+        # Expected `int`, got `str` - at `$.totals.nnz`
+        reason, _, at = str(error).partition(" - at `$")
+        field = at.strip("`.")
+        raise FormatError(f"{document}: {field}: {reason}" if field else f"{document}: {reason}") from error

@@ -47,7 +47,7 @@ HOMES = {
     "matplotlib": {"reports"},
     "numcodecs": {"artifact"},
     "psycopg": {"catalog"},
-    "pydantic": {"artifact", "cli"},
+    "msgspec": {"artifact", "cli", "document"},
     "rich": {"cli"},
     "safetensors": set[str](),
     "sqlalchemy": {"catalog", "migrations"},
@@ -61,7 +61,7 @@ HOMES = {
 PORTABLE = ["tensors", "rules", "mask", "live", "analysis", "codec", "train/optim"]
 """Rooms that run wherever numpy and torch are."""
 
-NOT_PORTABLE = {"zarr", "boto3", "sqlalchemy", "pydantic"}
+NOT_PORTABLE = {"zarr", "boto3", "sqlalchemy", "msgspec"}
 
 HEAVY = {
     "torch",
@@ -72,7 +72,7 @@ HEAVY = {
     "httpx",
     "fastapi",
     "rich",
-    "pydantic",
+    "msgspec",
     "triton",
     "matplotlib",
     "jinja2",

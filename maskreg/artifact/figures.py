@@ -29,7 +29,7 @@ def check_figures(tensors: tuple[Tensor, ...], manifest: Manifest) -> None:
         FormatError: a figure that is not the one that the table gives; it is named, with both values.
     """
     expected = totals_of(tensors)
-    for name in type(expected).model_fields:
+    for name in expected.__struct_fields__:
         require_same(f"totals.{name}", getattr(manifest.totals, name), getattr(expected, name), "the tensor table")
     _check_side(tensors, manifest, "source")
     _check_side(tensors, manifest, "target")

@@ -1,14 +1,17 @@
-"""The manifest of an artifact: parsed and checked, and written in canonical form."""
+"""The manifest of an artifact: parsed and checked, and written in canonical form.
+
+Keys that no struct here has are ignored: a later minor version may add some, and the digest covers them.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import msgspec
 
 from maskreg.artifact.layout import part_of
 from maskreg.digest import Digest
-from maskreg.document import canonical, parse_object
+from maskreg.document import canonical, checked, parse_object
 from maskreg.errors import BadRuleError, CorruptError, FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.ref import printable
@@ -20,8 +23,9 @@ SCHEMA: Literal["maskreg.artifact/1"] = "maskreg.artifact/1"
 ENCODER = "maskreg-3"
 """Identifies the encoder; changes whenever the same input would give other bytes."""
 
-Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+# \Z, since $ would also match before a newline at the end.
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
 _DOCUMENTS = ("tensors.json", "analysis.json")
 _FOLDERS = ("data.zarr", "files", "reverse_files")
 PartName = Literal["mask", "delta", "reverse", "analysis"]
@@ -33,20 +37,15 @@ _PARTS_OF_KIND: dict[str, tuple[set[PartName], ...]] = {
 }
 
 
-class _Model(BaseModel):
-    # Unknown keys are ignored: a later minor version may add some, and the digest covers them.
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
-
-
-class Object(_Model):
+class Object(msgspec.Struct, frozen=True, kw_only=True):
     """One stored file of an artifact: its key below the artifact, size in bytes, digest."""
 
-    key: Annotated[str, Field(min_length=1, max_length=512)]
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
     size: Count
     sha256: Sha256
 
 
-class Side(_Model):
+class Side(msgspec.Struct, frozen=True, kw_only=True):
     """Identity of one checkpoint; never a path.
 
     Attributes:
@@ -66,7 +65,7 @@ class Side(_Model):
     cast: Literal["", "BF16"] = ""
 
 
-class Group(_Model):
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """A group of coordinates: how many there are, and how many moved."""
 
     numel: Count
@@ -78,7 +77,7 @@ class Group(_Model):
         return self.nnz / self.numel if self.numel else 0.0
 
 
-class FfnRatios(_Model):
+class FfnRatios(msgspec.Struct, frozen=True, kw_only=True):
     """The three FFN ratios of the literature, each beside the parameter share and its lift.
 
     A lift of 1 means that the FFN moves just as its share of the compared parameters predicts.
@@ -102,7 +101,7 @@ class FfnRatios(_Model):
     mask_lift: float | None
 
 
-class Totals(Group):
+class Totals(Group, frozen=True, kw_only=True):
     """Sums over all tensors.
 
     Attributes:
@@ -122,7 +121,7 @@ class Totals(Group):
     ffn: FfnRatios
 
 
-class Part(_Model):
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an artifact: its codec, and how many objects and bytes it has."""
 
     codec: str
@@ -130,7 +129,7 @@ class Part(_Model):
     size: Count
 
 
-class Manifest(_Model):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What was computed and from what; its canonical bytes are the artifact's identity.
 
     Attributes:
@@ -146,7 +145,7 @@ class Manifest(_Model):
         objects: every object but the manifest itself, in key order.
     """
 
-    schema_: Literal["maskreg.artifact/1"] = Field(alias="schema")
+    schema: Literal["maskreg.artifact/1"]
     kind: Literal["mask", "delta", "baseline", "analysis"]
     encoder: str
     rule: str
@@ -164,10 +163,21 @@ class Manifest(_Model):
         """Bytes of all objects together, the manifest left out."""
         return sum(o.size for o in self.objects)
 
+    def to_json(self) -> dict[str, Any]:
+        """What ``--json`` prints: everything but the object table."""
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+        del fields["objects"]
+        return fields
+
 
 def dump_manifest(manifest: Manifest) -> bytes:
-    """Canonical bytes of a manifest; their sha256 is the artifact's digest."""
-    fields = manifest.model_dump(mode="json", by_alias=True)
+    """Canonical bytes of a manifest; their sha256 is the artifact's digest.
+
+    Raises:
+        FormatError: a field that :func:`load_manifest` would refuse.
+    """
+    fields = msgspec.to_builtins(manifest)
+    checked(Manifest, fields, "manifest.json")
     if manifest.recipe is None:
         del fields["recipe"]
     return canonical(fields)
@@ -193,20 +203,10 @@ def load_manifest(data: bytes, digest: Digest, limits: Limits = LIMITS) -> Manif
     # Without an escape, what the texts hold is what the document holds; that is searched at once.
     if "\\" in text or printable(text) != text:
         _check_texts(value)
-    manifest: Manifest = _validated(Manifest, value, "manifest.json")
+    manifest = checked(Manifest, value, "manifest.json")
     check_objects(manifest, limits)
     _check_statements(manifest)
     return manifest
-
-
-def _validated(model: type[Any], value: object, document: str) -> Any:
-    try:
-        # Through JSON again: strict models take lists for tuples from JSON only.
-        return model.model_validate_json(canonical(value))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(p) for p in first["loc"])
-        raise FormatError(f"{document}: {where}: {first['msg']}") from error
 
 
 def check_objects(manifest: Manifest, limits: Limits = LIMITS) -> None:

@@ -20,7 +20,7 @@ _KEY = "tensors.json"
 _COUNTS_BELOW = 1 << 63
 
 
-# Not a model of pydantic: there may be 200,000 rows, and a model takes three kilobytes where this takes a fifth.
+# Not a struct of msgspec: fields of its 200,000 rows are checked against each other, with messages that name the row.
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """One row of ``tensors.json``.

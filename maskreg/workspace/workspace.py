@@ -91,7 +91,7 @@ class Named:
             "size": self.size,
             "density": self.density,
             "card": self.card.to_json(),
-            "manifest": self.manifest.model_dump(mode="json", by_alias=True, exclude={"objects"}),
+            "manifest": self.manifest.to_json(),
         }
 
 

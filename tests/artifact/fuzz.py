@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from maskreg.artifact.layout import MANIFEST, TENSORS, artifact_prefix
 from maskreg.artifact.manifest import Object, part_entry
 from maskreg.artifact.reader import Artifact
@@ -90,9 +92,9 @@ class Target:
 def _list(manifest: dict[str, Any], objects: dict[str, bytes]) -> None:
     """Make a manifest agree with its objects."""
     rows = [Object(key=key, size=len(data), sha256=str(Digest.of(data))) for key, data in sorted(objects.items())]
-    manifest["objects"] = [row.model_dump() for row in rows]
+    manifest["objects"] = to_builtins(rows)
     for name, part in manifest["parts"].items():
-        manifest["parts"][name] = part_entry(name, tuple(rows), part["codec"]).model_dump()
+        manifest["parts"][name] = to_builtins(part_entry(name, tuple(rows), part["codec"]))
 
 
 def _use(store: MemoryStore, digest: Digest) -> None:

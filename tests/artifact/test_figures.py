@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec import to_builtins
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.reader import Artifact
@@ -113,7 +114,7 @@ def _other_counts(root: Path, digest: Digest, nnz: int, **fields: object) -> Dig
     row["nnz"] += nnz
 
     def edit(manifest: Manifest) -> None:
-        manifest["totals"] = json.loads(totals_of(load_tensors(canonical(table))).model_dump_json())
+        manifest["totals"] = to_builtins(totals_of(load_tensors(canonical(table))))
 
     return forge(root, digest, {"tensors.json": canonical(table)}, edit)
 

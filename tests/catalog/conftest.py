@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from maskreg.artifact.manifest import SCHEMA, FfnRatios, Group, Manifest, Object, Part, Side, Totals
+from maskreg.artifact.manifest import SCHEMA, FfnRatios, Manifest, Object, Part, Side, Totals
 from maskreg.catalog import CATALOGS, Catalog, open_catalog
 from maskreg.catalog.sql import SqlCatalog, upgrade
 from maskreg.catalog.sql.models import Base
@@ -104,18 +104,17 @@ def manifest(
         mask_share=ffn[1],
         mask_lift=ffn[2],
     )
-    everything = Group(numel=numel, nnz=nnz).model_dump()
     side = {"params": numel, "tensors": 3, "dtypes": {"BF16": numel}}
-    data = Object(key="data.zarr/mask/c/0", size=size, sha256=digest(0))
+    data = Object(key="data.zarr/mask/c/0", size=size, sha256=str(digest(0)))
     return Manifest(
         schema=SCHEMA,
         kind=kind,  # type: ignore[arg-type]
         encoder="test",
         rule="exact",
         exact=kind == "delta",
-        source=Side(root=Digest.of(source.encode()), hub=f"org/{source}@abc", **side),  # type: ignore[arg-type]
-        target=Side(root=digest(nnz), **side),  # type: ignore[arg-type]
-        totals=Totals(**everything, differing=nnz, energy=1.5, roles={}, layers={}, ffn=ratios),
+        source=Side(root=str(Digest.of(source.encode())), hub=f"org/{source}@abc", **side),  # type: ignore[arg-type]
+        target=Side(root=str(digest(nnz)), **side),  # type: ignore[arg-type]
+        totals=Totals(numel=numel, nnz=nnz, differing=nnz, energy=1.5, roles={}, layers={}, ffn=ratios),
         parts={"mask": Part(codec="zstd", objects=1, size=size)},
         objects=(data,),
     )

@@ -16,7 +16,7 @@ from maskreg_cli.main import COMMANDS, SECTIONS, cli
 from maskreg import __version__
 from tests.cli.conftest import Run
 
-HEAVY = ("torch", "numpy", "zarr", "boto3", "sqlalchemy", "httpx", "fastapi", "rich", "pydantic")
+HEAVY = ("torch", "numpy", "zarr", "boto3", "sqlalchemy", "httpx", "fastapi", "rich", "msgspec")
 
 
 def commands(group: click.Command = cli, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

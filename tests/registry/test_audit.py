@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.tensors import load_tensors
@@ -200,7 +201,7 @@ def test_a_recount_finds_figures_that_agree_with_each_other(local: Registry, dig
     table["tensors"][0]["nnz"] += 5
 
     def edit(manifest: dict[str, Any]) -> None:
-        manifest["totals"] = json.loads(totals_of(load_tensors(canonical(table))).model_dump_json())
+        manifest["totals"] = to_builtins(totals_of(load_tensors(canonical(table))))
 
     forged = forge(local.root, digest, {"tensors.json": canonical(table)}, edit)
     publish(local, forged, "forged")

@@ -183,6 +183,6 @@ def test_a_mask_without_coordinates_of_what_is_trained_is_refused() -> None:
 
 
 def test_optimizers_need_neither_a_registry_nor_a_model_library() -> None:
-    heavy = {"transformers", "zarr", "boto3", "sqlalchemy", "pydantic"}
+    heavy = {"transformers", "zarr", "boto3", "sqlalchemy", "msgspec"}
     script = f"import sys, maskreg.train; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -11,7 +11,7 @@ import pytest
 
 import maskreg
 
-HEAVY = ["torch", "numpy", "zarr", "boto3", "sqlalchemy", "pydantic", "importlib.metadata"]
+HEAVY = ["torch", "numpy", "zarr", "boto3", "sqlalchemy", "msgspec", "importlib.metadata"]
 
 
 def test_importing_the_package_is_light() -> None:

@@ -27,10 +27,6 @@ from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
 
-_WAITING = 2
-"""Threads besides those that compute: while so many blocks are on their way to the disk, no CPU is idle."""
-
-
 @dataclass(frozen=True)
 class ApplyResult(Result):
     """A checkpoint that applying has written.
@@ -92,7 +88,7 @@ def apply(
         force: replace files of an earlier output that are written again; others in its folder stay.
         with_code: write small files of the artifact that can run code, such as ``modeling_x.py``, too.
         progress: progress callback, in bytes of the result.
-        jobs: threads; by default one per CPU, at most 16, and two that wait for the disk meanwhile.
+        jobs: threads; by default one per CPU, at most 16.
 
     Raises:
         WrongCheckpointError: ``source`` is not the checkpoint that the artifact applies to.
@@ -102,7 +98,6 @@ def apply(
         ConfigError: there is no such device.
     """
     threads = worker_count(jobs)
-    workers = threads + _WAITING if jobs is None else threads
     decoder = open_device(device)
     delta = Delta(artifact, revert=revert)
     try:
@@ -112,7 +107,7 @@ def apply(
         progress.start("apply", plan.total_bytes)
         with write_checkpoint(Path(out), plan, force=force) as writer:
             patcher = _SpanPatcher(verified, decoder, delta.codec, writer)
-            with closing(ordered(patcher, _tasks(delta, plan), jobs=workers, size=numel_of)) as results:
+            with closing(ordered(patcher, _tasks(delta, plan), jobs=threads, size=numel_of)) as results:
                 for written in results:
                     progress.advance(written)
             artifact.verify_rest(jobs=threads)
