@@ -211,6 +211,7 @@ def test_a_small_run(tmp_path: Path) -> None:
     assert list(work.iterdir()) == []
 
 
+@pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
 def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
     args = ("--gigabytes", "0.4", "1.2", "--dir", tmp_path / "work")
     small, large = figures(tmp_path / "out.json", *args)["runs"]

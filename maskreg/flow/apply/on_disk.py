@@ -27,6 +27,7 @@ from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta
 from maskreg.update.verified import VerifiedSource
 
+
 @dataclass(frozen=True)
 class ApplyResult(Result):
     """A checkpoint that applying has written.

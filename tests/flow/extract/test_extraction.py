@@ -193,8 +193,9 @@ def test_memory_does_not_grow_with_the_checkpoint(tmp_path: Path) -> None:
         return most
 
     peak(1)  # imports and compiled kernels are not the checkpoint's
-    few, many = (4, 9) if COMPILED else (2, 4)  # blocks; NumPy takes half a minute for each
-    assert peak(many) < 1.2 * peak(few)
+    # Blocks. From 16 on the buffer of a shard is at its largest; NumPy, which takes half a minute a block, has fewer.
+    few, many = (18, 27) if COMPILED else (2, 4)
+    assert peak(many) < 1.1 * peak(few)
 
 
 @pytest.mark.usefixtures("compiled_kernels")  # the definitions in NumPy take new memory
