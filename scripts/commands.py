@@ -1,0 +1,89 @@
+"""Write ``docs/commands.md``, the reference of the command line, from the commands: ``python -m scripts.commands``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from maskreg_cli.main import SECTIONS, cli
+
+PATH = Path(__file__).parent.parent / "docs" / "commands.md"
+
+INTRODUCTION = """# Commands
+
+Every command takes `--json` (print data and errors as JSON), `-q`/`--quiet` (print no notes and no progress; lists
+print bare references), `--debug` (print tracebacks) and `-h`/`--help`. Data goes to stdout, everything else to stderr.
+[What maskreg promises](concepts/promises.md) lists the exit codes.
+
+A reference is written `[project/]name[:tag][@sha256:…]`.
+
+This page is made from the commands: `python -m scripts.commands`.
+"""
+
+SHARED = {"--json", "--quiet", "--debug", "--help"}
+"""Options of every command, described once."""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    context = click.Context(cli, info_name="maskreg")
+    for title, names in SECTIONS.items():
+        parts.append(f"## {title}\n")
+        for name in names:
+            command = cli.get_command(context, name)
+            assert command is not None
+            parts += _entry(command, click.Context(command, info_name=name, parent=context), 3)
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _entry(command: click.Command, context: click.Context, depth: int) -> Iterator[str]:
+    name = context.command_path.removeprefix("maskreg ")
+    yield f"{'#' * depth} {name}\n"
+    yield "\n\n".join(_paragraphs(command.help or "")) + "\n"
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            inner = command.get_command(context, child)
+            assert inner is not None
+            yield from _entry(inner, click.Context(inner, info_name=child, parent=context), depth + 1)
+        return
+    lines = [f"usage: {context.command_path} {' '.join(command.collect_usage_pieces(context))}"]
+    example = inspect.cleandoc(getattr(command, "example", ""))
+    yield "```text\n" + "\n".join([*lines, *(["", *example.splitlines()] if example else [])]) + "\n```\n"
+    records = [
+        record
+        for option in command.get_params(context)
+        if isinstance(option, click.Option) and not SHARED & set(option.opts)
+        if (record := option.get_help_record(context))
+    ]
+    if records:
+        yield "| option | meaning |\n|---|---|"
+        yield "\n".join(f"| `{_cell(names)}` | {_escaped(_cell(text))} |" for names, text in records) + "\n"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    # A paragraph that begins with \b keeps its lines.
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        if paragraph.startswith("\b"):
+            yield "```text\n" + paragraph.lstrip("\b\n") + "\n```"
+        else:
+            yield _escaped(" ".join(paragraph.split()))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _escaped(text: str) -> str:
+    # What looks like HTML or a link outside of code.
+    for mark in "<[*_":
+        text = "`".join(
+            part if number % 2 else part.replace(mark, f"\\{mark}") for number, part in enumerate(text.split("`"))
+        )
+    return text
+
+
+if __name__ == "__main__":
+    PATH.write_text(page(), encoding="utf-8")

@@ -1,0 +1,132 @@
+"""What building the documentation adds to its pages: links to the glossary, and to files beside ``docs/``.
+
+MkDocs calls :func:`on_page_markdown` for each page (``hooks`` in ``mkdocs.yml``). The first use of a term on a page
+becomes a link whose tooltip defines it. Files of the repository that are no pages are linked where it is hosted.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from maskreg.analysis.glossary import ENTRIES
+from maskreg.analysis.glossary.page import anchor
+
+TERMS = {
+    "artifacts": "artifact",
+    "back reference": "back reference",
+    "baseline": "baseline",
+    "bf16 code": "bf16 code",
+    "card": "card",
+    "catalog": "catalog",
+    "checkpoint": "checkpoint",
+    "codec": "codec",
+    "coordinate": "coordinate",
+    "delta": "delta",
+    "density": "density",
+    "digest": "digest",
+    "energy": "energy",
+    "exponent-matched": "exponent-matched",
+    "fingerprint": "fingerprint",
+    "headroom": "headroom",
+    "leaf": "leaf",
+    "leaves": "leaf",
+    "lift": "lift",
+    "local registry": "local registry",
+    "manifest": "manifest",
+    "mask": "mask",
+    "odds ratio": "odds_ratio",
+    "overlap": "overlap",
+    "ref log": "ref log",
+    "registry": "registry",
+    "remote": "remote",
+    "reversible": "reversible",
+    "rounding null": "rounding-null",
+    "source checkpoint": "source",
+    "source": "source",
+    "target": "target",
+    "ULP step": "ULP step",
+    "verdict": "verdict",
+}
+"""Words to link, and the entry of the glossary that each leads to. Its plural leads there too."""
+
+WITHOUT_TERMS = {"benchmarks.md", "changes.md", "commands.md", "format.md", "glossary.md", "python.md", "refs.md"}
+"""Pages that define terms themselves, or are made from something else."""
+
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_PROTECTED = re.compile(
+    r"(^(?:#|\|| {4})[^\n]*$|<!--.*?-->|<[^>]+>|`[^`]*`|!?\[[^\]]*\]\([^)]*\))", re.MULTILINE | re.DOTALL
+)
+_LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)\s#]+)")
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
+    """A page's text with its links.
+
+    Args:
+        markdown: the text.
+        page: MkDocs' page.
+        config: MkDocs' configuration.
+        files: all files of the documentation.
+
+    Returns:
+        The text to render.
+    """
+    path: str = page.file.src_uri
+    repository = f"{config['repo_url']}/blob/main/"
+
+    def outside(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join("docs", posixpath.dirname(path), link[1]))
+        return link[1] if target.startswith("docs/") else repository + target
+
+    text = "".join(part if kept else _LINK.sub(outside, part) for part, kept in _split(markdown, _FENCE))
+    return (
+        text if path in WITHOUT_TERMS else with_terms(text, posixpath.relpath("glossary.md", posixpath.dirname(path)))
+    )
+
+
+def with_terms(markdown: str, glossary: str) -> str:
+    """A text in which the first use of each term is a link to the glossary.
+
+    Headings, tables, code, quotations of code and links stay as they are.
+
+    Args:
+        markdown: the text.
+        glossary: path of the glossary, relative to the page.
+
+    Returns:
+        The text with links.
+    """
+    left = dict(TERMS)
+
+    def link(match: re.Match[str]) -> str:
+        word = re.sub(r"\s+", " ", match[1]).lower()
+        name = left.get(word) or left.get(word.removesuffix("s"))
+        if name is None:
+            return match[0]
+        for other in [term for term, entry in left.items() if entry == name]:
+            del left[other]
+        entry = ENTRIES[name]
+        brief = entry.brief.replace('"', "'")
+        return f'[{match[0]}]({glossary}#{anchor(entry)} "{brief}")'
+
+    longest = sorted(TERMS, key=len, reverse=True)
+    alternatives = "|".join(term.replace(" ", r"\s+") for term in longest)
+    words = re.compile(rf"\b({alternatives})s?\b", re.IGNORECASE)
+    result = []
+    for block, is_code in _split(markdown, _FENCE):
+        for part, is_kept in [(block, True)] if is_code else _split(block, _PROTECTED):
+            result.append(part if is_kept else words.sub(link, part))
+    return "".join(result)
+
+
+def _split(text: str, kept: re.Pattern[str]) -> Iterator[tuple[str, bool]]:
+    # The text in pieces, each with whether it matches.
+    start = 0
+    for match in kept.finditer(text):
+        yield text[start : match.start()], False
+        yield match[0], True
+        start = match.end()
+    yield text[start:], False

@@ -1,0 +1,68 @@
+"""The documentation's site: it builds without a warning, needs no network, and defines its terms."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from maskreg.analysis.glossary import ENTRIES
+from scripts.commands import PATH, page
+from scripts.site import TERMS, with_terms
+from tests.repository import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_it_builds_and_can_be_searched(site: Path) -> None:
+    assert (site / "index.html").exists()
+    assert "bf16" in (site / "search" / "search_index.js").read_text()
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+    loaded = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=[\"']?(?:https?:)?//")
+    styled = re.compile(r"<link[^>]*rel=[\"']?(?:stylesheet|icon)[^>]*\shref=[\"']?(?:https?:)?//")
+    imported = re.compile(r"(?:@import|url\()\s*[\"']?(?:https?:)?//")
+    pages = [
+        path for path in site.rglob("*.html") if loaded.search(path.read_text()) or styled.search(path.read_text())
+    ]
+    styles = [path for path in site.rglob("*.css") if imported.search(path.read_text())]
+    assert (pages, styles) == ([], [])
+
+
+def test_terms_lead_to_the_glossary(site: Path) -> None:
+    text = (site / "index.html").read_text()
+    assert re.search(r'<a href="glossary.html#mask"[^>]*title="[^"]+"[^>]*>mask</a>', text)
+    assert text.count("glossary.html#mask") == 1
+
+
+def test_every_linked_term_has_an_entry() -> None:
+    assert set(TERMS.values()) <= set(ENTRIES)
+
+
+def test_the_first_use_of_a_term_is_a_link_and_code_stays() -> None:
+    text = with_terms("# A mask\n\n`mask` and [mask](x.md), masks, a mask.\n\n```sh\nmask\n```\n", "../glossary.md")
+    head, linked, rest = text.partition("[masks](../glossary.md#mask ")
+    assert linked
+    assert head == "# A mask\n\n`mask` and [mask](x.md), "
+    assert rest.endswith(", a mask.\n\n```sh\nmask\n```\n")
+
+
+def test_the_commands_are_up_to_date() -> None:
+    assert PATH.read_text(encoding="utf-8") == page(), "run python -m scripts.commands"
