@@ -1,1 +1,1 @@
-"""The demo: a small model is distilled, and its update travels from one person to another."""
+"""The demo: the update of a small model travels from one person to another, and is judged."""

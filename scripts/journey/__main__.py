@@ -1,116 +1,134 @@
-"""The demo: distills a small model, extracts and pushes the update; a colleague pulls it and rebuilds its bytes."""
+"""Shows in a minute what maskreg does: the update of a small model travels from one person to another.
+
+It installs maskreg into .demo/venv, takes two checkpoints that the repository ships, and prints every command as you
+would type it. All it writes is in .demo, which can be deleted.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
-import shlex
-import shutil
-import subprocess
+import resource
 import sys
 import time
-from dataclasses import replace
+import webbrowser
 from pathlib import Path
 
-from scripts.journey.train import Distilled, TrainingPlan, say, train
+from scripts.journey import pair
+from scripts.journey.install import Installation, InstallError
+from scripts.journey.tour import StepError, walk
+from scripts.journey.watch import Watch
 
-MASKREG = Path(sys.executable).with_name("maskreg")
-DEFAULT_DIR = Path(__file__).parents[2] / ".demo"
-
-
-class Person:
-    """A user with a registry and settings of their own."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name = name
-        self.folder = folder / name
-        self.folder.mkdir()
-        self._env = {
-            **os.environ,
-            "PATH": f"{MASKREG.parent}{os.pathsep}{os.environ.get('PATH', '')}",
-            "MASKREG_HOME": str(self.folder / "registry"),
-            "MASKREG_CONFIG": str(self.folder / "config.toml"),
-        }
-
-    def run(self, line: str) -> float:
-        """Print a shell line and run it; returns the seconds it took."""
-        print(f"\n{self.name}$ {line}", flush=True)
-        start = time.monotonic()
-        subprocess.run(["sh", "-c", line], env=self._env, cwd=self.folder, check=True)
-        return time.monotonic() - start
+ROOT = Path(__file__).parents[2]
+MARK = "made-by-scripts-demo"
 
 
 def main() -> int:
     """Run the demo.
 
     Returns:
-        The exit code: 1 if the result differs from the target, 2 if the folder is not a demo's.
+        The exit code: 1 if the result differs from the target, 2 if the folder is not a demo's, 65 if the pair is
+        damaged, 69 if something could not be installed, otherwise that of the line that failed.
     """
-    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
-    parser.add_argument("--steps", type=int, default=TrainingPlan.steps, help="steps of distillation")
-    parser.add_argument("--seconds", type=float, default=0.0, help="time limit of the distillation; 0 for none")
-    parser.add_argument("--training-steps", type=int, help="steps for source and teacher, for a shorter demo")
-    parser.add_argument("--dir", type=Path, default=DEFAULT_DIR, help="work folder; its content is deleted first")
-    options = parser.parse_args()
-    plan = replace(TrainingPlan(), steps=options.steps, seconds=options.seconds)
-    if options.training_steps is not None:
-        plan = replace(plan, source_steps=options.training_steps, teacher_steps=options.training_steps)
+    options = _parser().parse_args()
     folder: Path = options.dir.absolute()
-    if not _make_empty(folder):
-        print(f"{folder} holds files that no demo wrote; choose another --dir", file=sys.stderr)
+    if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
+        print(f"{folder} holds files that no demo wrote; choose another folder with --dir", file=sys.stderr)
         return 2
-    distilled = train(folder, plan)
-    _report(distilled)
-    return _journey(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).touch()
+    try:
+        if options.train:
+            return _train(folder, options)
+        return _show(folder, _binaries(folder, options, extra="report"), options)
+    except pair.DamagedPairError as error:
+        return _fail(f"{error}\n  next: git checkout -- {pair.SHIPPED.name}, or name another pair with --pair", 65)
+    except InstallError as error:
+        return _fail(str(error), 69)
+    except StepError as error:
+        return _fail(f"{error}\n  what it said stands above; everything the demo wrote is in {folder}", error.code)
+    except KeyboardInterrupt:
+        return _fail("interrupted; the next demo goes on from here", 130)
 
 
-def _make_empty(folder: Path) -> bool:
-    if folder.exists() and any(folder.iterdir()) and not (folder / "demo").exists():
-        return False
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    (folder / "demo").touch()
-    return True
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
+    parser.add_argument("--open", action="store_true", help="open the report in the browser at the end")
+    parser.add_argument("--dir", type=Path, default=ROOT / ".demo", help="work folder [.demo]")
+    parser.add_argument("--pair", type=Path, default=pair.SHIPPED, help="checkpoints, as --train wrote them [demo]")
+    parser.add_argument("--train", type=Path, metavar="DIR", help="train such checkpoints into DIR (minutes), and stop")
+    parser.add_argument("--steps", type=int, help="with --train: steps of each distillation")
+    parser.add_argument("--training-steps", type=int, help="with --train: steps for source and teacher")
+    parser.add_argument("--maskreg", type=Path, metavar="BIN", help="use the maskreg in this folder; install nothing")
+    return parser
 
 
-def _report(result: Distilled) -> None:
-    say(
-        f"distilled {result.steps} steps in {result.seconds:.0f} s; on held-out sums:\n"
-        f"  reverse KL to the teacher {result.kl_before:.4f} -> {result.kl_after:.4f} nats a token\n"
-        f"  exact answers {result.accuracy_source:.3f} -> {result.accuracy_target:.3f} "
-        f"(teacher {result.accuracy_teacher:.3f})"
-    )
+def _binaries(folder: Path, options: argparse.Namespace, extra: str) -> Path:
+    """The folder of ``maskreg`` and ``python``: the one that was named, or that of the demo's own environment."""
+    if options.maskreg:
+        return Path(options.maskreg).absolute()
+    installation = Installation(folder)
+    installation.ensure(extra=extra)
+    return installation.python.parent
 
 
-def _journey(folder: Path) -> int:
-    ada, ben = Person("ada", folder), Person("ben", folder)
-    team = shlex.quote((folder / "team").as_uri())
-    ada.run("maskreg extract ../source ../target --name sums-opd --family qwen3-demo --method opd --license apache-2.0")
-    ada.run(f"maskreg remote add team {team}")
-    ada.run("maskreg push sums-opd")
-    # Ben has the source checkpoint, and nothing of Ada's.
-    shutil.copytree(folder / "source", ben.folder / "sums-model")
-    ben.run(f"maskreg remote add team {team}")
-    ben.run("maskreg list --remote team")
-    seconds = ben.run("maskreg pull sums-opd | maskreg apply --source sums-model")
-    return _compare(folder / "target", ben.folder / "sums-opd", ben.folder / "registry", seconds)
+def _train(folder: Path, options: argparse.Namespace) -> int:
+    """Train in the environment that has torch."""
+    binaries = _binaries(folder, options, extra="train")
+    argv = [str(binaries / "python"), "-B", "-m", "scripts.journey.train", str(options.train.absolute())]
+    for name in ("steps", "training_steps"):
+        if (value := getattr(options, name)) is not None:
+            argv += [f"--{name.replace('_', '-')}", str(value)]
+    return Watch("loading torch").run(argv, os.environ, ROOT)
 
 
-def _compare(target: Path, result: Path, registry: Path, seconds: float) -> int:
-    names = sorted(p.name for p in target.iterdir())
-    same = [n for n in names if (result / n).exists() and (result / n).read_bytes() == (target / n).read_bytes()]
-    extra = sorted(p.name for p in result.iterdir() if p.name not in names)
-    transferred = sum(p.stat().st_size for p in (registry / "artifacts").rglob("*") if p.is_file())
-    whole = sum(p.stat().st_size for p in target.glob("*.safetensors"))
+def _show(folder: Path, binaries: Path, options: argparse.Namespace) -> int:
+    start, cpu = time.monotonic(), _cpu()
+    pair.copy(options.pair, folder)
     print(
-        f"\n{len(same)} of {len(names)} files of ben's checkpoint equal ada's byte for byte\n"
-        f"{transferred:,} bytes traveled for {whole:,} bytes of weights ({transferred / whole:.1%}); "
-        f"pull | apply took {seconds:.1f} s"
+        "A small model learned sums: source. A teacher taught it more: target. Ada ran that; Ben wants the result.\n"
+        f"Everything happens in {folder}; to type along:\n"
+        f"     cd {folder} && export PATH={binaries}:$PATH",
+        flush=True,
     )
-    if len(same) == len(names) and not extra:
-        return 0
-    print(f"differing: {sorted(set(names) - set(same))}; extra: {extra}", file=sys.stderr)
-    return 1
+    walk(folder, binaries, folder / "cache")
+    if not _is_identical(folder):
+        return _fail("patched and target differ", 1)
+    _print_end(folder, binaries, time.monotonic() - start, _cpu() - cpu)
+    if options.open and not webbrowser.open((folder / "report.html").as_uri()):
+        print("there is no browser to open it with", file=sys.stderr)
+    return 0
+
+
+def _is_identical(folder: Path) -> bool:
+    """Whether Ben's files are Ada's, by the digests that the pair came with."""
+    target = {name: digest for name, digest in pair.digests(folder).items() if name.startswith("target/")}
+    files = sorted((folder / "patched").iterdir())
+    return target == {f"target/{path.name}": pair.digest(path) for path in files}
+
+
+def _print_end(folder: Path, binaries: Path, seconds: float, cpu: float) -> None:
+    whole = sum(path.stat().st_size for path in (folder / "target").glob("*.safetensors"))
+    traveled = sum(path.stat().st_size for path in (folder / "team" / "artifacts").rglob("*") if path.is_file())
+    print(
+        f"\nDone in {seconds:.0f} s ({cpu:.0f} s of CPU).\n"
+        "  result    identical, bit for bit: Ben's patched is Ada's target\n"
+        f"  traveled  {traveled / 1024:,.0f} KiB, mask and delta, for {whole / 1024:,.0f} KiB of weights\n"
+        f"  report    {(folder / 'report.html').as_uri()}\n"
+        f"  next      on a run of your own: {binaries / 'maskreg'} extract SOURCE TARGET --name NAME",
+        flush=True,
+    )
+
+
+def _cpu() -> float:
+    """Processor seconds of this process and of all that it waited for."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in spent)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"\nThe demo stopped: {message}", file=sys.stderr, flush=True)
+    return code
 
 
 if __name__ == "__main__":
