@@ -51,8 +51,12 @@ if __name__ == "__main__":
     here = ["baseline", "avx2", "avx512"] if platform.machine() in ("x86_64", "AMD64") else ["baseline"]
     setup(
         cffi_modules=[f"{__file__}:{level}" for level in here],
-        # One wheel for all versions of CPython from this one on.
-        options={"bdist_wheel": {"py_limited_api": "cp311"}},
+        options={
+            # One wheel for all versions of CPython from this one on.
+            "bdist_wheel": {"py_limited_api": "cp311"},
+            # The levels are compiled side by side, on as many cores as there are.
+            "build_ext": {"parallel": True},
+        },
     )
 else:
     # cffi runs this file again, and takes the builders that are named above.

@@ -96,8 +96,8 @@ class Installation:
             tail = "".join(f"  {line}\n" for line in self.log.read_text(errors="replace").splitlines()[-12:])
             raise InstallError(
                 f"{label} failed with exit {code}; the end of {self.log}:\n{tail}"
-                "pip takes packages from PyPI, or from the index that PIP_INDEX_URL names: check that it is reachable,\n"
-                "then run the same command again"
+                "pip takes packages from PyPI, or from the index that PIP_INDEX_URL names.\n"
+                "  next: check that it can be reached, then run the same command again"
             )
 
     def _try(self, label: str, argv: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""What the demo says while something takes its time: on a terminal one line that moves, elsewhere a line now and then."""
+"""What the training of the demo says: on a terminal one line that moves, elsewhere a line now and then."""
 
 from __future__ import annotations
 

@@ -1,35 +1,118 @@
-"""The README's first command with fewer steps: a real distillation, whose update travels from one user to another."""
+"""The README's first command: an update travels from one person to another, and is judged."""
 
-import subprocess
-import sys
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.torch
+from scripts.journey.pair import PARTS, SHIPPED, SUMS, digests, sealed
+from scripts.journey.tour import TOUR
+from tests.demo import BINARIES, run_demo
+from tests.repository import tracked
 
-ROOT = Path(__file__).parents[2]
+
+def test_the_shipped_files_are_those_that_were_trained() -> None:
+    files = {path.relative_to("demo").as_posix() for path in tracked() if path.parts[0] == "demo"}
+    assert sealed(SHIPPED) == digests(SHIPPED)
+    assert files == {*sealed(SHIPPED), SUMS, "README.md"}
+    assert "scripts/demo --train demo" in (SHIPPED / "README.md").read_text()
+    assert sum((SHIPPED / name).stat().st_size for name in files) < 9_000_000
 
 
 def test_the_colleague_holds_the_same_bytes(demo: tuple[Path, str]) -> None:
     folder, output = demo
-    names = sorted(p.name for p in (folder / "target").iterdir())
-    assert f"{len(names)} of {len(names)} files of ben's checkpoint equal ada's byte for byte" in output
+    names = sorted(path.name for path in (folder / "target").iterdir())
+    assert sorted(path.name for path in (folder / "patched").iterdir()) == names
     for name in names:
-        assert (folder / "ben" / "sums-opd" / name).read_bytes() == (folder / "target" / name).read_bytes()
-    assert any((folder / "source" / n).read_bytes() != (folder / "target" / n).read_bytes() for n in names)
+        assert (folder / "patched" / name).read_bytes() == (SHIPPED / "target" / name).read_bytes()
+    assert any((folder / "source" / name).read_bytes() != (folder / "target" / name).read_bytes() for name in names)
+    assert "\nidentical\n" in output
+    assert "identical, bit for bit" in output
 
 
-def test_it_reports_the_distillation(demo: tuple[Path, str]) -> None:
-    _, output = demo
-    assert "distilled 3 steps" in output
-    assert "reverse KL to the teacher" in output
-    assert "ben$ maskreg pull sums-opd | maskreg apply" in output
+def test_every_step_says_why_and_shows_its_command_and_output(demo: tuple[Path, str]) -> None:
+    folder, output = demo
+    lines = output.splitlines()
+    for number, step in enumerate(TOUR, start=1):
+        heading = lines.index(f"{number}/{len(TOUR)}  {step.title}")
+        assert lines[heading + 1].strip() in step.why
+        for line in step.lines:
+            assert f"{step.person}$ {line}" in lines[heading:]
+    assert "Yes: the overlap of" in output
+    assert (folder / "report.html").as_uri() in lines[-2]
+    assert "</html>" in (folder / "report.html").read_text()
 
 
-def test_it_does_not_empty_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
+def test_it_leaves_nothing_in_the_home(demo: tuple[Path, str]) -> None:
+    folder, _ = demo
+    assert list((folder.parent / "home").iterdir()) == []
+
+
+def test_it_runs_again_and_keeps_what_it_did_not_write(demo: tuple[Path, str], tmp_path: Path) -> None:
+    shutil.copytree(demo[0], tmp_path / "again")
+    (tmp_path / "again" / "mine").write_text("x")
+    (tmp_path / "again" / "source" / "config.json").write_text("{}")
+    done = run_demo(tmp_path / "again", "--maskreg", BINARIES)
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "again" / "mine").read_text() == "x"
+    assert "identical, bit for bit" in done.stdout
+
+
+def test_it_stops_at_the_step_that_fails(tmp_path: Path) -> None:
+    script = f'#!/bin/sh\n[ "$1" != push ] || {{ echo "no team today"; exit 69; }}\nexec {BINARIES}/maskreg "$@"\n'
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "maskreg").write_text(script)
+    (tmp_path / "bin" / "maskreg").chmod(0o755)
+    done = run_demo(tmp_path / "demo", "--maskreg", tmp_path / "bin")
+    assert done.returncode == 69
+    assert "no team today\n\nThe demo stopped: step 3 of 7 failed with exit 69: maskreg push sums-opd\n" in done.stdout
+    assert not (tmp_path / "demo" / "patched").exists()
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing", "unknown"])
+def test_it_refuses_a_pair_that_is_not_as_it_was_written(tmp_path: Path, damage: str) -> None:
+    shutil.copytree(SHIPPED, tmp_path / "pair")
+    name = "target/more.json" if damage == "unknown" else "target/config.json"
+    if damage == "missing":
+        (tmp_path / "pair" / name).unlink()
+    else:
+        (tmp_path / "pair" / name).write_text("{}")
+    done = run_demo(tmp_path / "demo", "--pair", tmp_path / "pair", "--maskreg", BINARIES)
+    assert done.returncode == 65
+    assert f"is not as it was written: {name}\n" in done.stdout
+
+
+def test_it_does_not_touch_a_folder_that_is_not_its_own(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("x")
-    command: list[str | Path] = [sys.executable, "-m", "scripts.journey", "--dir", tmp_path]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True)
+    done = run_demo(tmp_path)
     assert done.returncode == 2
-    assert (tmp_path / "precious").read_text() == "x"
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+def test_without_an_index_it_says_what_to_do(tmp_path: Path) -> None:
+    env = {**os.environ, "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": str(tmp_path)}
+    done = run_demo(tmp_path / "demo", env=env)
+    assert done.returncode == 69
+    assert "installing maskreg failed with exit 1" in done.stdout
+    assert "next: check that it can be reached" in done.stdout
+    assert str(tmp_path / "demo" / "install.log") in done.stdout
+
+
+@pytest.mark.torch
+def test_a_short_training_makes_a_pair_that_the_demo_takes(tmp_path: Path) -> None:
+    options: list[str | Path] = ["--training-steps", "4", "--steps", "3", "--maskreg", BINARIES]
+    done = run_demo(tmp_path / "work", "--train", tmp_path / "pair", *options)
+    assert done.returncode == 0, done.stdout
+    for line in (
+        "source: step 4 of 4, loss ",
+        "target: step 3 of 3, reverse KL ",
+        ", 0 s left",
+        "target-seed1: 3 steps",
+    ):
+        assert line in done.stdout
+    assert sorted(path.name for path in (tmp_path / "pair").iterdir()) == sorted([*PARTS, SUMS])
+    again = run_demo(tmp_path / "work", "--train", tmp_path / "pair", *options)
+    assert again.returncode == 73
+    shown = run_demo(tmp_path / "work", "--pair", tmp_path / "pair", "--maskreg", BINARIES)
+    assert "identical, bit for bit" in shown.stdout
