@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from maskreg.digest import Digest
-from maskreg.errors import NotFoundError, PipeError
-from maskreg.ref import Card, Ref
 from maskreg.words import counted, human_bytes
 
 from .command import Command, again, workspace
 from .output import Output
+from .piped import named_or_piped
 from .values import OUT
 
 if TYPE_CHECKING:
-    from maskreg.artifact.reader import Artifact
-    from maskreg.progress import Progress
     from maskreg.workspace.apply import Applied
-    from maskreg.workspace.workspace import Named, Workspace
-
-    from .pipe import Record
 
 
 @click.command(
@@ -59,58 +51,13 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, **options: Any) 
 
     space = workspace(output)
     with output.progress() as progress:
-        artifact = _artifact(output, space, ref_text, progress)
+        artifact = named_or_piped(output, space, ref_text, progress)
         if ref_text == "-":
             # The piped input cannot be read again.
             space.command = again(str(artifact.ref), without=("-",))
         output.note_slow_kernels()
         applied = apply(artifact, revert=revert, **options, progress=progress, workspace=space)
     _tell(output, applied)
-
-
-def _artifact(output: Output, workspace: Workspace, text: str, progress: Progress) -> Named:
-    if text != "-":
-        output.ref = text
-        return workspace.find(text)
-    from maskreg.workspace.workspace import Named
-
-    from .pipe import MAX_BYTES, read
-
-    # Read to the end before anything is touched: only the end record says that the upstream command succeeded.
-    record = read(sys.stdin.buffer.read(MAX_BYTES + 1))
-    if isinstance(record, Ref):
-        output.ref = str(record)
-        return workspace.find(record)
-    output.ref = record.ref
-    artifact = _recorded(workspace, record, progress)
-    record.check(artifact.manifest)
-    return Named(Ref.parse(record.ref), artifact, Card())
-
-
-def _recorded(workspace: Workspace, record: Record, progress: Progress) -> Artifact:
-    digest = Digest(record.digest)
-    try:
-        return workspace.local.artifact(digest)
-    except NotFoundError:
-        # A remote's name from the pipe may be looked up in this machine's settings; an address from it is never used.
-        if record.remote not in workspace.settings.remotes:
-            _refuse_another(workspace, record, digest)
-            raise
-    from maskreg.workspace.pull import pull
-
-    pinned = replace(Ref.parse(record.ref), digest=digest)
-    return pull(pinned, remote=record.remote, progress=progress, workspace=workspace)
-
-
-def _refuse_another(workspace: Workspace, record: Record, digest: Digest) -> None:
-    try:
-        local = workspace.local.resolve(replace(Ref.parse(record.ref), digest=None)).digest
-    except NotFoundError:
-        return
-    raise PipeError(
-        f"the record says that {record.ref} is {digest.short}, and in the local registry it is {local.short}",
-        hint=f"maskreg pull {record.ref} | maskreg apply",
-    )
 
 
 def _tell(output: Output, applied: Applied) -> None:

@@ -11,7 +11,7 @@ from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
 from .output import Output
-from .values import REF
+from .values import NAME
 
 
 @click.command(
@@ -23,7 +23,7 @@ from .values import REF
     """,
 )
 @click.argument("file", metavar="FILE|-")
-@click.option("--name", "ref", type=REF, metavar="NAME[:TAG]", help="What to call it [the name in the file].")
+@click.option("--name", "ref", type=NAME, metavar="NAME[:TAG]", help="What to call it [the name in the file].")
 @click.pass_obj
 def command(output: Output, file: str, ref: Ref | None) -> None:
     """Read an artifact that `export` wrote.

@@ -42,6 +42,7 @@ SECTIONS = {
     },
     "Registry": {
         "list": "list",
+        "log": "log",
         "tag": "tag",
         "annotate": "annotate",
         "rm": "rm",

@@ -10,7 +10,7 @@ from maskreg.artifact.manifest import Count, Sha256
 from maskreg.digest import Digest
 from maskreg.document import checked, parse_object
 from maskreg.errors import BadRefError, DataError, FormatError, PipeError
-from maskreg.ref import Ref
+from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.words import counted
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ END_SCHEMA = "maskreg.end/1"
 MAX_BYTES = 16 << 20
 """Maximum size of the piped input in bytes."""
 
-_WRITE_ONE = "maskreg pull REF | maskreg apply"
+_WRITE_ONE = "maskreg pull REF | maskreg COMMAND"
 
 
 class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     remote: Annotated[str, msgspec.Meta(max_length=255)] = ""
 
-    def check(self, manifest: Manifest) -> None:
+    def check(self, manifest: Manifest, command: str = "apply") -> None:
         """Compare what the pipe says with the artifact itself.
 
         Raises:
@@ -65,7 +65,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             raise PipeError(
                 f"the record of {self.ref} does not describe {Digest(self.digest).short}: "
                 f"kind, size and source are {claimed}, the artifact's {actual}",
-                hint=_WRITE_ONE,
+                hint=_WRITE_ONE.replace("COMMAND", command),
             )
 
 
@@ -92,15 +92,27 @@ def end(count: int, error: dict[str, object] | None = None) -> dict[str, object]
     return {"schema": END_SCHEMA, "count": count, "status": "error", **failure}
 
 
-def read(data: bytes) -> Record | Ref:
+def read(data: bytes, command: str = "apply") -> Record | Ref | Digest | ShortDigest:
     """Take the one artifact out of a pipe that was read to its end.
 
+    Args:
+        data: what came down the pipe.
+        command: the command that reads it, such as ``apply``; for messages.
+
     Returns:
-        A record, or a reference when the pipe held one bare line.
+        A record, or what names an artifact when the pipe held one bare line.
 
     Raises:
         PipeError: none or several, no end record, an error upstream, an unknown schema.
     """
+    try:
+        return _read(data)
+    except PipeError as error:
+        message, hint = (text.replace("COMMAND", command) for text in (error.message, error.hint))
+        raise PipeError(message, hint=hint) from error
+
+
+def _read(data: bytes) -> Record | Ref | Digest | ShortDigest:
     if len(data) > MAX_BYTES:
         raise PipeError(f"the pipe is longer than {MAX_BYTES} bytes", hint=_WRITE_ONE)
     lines = [line for line in data.split(b"\n") if line.strip()]
@@ -112,16 +124,16 @@ def read(data: bytes) -> Record | Ref:
     _check_end(values)
     if len(values) != 2:
         raise PipeError(
-            f"the pipe holds {counted(len(values) - 1, 'artifact')}; apply takes exactly one", hint=_WRITE_ONE
+            f"the pipe holds {counted(len(values) - 1, 'artifact')}; COMMAND takes exactly one", hint=_WRITE_ONE
         )
     return _record(values[0])
 
 
-def _bare(lines: list[bytes]) -> Ref:
+def _bare(lines: list[bytes]) -> Ref | Digest | ShortDigest:
     if len(lines) != 1:
-        raise PipeError(f"the pipe holds {len(lines)} references; apply takes exactly one", hint=_WRITE_ONE)
+        raise PipeError(f"the pipe holds {len(lines)} references; COMMAND takes exactly one", hint=_WRITE_ONE)
     try:
-        return Ref.parse(lines[0].decode(errors="replace").strip())
+        return parse_artifact(lines[0].decode(errors="replace").strip())
     except BadRefError as error:
         raise PipeError(f"neither a record nor a reference came down the pipe: {error}", hint=_WRITE_ONE) from error
 
@@ -146,7 +158,7 @@ def _check_end(values: list[dict[str, Any]]) -> None:
     if last.get("status") != "ok":
         code, status = last.get("code"), str(last.get("exit"))[:8]
         why = f"({str(code)[:80]}, exit {status})" if code else "and gave no reason"
-        raise PipeError(f"the command before the pipe failed {why}; nothing was applied")
+        raise PipeError(f"the command before the pipe failed {why}; nothing was done")
     count = last.get("count")
     if not isinstance(count, int) or isinstance(count, bool) or count != len(before):
         raise PipeError(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from maskreg.ref import Ref
+from maskreg.digest import Digest
+from maskreg.ref import Ref, ShortDigest
 from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
@@ -32,7 +33,14 @@ if TYPE_CHECKING:
 @click.option("--only", type=click.Choice(["mask", "delta", "reverse", "analysis"]), help="Bring only this part.")
 @click.option("--allow-rollback", is_flag=True, help="Take the remote's tag as it is, even if its log went back.")
 @click.pass_obj
-def command(output: Output, refs: tuple[Ref, ...], remote: str | None, only: str | None, allow_rollback: bool) -> None:
+def command(
+    output: Output,
+    /,
+    refs: tuple[Ref | Digest | ShortDigest, ...],
+    remote: str | None,
+    only: str | None,
+    allow_rollback: bool,
+) -> None:
     """Bring artifacts into the local registry, or find them there.
 
     When stdout is not a terminal, or with --json, prints one JSON record for each artifact and an end record that

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from maskreg.ref import Ref
+from maskreg.digest import Digest
+from maskreg.ref import Ref, ShortDigest
 from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
@@ -17,37 +18,57 @@ from .values import REF
     example="""
     maskreg push qwen3-8b-opd
     maskreg push team/qwen3-8b-opd --remote lab --tag v3
+    maskreg push seed-1 seed-2 seed-3
     """,
 )
-@click.argument("ref", type=REF)
+@click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
 @click.option("--remote", help="Remote to publish on [the default remote].")
-@click.option("--tag", help="Tag to set on the remote [the local tag].")
+@click.option("--tag", help="Tag to set on the remote, of one REF [the local tag].")
 @click.option("--force", is_flag=True, help="Replace what somebody else set the tag to.")
 @click.option("--allow-rollback", is_flag=True, help="Take the remote's tag as it is, even if its log went back.")
 @click.pass_obj
-def command(output: Output, ref: Ref, remote: str | None, tag: str | None, force: bool, allow_rollback: bool) -> None:
-    """Publish an artifact on a remote.
+def command(
+    output: Output,
+    /,
+    refs: tuple[Ref | Digest | ShortDigest, ...],
+    remote: str | None,
+    tag: str | None,
+    force: bool,
+    allow_rollback: bool,
+) -> None:
+    """Publish artifacts on a remote.
 
-    Missing objects are transferred first, each one hashed; the tag is set last. A tag that somebody else has set to
-    another artifact since you last pulled or pushed it is left alone, and the command exits with 75.
+    All of them must exist, or none is sent. Missing objects are transferred first, each one hashed; the tag is set
+    last. A tag that somebody else has set to another artifact since you last pulled or pushed it is left alone, and
+    the command exits with 75.
     """
     from maskreg.workspace.push import push
+    from maskreg.workspace.several import tags_of
 
+    if tag is not None and len(refs) > 1:
+        raise click.UsageError("--tag names the tag of one artifact: push them one by one")
+    space = workspace(output)
+    # With the digest that each tag has now, unless there is one alone: its hints read better without.
+    artifacts = tags_of(space, refs) if len(refs) > 1 else refs
+    done = []
     with output.progress() as progress:
-        pushed = push(
-            ref,
-            remote=remote,
-            tag=tag,
-            force=force,
-            progress=progress,
-            allow_rollback=allow_rollback,
-            workspace=workspace(output),
-        )
+        for artifact in artifacts:
+            output.ref = str(artifact)
+            pushed = push(
+                artifact,
+                remote=remote,
+                tag=tag,
+                force=force,
+                progress=progress,
+                allow_rollback=allow_rollback,
+                workspace=space,
+            )
+            done.append(pushed)
+            if not output.json:
+                output.data(f"{pushed.ref}@{pushed.digest}")
+                output.note(
+                    f"pushed to {pushed.remote}: {counted(pushed.sent_objects, 'object')}, "
+                    f"{human_bytes(pushed.sent_bytes)} sent, {human_bytes(pushed.reused_bytes)} already there"
+                )
     if output.json:
-        output.document(pushed.to_json())
-        return
-    output.data(f"{pushed.ref}@{pushed.digest}")
-    output.note(
-        f"pushed to {pushed.remote}: {counted(pushed.sent_objects, 'object')}, {human_bytes(pushed.sent_bytes)} sent, "
-        f"{human_bytes(pushed.reused_bytes)} already there"
-    )
+        output.document([pushed.to_json() for pushed in done])

@@ -1,12 +1,14 @@
-"""``maskreg rm``: remove a tag."""
+"""``maskreg rm``: remove tags."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import click
 
-from maskreg.ref import Ref
+from maskreg.digest import Digest
+from maskreg.ref import Ref, ShortDigest
 
 from .command import Command, workspace
 from .output import Output
@@ -17,27 +19,35 @@ from .values import REF
     cls=Command,
     example="""
     maskreg rm qwen3-8b-opd:old
-    maskreg rm -y team/qwen3-8b-opd:v1 && maskreg gc --dry-run
+    maskreg rm -y team/qwen3-8b-opd:v1 team/qwen3-8b-opd:v2 && maskreg gc --dry-run
     """,
 )
-@click.argument("ref", type=REF)
+@click.argument("refs", nargs=-1, required=True, type=REF, metavar="REF...")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
-def command(output: Output, ref: Ref, yes: bool) -> None:
-    """Remove a tag.
+def command(output: Output, refs: tuple[Ref | Digest | ShortDigest, ...], yes: bool) -> None:
+    """Remove tags.
 
-    `restore` brings it back until `gc` has deleted the artifact.
+    All of them must exist, or none is removed. `restore` brings a tag back until `gc` has deleted the artifact.
     """
     from maskreg.workspace.remove import remove
+    from maskreg.workspace.several import tags_of
 
     space = workspace(output)
+    tags = tags_of(space, refs)
     if not yes:
-        digest = space.local.resolve(ref).digest
+        # The digest shows what is lost; it also keeps a tag that moves meanwhile.
+        shown = [f"{replace(tag, digest=None)} ({tag.digest.short})" for tag in tags if tag.digest]
         if not sys.stdin.isatty():
-            raise click.UsageError(f"stdin is not a terminal, so removing {ref} needs -y")
-        click.confirm(f"remove {ref} ({digest.short})?", abort=True, err=True)
-    removed = remove(ref, workspace=space)
+            names = ", ".join(str(replace(tag, digest=None)) for tag in tags)
+            raise click.UsageError(f"stdin is not a terminal, so removing {names} needs -y")
+        click.confirm(f"remove {', '.join(shown)}?", abort=True, err=True)
+    removed = []
+    for tag in tags:
+        output.ref = str(replace(tag, digest=None))
+        removed.append(remove(tag, workspace=space))
+        last = removed[-1]
+        if not output.json:
+            output.note(f"removed {last.ref} ({last.digest.short}); back with: maskreg restore {last.ref}")
     if output.json:
-        output.document(removed.to_json())
-    else:
-        output.note(f"removed {removed.ref} ({removed.digest.short}); back with: maskreg restore {removed.ref}")
+        output.document([tag.to_json() for tag in removed])

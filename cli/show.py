@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from maskreg.ref import Ref
-
-from .command import Command, workspace
+from .command import Command, again, workspace
 from .output import Output
+from .piped import named_or_piped
 from .values import REF
+
+if TYPE_CHECKING:
+    from maskreg.workspace.workspace import ArtifactLike
 
 
 @click.command(
@@ -18,42 +21,54 @@ from .values import REF
     example="""
     maskreg show qwen3-8b-opd
     maskreg show team/qwen3-8b-opd:v3 --remote lab --json
+    maskreg pull qwen3-8b-opd | maskreg show -
     maskreg show qwen3-8b-opd --manifest | sha256sum
     """,
 )
-@click.argument("ref", type=REF)
+@click.argument("ref_text", metavar="REF|-")
 @click.option("--remote", help="Look on a remote, not in the local registry.")
-@click.option("--history", "with_history", is_flag=True, help="Print what the tag pointed to over time.")
 @click.option(
     "--manifest", "raw", is_flag=True, help="Print the manifest's canonical bytes, whose sha256 is the digest."
 )
 @click.option("--allow-rollback", is_flag=True, help="With --remote: take its tag as it is, even if its log went back.")
-@click.pass_obj
-def command(output: Output, ref: Ref, remote: str | None, with_history: bool, raw: bool, allow_rollback: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, ref_text: str, remote: str | None, raw: bool, allow_rollback: bool) -> None:
     """Print the summary of an artifact.
 
-    Figures, source and target, parts and sizes, lineage and card.
+    Figures, source and target, parts and sizes, lineage and card. With -, the artifact is read from stdin, as
+    `maskreg pull` writes it.
     """
-    from maskreg.workspace.history import history
     from maskreg.workspace.show import manifest_bytes, show
 
-    from .summary import Subject, history_table, summary
+    from .summary import Subject, summary
 
+    output = ctx.ensure_object(Output)
     if allow_rollback and not remote:
         raise click.UsageError("--allow-rollback is about the tag of a remote: add --remote NAME")
+    if ref_text == "-" and remote:
+        raise click.UsageError("a pipe names an artifact of the local registry: leave --remote out")
     space = workspace(output)
+    artifact: ArtifactLike
+    if ref_text == "-":
+        if sys.stdin.isatty():
+            raise click.UsageError("stdin is a terminal: name the artifact, or use a pipe")
+        with output.progress() as progress:
+            artifact = named_or_piped(output, space, ref_text, progress)
+        # The piped input cannot be read again.
+        space.command = again(str(artifact.ref), without=("-",))
+    else:
+        artifact = REF.convert(ref_text, None, ctx)
     if raw:
-        sys.stdout.buffer.write(manifest_bytes(ref, remote=remote, allow_rollback=allow_rollback, workspace=space))
+        sys.stdout.buffer.write(manifest_bytes(artifact, remote=remote, allow_rollback=allow_rollback, workspace=space))
         sys.stdout.buffer.flush()
         return
-    description = show(ref, remote=remote, allow_rollback=allow_rollback, workspace=space)
-    entries = history(ref, remote=remote, workspace=space) if with_history else ()
+    description = show(artifact, remote=remote, allow_rollback=allow_rollback, workspace=space)
     if output.json:
-        value = description.to_json()
-        output.document({**value, "history": [entry.to_json() for entry in entries]} if with_history else value)
+        output.document(description.to_json())
         return
-    subject = Subject(ref, description.digest, description.manifest, description.card)
+    if output.quiet:
+        output.data(f"{description.ref}@{description.digest}" if description.ref else str(description.digest))
+        return
+    subject = Subject(description.ref, description.digest, description.manifest, description.card)
     overlaps = (description.rlvr_overlap, description.seed_overlap)
     output.data(summary(subject, present=description.present, overlaps=overlaps))
-    if with_history:
-        output.data("\n" + history_table(entries))

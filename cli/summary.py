@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
     from maskreg.digest import Digest
     from maskreg.ref import Card, Ref
-    from maskreg.workspace.history import HistoryEntry
     from maskreg.workspace.show import RecordedOverlap
     from maskreg.workspace.storing import Stored
 
@@ -87,16 +86,6 @@ def tell_stored(output: Output, stored: Stored) -> None:
         return
     subject = Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card)
     output.data(summary(subject, notes=stored.notes))
-
-
-def history_table(entries: Sequence[HistoryEntry]) -> str:
-    """The history of a tag, oldest entry first."""
-    rows = [
-        f"  {e.n:>4}  {e.at:%Y-%m-%d %H:%M}  {'deleted' if e.digest is None or e.deleted else e.digest.short:<19}"
-        f"  {e.by}" + (f"  from {e.origin}" if e.origin else "") + ("  immutable" if e.immutable else "")
-        for e in entries
-    ]
-    return "\n".join(["history", *map(printable, rows)])
 
 
 def layers_in_order(layers: Mapping[str, GroupT]) -> dict[str, GroupT]:

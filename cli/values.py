@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from maskreg.digest import Digest
 from maskreg.errors import BadRefError
-from maskreg.ref import Ref
+from maskreg.ref import Ref, ShortDigest, parse_artifact
 
 from .output import Output
 
@@ -20,35 +21,36 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
-    """A reference: ``[project/]name[:tag][@sha256:...]``."""
+    """An artifact: ``[project/]name[:tag][@sha256:...]``, a digest, or the first digits of one."""
 
     name = "ref"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
-        """Parse a reference, and remember it for hints."""
-        ref = self.parse(value, param, ctx)
-        if ctx is not None:
-            ctx.ensure_object(Output).ref = str(ref)
-        return ref
-
-    def parse(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
-        """Parse a reference."""
-        if isinstance(value, Ref):
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Ref | Digest | ShortDigest:
+        """Parse what names an artifact, and remember it for hints."""
+        if isinstance(value, Ref | Digest | ShortDigest):
             return value
         try:
-            return Ref.parse(value)
+            artifact = parse_artifact(value)
         except BadRefError as error:
             self.fail(f"{error}; {error.hint}", param, ctx)
+        if ctx is not None:
+            ctx.ensure_object(Output).ref = str(artifact)
+        return artifact
 
 
-class NameType(RefType):
-    """A reference for a new artifact: ``[project/]name[:tag]``."""
+class NameType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    """A name for an artifact: ``[project/]name[:tag]``."""
 
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
         """Parse a reference, and refuse a digest."""
-        ref = self.parse(value, param, ctx)
+        try:
+            ref = value if isinstance(value, Ref) else Ref.parse(value)
+        except BadRefError as error:
+            self.fail(f"{error}; {error.hint}", param, ctx)
         if ref.digest is not None:
             self.fail("a new artifact has no digest yet; drop @sha256:...", param, ctx)
         return ref

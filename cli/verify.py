@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from maskreg.digest import Digest
 from maskreg.errors import DataError
-from maskreg.ref import Ref, printable
+from maskreg.ref import Ref, ShortDigest, printable
 from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
@@ -22,28 +23,35 @@ if TYPE_CHECKING:
     cls=Command,
     example="""
     maskreg verify qwen3-8b-opd
-    maskreg verify qwen3-8b-opd --recount
+    maskreg verify qwen3-8b-opd team/qwen3-8b-rlvr:v1 --recount
     maskreg verify --all --remote lab --json
     """,
 )
-@click.argument("ref", type=REF, required=False)
+@click.argument("refs", type=REF, nargs=-1, metavar="[REF]...")
 @click.option("--all", "everything", is_flag=True, help="Verify every tag and artifact, and the catalog.")
 @click.option("--remote", help="Verify a remote, not the local registry.")
 @click.option("--recount", is_flag=True, help="Count the mask's bits, and compare them with the figures.")
 @click.pass_obj
-def command(output: Output, ref: Ref | None, everything: bool, remote: str | None, recount: bool) -> None:
+def command(
+    output: Output,
+    /,
+    refs: tuple[Ref | Digest | ShortDigest, ...],
+    everything: bool,
+    remote: str | None,
+    recount: bool,
+) -> None:
     """Check stored artifacts and tags, and list what is damaged.
 
-    Every object of the artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
+    Every object of each artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
     registry. Exits with 65 when anything is damaged; with 69, 77 or 78, as `db check` does, when the catalog could not
     be looked at.
     """
-    if (ref is None) != everything:
+    if bool(refs) == everything:
         raise click.UsageError("give a REF, or --all")
     from maskreg.workspace.verify import verify
 
     with output.progress() as progress:
-        report = verify(ref, remote=remote, recount=recount, progress=progress, workspace=workspace(output))
+        report = verify(*refs, remote=remote, recount=recount, progress=progress, workspace=workspace(output))
     if output.json:
         # The document says what is damaged; a second one would not parse beside it.
         output.reported = True

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from maskreg.workspace.export import export
     from maskreg.workspace.extract import extract
     from maskreg.workspace.gc import gc
-    from maskreg.workspace.history import history
     from maskreg.workspace.import_ import import_
+    from maskreg.workspace.log import log
     from maskreg.workspace.pull import load, pull
     from maskreg.workspace.push import push
     from maskreg.workspace.remove import remove
@@ -92,10 +92,10 @@ __all__ = [
     "export",
     "extract",
     "gc",
-    "history",
     "import_",
     "list",
     "load",
+    "log",
     "open_checkpoint",
     "pull",
     "push",
@@ -147,10 +147,10 @@ _HOMES = {
     "export": "maskreg.workspace.export",
     "extract": "maskreg.workspace.extract",
     "gc": "maskreg.workspace.gc",
-    "history": "maskreg.workspace.history",
     "import_": "maskreg.workspace.import_",
     "list": "maskreg.workspace.search:search",
     "load": "maskreg.workspace.pull",
+    "log": "maskreg.workspace.log",
     "open_checkpoint": "maskreg.checkpoint",
     "pull": "maskreg.workspace.pull",
     "push": "maskreg.workspace.push",

@@ -19,6 +19,8 @@ _REF = re.compile(
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_SHORT = re.compile(r"(?:(?P<label>[^@]*)@)?sha256:(?P<digits>[0-9a-f]{4,63})")
+_BARE = re.compile(r"[0-9a-f]{4,64}")
 _MAX_CHARS = 255
 _SHOWN_CHARS = 80
 
@@ -88,9 +90,7 @@ class Ref:
             )
         digest = Digest(match["digest"]) if match["digest"] else None
         if match["name"] == "sha256" and (match["project"] or DEFAULT_PROJECT) == DEFAULT_PROJECT:
-            known = text.removeprefix(f"{DEFAULT_PROJECT}/")
-            pin = known if _DIGEST.fullmatch(known) else "sha256:<64 hex>"
-            raise BadRefError(f"{_shown(text)} reads like a digest, which is not a name", hint=f"write NAME@{pin}")
+            raise BadRefError(f"{_shown(text)} reads like a digest, which is not a name", hint="maskreg list")
         return cls(match["project"] or DEFAULT_PROJECT, match["name"], match["tag"] or DEFAULT_TAG, digest)
 
     @property
@@ -112,6 +112,62 @@ class Ref:
         if self.tag != DEFAULT_TAG:
             text += f":{self.tag}"
         return f"{text}@{self.digest}" if self.digest else text
+
+
+@dataclass(frozen=True)
+class ShortDigest:
+    """The first digits of a digest, for the artifact whose digest alone begins with them.
+
+    Attributes:
+        digits: 4 to 64 hex digits.
+        label: the name that was written before ``@``; None when there was none.
+        name: the name that the text may be as well, when it is digits alone; a name that exists goes first.
+    """
+
+    digits: str
+    label: Ref | None = None
+    name: Ref | None = None
+
+    def __str__(self) -> str:
+        """The text that parses to this."""
+        if self.name is not None:
+            return self.digits
+        return f"{self.label}@sha256:{self.digits}" if self.label else f"sha256:{self.digits}"
+
+
+def parse_artifact(text: str) -> Ref | Digest | ShortDigest:
+    """Parse everything that names an artifact: a reference, a digest, or the first digits of one.
+
+    ::
+
+        team/qwen3-8b-opd:v3            Ref
+        qwen3-8b-opd@sha256:<64 hex>    Ref with a digest
+        sha256:<64 hex>                 Digest
+        sha256:4be0                     ShortDigest
+        qwen3-8b-opd@sha256:4be0        ShortDigest with a label
+        4be0                            ShortDigest, or the name 4be0 where there is one
+
+    Raises:
+        BadRefError: the text is none of these.
+        UsageError: not a text.
+    """
+    if isinstance(text, str):
+        if _DIGEST.fullmatch(text):
+            return Digest(text)
+        if match := _SHORT.fullmatch(text):
+            label = match["label"]
+            return ShortDigest(match["digits"], None if label is None else Ref.parse(label))
+        if _BARE.fullmatch(text):
+            return ShortDigest(text, name=Ref.parse(text))
+    try:
+        return Ref.parse(text)
+    except BadRefError as error:
+        if isinstance(text, str) and "sha256:" in text:
+            raise BadRefError(
+                f"{_shown(text)} is not a digest: sha256: and 4 to 64 of the digits 0-9 and a-f",
+                hint="maskreg list -q",
+            ) from error
+        raise
 
 
 def _shown(text: str) -> str:

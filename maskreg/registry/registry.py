@@ -264,8 +264,10 @@ class Registry:
 
     def _unknown(self, ref: Ref) -> NotFoundError:
         similar = similar_names(self.refs.tags(), ref)
-        hint = f"did you mean {' or '.join(similar)}?" if similar else self.listing_step
-        return NotFoundError(f"there is no {ref} in {self.name} ({self.url})", hint=hint)
+        remark = f"; similar: {', '.join(similar)}" if similar else ""
+        # The name alone, so that the list shows it with all its tags and in all projects.
+        hint = f"maskreg list {Ref.parse(similar[0]).name}{self.remote_option}" if similar else self.listing_step
+        return NotFoundError(f"there is no {ref} in {self.name} ({self.url}){remark}", hint=hint)
 
     @property
     def remote_option(self) -> str:
@@ -275,10 +277,10 @@ class Registry:
     @property
     def listing_step(self) -> str:
         """A hint about what does not exist here."""
-        return f"maskreg list{self.remote_option} shows what there is"
+        return f"maskreg list{self.remote_option}"
 
     def _history_step(self, ref: Ref) -> str:
-        return f"maskreg show {replace(ref, digest=None)} --history{self.remote_option} shows what it pointed to"
+        return f"maskreg log {replace(ref, digest=None)}{self.remote_option}"
 
     # Writing
 

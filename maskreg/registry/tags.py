@@ -98,7 +98,7 @@ def restore(registry: Registry, ref: Ref) -> RefEntry:
     log = registry.history(ref)
     if not log[-1].deleted:
         tag = replace(ref, digest=None)
-        raise UsageError(f"{tag} was not removed", hint=f"maskreg show {tag} --history shows what it pointed to")
+        raise UsageError(f"{tag} was not removed", hint=f"maskreg log {tag}")
     last = next(entry for entry in reversed(log) if not entry.deleted)
     assert last.digest is not None
     _check_pin(ref, last.digest)
@@ -111,4 +111,4 @@ def _check_pin(ref: Ref, digest: Digest | None) -> None:
     """Refuse to change a tag that has moved since somebody looked at it."""
     if ref.digest is not None and ref.digest != digest:
         tag = replace(ref, digest=None)
-        raise NotFoundError(f"{tag} does not point to {ref.digest.short}", hint=f"maskreg show {tag} --history")
+        raise NotFoundError(f"{tag} does not point to {ref.digest.short}", hint=f"maskreg log {tag}")

@@ -214,7 +214,7 @@ class RefLog:
         check_movable(after, digest)
         if after is not None and self.entry(ref, after.n).id != after.id:
             fault = f"it was replaced since entry {after.n} by {after.by} was read, so nothing is appended to it"
-            raise CorruptError(after.key, fault, hint=f"maskreg show {ref} --history")
+            raise CorruptError(after.key, fault, hint=f"maskreg log {ref}")
         data = entry.to_bytes()
         # An unreadable entry must never become the latest one.
         RefEntry.parse(entry.key, data)
@@ -264,7 +264,7 @@ class RefLog:
                 entry.key,
                 f"{first.by} replaced the entry that was just written: the tag is at {_state(first)}, "
                 f"not at {_state(entry)}",
-                hint=f"maskreg show {ref} --history",
+                hint=f"maskreg log {ref}",
             )
         return first
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from maskreg.errors import NotFoundError, UnavailableError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.registry.transfer.pull import DEFAULT_PARTS
@@ -16,6 +18,7 @@ from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, naming, 
 
 if TYPE_CHECKING:
     from maskreg.artifact.reader import Artifact
+    from maskreg.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,8 @@ def pull(
     registry already.
 
     Args:
-        artifact: ``[project/]name[:tag][@sha256:...]``, or the result that named the artifact.
+        artifact: ``[project/]name[:tag][@sha256:...]``, the result that named the artifact, or a digest that one tag
+            points to there.
         remote: name of the remote; the default remote when left out.
         parts: parts to bring: ``mask``, ``delta``, ``reverse``, ``analysis``.
         progress: progress callback, in bytes read.
@@ -90,13 +94,14 @@ def pull(
         RolledBackError: the log went back, was rewritten or forked since this machine looked at it.
     """
     with opened(workspace) as space:
-        ref = space.name_of(artifact)
-        return bring(space, ref, remote=remote, parts=parts, progress=progress, allow_rollback=allow_rollback).artifact
+        return bring(
+            space, artifact, remote=remote, parts=parts, progress=progress, allow_rollback=allow_rollback
+        ).artifact
 
 
 def bring(
     workspace: Workspace,
-    ref: Ref,
+    artifact: ArtifactLike,
     *,
     remote: str | None = None,
     parts: Collection[str] | None = DEFAULT_PARTS,
@@ -105,6 +110,7 @@ def bring(
 ) -> Pulled:
     """Pull, and say what was transferred; arguments and errors are those of :func:`pull`."""
     source = workspace.remote_to_ask(remote)
+    ref = _name(workspace, artifact, source)
     local, jobs = workspace.local, workspace.settings.jobs
     with naming(ref), workspace.tag_of(source or local, ref, allow_rollback):
         pulled = transfer(local, source, ref, parts=parts, progress=progress, jobs=jobs)
@@ -119,3 +125,13 @@ def bring(
         pulled.reused_bytes,
         pulled.note,
     )
+
+
+def _name(workspace: Workspace, artifact: ArtifactLike, source: Registry | None) -> Ref:
+    try:
+        return workspace.name_of(artifact, source)
+    except UnavailableError:
+        # Nobody can say what the digits mean there; what is meant here may do.
+        with suppress(UsageError, NotFoundError):
+            return workspace.name_of(artifact)
+        raise

@@ -103,6 +103,7 @@ def manifest_bytes(
 
 
 def _find(space: Workspace, artifact: ArtifactLike, remote: str | None, allow_rollback: bool) -> Named:
+    artifact = space.meant(artifact, space.registry(remote))
     ref = space.known_name(artifact)
     if ref is None or not remote:
         return space.find(artifact, remote)

@@ -76,6 +76,7 @@ def tag(
     if not names:
         raise UsageError("no new name was given", hint="pass a tag, or [project/]name[:tag]")
     with opened(workspace) as space:
+        artifact = space.meant(artifact)
         ref = space.known_name(artifact)
         new = [_name(ref, name) for name in names]
         local, fixed = space.local, immutable or None

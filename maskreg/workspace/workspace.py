@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from maskreg.digest import Digest
-from maskreg.errors import BadRefError, MaskregError, RolledBackError, UsageError
-from maskreg.ref import Card, Ref
+from maskreg.errors import MaskregError, RolledBackError, UsageError
+from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
+from maskreg.registry.abbreviation import expand, only_name_of
 from maskreg.registry.acceptance import accept_tag
 from maskreg.registry.transfer.fetch import asks_remote, open_remote
 from maskreg.settings import Settings
@@ -33,15 +34,13 @@ class Identified(Protocol):
         """The artifact; None where there is none."""
 
 
-ArtifactLike: TypeAlias = "str | Ref | Digest | Artifact | Identified"
-"""A reference, a digest, an open artifact, or a result."""
+ArtifactLike: TypeAlias = "str | Ref | Digest | ShortDigest | Artifact | Identified"
+"""A reference, a digest or its first digits, an open artifact, or a result."""
 
 CheckpointLike: TypeAlias = "str | Path | Checkpoint"
 """A path, a hub id, or an open checkpoint."""
 
 _log = logging.getLogger("maskreg")
-
-_SHA256 = "sha256:"
 
 
 @dataclass(frozen=True)
@@ -191,6 +190,7 @@ class Workspace:
         if not remote and isinstance(artifact, Named):
             return artifact
         registry = self.registry(remote)
+        artifact = self.meant(artifact, registry)
         if (ref := self.known_name(artifact)) is None:
             given = _digest_or_open(artifact)
             if not remote and not isinstance(given, Digest):
@@ -200,42 +200,60 @@ class Workspace:
         resolved = registry.resolve(ref)
         return Named(ref, registry.artifact(resolved.digest), resolved.card)
 
+    def meant(self, artifact: ArtifactLike, registry: Registry | None = None) -> ArtifactLike:
+        """What was given, with a text parsed and the first digits of a digest completed.
+
+        Args:
+            artifact: what was given.
+            registry: where to look for the digest; the local registry when left out.
+
+        Raises:
+            BadRefError: a text that names no artifact.
+            UsageError: several digests begin with the digits.
+            NotFoundError: none does.
+        """
+        if isinstance(artifact, str) and not isinstance(artifact, Digest):
+            artifact = parse_artifact(artifact)
+        if isinstance(artifact, ShortDigest):
+            return expand(self.local if registry is None else registry, artifact)
+        return artifact
+
     def known_name(self, artifact: ArtifactLike) -> Ref | None:
         """The reference that was given, or that an earlier result has; None for a digest and an open artifact.
 
         Raises:
-            BadRefError: a text that is neither a reference nor a digest.
+            BadRefError: a text that names no artifact.
         """
+        artifact = self.meant(artifact)
         if isinstance(artifact, Ref):
             return artifact
-        if isinstance(artifact, str):
-            return None if artifact.startswith(_SHA256) else Ref.parse(artifact)
         ref = getattr(artifact, "ref", None)
-        return replace(ref, digest=artifact.digest) if isinstance(ref, Ref) else None
+        return replace(ref, digest=artifact.digest) if isinstance(ref, Ref) else None  # type: ignore[union-attr]
 
-    def name_of(self, artifact: ArtifactLike) -> Ref:
-        """The reference of an artifact, for what needs a name.
+    def name_of(self, artifact: ArtifactLike, registry: Registry | None = None) -> Ref:
+        """The reference of an artifact, for what needs a name; of a digest the one tag that points to it.
+
+        Args:
+            artifact: what was given.
+            registry: where it has the name; the local registry when left out.
 
         Raises:
-            BadRefError: a text that is neither a reference nor a digest.
-            UsageError: it has no name, or is not an artifact.
+            BadRefError: a text that names no artifact.
+            UsageError: it has no name or several, or is not an artifact.
+            NotFoundError: no digest begins with the digits.
         """
+        artifact = self.meant(artifact, registry)
         ref = self.known_name(artifact)
-        if ref is None:
-            digest = self.digest_of(artifact)
-            raise UsageError(
-                f"{digest.short} was given without a name", hint=f"write NAME@{digest}, or name it with tag"
-            )
-        return ref
+        return only_name_of(registry or self.local, self.digest_of(artifact)) if ref is None else ref
 
     def digest_of(self, artifact: ArtifactLike) -> Digest:
         """The digest of an artifact that was given as one, or open.
 
         Raises:
-            BadRefError: a text that is not a digest.
+            BadRefError: a text that names no artifact.
             UsageError: neither a reference, a digest, an artifact nor a result.
         """
-        given = _digest_or_open(artifact)
+        given = _digest_or_open(self.meant(artifact))
         return given if isinstance(given, Digest) else given.digest
 
     @contextmanager
@@ -365,11 +383,6 @@ def _digest_or_open(artifact: object) -> Digest | Artifact:
         return artifact
     if isinstance(digest := getattr(artifact, "digest", None), Digest):
         return digest
-    if isinstance(artifact, str):
-        try:
-            return Digest(artifact)
-        except ValueError as error:
-            raise BadRefError(f"{artifact[:80]!r} is not a digest", hint="write sha256: and 64 hex digits") from error
     raise _unusable(artifact, "an artifact: a reference, a digest, an open artifact or the result that made it")
 
 

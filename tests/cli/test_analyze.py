@@ -31,7 +31,7 @@ def test_an_analysis_is_told_kept_and_found_again(run: Run, artifact: str, pair:
     assert again.out == done.out
     assert "analyzed before" in again.err
     assert run("analyze", "toy-opd-analysis:v1").out == done.out
-    assert len(run("show", "toy-opd-analysis:v1", "--history", "--json").json["history"]) == 1
+    assert len(run("log", "toy-opd-analysis:v1", "--json").json) == 1
     other = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--seed", "1", "--json")
     assert "analyzed before" not in other.err
     # The first is still known, although the name moved on.

@@ -24,9 +24,9 @@ def test_the_same_artifact_keeps_what_was_said_about_it(run: Run, artifact: str,
     wanted = {"family": "toy", "method": "rlvr", "license": "mit", "meta": {"seed": "2"}}
     assert again.json["card"] == wanted
     assert run("show", REF, "--json").json["card"] == wanted
-    count = len(run("show", REF, "--history", "--json").json["history"])
+    count = len(run("log", REF, "--json").json)
     run("extract", *pair, "--name", REF)
-    assert len(run("show", REF, "--history", "--json").json["history"]) == count
+    assert len(run("log", REF, "--json").json) == count
 
 
 def test_another_artifact_starts_with_a_card_of_its_own(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:

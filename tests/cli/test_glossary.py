@@ -37,7 +37,7 @@ def keys_of(value: Any, parent: str = "") -> Iterator[tuple[str, Any]]:
 def documents(run: Run, masks: tuple[str, str, str]) -> dict[str, Any]:
     run("tag", "two", "two:rlvr-reference")
     comparison = run("compare", *masks, "--stripes", "--record", "--json").json
-    return {"compare": comparison, "show": run("show", "one", "--history", "--json").json}
+    return {"compare": comparison, "show": run("show", "one", "--json").json, "log": run("log", "one", "--json").json}
 
 
 @pytest.mark.parametrize("command", KEYS)

@@ -92,12 +92,12 @@ def test_anything_else_is_refused(data: bytes, why: str) -> None:
 def test_a_failure_upstream_is_named() -> None:
     failed = end(0, {"code": "NOT_FOUND", "message": "there is no x", "hint": "", "exit": 66})
     assert failed["status"] == "error"
-    with pytest.raises(PipeError, match=r"NOT_FOUND, exit 66.*nothing was applied"):
+    with pytest.raises(PipeError, match=r"NOT_FOUND, exit 66.*nothing was done"):
         read(lines(failed))
 
 
 def test_a_failure_upstream_without_a_reason() -> None:
-    with pytest.raises(PipeError, match=r"failed and gave no reason; nothing was applied"):
+    with pytest.raises(PipeError, match=r"failed and gave no reason; nothing was done"):
         read(lines({"schema": "maskreg.end/1", "count": 0, "status": "error"}))
 
 

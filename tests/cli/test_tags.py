@@ -63,9 +63,11 @@ def test_pushing_and_showing_can_take_it_too(run: Run, lab: tuple[Path, str, str
     (log / f"{2:020d}.json").unlink()
     assert second[:19] in run("push", "toy-opd:v1", "--allow-rollback").out
     (log / f"{2:020d}.json").unlink()
-    shown = run("show", "toy-opd:v1", "--remote", "lab", "--allow-rollback", "--history", "--json").json
-    assert (shown["digest"], [entry["n"] for entry in shown["history"]]) == (first, [1])
-    run("show", "toy-opd:v1", "--allow-rollback", status=2)
+    assert run("show", "toy-opd:v1", "--remote", "lab", "--allow-rollback", "--json").json["digest"] == first
+    (entry,) = run("log", "toy-opd:v1", "--remote", "lab", "--json").json
+    assert (entry["n"], entry["digest"]) == (1, first)
+    for command in ("show", "log"):
+        run(command, "toy-opd:v1", "--allow-rollback", status=2)
 
 
 def test_a_remote_that_was_emptied_is_refused_until_it_is_taken(
@@ -98,7 +100,7 @@ def test_an_immutable_tag(run: Run, artifact: str, pair: tuple[Path, Path], tmp_
     refused = run("extract", pair[1], pair[0], "--name", "toy-opd:v9", status=77).err
     assert "toy-opd:v9 is immutable: it is at " + artifact[:19] in refused
     assert "next: maskreg tag toy-opd@sha256:" in refused
-    assert run("show", "toy-opd:v9", "--history").out.rstrip().endswith("  immutable")
+    assert run("log", "toy-opd:v9").out.rstrip().endswith("  created, immutable")
     run("rm", "-y", "toy-opd:v9")
     run("extract", pair[1], pair[0], "--name", "other:v1")
     assert "removed it, and cannot move" in run("tag", "other:v1", "toy-opd:v9", status=77).err
@@ -111,14 +113,14 @@ def test_an_immutable_tag(run: Run, artifact: str, pair: tuple[Path, Path], tmp_
 def test_what_is_not_there_says_where_to_look(run: Run, lab: tuple[Path, str, str]) -> None:
     absent = "sha256:" + "a" * 64
     steps = {
-        ("tag", f"toy-opd:v1@{absent}", "b"): ("show toy-opd:v1 --history", 66),
+        ("tag", f"toy-opd:v1@{absent}", "b"): ("log toy-opd:v1", 66),
         ("tag", f"nobody@{absent}", "b"): ("list", 66),
         ("show", f"nobody@{absent}", "--remote", "lab"): ("list --remote lab", 66),
-        ("show", f"toy-opd:v1@{absent}", "--remote", "lab"): ("show toy-opd:v1 --history --remote lab", 66),
-        ("restore", "toy-opd:v1"): ("show toy-opd:v1 --history", 2),
+        ("show", f"toy-opd:v1@{absent}", "--remote", "lab"): ("log toy-opd:v1 --remote lab", 66),
+        ("restore", "toy-opd:v1"): ("log toy-opd:v1", 2),
     }
     for command, (step, status) in steps.items():
-        assert f"next: maskreg {step} shows what " in run(*command, status=status).err
+        assert f"next: maskreg {step}\n" in run(*command, status=status).err
         run(*step.split())
 
 

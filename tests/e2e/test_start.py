@@ -112,7 +112,7 @@ MAY_LOAD: dict[Line, set[str]] = {
     ("remote", "list"): set(),
     ("db", "check"): NAMING,
     ("show", "lab/opd:v1"): READING,
-    ("show", "lab/opd:v1", "--history"): READING,
+    ("log", "lab/opd:v1"): set(),
     ("show", "lab/opd:v1", "--json"): READING,
     ("show", "lab/opd:v1", "--manifest"): READING,
     ("compare", "lab/opd:v1", "lab/random:v1"): READING | {"numcodecs"},

@@ -60,7 +60,7 @@ def test_another_tag(local: Registry, remote: Registry, digest: Digest) -> None:
     assert remote.resolve(REF.with_tag("v3")).digest == digest
     with pytest.raises(NotFoundError, match="there is no team/qwen3-8b-opd in lab") as caught:
         remote.resolve(REF)
-    assert caught.value.hint == "did you mean team/qwen3-8b-opd:v3?"
+    assert caught.value.hint == "maskreg list qwen3-8b-opd --remote lab"
 
 
 def test_a_pinned_reference_is_pushed_under_its_tag(local: Registry, remote: Registry, other: Digest) -> None:

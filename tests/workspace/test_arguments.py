@@ -35,10 +35,10 @@ def test_every_result_is_an_artifact_for_the_next_use_case(lab: Lab, ada: maskre
     ]
     for result in results:
         assert maskreg.show(result, workspace=ada).digest == toy.digest
-        assert maskreg.history(result, workspace=ada)[-1].digest == toy.digest
+        assert maskreg.log(result, workspace=ada)[-1].digest == toy.digest
     for result in (*results[:4], *maskreg.search(remote="team", workspace=ada)):
         assert maskreg.pull(result, remote="team", workspace=ada).digest == toy.digest
-    (entry,) = maskreg.history(toy, workspace=ada)
+    (entry,) = maskreg.log(toy, workspace=ada)
     assert maskreg.load(entry, workspace=ada).digest == toy.digest
     removed = maskreg.remove(tagged, workspace=ada)
     assert maskreg.restore(removed, workspace=ada).ref == tagged.ref
@@ -52,7 +52,7 @@ def test_a_name_that_moved_meanwhile_is_left_alone(lab: Lab, ada: maskreg.Worksp
     ):
         with pytest.raises(maskreg.NotFoundError, match="toy:v1 does not point to") as caught:
             use_case()
-        assert caught.value.hint == "maskreg show toy:v1 --history"
+        assert caught.value.hint == "maskreg log toy:v1"
     assert maskreg.show("toy:v1", workspace=ada).card.family == "moved"
     maskreg.remove("toy:v1", workspace=ada)
     with pytest.raises(maskreg.NotFoundError, match="toy:v1 does not point to"):
@@ -202,14 +202,15 @@ def test_text_that_is_no_reference(ada: maskreg.Workspace, text: str) -> None:
 
 
 def test_an_artifact_without_a_name_is_named_first(ada: maskreg.Workspace, toy: Stored) -> None:
+    maskreg.remove(toy, workspace=ada)
     for use_case in (
         lambda: maskreg.push(toy.digest, workspace=ada),
         lambda: maskreg.remove(toy.artifact, workspace=ada),
         lambda: maskreg.annotate(toy.digest, family="x", workspace=ada),
     ):
-        with pytest.raises(maskreg.UsageError, match="without a name") as caught:
+        with pytest.raises(maskreg.UsageError, match="has no name in local, and this needs one") as caught:
             use_case()
-        assert "tag" in caught.value.hint
+        assert caught.value.hint == f"maskreg tag {toy.digest} NAME:TAG"
 
 
 def test_hints_speak_to_python(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:

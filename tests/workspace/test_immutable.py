@@ -42,7 +42,7 @@ def test_an_immutable_tag_refuses_every_other_artifact(ada: maskreg.Workspace, t
     with pytest.raises(ImmutableTagError, match=r"it was at sha256:.* until entry 3 by .* removed it"):
         maskreg.tag("other:v1", "toy:v2", workspace=ada)
     assert maskreg.restore("toy:v2", workspace=ada).digest == toy.digest
-    assert [entry.immutable for entry in maskreg.history("toy:v2", workspace=ada)] == [True] * 4
+    assert [entry.immutable for entry in maskreg.log("toy:v2", workspace=ada)] == [True] * 4
 
 
 def test_extract_keeps_what_it_may_not_name(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:

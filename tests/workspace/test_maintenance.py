@@ -25,8 +25,8 @@ def test_damage_is_reported_and_not_raised(ada: maskreg.Workspace, toy: Stored) 
     sound = maskreg.verify(workspace=ada)
     assert (sound.ok, sound.artifacts, sound.bytes) == (True, 1, toy.size)
     path = damage(ada.root)
-    for artifact in (None, "toy:v1", toy.digest):
-        report = maskreg.verify(artifact, workspace=ada)
+    for artifacts in ((), ("toy:v1",), (toy.digest,), ("toy:v1", toy.digest)):
+        report = maskreg.verify(*artifacts, workspace=ada)
         (found,) = report.damaged
         assert (report.ok, found.digest, found.names) == (False, toy.digest, ("toy:v1",))
         assert str(path).endswith(found.key)

@@ -57,7 +57,7 @@ def test_what_was_removed_comes_back(ada: maskreg.Workspace, toy: Stored) -> Non
     assert ada.find("toy:v1").card == toy.card
     with pytest.raises(maskreg.UsageError, match="was not removed"):
         maskreg.restore("toy:v1", workspace=ada)
-    entries = maskreg.history("toy:v1", workspace=ada)
+    entries = maskreg.log("toy:v1", workspace=ada)
     assert [(entry.n, entry.digest, entry.deleted) for entry in entries] == [
         (1, toy.digest, False),
         (2, None, True),

@@ -8,6 +8,7 @@ from maskreg.analysis.glossary import ENTRIES, explain
 from maskreg.glossary import OWN, Entry
 
 PLAIN = {
+    "action": "What an entry did to its tag, such as moved or removed.",
     "against": "Digest of the other artifact.",
     "at": "When, in ISO 8601 and UTC.",
     "by": "Who recorded it.",
@@ -17,7 +18,6 @@ PLAIN = {
     "deleted": "Whether the tag was deleted by this entry.",
     "detail": "Other figures of the same comparison.",
     "exact": "Whether applying the delta gives the target's bytes.",
-    "history": "What the tag pointed at, oldest first.",
     "hub": "Hub id and commit of the checkpoint, when known.",
     "mantel_haenszel": "Odds ratios within strata, by stratification; see mantel-haenszel.",
     "metric": "Name of the measured figure.",
@@ -40,7 +40,7 @@ RECIPE = "recipe"
 
 KEYS = {
     "show": (
-        *("ref", "digest", "size", "density", "card", "manifest", "rlvr_overlap", "seed_overlap", "present", "history"),
+        *("ref", "digest", "size", "density", "card", "manifest", "rlvr_overlap", "seed_overlap", "present"),
         *("schema", "kind", "encoder", "rule", "exact", "source", "target", "parents", RECIPE, "totals", "parts"),
         *(
             "root",
@@ -57,8 +57,9 @@ KEYS = {
             "layers",
         ),
         *("ffn", "param_share", "energy_share", "energy_lift", "density_lift", "mask_share", "mask_lift"),
-        *("codec", "objects", "lift", "against", "at", "n", "deleted", "by", "origin", "immutable"),
+        *("codec", "objects", "lift", "against", "at"),
     ),
+    "log": ("ref", "n", "action", "digest", "deleted", "by", "at", "origin", "immutable"),
     "compare": (
         *("masks", "pairs", "consensus", "stripes", "recorded", "ref", "digest", "kind", "rule", "source"),
         *("names", "digests", "rules", "scope", "whole", "roles", "layers", "tensors", "verdict", "notes"),

@@ -13,7 +13,7 @@ Damage is collected, and never ends the audit. Each kind of thing is counted, so
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -137,6 +137,20 @@ def verify(
     has_catalog = artifact is None and bool(registry.catalog_url) and audit.unchecked is None
     counts = (tags, entries, len(chosen), inspected.objects, inspected.bytes)
     return Verified(*counts, recounted=recount, catalog=has_catalog, damaged=tuple(damaged), unchecked=audit.unchecked)
+
+
+def joined(reports: Sequence[Verified]) -> Verified:
+    """The reports of several artifacts, at least one, as one: counts are added, and damage is named once."""
+    first = reports[0]
+    return replace(
+        first,
+        tags=sum(report.tags for report in reports),
+        entries=sum(report.entries for report in reports),
+        artifacts=sum(report.artifacts for report in reports),
+        objects=sum(report.objects for report in reports),
+        bytes=sum(report.bytes for report in reports),
+        damaged=tuple(dict.fromkeys(damage for report in reports for damage in report.damaged)),
+    )
 
 
 class _Audit:

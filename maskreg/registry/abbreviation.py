@@ -1,0 +1,74 @@
+"""Which artifact of a registry the first digits of a digest mean, and which names an artifact has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from maskreg.digest import Digest
+from maskreg.errors import NotFoundError, UsageError
+from maskreg.ref import Ref, ShortDigest
+from maskreg.registry.index.manifests import digests_in
+from maskreg.registry.registry import Registry
+
+_SHOWN = 5
+_SHORT_DIGITS = 12
+
+
+def expand(registry: Registry, short: ShortDigest) -> Ref | Digest:
+    """The artifact whose digest alone begins with these digits; a name that exists goes first.
+
+    Raises:
+        UsageError: several digests begin with them; the message names each with its names.
+        NotFoundError: none does.
+    """
+    if short.name is not None and registry.head(short.name) is not None:
+        return short.name
+    digests = sorted({digest for digest in digests_in(registry.store) if digest.hex.startswith(short.digits)})
+    if len(digests) > 1:
+        raise _ambiguous(registry, short, digests)
+    if not digests:
+        if short.name is not None:
+            # Says which names are similar.
+            registry.resolve(short.name)
+        raise NotFoundError(f"no digest in {registry.name} begins with {short.digits}", hint=registry.listing_step)
+    return digests[0] if short.label is None else replace(short.label, digest=digests[0])
+
+
+def names_of(registry: Registry, digest: Digest) -> list[Ref]:
+    """The tags that point to an artifact now, in order."""
+    return sorted(entry.ref for entry in registry.refs.heads([]) if entry.digest == digest)
+
+
+def only_name_of(registry: Registry, digest: Digest) -> Ref:
+    """The tag that points to an artifact, with its digest, for what needs a name and was given a digest.
+
+    Raises:
+        UsageError: no tag points to it, or several do.
+    """
+    names = names_of(registry, digest)
+    if len(names) == 1:
+        return replace(names[0], digest=digest)
+    if not names:
+        raise UsageError(
+            f"{digest.short} has no name in {registry.name}, and this needs one", hint=f"maskreg tag {digest} NAME:TAG"
+        )
+    raise UsageError(
+        f"{digest.short} has {len(names)} names in {registry.name}: {', '.join(map(str, names))}; write one of them",
+        hint=f"maskreg list {digest.short}{registry.remote_option}",
+    )
+
+
+def _ambiguous(registry: Registry, short: ShortDigest, digests: list[Digest]) -> UsageError:
+    # Enough digits to tell them apart.
+    length = len("sha256:") + _SHORT_DIGITS
+    while len({digest[:length] for digest in digests}) < len(digests):
+        length += 1
+    shown = [
+        f"{digest[:length]} ({', '.join(map(str, names_of(registry, digest))) or 'no name'})"
+        for digest in digests[:_SHOWN]
+    ]
+    more = f" and {len(digests) - _SHOWN} more" if len(digests) > _SHOWN else ""
+    return UsageError(
+        f"{len(digests)} digests in {registry.name} begin with {short.digits}: {', '.join(shown)}{more}",
+        hint=f"maskreg list sha256:{short.digits}{registry.remote_option}",
+    )

@@ -1,0 +1,102 @@
+"""Log: what a tag pointed to over time, and what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from maskreg.digest import Digest
+from maskreg.ref import Ref
+from maskreg.result import Result
+from maskreg.store.reflog import RefEntry
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+
+Action: TypeAlias = Literal["created", "moved", "annotated", "fixed", "removed", "restored", "set again"]
+"""What an entry did to its tag.
+
+``fixed`` made it immutable. After a removal, ``restored`` brought the same artifact back, ``set again`` another one.
+"""
+
+
+@dataclass(frozen=True)
+class LogEntry(Result):
+    """One change of a tag.
+
+    Attributes:
+        ref: the tag.
+        n: number of the entry, from 1.
+        action: what it did.
+        digest: what the tag points to from then on; None when it was removed.
+        deleted: whether the tag was removed.
+        by: who changed it.
+        at: when, by the clock of whoever changed it (aware, UTC).
+        origin: uuid of the registry that it was pulled from; empty when it was set in this one.
+        immutable: whether the tag must never point to another artifact.
+    """
+
+    ref: Ref
+    n: int
+    action: Action
+    digest: Digest | None
+    deleted: bool
+    by: str
+    at: datetime
+    origin: str
+    immutable: bool
+
+
+@check_arguments
+def log(
+    artifact: ArtifactLike,
+    *,
+    remote: str | None = None,
+    allow_rollback: bool = False,
+    workspace: Workspace | None = None,
+) -> tuple[LogEntry, ...]:
+    """List what a tag pointed to over time, the oldest first.
+
+    Args:
+        artifact: a reference, the result that named the artifact, or a digest that one tag points to.
+        remote: look on this remote instead of in the local registry.
+        allow_rollback: take the remote's tag as it is now, though its log does not continue what this machine has
+            seen of it.
+        workspace: by default what the settings say.
+
+    Raises:
+        BadRefError: a text that names no artifact.
+        UsageError: an artifact without a name, or with several.
+        NotFoundError: the tag never existed.
+        CorruptError: the log is damaged.
+        RolledBackError: the log of the remote's tag went back, was rewritten or forked since this machine looked at it.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
+    """
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        ref = space.name_of(artifact, registry)
+        with naming(ref), space.tag_of(registry, ref, allow_rollback):
+            return _told(registry.history(ref))
+
+
+def _told(entries: Sequence[RefEntry]) -> tuple[LogEntry, ...]:
+    return tuple(
+        LogEntry(e.ref, e.n, _action(before, e), e.digest, e.deleted, e.by, e.at, e.origin, e.immutable)
+        for before, e in pairwise([None, *entries])
+        if e is not None
+    )
+
+
+def _action(before: RefEntry | None, entry: RefEntry) -> Action:
+    if before is None:
+        return "created"
+    if entry.deleted:
+        return "removed"
+    if before.deleted:
+        return "restored" if entry.digest == before.removed else "set again"
+    if entry.digest != before.digest:
+        return "moved"
+    return "fixed" if entry.immutable and not before.immutable else "annotated"
