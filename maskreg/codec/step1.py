@@ -12,7 +12,7 @@ Encoding a block:
     not smaller than the codes           "raw": 8 bytes and the codes
 
 Each plan includes the bits of its own scales or factors. Most blocks are far from either border; :data:`_CLEAR_GAIN`,
-:data:`MIN_LINE` and :data:`MIN_MOVED` skip plans that could not win.
+:data:`MIN_LINE`, :data:`MIN_MOVED` and :func:`~maskreg.codec.scales.vary` skip plans that could not win.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from maskreg.codec.grid import FLAT, Grid
 from maskreg.codec.layout import CODED, HEAD_BYTES, RAW, SAME, SPARSE, Head, Layout, pack_coded, sub_block_numel
 from maskreg.codec.model import Model, side_bits
 from maskreg.codec.rans import TOKENS, slots_of
-from maskreg.codec.scales import fit_scales
+from maskreg.codec.scales import fit_scales, vary
 from maskreg.codec.sparse import SparseLayout, decode_sparse, encode_sparse
 from maskreg.codec.tables import build_tables
 from maskreg.codec.ulp_steps import EXPONENTS, MIDDLE, tokens_of
@@ -239,9 +239,10 @@ class _Encoder:
                 best = self._plan(Contexts(self._grid, 2 * first, none, none, of_rows, of_columns, bounds))
             if best is None or best.bits > _CLEAR_GAIN * bits:
                 of_rows, of_columns = fit_scales(matrix, self._counts)
-                # Half an exponent lower, because scales shift to both sides.
-                scaled = self._plan(Contexts(self._grid, max(0, 2 * first - 1), of_rows, of_columns))
-                best = scaled if best is None or scaled.bits < best.bits else best
+                if vary(of_rows, of_columns):
+                    # Half an exponent lower, because scales shift to both sides.
+                    scaled = self._plan(Contexts(self._grid, max(0, 2 * first - 1), of_rows, of_columns))
+                    best = scaled if best is None or scaled.bits < best.bits else best
         return best if best and best.bits < bits else self._plan(Contexts(self._grid, 2 * first))
 
     def _plan(self, contexts: Contexts) -> _Plan:

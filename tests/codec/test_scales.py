@@ -7,7 +7,7 @@ import pytest
 from maskreg.codec import Grid
 from maskreg.codec.contexts import MAX_SCALE, Matrix
 from maskreg.codec.rans import TOKENS
-from maskreg.codec.scales import count_moved, fit_scales
+from maskreg.codec.scales import count_moved, fit_scales, vary
 from maskreg.codec.step1 import Step1
 from maskreg.codec.ulp_steps import tokens_of
 from maskreg.native import NUMPY, using
@@ -100,3 +100,16 @@ def test_one_unmoved_zero_changes_nothing() -> None:
         source[0, 0] = target[0, 0] = value
         sizes.append(len(Step1().encode(source.reshape(-1), target.reshape(-1), Grid(WIDTH, 0))))
     assert abs(sizes[1] - sizes[0]) < 50
+
+
+def test_scales_vary_when_there_are_more_than_chance_gives() -> None:
+    none, some = np.zeros(2000, np.int8), np.zeros(2000, np.int8)
+    assert not vary(none, none)
+    some[:10] = -1
+    assert not vary(some, none)
+    some[:200] = 1
+    assert vary(some, none)
+    assert vary(none, some)
+    far = none.copy()
+    far[0] = -MAX_SCALE  # one row that stands still is worth its scales
+    assert vary(far, none)
