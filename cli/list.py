@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from maskreg.analysis.glossary import FIGURES
 from maskreg.errors import DataError
-from maskreg.ref import printable
-from maskreg.words import counted, human_bytes
+from maskreg.words import counted
 
 from .command import Command, workspace
 from .output import Output
 from .values import RANGE, IntegerType
 
-if TYPE_CHECKING:
-    from maskreg.workspace.search import Listed
-
 _RANGES = ("density", "ffn-density", "ffn-share", "ffn-lift", "rlvr-overlap")
-_COLUMNS = ("ref", "digest", "kind", "family", "method", "density", "ffn lift", "rlvr overlap", "size", "created")
-_FIRST_TO_GO = ("digest", "created", "rlvr overlap", "ffn lift", "size", "family", "kind", "method", "density")
-_GAP = 2
 
 
 def _range_options(function: Any) -> Any:
@@ -37,6 +29,9 @@ def _range_options(function: Any) -> Any:
     example="""
     maskreg list qwen3 --method opd --density 0.4..0.6 --sort density
     maskreg list --remote lab --ffn-lift 1.05.. --json
+    maskreg list team/qwen3-8b-opd
+    maskreg list 'team/*' --columns ref,density,created
+    maskreg list --format '{ref} {digest} {density:.3f}'
     maskreg list -q --limit 1 | maskreg apply -
     """,
 )
@@ -57,22 +52,42 @@ def _range_options(function: Any) -> Any:
 )
 @click.option("--limit", type=IntegerType(0, (1 << 63) - 1), help="Maximum number of results.")
 @click.option("--remote", help="List a remote, not the local registry.")
+@click.option("--columns", metavar="FIELD,...", help="Fields to show, in this order.")
+@click.option("--format", "layout", metavar="TEXT", help="One line for each name, such as '{ref} {digest}'.")
 @click.option("--strict", is_flag=True, help="Exit with 65 if a damaged name is left out.")
 @click.pass_obj
 def command(
-    output: Output, /, words: tuple[str, ...], sort: str, remote: str | None, strict: bool, **filters: Any
+    output: Output,
+    /,
+    words: tuple[str, ...],
+    sort: str,
+    remote: str | None,
+    columns: str | None,
+    layout: str | None,
+    strict: bool,
+    **filters: Any,
 ) -> None:
-    """List and search artifacts.
+    r"""List and search artifacts.
 
-    Each TEXT must occur in the name, project, family or description, or begin the digest.
+    Each TEXT must occur in the name, project, family or description, or begin the digest. With a '/', ':', '@', '*' or
+    '?' in it, it is compared with the whole reference: team/opd, team/opd:v1, 'team/*', opd@sha256:4be0.
     Ranges are written 0.4..0.6, 0.4.. or ..0.6, both ends included.
     A name whose artifact or ref entry is damaged cannot be searched; it is left out, with a note on stderr.
+    Fields: ref, project, name, tag, digest, kind, family, method, license, description, rule, exact, density,
+    ffn_density, ffn_share, ffn_lift, rlvr_overlap, nnz, numel, params, size, source_root, source_hub, target_root, by,
+    created. --format takes a Python format after a colon, and \t and \n; its values are those of --json.
     """
     from maskreg.workspace.search import search
+
+    from .fields import DEFAULT, chosen, layout_of, lines, show_table
 
     key, _, order = sort.partition(":")
     if order not in ("", "asc", "desc"):
         raise click.BadParameter(f"{order!r} is neither asc nor desc", param_hint="--sort")
+    if (columns is not None) + (layout is not None) + output.json > 1:
+        raise click.UsageError("choose one of --columns, --format and --json, which has every field")
+    fields = DEFAULT if columns is None else chosen(columns)
+    write = None if layout is None else layout_of(layout)
     entries = search(
         " ".join(words) if words else None,
         sort=key.replace("-", "_"),
@@ -84,49 +99,20 @@ def command(
     if output.json:
         output.reported = strict
         output.document(entries.to_json())
-    elif output.quiet:
+    elif write is not None:
+        for entry in entries:
+            output.data(write(entry))
+    elif output.quiet and columns is None:
         for entry in entries:
             output.data(str(entry.ref))
-    elif sys.stdout.isatty():
-        _table(entries)
-    else:
-        for line in (_COLUMNS, *(_cells(entry) for entry in entries)):
-            output.data("\t".join(line))
+    elif entries and sys.stdout.isatty():
+        show_table(entries, fields, header=not output.quiet)
+    elif not sys.stdout.isatty():
+        for line in lines(entries, fields, header=not output.quiet):
+            output.data(line)
+    if entries.remark:
+        output.note(f"{entries.remark}\n  next: {entries.hint}")
     for name in entries.left_out:
         output.note(f"left out: {name.ref}: {name.reason}" + f"\n  next: {name.hint}")
     if strict and entries.left_out:
         raise DataError(f"{counted(len(entries.left_out), 'name')} left out", hint=entries.left_out[0].hint)
-
-
-def _cells(entry: Listed) -> tuple[str, ...]:
-    lift, overlap = ("-" if value is None else f"{value:.3f}" for value in (entry.ffn_lift, entry.rlvr_overlap))
-    cells = (
-        *(str(entry.ref), entry.digest.short, entry.kind, entry.family or "-", entry.method or "-"),
-        *(f"{entry.density:.4f}", lift, overlap, human_bytes(entry.size), f"{entry.at:%Y-%m-%d %H:%M}"),
-    )
-    return tuple(map(printable, cells))
-
-
-def _table(entries: Sequence[Listed]) -> None:
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
-    rows = [dict(zip(_COLUMNS, _cells(entry), strict=True)) for entry in entries]
-    widths = {column: max(cell_len(row[column]) for row in ({column: column}, *rows)) for column in _COLUMNS}
-    shown = list(_COLUMNS)
-    for column in _FIRST_TO_GO:
-        if sum(widths[name] + _GAP for name in shown) - _GAP > console.width:
-            shown.remove(column)
-    table = Table(box=None, pad_edge=False)
-    for column in shown:
-        number = column in ("density", "ffn lift", "rlvr overlap", "size")
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    for row in rows:
-        # Text, so that brackets in a card are not taken for markup.
-        table.add_row(*(Text(row[column]) for column in shown))
-    # A truncated reference is useless: one that is wider than the terminal wraps.
-    console.width = max(console.width, widths["ref"])
-    console.print(table)

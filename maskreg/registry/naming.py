@@ -78,5 +78,5 @@ def similar_names(tags: Iterable[Ref], ref: Ref) -> list[str]:
     # The same name under another tag or in another project is a better guess than a similar spelling.
     same = sorted(n for n in names if n.rpartition("/")[2].partition(":")[0] == ref.name)
     unpinned = str(Ref(ref.project, ref.name, ref.tag))
-    alike = difflib.get_close_matches(unpinned, names, n=_MAX_SUGGESTIONS, cutoff=0.6)
+    alike = difflib.get_close_matches(unpinned, sorted(names), n=_MAX_SUGGESTIONS, cutoff=0.6)
     return list(dict.fromkeys([*same, *alike]))[:_MAX_SUGGESTIONS]

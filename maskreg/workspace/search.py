@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from maskreg.catalog.query import Query, Range, SearchResult
-from maskreg.errors import UsageError
+from maskreg.errors import BadRefError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.index.results import LeftOut
+from maskreg.registry.naming import similar_names
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.patterns import Pattern, split
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, opened
+
+if TYPE_CHECKING:
+    from maskreg.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -34,14 +41,21 @@ class Listing(tuple[Listed, ...]):
 
     Attributes:
         left_out: names that match or not: what describes them is damaged or missing.
+        remark: why there are no names; empty when there are.
+        hint: the command to type next; empty when there are names.
     """
 
     left_out: tuple[LeftOut, ...]
+    remark: str
+    hint: str
 
-    def __new__(cls, names: Iterable[Listed], left_out: Iterable[LeftOut] = ()) -> Listing:
-        """Names, and what was left out."""
+    def __new__(
+        cls, names: Iterable[Listed], left_out: Iterable[LeftOut] = (), remark: str = "", hint: str = ""
+    ) -> Listing:
+        """Names, what was left out, and what to say where there are none."""
         listing = super().__new__(cls, names)
         listing.left_out = tuple(left_out)
+        listing.remark, listing.hint = remark, hint
         return listing
 
     @property
@@ -51,7 +65,8 @@ class Listing(tuple[Listed, ...]):
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        return {"names": plain(self.names), "left_out": plain(self.left_out)}
+        left_out = plain(self.left_out)
+        return {"names": plain(self.names), "left_out": left_out, "remark": self.remark, "hint": self.hint}
 
 
 def _next_step(name: LeftOut, remote: str | None) -> LeftOut:
@@ -97,7 +112,9 @@ def search(
     Ranges are (lowest, highest), both included; ``float("inf")`` leaves a side open.
 
     Args:
-        text: words that must all occur in name, project, family or description, or begin the digest.
+        text: words that must all occur in name, project, family or description, or begin the digest. A word with one
+            of ``/ : @ * ? [`` is compared with the whole reference instead: ``team/opd``, ``team/opd:v1``, ``t/*``,
+            ``opd@sha256:4be0``. A part that it leaves out may be anything.
         family: model family, such as ``qwen3-8b``.
         method: ``opd``, ``rlvr``, ``sft`` or another word.
         project: namespace.
@@ -120,8 +137,9 @@ def search(
         UnavailableError: the remote does not answer, or offline is set.
     """
     _refuse_empty(text=text, project=project, family=family, method=method, license=license, kind=kind)
+    patterns, words = split(text or "")
     query = Query(
-        text=text or "",
+        text=words,
         project=project or "",
         family=family or "",
         method=method or "",
@@ -134,11 +152,48 @@ def search(
         rlvr_overlap=rlvr_overlap,
         sort=sort,
         descending=descending,
-        limit=limit,
+        limit=None if patterns else limit,
     )
+    query.check()
+    if limit is not None:
+        replace(query, limit=limit).check()
     with opened(workspace) as space:
         registry = space.registry(remote)
-        search = registry.search(query)
+        search = registry.search(_narrowed(query, patterns))
         note_catalog(space, registry)
-    names = (Listed(**vars(entry)) for entry in search.results)
-    return Listing(names, (_next_step(name, remote) for name in search.left_out))
+        names = [Listed(**vars(entry)) for entry in search.results]
+        names = [entry for entry in names if all(pattern.matches(entry.ref, entry.digest) for pattern in patterns)]
+        left_out = [
+            _next_step(name, remote)
+            for name in search.left_out
+            if all(replace(pattern, digits="").matches(Ref.parse(name.ref), name.digest) for pattern in patterns)
+        ]
+        remark, hint = ("", "") if names or left_out or limit == 0 else _nothing(space, registry, text)
+        return Listing(names[:limit], left_out, remark, hint)
+
+
+def _narrowed(query: Query, patterns: Sequence[Pattern]) -> Query:
+    # What a single pattern says for certain need not be read and thrown away.
+    if len(patterns) != 1 or query.project:
+        return query
+    return replace(query, **patterns[0].fixed)  # type: ignore[arg-type]
+
+
+def _nothing(space: Workspace, registry: Registry, text: str | None) -> tuple[str, str]:
+    tags = {entry.ref for entry in registry.refs.heads([]) if not entry.deleted}
+    everything = f"maskreg list{registry.remote_option}"
+    if tags:
+        words = text or "these filters"
+        for word in (text or "").split():
+            with suppress(BadRefError):
+                if similar := similar_names(tags, Ref.parse(word)):
+                    return (
+                        f"nothing in {registry.name} matches {words}; similar: {', '.join(similar)}",
+                        f"maskreg list {Ref.parse(similar[0]).name}{registry.remote_option}",
+                    )
+        return f"nothing in {registry.name} matches {words}", everything
+    if registry.root is None:
+        return f"{registry.name} has no artifacts", f"maskreg push REF{registry.remote_option}"
+    remote = space.settings.meant_remote
+    step = f"maskreg list --remote {remote}" if remote else "maskreg extract SOURCE TARGET --name NAME"
+    return "the local registry has no artifacts", step

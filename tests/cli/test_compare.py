@@ -208,6 +208,6 @@ def test_recorded_overlaps_are_shown_and_listed(run: Run, masks: tuple[str, str,
     assert "another seed of the same recipe" in lines["ceiling"]
     assert run("list", "--rlvr-overlap", "0..", "-q").out == "one\n"
     header, *rows = (line.split("\t") for line in run("list").out.splitlines())
-    column = header.index("rlvr overlap")
+    column = header.index("rlvr_overlap")
     assert {row[0]: row[column] for row in rows}["one"] == f"{lift:.3f}"
     assert run("list", "one", "--json").json["names"][0]["rlvr_against"] == reference

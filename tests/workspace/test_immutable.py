@@ -158,7 +158,7 @@ def remove_on(workspace: maskreg.Workspace, name: str) -> None:
 def test_a_digest_alone_says_how_it_is_written(ada: maskreg.Workspace, toy: Stored) -> None:
     with pytest.raises(BadRefError, match="reads like a digest") as caught:
         maskreg.Ref.parse(toy.digest)
-    assert caught.value.hint == f"write NAME@{toy.digest}"
+    assert caught.value.hint == "maskreg list"
     with pytest.raises(maskreg.UsageError, match="without a name") as unnamed:
         maskreg.push(toy.digest, workspace=ada)
     assert unnamed.value.hint == f"write NAME@{toy.digest}, or name it with tag"
