@@ -1,4 +1,4 @@
-"""What ``list`` takes and shows: whole references and patterns, chosen fields, and what it says when nothing matches."""
+"""What ``list`` takes and shows: whole references and patterns, chosen fields, and what an empty one says."""
 
 from __future__ import annotations
 

@@ -159,9 +159,7 @@ def test_a_digest_alone_says_how_it_is_written(ada: maskreg.Workspace, toy: Stor
     with pytest.raises(BadRefError, match="reads like a digest") as caught:
         maskreg.Ref.parse(toy.digest)
     assert caught.value.hint == "maskreg list"
-    with pytest.raises(maskreg.UsageError, match="without a name") as unnamed:
-        maskreg.push(toy.digest, workspace=ada)
-    assert unnamed.value.hint == f"write NAME@{toy.digest}, or name it with tag"
+    assert str(maskreg.push(toy.digest, workspace=ada).ref) == "toy:v1"
 
 
 def test_the_setting_is_a_list_of_projects(tmp_path: Path) -> None:
