@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from maskreg.ref import Ref
+from maskreg.words import times
 
 from .command import Command, workspace
 from .explanation import explanation
@@ -18,6 +19,7 @@ from .values import REF
     cls=Command,
     example="""
     maskreg compare qwen3-8b-opd qwen3-8b-rlvr
+    maskreg compare qwen3-8b-opd qwen3-8b-rlvr --verbose
     maskreg compare qwen3-8b-opd qwen3-8b-rlvr --source ./Qwen3-8B --by role --record
     maskreg compare seed-1 seed-2 seed-3 --stripes --json
     maskreg compare --explain headroom
@@ -27,7 +29,8 @@ from .values import REF
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the masks: file, directory or hub id.")
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
-@click.option("--by", type=click.Choice(["role", "layer", "tensor"]), help="Show figures per group too.")
+@click.option("--by", type=click.Choice(["role", "layer", "module", "tensor"]), help="Show figures per group too.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every null and figure, and fold nothing.")
 @click.option("--stripes", is_flag=True, help="Count rows and columns that move as a whole.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules, tensors or sources.")
 @click.option("--record", is_flag=True, help="Record the lift in the catalog, as a measurement of A.")
@@ -44,6 +47,7 @@ def command(
     /,
     refs: tuple[Ref, ...],
     by: str | None,
+    verbose: bool,
     record: bool,
     exit_code: bool,
     explain: str | None,
@@ -79,10 +83,12 @@ def command(
         if output.json:
             output.document(result.to_json())
         else:
-            output.data(text(result, by))
+            output.data(text(result, by, verbose=verbose))
     if not output.json:
         for measurement in result.recorded:
-            output.note(f"recorded {measurement.metric} {measurement.value:.3g} of {measurement.digest.short}")
+            output.note(f"recorded {measurement.metric} {times(measurement.value)} of {measurement.digest.short}")
+        if not verbose:
+            output.note("  more: add --verbose" + ("" if by else " or --by role|layer|module|tensor"))
     for note in result.notes:
         output.note(f"note: {note}")
     if exit_code and not all(pair.verdict.more for pair in result.pairs):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, PER_TENSOR, ROUNDING
 from maskreg.analysis.overlap import ratio
-from maskreg.analysis.verdict import null_label, verdict
+from maskreg.analysis.verdict import DEVIATIONS, RULE, null_label, verdict
 from maskreg.ref import printable
-from maskreg.words import counted, percent, three_digits
+from maskreg.words import counted, percent, three_digits, times, whole
 
+from .layout import folded, paragraph, row
 from .summary import layers_in_order
 from .table import Row, table
 
@@ -23,160 +23,199 @@ if TYPE_CHECKING:
     from maskreg.analysis.stripes import Stripes
     from maskreg.workspace.compare import MaskComparison
 
-_LABEL = 26
-_WIDTH = 110
+_LABEL = 26  # where the figures of the detailed tables begin
+_SHORT = 19  # where those under the verdict begin
+_BY = {"role": "roles", "layer": "layers", "module": "modules", "tensor": "tensors"}
+
+GROUPS = tuple(_BY)
+"""What figures can be grouped by."""
 
 
-def text(result: MaskComparison, by: str | None) -> str:
-    """A comparison as text: masks, figures, notes, and the verdict of each pair.
+def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> str:
+    """A comparison as text: the verdict of each pair, the masks, the figures that it rests on, groups, and notes.
 
     Args:
         result: the masks and their comparison.
-        by: ``role``, ``layer`` or ``tensor`` for a line on each group; None for none.
+        by: one of :data:`GROUPS` for a line on each group; None for none.
+        verbose: every figure, and every line of groups, however many.
     """
     comparison = result.comparison
     letters = [_letter(number) for number in range(len(result.masks))]
-    rows = [
-        (letter, mask.name, mask.digest.short, mask.artifact.manifest.kind, f"rule {mask.artifact.manifest.rule}")
-        for letter, mask in zip(letters, result.masks, strict=True)
-    ]
-    lines = table(rows, right=5)
     named = list(zip(combinations(letters, 2), comparison.pairs, strict=True))
-    scope = comparison.pairs[0].scope
-    lines += [f"{counted(scope['tensors'], 'tensor')}, {counted(scope['coordinates'], 'coordinate')}", ""]
-    lines += _pair(*named[0]) if len(named) == 1 else _pairs(named)
+    lines = [line for names, pair in named for line in paragraph(verdict(pair.whole, names).answer)]
+    lines += ["", *_masks(letters, result), ""]
+    if len(named) > 1:
+        lines += _pairs(named, verbose=verbose)
+    else:
+        lines += _figures(*named[0])
+        lines += ["", *_details(*named[0])] if verbose else []
     for names, pair in named if by else ():
-        groups = {"role": pair.roles, "layer": pair.layers, "tensor": pair.tensors}[by or "role"]
         title = (by or "") + (f", {' and '.join(names)}" if len(named) > 1 else "")
-        lines += ["", *_groups(title, names, groups, by)]
-    if comparison.consensus is not None:
+        lines += ["", *_groups(title, names, getattr(pair, _BY[by or "role"]), by or "role", verbose=verbose)]
+    if comparison.consensus is not None and verbose:
         lines += ["", *_consensus(comparison.consensus)]
     if comparison.stripes:
-        lines += ["", *_stripes(letters, comparison.stripes)]
-    notes = dict.fromkeys(note for pair in comparison.pairs for note in pair.notes)
-    lines += ["", *(line for note in notes for line in textwrap.wrap(f"note: {note}", _WIDTH))] if notes else []
-    for names, pair in named:
-        lines += ["", *textwrap.wrap(verdict(pair.whole, names).sentence, _WIDTH)]
+        lines += ["", *_stripes(letters, comparison.stripes, verbose=verbose)]
+    notes = [f"note: {note}" for note in dict.fromkeys(note for pair in comparison.pairs for note in pair.notes)]
+    notes += [RULE] if verbose and any(pair.verdict.null for pair in comparison.pairs) else []
+    lines += ["", *(line for note in notes for line in paragraph(note))] if notes else []
     return "\n".join(map(printable, lines))
 
 
-def _pair(names: tuple[str, str], pair: PairOverlap) -> list[str]:
+def _masks(letters: Sequence[str], result: MaskComparison) -> list[str]:
+    lines = []
+    for letter, mask in zip(letters, result.masks, strict=True):
+        manifest = mask.artifact.manifest
+        lines += row(
+            letter, f"{mask.name}  {mask.digest.short}  {manifest.kind}  rule {manifest.rule}", len(letter) + 2
+        )
+    scope = result.comparison.pairs[0].scope
+    return [*lines, *paragraph(f"{counted(scope['tensors'], 'tensor')}, {counted(scope['coordinates'], 'coordinate')}")]
+
+
+def _figures(names: tuple[str, str], pair: PairOverlap) -> list[str]:
+    """The few figures that the verdict rests on."""
+    (a, b), overlap, null = names, pair.whole.overlap, pair.verdict.null
+    rows = [
+        ("density", f"{a} {percent(overlap.density_a)}, {b} {percent(overlap.density_b)}"),
+        ("in both", f"{counted(pair.whole.counts.both, 'coordinate')}"),
+    ]
+    if null:
+        over = pair.whole.nulls[null]
+        rows += [
+            ("expected", f"{whole(over.expected)}, by {null_label(null, names)}"),
+            ("observed/expected", times(over.ratio)),
+            ("headroom", percent(over.headroom)),
+            ("deviations", f"{three_digits(over.deviations)}; more than {DEVIATIONS:g} count"),
+        ]
+    return [line for label, value in rows for line in row(label, value, _SHORT)]
+
+
+def _details(names: tuple[str, str], pair: PairOverlap) -> list[str]:
     a, b = names
     counts, overlap = pair.whole.counts, pair.whole.overlap
     observed = [
-        ("density", f"{a} {percent(overlap.density_a)}, {b} {percent(overlap.density_b)}"),
-        ("in both", f"{counts.both:,} of {counts.a:,} and {counts.b:,}"),
-        ("coverage", f"{percent(overlap.coverage_a)} of {a}, {percent(overlap.coverage_b)} of {b}"),
-        ("jaccard", f"{three_digits(overlap.jaccard)}, uniform random {three_digits(overlap.jaccard_random)}"),
         (
-            "lift",
-            f"{three_digits(overlap.lift)} of at most {three_digits(overlap.lift_max)} ({percent(overlap.lift_share)})",
+            "coverage",
+            f"{percent(overlap.coverage_a)} of {a} ({counts.a:,}), {percent(overlap.coverage_b)} of {b} ({counts.b:,})",
         ),
+        ("jaccard", f"{three_digits(overlap.jaccard)}, uniform random {three_digits(overlap.jaccard_random)}"),
+        ("lift", f"{times(overlap.lift)} of at most {times(overlap.lift_max)} ({percent(overlap.lift_share)})"),
         ("phi", f"{three_digits(overlap.phi)} of at most {three_digits(overlap.phi_max)}"),
     ]
     rows: list[Row] = [("null", "lift", "observed/expected", "headroom", "deviations")]
     rows += [
-        (
-            null_label(null),
-            three_digits(over.lift),
-            three_digits(over.ratio),
-            percent(over.headroom),
-            _whole(over.deviations),
-        )
+        (null_label(null), times(over.lift), times(over.ratio), percent(over.headroom), three_digits(over.deviations))
         for null, over in pair.whole.nulls.items()
         if not over.reason
     ]
-    odds = [("odds ratio", three_digits(overlap.odds_ratio))]
+    odds = [("odds ratio", times(overlap.odds_ratio))]
     stratified = pair.whole.mantel_haenszel.items()
-    odds += [(f"  {strata.replace('-', ' ')}", three_digits(odds_ratio)) for strata, odds_ratio in stratified]
+    odds += [(f"  {strata.replace('-', ' ')}", times(ratio)) for strata, ratio in stratified if ratio is not None]
     return [
-        *(f"{label:<{_LABEL}}{value}" for label, value in observed),
+        *(line for label, value in observed for line in row(label, value, _LABEL)),
         "",
         *table(rows, first=_LABEL),
         "",
-        *(f"{label:<{_LABEL}}{value}" for label, value in odds if value != "-" or label == "odds ratio"),
+        *(line for label, value in odds for line in row(label, value, _LABEL)),
     ]
 
 
-def _pairs(named: Sequence[tuple[tuple[str, str], PairOverlap]]) -> list[str]:
+def _pairs(named: Sequence[tuple[tuple[str, str], PairOverlap]], *, verbose: bool) -> list[str]:
     rows = [
         (
             f"{a} {b}",
             percent(pair.whole.overlap.density_a),
             percent(pair.whole.overlap.density_b),
-            three_digits(pair.whole.overlap.jaccard),
-            three_digits(pair.whole.overlap.lift),
-            three_digits(pair.whole.overlap.lift_max),
-            *_last_columns(pair.whole),
+            *((three_digits(pair.whole.overlap.jaccard), *_lifts(pair.whole)) if verbose else ()),
+            *_last_columns(pair.whole, verbose=verbose),
         )
         for (a, b), pair in named
     ]
-    titles = ("pair", "density", "density", "jaccard", "lift", "of at most")
-    return table([*_titles(titles, named[0][1].whole), *rows])
+    titles = ("pair", "density", "density", *(("jaccard", "lift", "of at most") if verbose else ()))
+    return table([*_titles(titles, named[0][1].whole, verbose=verbose), *rows])
 
 
-def _groups(title: str, names: tuple[str, str], groups: Mapping[str, OverlapFigures], by: str | None) -> list[str]:
+def _groups(
+    title: str, names: tuple[str, str], groups: Mapping[str, OverlapFigures], by: str, *, verbose: bool
+) -> list[str]:
     ordered = layers_in_order(groups) if by == "layer" else groups
-    titles = (title, "coordinates", *names, "lift", "of at most")
+    kept, left_out = folded(ordered, _headroom, things=f"{by}s", by="headroom", whole=verbose)
+    titles = (title, "coordinates", *names, *(("lift", "of at most") if verbose else ()))
     rows = [
         (
             name,
-            f"{figures.counts.numel:,}",
+            whole(figures.counts.numel),
             percent(figures.overlap.density_a),
             percent(figures.overlap.density_b),
-            three_digits(figures.overlap.lift),
-            three_digits(figures.overlap.lift_max),
-            *_last_columns(figures),
+            *(_lifts(figures) if verbose else ()),
+            *_last_columns(figures, verbose=verbose),
         )
-        for name, figures in ordered.items()
+        for name, figures in kept.items()
     ]
-    return table([*_titles(titles, *list(groups.values())[:1]), *rows])
+    return [*table([*_titles(titles, *list(groups.values())[:1], verbose=verbose), *rows]), *left_out]
 
 
-def _titles(first: Row, *groups: OverlapFigures) -> list[Row]:
+def _lifts(figures: OverlapFigures) -> Row:
+    return times(figures.overlap.lift), times(figures.overlap.lift_max)
+
+
+def _titles(first: Row, *groups: OverlapFigures, verbose: bool) -> list[Row]:
     """Two title lines: the figures, and under those of :func:`_last_columns` their nulls."""
     finest = "tensor" if all(figures.nulls[MATCHED].reason for figures in groups) else "exponent"
+    blank = tuple("" for _ in first)
+    if not verbose:
+        return [(*first, "ratio", "headroom"), (*blank, finest, finest)]
     nulls = ("tensor", "exponent", "rounding", finest, finest)
-    return [(*first, "ratio", "ratio", "ratio", "headroom", "odds ratio"), (*("" for _ in first), *nulls)]
+    return [(*first, "ratio", "ratio", "ratio", "headroom", "odds ratio"), (*blank, *nulls)]
 
 
-def _last_columns(figures: OverlapFigures) -> Row:
-    """Ratios under three nulls; headroom and odds ratio under the finest stratification that is defined."""
+def _last_columns(figures: OverlapFigures, *, verbose: bool) -> Row:
+    """Ratios under three nulls; headroom and odds ratio under the finest stratification that is defined.
+
+    Unless verbose, only ratio and headroom under the latter.
+    """
     nulls = figures.nulls
     matched = not nulls[MATCHED].reason
-    ratios = (three_digits(nulls[null].ratio) for null in (PER_TENSOR, MATCHED, ROUNDING))
-    headroom = nulls[MATCHED if matched else PER_TENSOR].headroom
-    return (*ratios, percent(headroom), three_digits(figures.mantel_haenszel[BY_BOTH if matched else BY_TENSOR]))
+    headroom = percent(_headroom(figures))
+    if not verbose:
+        return times(nulls[MATCHED if matched else PER_TENSOR].ratio), headroom
+    ratios = (times(nulls[null].ratio) for null in (PER_TENSOR, MATCHED, ROUNDING))
+    return (*ratios, headroom, times(figures.mantel_haenszel[BY_BOTH if matched else BY_TENSOR]))
+
+
+def _headroom(figures: OverlapFigures) -> float | None:
+    nulls = figures.nulls
+    return nulls[PER_TENSOR if nulls[MATCHED].reason else MATCHED].headroom
 
 
 def _consensus(consensus: Consensus) -> list[str]:
     rows: list[Row] = [("in exactly", "coordinates", "independent", "over independent")]
     for k, (observed, expected) in enumerate(zip(consensus.observed, consensus.expected, strict=True)):
-        rows.append((counted(k, "mask"), f"{observed:,}", f"{expected:,.0f}", three_digits(ratio(observed, expected))))
+        rows.append((counted(k, "mask"), whole(observed), whole(expected), times(ratio(observed, expected))))
     return table(rows)
 
 
-def _stripes(letters: Sequence[str], masks: Sequence[Mapping[str, Stripes]]) -> list[str]:
+def _stripes(letters: Sequence[str], masks: Sequence[Mapping[str, Stripes]], *, verbose: bool) -> list[str]:
     row_titles = ("rows var/binomial", "full rows", "empty rows")
     titles = ("stripes", *row_titles, "columns var/binomial", "full columns", "empty columns")
-    rows = [
-        (
-            f"{letter} {name}",
-            *(
-                cell
-                for lines in (stripes.rows, stripes.columns)
-                for cell in (three_digits(lines.dispersion), percent(lines.full), percent(lines.empty))
-            ),
+    rows: list[Row] = [titles]
+    left_out: list[str] = []
+    for letter, mask in zip(letters, masks, strict=True):
+        kept, left_out = folded(
+            mask, lambda stripes: stripes.rows.dispersion, things="tensors", by="rows var/binomial", whole=verbose
         )
-        for letter, mask in zip(letters, masks, strict=True)
-        for name, stripes in mask.items()
-    ]
-    return table([titles, *rows])
+        rows += [(f"{letter} {name}", *_cells(stripes)) for name, stripes in kept.items()]
+    return [*table(rows), *left_out]
+
+
+def _cells(stripes: Stripes) -> Row:
+    return tuple(
+        cell
+        for lines in (stripes.rows, stripes.columns)
+        for cell in (times(lines.dispersion), percent(lines.full), percent(lines.empty))
+    )
 
 
 def _letter(number: int) -> str:
     return chr(ord("A") + number) if number < 26 else f"M{number + 1}"
-
-
-def _whole(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"

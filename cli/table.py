@@ -1,16 +1,26 @@
-"""Tables as aligned lines of text."""
+"""Tables as aligned lines of text, in as many blocks of columns as the terminal needs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from maskreg.ref import printable
 
+from .layout import width
+
 Row = tuple[str, ...]
+
+_GAP = 2
 
 
 def table(rows: Iterable[Row], *, right: int = 1, first: int = 0) -> list[str]:
     """Rows as aligned lines; control characters are escaped before widths are measured.
+
+    A table that is wider than the terminal is cut between columns into blocks, and each block begins with the first
+    column again. If that takes more than half of the terminal, its cells stand on lines of their own::
+
+        tensor                  density        tensor                  lift
+        lm_head.weight           25.3 %        lm_head.weight         1.02x
 
     Args:
         rows: tuples of equal length.
@@ -19,11 +29,42 @@ def table(rows: Iterable[Row], *, right: int = 1, first: int = 0) -> list[str]:
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    widths[0] = max(widths[0], first - 2)
-    return [
-        "  ".join(
-            cell.rjust(width) if column >= right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
+    widths[0] = max(widths[0], first - _GAP)
+    room = width()
+    if sum(widths) + _GAP * (len(widths) - 1) <= room:
+        return [_line(row, widths, range(len(widths)), right) for row in cells]
+    stacked = widths[0] > room // 2
+    blocks = list(_blocks(widths, room, _GAP if stacked else widths[0] + _GAP))
+    lines: list[str] = []
+    for number, columns in enumerate(blocks):
+        lines += [""] if number else []
+        for row in cells:
+            if not stacked:
+                line = _line(row, widths, [0, *columns], right)
+                # A second line of titles may have nothing over these columns.
+                lines += [line] if line else []
+                continue
+            lines += [row[0]] if row[0] else []
+            lines.append((" " * _GAP + _line(row, widths, columns, right)).rstrip())
+    return lines
+
+
+def _line(row: Sequence[str], widths: Sequence[int], columns: Iterable[int], right: int) -> str:
+    gap = " " * _GAP
+    return gap.join(
+        row[column].rjust(widths[column]) if column >= right else row[column].ljust(widths[column])
+        for column in columns
+    ).rstrip()
+
+
+def _blocks(widths: Sequence[int], room: int, taken: int) -> Iterator[list[int]]:
+    """Columns but the first, as many in each block as fit beside what is taken; one at least."""
+    block: list[int] = []
+    used = taken
+    for column in range(1, len(widths)):
+        if block and used + widths[column] > room:
+            yield block
+            block, used = [], taken
+        block.append(column)
+        used += widths[column] + _GAP
+    yield block

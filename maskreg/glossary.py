@@ -59,6 +59,12 @@ CHECKPOINTS = (
         "layer.",
         aliases=("layers",),
     ),
+    Entry(
+        "module",
+        "Tensors with the same name within their layers, such as mlp.up_proj, over all layers; numbered experts count "
+        "as one. A tensor outside every layer is a module of its own.",
+        aliases=("modules",),
+    ),
     Entry("coordinate", "One element of a tensor: one weight."),
     Entry("bf16 code", "The 16 bits of a bf16 number: sign, 8 bits of exponent, 7 of mantissa.", aliases=("code",)),
     Entry(

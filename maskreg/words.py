@@ -1,4 +1,8 @@
-"""The one form of counts, lists, shares and figures in text: ``2 tensors``, ``a, b and 3 more``, ``46.8 %``."""
+"""The one form of figures and lists in text: ``2 tensors``, ``46.8 %``, ``1.06x``, ``1.2 GiB``, ``a, b and 3 more``.
+
+One function for each kind of figure: :func:`counted` for counts with their noun, :func:`whole` for bare ones,
+:func:`percent` for shares, :func:`times` for ratios, :func:`human_bytes` for sizes, :func:`three_digits` for the rest.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +52,16 @@ def three_digits(value: float | None) -> str:
 def percent(share: float | None) -> str:
     """A share in percent with three significant digits: ``46.8 %``; ``-`` for None."""
     return "-" if share is None else f"{three_digits(100 * share)} %"
+
+
+def times(ratio: float | None) -> str:
+    """A ratio with three significant digits: ``1.06x``; ``-`` for None."""
+    return "-" if ratio is None else f"{three_digits(ratio)}x"
+
+
+def whole(number: float | None) -> str:
+    """A count, or an expected count, with separated thousands: ``5,247``; ``-`` for None."""
+    return "-" if number is None else f"{round(number):,}"
 
 
 def natural(label: str) -> tuple[object, ...]:

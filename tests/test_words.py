@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from maskreg.words import counted, listed, percent, three_digits
+from maskreg.words import counted, listed, percent, three_digits, times, whole
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,17 @@ def test_figures_have_three_digits(value: float | None, text: str) -> None:
 )
 def test_shares_are_percent_with_three_digits(share: float | None, text: str) -> None:
     assert percent(share) == text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(None, "-"), (0.0, "0x"), (1.0, "1.00x"), (1.0649, "1.06x"), (33.61, "33.6x")]
+)
+def test_ratios_have_an_x(ratio: float | None, text: str) -> None:
+    assert times(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(None, "-"), (0, "0"), (-0.3, "0"), (5246976, "5,246,976"), (1071.6, "1,072")]
+)
+def test_counts_have_separated_thousands(number: float | None, text: str) -> None:
+    assert whole(number) == text

@@ -21,7 +21,7 @@ class PairOverlap:
         digests: of A and B.
         rules: of A and B.
         whole: figures over everything that was compared.
-        roles, layers, tensors: the same figures by group; tensors outside every layer are in no layer.
+        roles, layers, modules, tensors: the same figures by group; tensors outside every layer are in no layer.
         notes: caveats about the figures, one sentence each.
     """
 
@@ -31,6 +31,7 @@ class PairOverlap:
     whole: OverlapFigures
     roles: Mapping[str, OverlapFigures]
     layers: Mapping[str, OverlapFigures]
+    modules: Mapping[str, OverlapFigures]
     tensors: Mapping[str, OverlapFigures]
     notes: tuple[str, ...]
 
@@ -46,7 +47,7 @@ class PairOverlap:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; undefined figures are null."""
-        groups = {"roles": self.roles, "layers": self.layers, "tensors": self.tensors}
+        groups = {"roles": self.roles, "layers": self.layers, "modules": self.modules, "tensors": self.tensors}
         return {
             "names": list(self.names),
             "digests": list(self.digests),

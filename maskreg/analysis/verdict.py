@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from maskreg.analysis.evidence import GLOBAL, MATCHED, PER_TENSOR, ROUNDING, ROUNDING_A, ROUNDING_B, OverlapFigures
-from maskreg.words import percent, three_digits
+from maskreg.words import percent, times
 
 DEVIATIONS = 5.0
 """Standard deviations of the null by which an overlap must exceed it to count as more."""
@@ -48,6 +48,11 @@ class Verdict:
     null: str
     sentence: str
 
+    @property
+    def answer(self) -> str:
+        """The sentence without the rule that it is judged by."""
+        return self.sentence.replace(f" ({RULE})", "")
+
 
 def null_label(null: str, masks: tuple[str, str] = ("A", "B")) -> str:
     """The label of a null in text about these two masks."""
@@ -73,11 +78,10 @@ def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B")) -> Ver
     # The relative margin absorbs the rounding error of float sums where the null has no variance.
     more = counts.both - expected > max(DEVIATIONS * sd, 1e-9 * expected)
     cause = "rounding" if null == MATCHED else "chance"
-    times = three_digits(excess.ratio)
     headroom = "" if excess.headroom is None else f", {percent(excess.headroom)} of the headroom"
     sentence = (
         f"{'Yes' if more else 'No'}: the overlap of {names} is {'' if more else 'not '}more than {cause}: "
-        f"{times} times what {null_label(null, masks)} expects{headroom} ({RULE})."
+        f"{times(excess.ratio)} what {null_label(null, masks)} expects{headroom} ({RULE})."
     )
     if cause == "chance":
         sentence += " Whether it is more than rounding cannot be said without the source."

@@ -4,7 +4,7 @@ from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan
 from maskreg.checkpoint.formats import FORMATS
 from maskreg.checkpoint.opening import open_checkpoint
 from maskreg.checkpoint.output import clean_stale
-from maskreg.checkpoint.roles import ROLES, layer_of, role_of
+from maskreg.checkpoint.roles import ROLES, layer_of, module_of, role_of
 from maskreg.checkpoint.writing import plan_like, write_checkpoint
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "OutputPlan",
     "clean_stale",
     "layer_of",
+    "module_of",
     "open_checkpoint",
     "plan_like",
     "role_of",

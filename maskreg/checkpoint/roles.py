@@ -52,6 +52,9 @@ _TABLE = (
 )
 
 
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+
+
 def role_of(name: str) -> str:
     """The role of a tensor: one of :data:`ROLES`.
 
@@ -79,6 +82,20 @@ def layer_of(name: str) -> str:
         if part.lower() in _LAYER_LISTS and number.isascii() and number.isdigit():
             return ".".join([*_tower(parts[:index]), number])
     return ""
+
+
+def module_of(name: str, layer: str) -> str:
+    """The module that a tensor belongs to: its name within its layer, without ``.weight``, with ``*`` for each number.
+
+    Args:
+        name: the tensor's name.
+        layer: what :func:`layer_of` says; outside the layers, a tensor is a module of its own.
+    """
+    inner = name
+    if layer:
+        number = layer.rpartition(".")[2]
+        inner = re.split(rf"\.{number}(?=\.|$)", name, maxsplit=1)[-1].strip(".")
+    return _NUMBER.sub("*", inner.removesuffix(".weight")) or name
 
 
 def _segments(name: str) -> list[str]:

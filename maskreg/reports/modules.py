@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from maskreg.artifact.manifest import Group
 from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.roles import module_of
 from maskreg.words import natural
 
 MOST_MODULES = 24
 """Maximum number of columns; the smallest modules beyond it share one."""
 
 REST = "other"
-
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
 @dataclass(frozen=True)
@@ -58,13 +56,6 @@ def grid_of(rows: Iterable[Tensor]) -> Grid:
 def in_order(layers: Iterable[str]) -> tuple[str, ...]:
     """Labels of layers in the order of the model: 2 before 10, other towers after the language model."""
     return tuple(sorted(layers, key=natural))
-
-
-def module_of(name: str, layer: str) -> str:
-    """A tensor's name within its layer, without ``.weight``, with ``*`` for each number."""
-    number = layer.rpartition(".")[2]
-    inner = re.split(rf"\.{number}(?=\.|$)", name, maxsplit=1)[-1].strip(".")
-    return _NUMBER.sub("*", inner.removesuffix(".weight")) or name
 
 
 def _folded(cells: dict[tuple[str, str], Group]) -> dict[tuple[str, str], Group]:

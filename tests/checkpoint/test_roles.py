@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from maskreg.checkpoint import ROLES, layer_of, role_of
+from maskreg.checkpoint import ROLES, layer_of, module_of, role_of
 
 # name, role, layer
 NAMES = [
@@ -138,3 +138,21 @@ def test_role_and_layer(name: str, role: str, layer: str) -> None:
 
 def test_every_role_is_listed() -> None:
     assert {role for _, role, _ in NAMES} == set(ROLES)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("model.layers.3.mlp.down_proj.weight", "mlp.down_proj"),
+        ("model.layers.13.self_attn.q_proj.bias", "self_attn.q_proj.bias"),
+        ("model.layers.1.mlp.experts.11.up_proj.weight", "mlp.experts.*.up_proj"),
+        ("model.layers.1.mlp.experts.1.up_proj.weight", "mlp.experts.*.up_proj"),
+        ("visual.blocks.0.attn.qkv.weight", "attn.qkv"),
+        ("model.layers.7.weight", "weight"),
+        ("model.layers.7", "model.layers.7"),
+        ("model.embed_tokens.weight", "model.embed_tokens"),
+        ("experts.3.bias", "experts.*.bias"),
+    ],
+)
+def test_what_a_tensor_is_called_within_its_layer(name: str, module: str) -> None:
+    assert module_of(name, layer_of(name)) == module

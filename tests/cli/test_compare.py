@@ -8,42 +8,62 @@ import shutil
 from itertools import combinations
 from pathlib import Path
 
-from maskreg.words import three_digits
+from maskreg.words import percent, three_digits, times
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
 
 
-def test_the_table_has_the_overlap_then_the_nulls_then_the_odds_then_the_answer(
-    run: Run, masks: tuple[str, str, str]
-) -> None:
-    told = run("compare", *masks[:2]).out
-    places = [
-        told.index(words)
-        for words in (
-            "A  one",
-            "coverage",
-            "lift ",
-            "uniform random  ",
-            "random per tensor",
-            "exponent-matched random",
-            "rounding alone in both",
-            "odds ratio",
-            "by tensor and exponent",
-            "random masks",
-        )
-    ]
+def in_order(told: str, *words: str) -> None:
+    places = [told.index(word) for word in words]
     assert places == sorted(places)
-    assert told.rstrip().splitlines()[-1].endswith(".")
+
+
+def test_the_answer_comes_first_then_the_figures_that_it_rests_on(run: Run, masks: tuple[str, str, str]) -> None:
+    done = run("compare", *masks[:2])
+    assert done.out.startswith(("Yes: ", "No: "))
+    in_order(done.out, "the overlap of A and B", "A  one", "density", "in both", "expected  ", "headroom  ", "deviations")
+    assert len(done.out.splitlines()) < 16
+    assert "random per tensor" not in done.out
+    assert done.err.endswith("more: add --verbose or --by role|layer|module|tensor\n")
+    document = run("compare", *masks[:2], "--json").json["pairs"][0]
+    null = document["whole"]["nulls"]["exponent-matched"]
+    assert f"expected           {round(null['expected']):,}, by exponent-matched random\n" in done.out
+    assert f"observed/expected  {times(null['ratio'])}\n" in done.out
+    assert f"headroom           {percent(null['headroom'])}\n" in done.out
+
+
+def test_everything_else_is_one_option_away(run: Run, masks: tuple[str, str, str]) -> None:
+    done = run("compare", *masks[:2], "--verbose")
+    in_order(
+        done.out,
+        "the overlap of A and B",
+        "coverage",
+        "lift ",
+        "uniform random  ",
+        "random per tensor",
+        "exponent-matched random  ",
+        "rounding alone in both",
+        "odds ratio",
+        "by tensor and exponent",
+        "more means: by over 5 standard deviations",
+    )
+    assert "more: add" not in done.err
 
 
 def test_a_line_for_every_group(run: Run, masks: tuple[str, str, str]) -> None:
     for by, names in (("role", ["ffn", "attention"]), ("layer", ["0", "1"]), ("tensor", list(tensors()))):
         lines = run("compare", *masks[:2], "--by", by).out.splitlines()
         assert all(any(line.startswith(name + " ") for line in lines) for name in names)
+    lines = run("compare", *masks[:2], "--by", "module").out.splitlines()
+    (line,) = (line for line in lines if line.startswith("mlp.up_proj "))
+    assert "2,048" in line
+    modules = run("compare", *masks[:2], "--json").json["pairs"][0]["modules"]
+    assert set(modules) == {"model.embed_tokens", "lm_head", "self_attn.q_proj", "mlp.up_proj"}
+    assert modules["mlp.up_proj"]["coordinates"] == 2 * 64 * 16
 
 
 def test_many_masks(run: Run, masks: tuple[str, str, str]) -> None:
-    told = run("compare", *masks, "--stripes", "--by", "role").out
+    told = run("compare", *masks, "--stripes", "--by", "role", "--verbose").out
     for words in ("A B ", "A C ", "B C ", "3 masks", "role, B and C", "C model.layers.0.mlp.up_proj.weight"):
         assert words in told
     document = run("compare", *masks, "--stripes", "--json").json
@@ -68,7 +88,7 @@ def test_without_the_source_less_is_told_and_how_to_get_it(
     run: Run, masks: tuple[str, str, str], tmp_path: Path
 ) -> None:
     kept = (tmp_path / "source").rename(tmp_path / "kept")
-    told = run("compare", *masks[:2]).out
+    told = run("compare", *masks[:2], "--verbose").out
     assert "note: figures by exponent and the rounding null are left out" in told
     assert "--source" in told
     assert "exponent-matched random" not in told
@@ -93,10 +113,12 @@ def test_definitions_are_one_option_away(run: Run) -> None:
 
 
 def test_every_word_of_every_table_is_explained(run: Run, masks: tuple[str, str, str]) -> None:
-    pair, many = (run("compare", *names, "--stripes", "--by", "tensor").out for names in (masks[:2], masks))
-    labels = [line[:26] for line in pair.split("\n\n")[1].splitlines()]
-    labels += [line[:26] for line in pair.split("\n\n")[3].splitlines()]
-    beside = pair.split("\n\n")[2].splitlines()
+    options = ("--stripes", "--by", "tensor", "--verbose")
+    pair, many = (run("compare", *names, *options).out for names in (masks[:2], masks))
+    sections = pair.split("\n\n")
+    labels = [line[:19] for line in sections[2].splitlines()]
+    labels += [line[:26] for line in (*sections[3].splitlines(), *sections[5].splitlines())]
+    beside = sections[4].splitlines()
     labels += [line[:26] for line in beside] + beside[0][26:].split()
     stripes = next(line for line in pair.splitlines() if line.startswith("stripes"))
     consensus = next(line for line in many.splitlines() if line.startswith("in exactly"))
@@ -108,7 +130,8 @@ def test_every_word_of_every_table_is_explained(run: Run, masks: tuple[str, str,
         assert under == ["tensor", "exponent", "rounding", "exponent", "exponent"]
         labels += head + [f"{figure} {what}" for figure, what in zip(head[-5:], under, strict=True)]
     assert "odds ratio exponent" in labels
-    assert {"  by tensor and exponent", "observed/expected", "deviations", "full rows"} <= {w.rstrip() for w in labels}
+    words = {word.rstrip() for word in labels}
+    assert {"  by tensor and exponent", "observed/expected", "expected", "in both", "deviations", "full rows"} <= words
     for label in labels:
         assert run("compare", "--explain", label.strip()).out.count(": ") >= 1
     assert "exponent-matched: Null" in run("compare", "--explain", "headroom exponent").out
@@ -116,9 +139,10 @@ def test_every_word_of_every_table_is_explained(run: Run, masks: tuple[str, str,
 
 def test_without_the_source_columns_are_beside_tensors(run: Run, masks: tuple[str, str, str], tmp_path: Path) -> None:
     (tmp_path / "source").rename(tmp_path / "kept")
-    lines = run("compare", *masks[:2], "--by", "role").out.splitlines()
-    at = next(number for number, line in enumerate(lines) if line.startswith("role "))
-    assert lines[at + 1].split() == ["tensor", "exponent", "rounding", "tensor", "tensor"]
+    for options, nulls in (((), "tensor tensor"), (("--verbose",), "tensor exponent rounding tensor tensor")):
+        lines = run("compare", *masks[:2], "--by", "role", *options).out.splitlines()
+        at = next(number for number, line in enumerate(lines) if line.startswith("role "))
+        assert lines[at + 1].split() == nulls.split()
 
 
 def test_sentences_name_the_masks(run: Run, masks: tuple[str, str, str]) -> None:

@@ -17,7 +17,7 @@ OWN = {
     "apply": {"ref_text"},
     "baseline": {"ref"},
     "combine": {"refs"},
-    "compare": {"refs", "by", "exit_code", "explain"},
+    "compare": {"refs", "by", "verbose", "exit_code", "explain"},
     "analyze": {"operands", "by", "explain", "trajectory"},
     "report": {"ref"},
 }

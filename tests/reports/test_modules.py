@@ -1,31 +1,13 @@
 from __future__ import annotations
 
-import pytest
-
 from maskreg.artifact.manifest import Group
 from maskreg.artifact.tensors import Tensor
 from maskreg.checkpoint import layer_of
-from maskreg.reports.modules import MOST_MODULES, REST, grid_of, module_of
+from maskreg.reports.modules import MOST_MODULES, REST, grid_of
 
 
 def row(name: str, numel: int = 10, nnz: int = 4) -> Tensor:
     return Tensor(name=name, role="other", layer=layer_of(name), numel=numel, nnz=nnz)
-
-
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [
-        ("model.layers.3.mlp.down_proj.weight", "mlp.down_proj"),
-        ("model.layers.13.self_attn.q_proj.bias", "self_attn.q_proj.bias"),
-        ("model.layers.1.mlp.experts.11.up_proj.weight", "mlp.experts.*.up_proj"),
-        ("model.layers.1.mlp.experts.1.up_proj.weight", "mlp.experts.*.up_proj"),
-        ("visual.blocks.0.attn.qkv.weight", "attn.qkv"),
-        ("model.layers.7.weight", "weight"),
-        ("model.layers.7", "model.layers.7"),
-    ],
-)
-def test_what_a_tensor_is_called_within_its_layer(name: str, module: str) -> None:
-    assert module_of(name, layer_of(name)) == module
 
 
 def test_experts_are_added_up_and_layers_are_in_order() -> None:

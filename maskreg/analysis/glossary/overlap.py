@@ -177,10 +177,10 @@ SEVERAL = (
     ),
     Entry(
         "groups",
-        "Tensors taken together: by role, by layer, or one by one; all figures are over these tensors alone. In tables "
-        "of groups and of pairs the line under a figure names its null: tensor is random-per-tensor, exponent is "
-        "exponent-matched, rounding is the rounding null of both masks. The odds ratio there is Mantel-Haenszel within "
-        "tensors, or within exponents of each tensor.",
+        "Tensors taken together: by role, layer or module, or one by one; all figures are over these tensors alone. In "
+        "tables of groups and of pairs the line under a figure names its null: tensor is random-per-tensor, exponent "
+        "is exponent-matched, rounding is the rounding null of both masks. The odds ratio there is Mantel-Haenszel "
+        "within tensors, or within exponents of each tensor.",
         aliases=("scope",),
     ),
 )

@@ -23,6 +23,7 @@ from maskreg.analysis.overlap import OverlapCounts
 from maskreg.analysis.stripes import Stripes, stripes_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.roles import module_of
 from maskreg.errors import CorruptError
 from maskreg.flow.overlap.counting import SpanCounts
 from maskreg.mask.rounding import hidden_flips, off_grid
@@ -105,6 +106,7 @@ class OverlapTotals:
             whole,
             {role: figures_of(total) for role, total in sums.roles.items()},
             {layer: figures_of(total) for layer, total in sums.layers.items()},
+            {module: figures_of(total) for module, total in sums.modules.items()},
             sums.tensors,
             (*notes, *_relation(masks, names, whole.counts), *(_missing(whole) if self._by_class else ())),
         )
@@ -127,6 +129,7 @@ class _Sums:
         self.whole = OverlapSums()
         self.roles: dict[str, OverlapSums] = {}
         self.layers: dict[str, OverlapSums] = {}
+        self.modules: dict[str, OverlapSums] = {}
         self.tensors: dict[str, OverlapFigures] = {}
 
     def add(self, row: Tensor, tensor: OverlapSums) -> None:
@@ -134,6 +137,8 @@ class _Sums:
         self.roles[row.role] = self.roles.get(row.role, OverlapSums()) + tensor
         if row.layer:
             self.layers[row.layer] = self.layers.get(row.layer, OverlapSums()) + tensor
+        module = module_of(row.name, row.layer)
+        self.modules[module] = self.modules.get(module, OverlapSums()) + tensor
         self.tensors[row.name] = figures_of(tensor)
 
 

@@ -1,0 +1,78 @@
+"""Text that fits the terminal: rows that wrap between words, paragraphs, and long lists folded to what matters."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from maskreg.ref import printable
+
+ItemT = TypeVar("ItemT")
+
+UNLIMITED = 10_000
+"""Columns of what is no terminal: a line of a table is not broken where a program reads it."""
+
+READABLE = 100
+"""Columns of a paragraph at most."""
+
+FOLDED_FROM = 17
+"""Lists of at least so many lines are folded."""
+
+_ENDS = 2  # lines kept at either end of the model
+_EXTREMES = 3  # lines kept of the lowest figures, and of the highest
+
+
+def width() -> int:
+    """Columns of the terminal; :data:`UNLIMITED` without one."""
+    return shutil.get_terminal_size((UNLIMITED, 24)).columns
+
+
+def paragraph(text: str, *, indent: str = "") -> list[str]:
+    """A text in lines that break between words only, the second and later ones indented."""
+    columns = min(width(), READABLE)
+    return textwrap.wrap(
+        printable(text), columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def row(label: str, text: str, column: int) -> list[str]:
+    """A label and what it stands for; further lines begin under the text.
+
+    Args:
+        label: what stands at the left.
+        text: what stands at the right.
+        column: where the text begins.
+    """
+    room = max(width() - column, 1)
+    lines = textwrap.wrap(printable(text), room, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{label if not number else '':<{column}}{line.strip()}" for number, line in enumerate(lines)]
+
+
+def folded(
+    groups: Mapping[str, ItemT], score: Callable[[ItemT], float | None], *, things: str, by: str, whole: bool
+) -> tuple[dict[str, ItemT], list[str]]:
+    """A long list as its ends and its extremes, with a line that says what was left out and how to see it.
+
+    Args:
+        groups: what is listed, in order.
+        score: the figure whose extremes are kept; None where it is undefined.
+        things: what is listed, in the plural.
+        by: the name of that figure.
+        whole: keep everything.
+
+    Returns:
+        What is kept, in order, and the line; none if nothing was left out.
+    """
+    labels = list(groups)
+    if whole or len(labels) < FOLDED_FROM:
+        return dict(groups), []
+    scores = {label: value for label in labels if (value := score(groups[label])) is not None}
+    ranked = sorted(scores, key=scores.__getitem__)
+    kept = {*labels[:_ENDS], *labels[-_ENDS:], *ranked[:_EXTREMES], *ranked[-_EXTREMES:]}
+    line = (
+        f"folded: {len(labels) - len(kept):,} of {len(labels):,} {things}. Shown are the first {_ENDS} and the last "
+        f"{_ENDS}, and the {_EXTREMES} lowest and highest by {by}. All: --verbose"
+    )
+    return {label: groups[label] for label in labels if label in kept}, paragraph(line, indent="  ")
