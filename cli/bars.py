@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
+    from .waiting import Waiting
+
 DELAY_SECONDS = 1.0
 """A phase that ends sooner is not drawn."""
 
@@ -19,10 +21,12 @@ DELAY_SECONDS = 1.0
 class Bars:
     """Draws one bar for each phase; implements ``maskreg.progress.Progress``.
 
-    The bar appears ``DELAY_SECONDS`` after its phase began and is erased when the phase ends.
+    The bar appears ``DELAY_SECONDS`` after its phase began and is erased when the phase ends. Before, and where a
+    phase does not advance, ``waiting`` says what is done.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: Waiting | None = None) -> None:
+        self._waiting = waiting
         self._lock = threading.Lock()
         self._label = ""
         self._total = 0
@@ -37,6 +41,8 @@ class Bars:
             self._stop()
             self._label, self._total, self._done = label, total_bytes, 0
             self._began = time.monotonic()
+            if self._waiting is not None:
+                self._waiting.phase = label
 
     def advance(self, n_bytes: int) -> None:
         """Count ``n_bytes`` as done, and draw the bar if the phase has lasted long enough."""
@@ -69,12 +75,16 @@ class Bars:
             redirect_stdout=False,
             redirect_stderr=False,
         )
+        if self._waiting is not None:
+            self._waiting.hide()
         self._task = self._drawn.add_task(self._label, total=self._total or None, completed=self._done)
         self._drawn.start()
 
     def _stop(self) -> None:
         if self._drawn is not None:
             self._drawn.stop()
+            if self._waiting is not None:
+                self._waiting.show()
         self._drawn = self._task = None
 
     def __enter__(self) -> Bars:

@@ -95,7 +95,8 @@ class Command(_WithExample):
             from maskreg.native import library
 
             library()
-        return super().invoke(ctx)
+        with ctx.ensure_object(Output).at_work(ctx.command_path.partition(" ")[2]):
+            return super().invoke(ctx)
 
 
 class Group(_WithExample, click.Group):

@@ -106,6 +106,7 @@ def command(
         for entry in entries:
             output.data(str(entry.ref))
     elif entries and sys.stdout.isatty():
+        output.make_room()
         show_table(entries, fields, header=not output.quiet)
     elif not sys.stdout.isatty():
         for line in lines(entries, fields, header=not output.quiet):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from maskreg.ref import printable
 if TYPE_CHECKING:
     from maskreg.progress import Progress
 
+    from .waiting import Waiting
+
 
 @dataclass
 class Output:
@@ -27,6 +30,7 @@ class Output:
         debug: print tracebacks, not one line per error.
         ref: the reference that the command works on, for hints; empty while there is none.
         reported: the command has printed its failure as JSON itself.
+        waiting: what says that the command is at work, where people watch.
     """
 
     json: bool = False
@@ -34,27 +38,33 @@ class Output:
     debug: bool = False
     ref: str = ""
     reported: bool = False
+    waiting: Waiting | None = None
 
     def data(self, text: str) -> None:
         """Print one or more lines of data, with everything escaped that a terminal would obey or not show."""
+        self.make_room()
         click.echo(printable(text, keep="\n\t"))
 
     def value(self, text: str) -> None:
         """Print one value, such as a path; as it is where another program reads it."""
+        self.make_room()
         click.echo(printable(text) if sys.stdout.isatty() else text)
 
     def document(self, value: object) -> None:
         """Print one JSON document, indented on a terminal."""
+        self.make_room()
         # Only ASCII, which every locale can encode; a path may hold any bytes.
         click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
     def record(self, value: object) -> None:
         """Print one line of NDJSON, and flush it."""
+        self.make_room()
         click.echo(json.dumps(value))
 
     def note(self, text: str) -> None:
         """Print something that is not data to stderr, unless quiet."""
         if not self.quiet:
+            self.make_room()
             click.echo(printable(text, keep="\n\t"), err=True)
 
     def note_slow_kernels(self) -> None:
@@ -67,9 +77,42 @@ class Output:
 
     def failure(self, message: str, hint: str = "") -> None:
         """Print an error and the next step to stderr."""
+        self.make_room()
         click.echo(printable(f"error: {message}", keep="\n\t"), err=True)
         if hint:
             click.echo(printable(f"  next: {hint}", keep="\n\t"), err=True)
+
+    def make_room(self) -> None:
+        """Wipe the line that says that the command is at work, because something is printed now."""
+        if self.waiting is not None:
+            self.waiting.clear()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Draw nothing inside: a question, or a bar, has the terminal."""
+        if self.waiting is None:
+            yield
+            return
+        self.waiting.hide()
+        try:
+            yield
+        finally:
+            self.waiting.show()
+
+    @contextmanager
+    def at_work(self, command: str) -> Iterator[None]:
+        """Say at a terminal that a command is at work whenever nothing else does, unless quiet."""
+        if self.quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+            yield
+            return
+        from .waiting import Waiting
+
+        with Waiting(command) as waiting:
+            self.waiting = waiting
+            try:
+                yield
+            finally:
+                self.waiting = None
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
@@ -81,5 +124,5 @@ class Output:
             return
         from .bars import Bars
 
-        with Bars() as bars:
+        with Bars(self.waiting) as bars:
             yield bars

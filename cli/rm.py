@@ -41,7 +41,8 @@ def command(output: Output, refs: tuple[Ref | Digest | ShortDigest, ...], yes: b
         if not sys.stdin.isatty():
             names = ", ".join(str(replace(tag, digest=None)) for tag in tags)
             raise click.UsageError(f"stdin is not a terminal, so removing {names} needs -y")
-        click.confirm(f"remove {', '.join(shown)}?", abort=True, err=True)
+        with output.alone():
+            click.confirm(f"remove {', '.join(shown)}?", abort=True, err=True)
     removed = []
     for tag in tags:
         output.ref = str(replace(tag, digest=None))

@@ -55,11 +55,15 @@ class Steps:
         columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
         self._bar = Progress(*columns, console=Console(file=sys.stderr), transient=True)
         self._task = self._bar.add_task("train", total=self._steps, completed=done)
+        if self._output.waiting is not None:
+            self._output.waiting.hide()
         self._bar.start()
 
     def _stop(self) -> None:
         if self._bar is not None:
             self._bar.stop()
+            if self._output.waiting is not None:
+                self._output.waiting.show()
         self._bar = self._task = None
 
     def __enter__(self) -> Steps:

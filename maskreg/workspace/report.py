@@ -120,6 +120,7 @@ def report(
                 without="; the page says nothing of rounding",
             )
             findings = replace(counts, geometry=geometry, trajectory=growth)
+            progress.start("draw the plots", 0)
             file.write(page(findings, __version__).encode())
             # Before the page appears: a folder that cannot be written leaves no page either.
             exported = export(list(plots_of(findings).values()), Path(plots)) if plots else []

@@ -21,7 +21,7 @@ from pathlib import Path
 SILENCE_ON_TERMINAL = 2.0
 """Seconds without output after which the waiting is shown, on a terminal."""
 
-SILENCE_IN_LOG = 20.0
+SILENCE_IN_LOG = 15.0
 """The same in a log, where each time is a line."""
 
 PAUSE_IN_LOG = 5.0
