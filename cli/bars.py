@@ -1,4 +1,4 @@
-"""Progress bars for work that takes longer than a second, at a terminal."""
+"""Progress of work: a bar at a terminal when it takes over a second, a line every half minute elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import click
+
+from maskreg.ref import printable
+from maskreg.words import human_bytes, percent
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
@@ -16,6 +21,12 @@ if TYPE_CHECKING:
 
 DELAY_SECONDS = 1.0
 """A phase that ends sooner is not drawn."""
+
+LINE_SECONDS = 30.0
+"""Without a terminal, the time between two lines."""
+
+PREPARE = "prepare"
+"""What a command does before its first phase: it opens libraries and files, whose size nobody knows."""
 
 
 class Bars:
@@ -95,3 +106,45 @@ class Bars:
     ) -> None:
         with self._lock:
             self._stop()
+
+
+class Lines:
+    """Writes a line to stderr every ``LINE_SECONDS``; implements ``maskreg.progress.Progress``.
+
+    Nothing is written about work that ends sooner.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._phase = (PREPARE, 0, 0)  # label, bytes in all, bytes done
+        self._began = time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def start(self, label: str, total_bytes: int) -> None:
+        """Begin a phase, and end the one before."""
+        with self._lock:
+            self._phase = (label, total_bytes, 0)
+
+    def advance(self, n_bytes: int) -> None:
+        """Count ``n_bytes`` as done."""
+        with self._lock:
+            label, total, done = self._phase
+            self._phase = (label, total, done + n_bytes)
+
+    def _write(self) -> None:
+        while not self._over.wait(LINE_SECONDS):
+            with self._lock:
+                label, total, done = self._phase
+            share = f": {percent(min(done / total, 1.0))} of {human_bytes(total)}" if total else ""
+            click.echo(printable(f"{label}{share}, {time.monotonic() - self._began:,.0f} s"), err=True)
+
+    def __enter__(self) -> Lines:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()

@@ -51,7 +51,13 @@ def row(label: str, text: str, column: int) -> list[str]:
 
 
 def folded(
-    groups: Mapping[str, ItemT], score: Callable[[ItemT], float | None], *, things: str, by: str, whole: bool
+    groups: Mapping[str, ItemT],
+    score: Callable[[ItemT], float | None],
+    *,
+    things: str,
+    by: str,
+    whole: bool,
+    how: str = "--verbose",
 ) -> tuple[dict[str, ItemT], list[str]]:
     """A long list as its ends and its extremes, with a line that says what was left out and how to see it.
 
@@ -61,6 +67,7 @@ def folded(
         things: what is listed, in the plural.
         by: the name of that figure.
         whole: keep everything.
+        how: what to type to see all.
 
     Returns:
         What is kept, in order, and the line; none if nothing was left out.
@@ -73,6 +80,6 @@ def folded(
     kept = {*labels[:_ENDS], *labels[-_ENDS:], *ranked[:_EXTREMES], *ranked[-_EXTREMES:]}
     line = (
         f"folded: {len(labels) - len(kept):,} of {len(labels):,} {things}. Shown are the first {_ENDS} and the last "
-        f"{_ENDS}, and the {_EXTREMES} lowest and highest by {by}. All: --verbose"
+        f"{_ENDS}, and the {_EXTREMES} lowest and highest by {by}. All: {how}"
     )
     return {label: groups[label] for label in labels if label in kept}, paragraph(line, indent="  ")

@@ -116,13 +116,13 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Progress bars on a terminal; elsewhere, or if quiet, a listener that draws nothing."""
-        from maskreg.progress import SILENT
+        """Progress bars on a terminal, a line now and then elsewhere; if quiet, a listener that says nothing."""
+        if self.quiet:
+            from maskreg.progress import SILENT
 
-        if self.quiet or not sys.stderr.isatty():
             yield SILENT
             return
-        from .bars import Bars
+        from .bars import Bars, Lines
 
-        with Bars(self.waiting) as bars:
-            yield bars
+        with Bars(self.waiting) if sys.stderr.isatty() else Lines() as listener:
+            yield listener

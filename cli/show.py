@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     example="""
     maskreg show qwen3-8b-opd
     maskreg show team/qwen3-8b-opd:v3 --remote lab --json
+    maskreg show qwen3-8b-opd --by layer --verbose
     maskreg pull qwen3-8b-opd | maskreg show -
     maskreg show qwen3-8b-opd --manifest | sha256sum
     """,
@@ -30,9 +31,19 @@ if TYPE_CHECKING:
 @click.option(
     "--manifest", "raw", is_flag=True, help="Print the manifest's canonical bytes, whose sha256 is the digest."
 )
+@click.option("--by", type=click.Choice(["role", "layer"]), help="Show the density of these groups only [both].")
+@click.option("-v", "--verbose", is_flag=True, help="Print whole digests and the whole recipe, and fold no layers.")
 @click.option("--allow-rollback", is_flag=True, help="With --remote: take its tag as it is, even if its log went back.")
 @click.pass_context
-def command(ctx: click.Context, ref_text: str, remote: str | None, raw: bool, allow_rollback: bool) -> None:
+def command(
+    ctx: click.Context,
+    ref_text: str,
+    remote: str | None,
+    raw: bool,
+    by: str | None,
+    verbose: bool,
+    allow_rollback: bool,
+) -> None:
     """Print the summary of an artifact.
 
     Figures, source and target, parts and sizes, lineage and card. With -, the artifact is read from stdin, as
@@ -71,4 +82,4 @@ def command(ctx: click.Context, ref_text: str, remote: str | None, raw: bool, al
         return
     subject = Subject(description.ref, description.digest, description.manifest, description.card)
     overlaps = (description.rlvr_overlap, description.seed_overlap)
-    output.data(summary(subject, present=description.present, overlaps=overlaps))
+    output.data(summary(subject, present=description.present, overlaps=overlaps, by=by, verbose=verbose))

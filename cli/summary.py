@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from maskreg.ref import printable
-from maskreg.words import counted, human_bytes, natural
+from maskreg.words import counted, human_bytes, natural, percent, three_digits, times, whole
+
+from .layout import folded, paragraph, row, width
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 GroupT = TypeVar("GroupT")
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
-_LABEL = 12
+_TEXT = 13  # where the text beside a label begins
+_DIGEST = 71  # length of a whole digest
 _MAX_WIDTH = 100
 
 
@@ -48,35 +51,84 @@ def summary(
     present: Sequence[str] | None = None,
     overlaps: tuple[RecordedOverlap | None, RecordedOverlap | None] = (None, None),
     notes: Sequence[str] = (),
+    by: str | None = None,
+    verbose: bool = False,
 ) -> str:
-    """The summary of an artifact, in lines that fit the terminal.
+    """The summary of an artifact, in lines that fit the terminal: one sentence, the figures, and where they lie.
 
     Args:
         subject: the artifact.
         present: parts that the registry holds; None when unknown.
         overlaps: recorded overlaps with the reference mask and with another seed; None where there is none.
         notes: remarks by the command that made it.
+        by: ``role`` or ``layer`` for bars of these groups alone; None for both.
+        verbose: whole digests, the whole recipe, and every layer.
     """
     manifest, card = subject.manifest, subject.card
     lines = [
-        *_identity(subject),
+        *paragraph(_sentence(manifest)),
+        "",
+        *_identity(subject, verbose=verbose),
         *_numbers(manifest),
-        *_overlaps(*overlaps),
+        *_overlaps(*overlaps, verbose=verbose),
         "",
-        *_bars("by role", dict(sorted(manifest.totals.roles.items(), key=lambda r: -r[1].numel))),
-        "",
-        *_bars("by layer", layers_in_order(manifest.totals.layers)),
-        "",
-        *_side("source", manifest.source),
+        *_groups(subject, by, verbose=verbose),
+        *_side("source", manifest.source, verbose=verbose),
         # The target of a baseline is its source.
-        *(_side("target", manifest.target) if manifest.kind != "baseline" else []),
+        *(_side("target", manifest.target, verbose=verbose) if manifest.kind != "baseline" else []),
         *_parts(manifest, present),
     ]
     if card is not None:
-        lines += [_row(key, value) for key, value in sorted(card.meta.items())]
-        lines += [_row("description", card.description)] if card.description else []
-    lines += [_row("note", note) for note in notes]
+        lines += [line for key, value in sorted(card.meta.items()) for line in _row(key, value)]
+        lines += _row("description", card.description) if card.description else []
+    lines += [line for note in notes for line in _row("note", note)]
+    if not verbose and _is_narrow():
+        lines += ["", *paragraph(f"Digests are shortened; in full: {_show(subject)}", indent="  ")]
     return "\n".join(map(printable, lines))
+
+
+def _sentence(manifest: Manifest) -> str:
+    totals = manifest.totals
+    verb = "chosen" if manifest.kind == "baseline" else "moved"
+    share = f"{percent(totals.density)} of {counted(totals.numel, 'coordinate')} {verb}"
+    kept = f"the {manifest.kind} takes {human_bytes(manifest.size)}"
+    if manifest.kind != "delta":
+        return f"{share}; {kept}."
+    exact = "gives the target's bytes exactly" if manifest.exact else "does not give the target exactly"
+    return f"{share}; {kept} and {exact}."
+
+
+def _show(subject: Subject) -> str:
+    return f"maskreg show {subject.ref or subject.digest.short} --verbose"
+
+
+def _is_narrow() -> bool:
+    return width() < _TEXT + _DIGEST
+
+
+def _digest(text: str, *, verbose: bool) -> str:
+    """A digest as it is, or its first digits where it would not fit."""
+    from maskreg.digest import Digest
+
+    return text if verbose or not _is_narrow() else Digest(text).short
+
+
+def _groups(subject: Subject, by: str | None, *, verbose: bool) -> list[str]:
+    totals = subject.manifest.totals
+    lines = []
+    if by in (None, "role"):
+        lines += [*_bars("by role", dict(sorted(totals.roles.items(), key=lambda r: -r[1].numel))), ""]
+    if by in (None, "layer"):
+        kept, left_out = folded(
+            layers_in_order(totals.layers),
+            lambda group: group.density,
+            things="layers",
+            by="density",
+            whole=verbose,
+            how=_show(subject),
+        )
+        lines += [*_bars("by layer", kept), *left_out, ""]
+    return lines
 
 
 def tell_stored(output: Output, stored: Stored) -> None:
@@ -93,82 +145,82 @@ def layers_in_order(layers: Mapping[str, GroupT]) -> dict[str, GroupT]:
     return {label: layers[label] for label in sorted(layers, key=natural)}
 
 
-def _identity(subject: Subject) -> list[str]:
+def _identity(subject: Subject, *, verbose: bool) -> list[str]:
     ref, digest, manifest, card = subject
-    lines = [_row("name", str(ref))] if ref else []
-    lines.append(_row("digest", str(digest)))
+    lines = _row("name", str(ref)) if ref else []
+    lines += _row("digest", _digest(str(digest), verbose=verbose))
     kind: str = manifest.kind
     if kind == "delta":
         exact = "gives the target's bytes exactly" if manifest.exact else "not exact: the result is not the target"
         kind += f", {exact}"
-    lines.append(_row("kind", kind))
+    lines += _row("kind", kind)
     if manifest.recipe is not None:
-        lines.append(_row("recipe", _recipe(manifest.recipe)))
+        lines += _row("recipe", _recipe(manifest.recipe, verbose=verbose))
     if card is not None:
         fields = [("family", card.family), ("method", card.method), ("license", card.license)]
-        lines += [_row(label, text) for label, text in fields if text]
-    lines += [_row("parent", parent) for parent in manifest.parents]
+        lines += [line for label, text in fields if text for line in _row(label, text)]
+    lines += [line for parent in manifest.parents for line in _row("parent", _digest(parent, verbose=verbose))]
     return lines
 
 
-def _recipe(recipe: Mapping[str, object]) -> str:
-    rest = [f"{key} {value}" for key, value in recipe.items() if key != "kind"]
-    return ", ".join([str(recipe.get("kind", "")), *rest])
+def _recipe(recipe: Mapping[str, object], *, verbose: bool) -> str:
+    rest = {key: value for key, value in recipe.items() if key != "kind"}
+    shown = {key: value for key, value in rest.items() if verbose or not isinstance(value, dict | list)}
+    left_out = len(rest) - len(shown)
+    words = [str(recipe.get("kind", "")), *(f"{key} {value}" for key, value in shown.items())]
+    return ", ".join([*words, *([f"and {counted(left_out, 'more entry')}: --verbose"] if left_out else [])])
 
 
 def _numbers(manifest: Manifest) -> list[str]:
     totals = manifest.totals
     verb = "chosen" if manifest.kind == "baseline" else "moved"
-    rows = [
-        _row("rule", f"{manifest.rule}, on bf16 codes"),
-        _row("density", f"{_ratio(totals.density)}   {totals.nnz:,} of {counted(totals.numel, 'coordinate')} {verb}"),
-    ]
+    moved = f"{whole(totals.nnz)} of {counted(totals.numel, 'coordinate')} {verb}"
+    lines = [*_row("rule", f"{manifest.rule}, on bf16 codes"), *_row("density", f"{percent(totals.density)}, {moved}")]
     # An artifact derived from masks has no target, so neither energy nor differing bits.
     derived = manifest.recipe is not None and manifest.kind in ("baseline", "mask")
     if derived:
-        return [*rows, *_ffn(totals.ffn, totals, energy=False)]
+        return [*lines, *_ffn(totals.ffn, totals, energy=False)]
     if totals.differing != totals.nnz:
-        rows.append(_row("differing", f"{counted(totals.differing, 'coordinate')} with other bits"))
+        lines += _row("differing", f"{counted(totals.differing, 'coordinate')} with other bits")
     return [
-        *rows,
-        _row("energy", f"{totals.energy:.6g}   sum of squared differences"),
+        *lines,
+        *_row("energy", f"{three_digits(totals.energy)}, the sum of squared differences"),
         *_ffn(totals.ffn, totals, energy=True),
     ]
 
 
-def _overlaps(rlvr: RecordedOverlap | None, seeds: RecordedOverlap | None) -> list[str]:
+def _overlaps(rlvr: RecordedOverlap | None, seeds: RecordedOverlap | None, *, verbose: bool) -> list[str]:
     lines = []
     if rlvr is not None:
-        lines.append(_row("RLVR overlap", f"{rlvr.lift:.4f}   lift, with {rlvr.against}"))
+        lines += _row("RLVR overlap", f"lift {times(rlvr.lift)}, with {_digest(rlvr.against, verbose=verbose)}")
     if seeds is not None:
-        lines.append(_row("ceiling", f"{seeds.lift:.4f}   lift, with another seed of the same recipe, {seeds.against}"))
+        seed = f"with another seed of the same recipe, {_digest(seeds.against, verbose=verbose)}"
+        lines += _row("ceiling", f"lift {times(seeds.lift)}, {seed}")
     return lines
 
 
 def _ffn(ffn: FfnRatios, totals: Group, *, energy: bool) -> list[str]:
     table = (
         ("FFN energy", ffn.energy_share, "of all energy", ffn.energy_lift),
-        ("FFN density", ffn.density, f"whole {_ratio(totals.density)}", ffn.density_lift),
+        ("FFN density", ffn.density, f"of the FFN, whole {percent(totals.density)}", ffn.density_lift),
         ("FFN share", ffn.mask_share, "of the mask", ffn.mask_lift),
     )
-    share = _ratio(ffn.param_share)
+    beside = f"params {percent(ffn.param_share)}, lift"
     return [
-        _row(label, f"{_ratio(value)}   {of:<14} params {share}   lift {_ratio(lift)}")
+        line
         for label, value, of, lift in table
         if energy or label != "FFN energy"
+        for line in _row(label, f"{percent(value)} {of}, {beside} {times(lift)}")
     ]
 
 
-def _side(label: str, side: Side) -> list[str]:
-    dtypes = " + ".join(f"{name} {count:,}" if len(side.dtypes) > 1 else name for name, count in side.dtypes.items())
-    lines = [
-        _row(label, side.hub or side.root),
-        _row("", f"{counted(side.params, 'param')} in {counted(side.tensors, 'tensor')}, {dtypes}"),
-    ]
-    if side.hub:
-        lines.insert(1, _row("", side.root))
-    if side.cast:
-        lines.append(_row("", f"{label}: {side.cast.lower()} cast of a wider checkpoint"))
+def _side(label: str, side: Side, *, verbose: bool) -> list[str]:
+    dtypes = " + ".join(f"{name} {whole(n)}" if len(side.dtypes) > 1 else name for name, n in side.dtypes.items())
+    root = _digest(side.root, verbose=verbose)
+    lines = _row(label, side.hub or root)
+    lines += _row("", root) if side.hub else []
+    lines += _row("", f"{counted(side.params, 'param')} in {counted(side.tensors, 'tensor')}, {dtypes}")
+    lines += _row("", f"{label}: {side.cast.lower()} cast of a wider checkpoint") if side.cast else []
     return lines
 
 
@@ -176,21 +228,22 @@ def _parts(manifest: Manifest, present: Sequence[str] | None) -> list[str]:
     lines = []
     for name, part in manifest.parts.items():
         absent = "" if present is None or name in present else ", not present"
-        lines.append(_row(name, f"{human_bytes(part.size)} in {counted(part.objects, 'object')}, {part.codec}{absent}"))
-    return [*lines, _row("size", human_bytes(manifest.size))]
+        lines += _row(name, f"{human_bytes(part.size)} in {counted(part.objects, 'object')}, {part.codec}{absent}")
+    return [*lines, *_row("size", human_bytes(manifest.size))]
 
 
 def _bars(title: str, groups: Mapping[str, Group]) -> list[str]:
     if not groups:
         return [f"{title}: nothing"]
     widest = max(len(label or "-") for label in groups)
-    counts = {label: f"{group.nnz:,} / {group.numel:,}" for label, group in groups.items()}
-    column = max(len(text) for text in counts.values())
+    shares = {label: percent(group.density) for label, group in groups.items()}
+    counts = {label: f"{whole(group.nnz)} / {whole(group.numel)}" for label, group in groups.items()}
+    wide, column = (max(map(len, texts.values())) for texts in (shares, counts))
     # 2 + label + 2 + density + 2 + bar + 2 + counts
-    room = min(shutil.get_terminal_size((80, 24)).columns, _MAX_WIDTH) - widest - column - 14
+    room = min(shutil.get_terminal_size((80, 24)).columns, _MAX_WIDTH) - widest - wide - column - 8
     top = max(group.density for group in groups.values()) or 1.0
     return [title] + [
-        f"  {label or '-':<{widest}}  {_ratio(group.density):>6}  "
+        f"  {label or '-':<{widest}}  {shares[label]:>{wide}}  "
         + (f"{_bar(group.density / top, room)}  " if room >= 4 else "")
         + f"{counts[label]:>{column}}"
         for label, group in groups.items()
@@ -205,9 +258,5 @@ def _bar(share: float, width: int) -> str:
     return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
 
 
-def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _row(label: str, text: str) -> str:
-    return f"{label:<{_LABEL}} {text}"
+def _row(label: str, text: str) -> list[str]:
+    return row(label, text, _TEXT)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+import time
+from typing import Any
 
 import pytest
 from maskreg_cli import bars
@@ -51,10 +53,30 @@ def test_long_work_draws_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "/4.0 GiB" in drawn
 
 
-def test_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_a_line_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(bars, "LINE_SECONDS", 0.001)
     with Output().progress() as progress:
-        assert progress is SILENT
+        wait_for(sys.stderr, "prepare, 0 s\n")
+        progress.start("analyze", 4 << 30)
+        progress.advance(1 << 30)
+        wait_for(sys.stderr, "analyze: 25.0 % of 4.0 GiB, 0 s\n")
+
+
+def test_short_work_writes_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert bars.LINE_SECONDS <= 30
+    with Output().progress() as progress:
+        progress.start("compare", 100)
+        progress.advance(100)
+    assert screen.getvalue() == ""
+
+
+def wait_for(screen: Any, words: str) -> None:
+    """Wait until another thread has written it; a test that waits in vain fails by the suite's own limit."""
+    while words not in screen.getvalue():
+        time.sleep(0.001)
 
 
 def test_quiet(monkeypatch: pytest.MonkeyPatch) -> None:

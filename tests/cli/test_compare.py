@@ -21,7 +21,7 @@ def in_order(told: str, *words: str) -> None:
 def test_the_answer_comes_first_then_the_figures_that_it_rests_on(run: Run, masks: tuple[str, str, str]) -> None:
     done = run("compare", *masks[:2])
     assert done.out.startswith(("Yes: ", "No: "))
-    in_order(done.out, "the overlap of A and B", "A  one", "density", "in both", "expected  ", "headroom  ", "deviations")
+    in_order(done.out, "the overlap of A and B", "A  one", "density", "in both", "expected  ", "headroom  ", "deviat")
     assert len(done.out.splitlines()) < 16
     assert "random per tensor" not in done.out
     assert done.err.endswith("more: add --verbose or --by role|layer|module|tensor\n")
@@ -229,7 +229,7 @@ def test_recorded_overlaps_are_shown_and_listed(run: Run, masks: tuple[str, str,
     assert (shown["rlvr_overlap"]["lift"], shown["rlvr_overlap"]["against"]) == (lift, reference)
     lines = {line.split("  ")[0].strip(): line for line in run("show", "one").out.splitlines()}
     told = run("show", "one").out
-    assert f"RLVR overlap {lift:.4f}   lift, with {reference}" in told
+    assert f"RLVR overlap lift {times(lift)}, with {reference}" in told
     assert "another seed of the same recipe" in lines["ceiling"]
     assert run("list", "--rlvr-overlap", "0..", "-q").out == "one\n"
     header, *rows = (line.split("\t") for line in run("list").out.splitlines())

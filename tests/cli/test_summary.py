@@ -65,7 +65,7 @@ def test_it_says_everything() -> None:
         "team/x:v1",
         str(DIGEST),
         "exact, on bf16 codes",
-        "0.4000   400,000 of 1,000,000",
+        "40.0 %, 400,000 of 1,000,000",
         "400,007 coordinates with other bits",
         "Qwen/Qwen3-8B@abc",
         "target: bf16 cast of a wider checkpoint",
@@ -84,9 +84,9 @@ def test_it_says_everything() -> None:
 @pytest.mark.parametrize(
     ("label", "value", "share", "lift"),
     [
-        ("energy", "0.9000", "0.7500", "1.2000"),
-        ("density", "0.5000", "0.7500", "1.2500"),
-        ("share", "0.9375", "0.7500", "1.2500"),
+        ("energy", "90.0 %", "75.0 %", "1.20x"),
+        ("density", "50.0 %", "75.0 %", "1.25x"),
+        ("share", "93.8 %", "75.0 %", "1.25x"),
     ],
 )
 def test_each_ffn_ratio_stands_beside_parameter_share_and_lift(label: str, value: str, share: str, lift: str) -> None:
