@@ -6,6 +6,7 @@ Every step is the line that a user would type, run by a shell in the demo's fold
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Mapping
@@ -140,7 +141,15 @@ def _environment(folder: Path, binaries: Path, cache: Path, person: str) -> Mapp
 
 def _print_heading(number: int, step: Step) -> None:
     print(f"\n{_bold(f'{number}/{len(TOUR)}  {step.title}')}")
-    print(textwrap.fill(step.why, width=76, initial_indent="     ", subsequent_indent="     "), flush=True)
+    print(
+        textwrap.fill(
+            step.why,
+            width=min(76, shutil.get_terminal_size().columns - 1),
+            initial_indent="     ",
+            subsequent_indent="     ",
+        ),
+        flush=True,
+    )
 
 
 def _print_line(person: str, line: str) -> None:
