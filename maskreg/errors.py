@@ -49,6 +49,11 @@ class MaskregError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def prefix(self, text: str) -> None:
+        """Put words in front of the message, such as where it happened."""
+        self.message = f"{text}{self.message}"
+        self.args = (self.message,)
+
 
 class UsageError(MaskregError, ValueError):
     """The request itself is wrong: a contradictory or malformed option."""

@@ -92,8 +92,8 @@ def extract(
     card = Card(family, method, license, description, dict(meta or {})).checked()
     with (
         opened(workspace) as space,
-        space.checkpoint(source, download=download) as before,
-        space.checkpoint(target, download=download) as after,
+        space.checkpoint(source, download=download, side="source") as before,
+        space.checkpoint(target, download=download, side="target") as after,
     ):
         naming = Naming(space, None if name is None else as_name(name))
         extracted = extract_from(

@@ -257,8 +257,13 @@ class Workspace:
         return given if isinstance(given, Digest) else given.digest
 
     @contextmanager
-    def checkpoint(self, checkpoint: CheckpointLike, *, download: bool = False) -> Iterator[Checkpoint]:
+    def checkpoint(self, checkpoint: CheckpointLike, *, download: bool = False, side: str = "") -> Iterator[Checkpoint]:
         """Open a checkpoint for the time of a ``with``; one that is open already is left open.
+
+        Args:
+            checkpoint: a path, a hub id, or an open checkpoint.
+            download: fetch a hub checkpoint that is not in the cache.
+            side: what it is in the work at hand, such as ``target``; begins the message when it cannot be opened.
 
         Raises:
             UsageError: neither a path, a hub id nor a checkpoint.
@@ -272,7 +277,13 @@ class Workspace:
             return
         from maskreg.checkpoint import open_checkpoint
 
-        with closing(open_checkpoint(checkpoint, download=download)) as opened:
+        try:
+            opened = open_checkpoint(checkpoint, download=download)
+        except MaskregError as error:
+            if side:
+                error.prefix(f"{side}: ")
+            raise
+        with closing(opened):
             yield opened
 
     def retry_with(self, option: str, value: str = "") -> str:

@@ -111,7 +111,7 @@ def parse_header(header: bytes, data_bytes: int, file_name: str, limits: Limits 
         CorruptError: the file is shorter or longer than the header says.
     """
     if header[LENGTH_BYTES : LENGTH_BYTES + 1] != b"{":
-        raise FormatError(f"{file_name}: not a safetensors file")
+        raise FormatError(f"{file_name}: not a safetensors file", hint="maskreg reads safetensors weights only")
     document = parse_object(
         header[LENGTH_BYTES:],
         file_name,
@@ -192,9 +192,10 @@ def _check_gapless(ranges: list[tuple[int, int, TensorInfo]], data_bytes: int, f
             raise FormatError(f"{file_name}: tensor {info.name} {fault}")
         offset = end
     if offset != data_bytes:
+        fault = "cut short" if data_bytes < offset else "too long"
         raise CorruptError(
             file_name,
-            f"{data_bytes} bytes of data where the header says {offset}",
+            f"the file is {fault}: {data_bytes:,} bytes of data where its header says {offset:,}",
             hint="download or copy the checkpoint again",
         )
 

@@ -13,15 +13,18 @@ import os
 import re
 import stat
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from maskreg.checkpoint import companions
+from maskreg.checkpoint.causes import HEAD_BYTES, explained, why_no_weights
 from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, Shard, header_length, parse_header
 from maskreg.checkpoint.safetensors.index import INDEX_NAME, check_index, parse_index
 from maskreg.errors import (
     CorruptError,
+    DataError,
     FormatError,
     LimitError,
     MaskregError,
@@ -85,7 +88,8 @@ class SafetensorsCheckpoint:
         try:
             self.shards = tuple(_open_shard(file, handles, limits) for file in files)
             if weight_map is not None:
-                check_index(weight_map, self.shards)
+                with _in_folder(path):
+                    check_index(weight_map, self.shards)
         except MaskregError:
             self.close()
             raise
@@ -158,7 +162,8 @@ def open_path(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> Safetens
         return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub, limits=limits)
     if os.path.lexists(path / INDEX_NAME):
         index = _read_whole(path / INDEX_NAME, limits.index_json_bytes)
-        weight_map = parse_index(index, limits)
+        with _in_folder(path):
+            weight_map = parse_index(index, limits)
         files = [path / name for name in sorted(set(weight_map.values()))]
         return SafetensorsCheckpoint(path, files, index=index, weight_map=weight_map, hub=hub, limits=limits)
     return SafetensorsCheckpoint(path, [_only_weights(path)], hub=hub, limits=limits)
@@ -175,9 +180,10 @@ def _only_weights(directory: Path) -> Path:
             f"{directory}: {len(files)} safetensors files ({names}, ...) but no {INDEX_NAME}",
             hint=f"name one of the files, or put {INDEX_NAME} beside them",
         )
+    fault, hint = (f"only a part ({files[0].name}) and no index", "") if files else why_no_weights(directory)
     raise NotFoundError(
-        f"{directory}: {f'only a part ({files[0].name}) and no index' if files else 'no safetensors weights'}",
-        hint=f"a checkpoint directory holds {SINGLE_NAME}, or {INDEX_NAME} and its shards",
+        f"{directory}: {fault or 'no safetensors weights'}",
+        hint=hint or f"a checkpoint directory holds {SINGLE_NAME}, or {INDEX_NAME} and its shards",
     )
 
 
@@ -190,6 +196,16 @@ def _is_one_of_many(name: str) -> bool:
 def _open_shard(path: Path, handles: list[int], limits: Limits) -> Shard:
     handle, size = _open_regular(path)
     handles.append(handle)
+    with _in_folder(path.parent):
+        try:
+            return _read_header(handle, size, path, limits)
+        except FormatError as error:
+            head = bytearray(min(HEAD_BYTES, size))
+            _fill(handle, memoryview(head), 0, path)
+            raise explained(error, path, bytes(head), size) from error
+
+
+def _read_header(handle: int, size: int, path: Path, limits: Limits) -> Shard:
     first = bytearray(min(LENGTH_BYTES, size))
     _fill(handle, memoryview(first), 0, path)
     header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, path.name, limits))
@@ -198,15 +214,26 @@ def _open_shard(path: Path, handles: list[int], limits: Limits) -> Shard:
     return parse_header(bytes(header), size - len(header), path.name, limits)
 
 
+@contextmanager
+def _in_folder(folder: Path) -> Iterator[None]:
+    """Put the folder in front of messages that begin with the name of a file."""
+    try:
+        yield
+    except DataError as error:
+        error.prefix(f"{folder / '_'}"[:-1])
+        raise
+
+
 def _read_whole(path: Path, max_bytes: int) -> bytes:
     handle, size = _open_regular(path)
     try:
-        if size > max_bytes:
-            raise LimitError(f"{path.name}: {size} bytes; the limit is {max_bytes}")
-        data = bytearray(size)
-        if not _fill(handle, memoryview(data), 0, path):
-            raise CorruptError(path.name, "cut short while it was read")
-        return bytes(data)
+        with _in_folder(path.parent):
+            if size > max_bytes:
+                raise LimitError(f"{path.name}: {size} bytes; the limit is {max_bytes}")
+            data = bytearray(size)
+            if not _fill(handle, memoryview(data), 0, path):
+                raise CorruptError(path.name, "cut short while it was read")
+            return bytes(data)
     finally:
         os.close(handle)
 

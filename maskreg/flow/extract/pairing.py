@@ -13,6 +13,7 @@ from maskreg.checkpoint import role_of
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL
 from maskreg.errors import PairMismatchError
+from maskreg.flow.extract.causes import Why, refuse_other_kinds, why_different
 from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.dtypes import FLOAT, HALF, WIDE
 from maskreg.tensors.info import TensorInfo
@@ -97,10 +98,10 @@ def pair_up(
         Pairs in the order of the source, then added tensors in the order of the target; and notes, one sentence each.
 
     Raises:
-        PairMismatchError: a quantized checkpoint, a source whose values no delta can be taken against, or
-            tensors that do not pair up.
+        PairMismatchError: a quantized checkpoint, an adapter that is not merged, a source whose values no delta can
+            be taken against, or tensors that do not pair up.
     """
-    _refuse_quantized(source, target)
+    refuse_other_kinds(source, target)
     if not mask_only:
         _refuse_wide_source(source)
     pairs: list[Pair] = []
@@ -113,11 +114,7 @@ def pair_up(
         if why:
             mismatches.append(_Mismatch(name, why))
     if mismatches and not allow_mismatch:
-        raise PairMismatchError(
-            _do_not_pair_up(mismatches),
-            tuple(m.name for m in mismatches),
-            hint="add --allow-mismatch to store them whole",
-        )
+        raise _mismatch_error(mismatches, why_different(source, target))
     notes = []
     if mismatches:
         kept = "listed" if mask_only else "stored whole or listed"
@@ -161,23 +158,6 @@ def _stored_as(before: TensorInfo | None, after: TensorInfo | None, *, mask_only
     return StoredAs.WHOLE, f"dtype {before.dtype} -> {after.dtype}"
 
 
-def _refuse_quantized(source: Checkpoint, target: Checkpoint) -> None:
-    for side, checkpoint in (("source", source), ("target", target)):
-        quantized = tuple(t.name for t in checkpoint.tensors.values() if _is_quantized(t))
-        if quantized:
-            raise PairMismatchError(
-                f"the {side} is quantized: {len(quantized)} tensors such as {quantized[0]} "
-                f"({checkpoint.tensors[quantized[0]].dtype}); codes and scales both change, so a mask of codes "
-                "would say nothing about weights",
-                quantized,
-                hint="extract from the 16-bit checkpoints that were quantized",
-            )
-
-
-def _is_quantized(tensor: TensorInfo) -> bool:
-    return tensor.dtype.startswith("F8_") or (tensor.dtype in ("I8", "U8") and len(tensor.shape) >= 2)
-
-
 def is_wide(source: Checkpoint) -> bool:
     """Whether a source is stored in 32 bits or more only, so that it allows masks but no deltas."""
     dtypes = {t.dtype for t in source.tensors.values()}
@@ -199,6 +179,16 @@ def _do_not_pair_up(mismatches: Sequence[_Mismatch]) -> str:
     number = len(mismatches)
     each = [f"{m.name} ({m.why})" for m in mismatches]
     return f"{counted(number, 'tensor', 'does')} not pair up: {listed(each, NAMED_AT_MOST, separator='; ')}"
+
+
+def _mismatch_error(mismatches: Sequence[_Mismatch], why: Why | None) -> PairMismatchError:
+    names = tuple(m.name for m in mismatches)
+    if why is None:
+        hint = "add --allow-mismatch to store them whole"
+        return PairMismatchError(_do_not_pair_up(mismatches), names, hint=hint)
+    rest = [m for m in mismatches if m.name not in why.tensors]
+    besides = f". Besides, {_do_not_pair_up(rest)}" if rest else ""
+    return PairMismatchError(why.fault + besides, names, hint=why.hint)
 
 
 def _fold_tied(pairs: list[Pair], source: Checkpoint, target: Checkpoint) -> Iterator[Pair]:

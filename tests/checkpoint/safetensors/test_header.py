@@ -125,7 +125,7 @@ def test_too_many_tensors() -> None:
 
 @pytest.mark.parametrize("data_bytes", [0, 13, 15])
 def test_a_file_that_is_cut_or_has_more(data_bytes: int) -> None:
-    with pytest.raises(CorruptError, match="where the header says 14"):
+    with pytest.raises(CorruptError, match="where its header says 14"):
         parse_header(header_bytes(GOOD), data_bytes, "x.safetensors")
 
 

@@ -1,0 +1,169 @@
+"""What a file or folder really is that cannot be opened as a checkpoint: a table of what people mistake for one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from maskreg.errors import FormatError
+from maskreg.tensors.names import shown
+from maskreg.words import listed, natural
+
+HEAD_BYTES = 512
+"""Bytes from the beginning of a file that say what it is."""
+
+_AGAIN = "download or copy the checkpoint again"
+_SAFETENSORS = "use the safetensors checkpoint in 16 bits"
+
+
+class FileCause(NamedTuple):
+    """A file that is not what its name says.
+
+    Attributes:
+        name: of the cause.
+        test: whether it is this, by its first bytes and its size.
+        fault: what it is; continues a sentence that begins with its path.
+        hint: the next step; ``{folder}`` is where it lies, quoted for a shell.
+    """
+
+    name: str
+    test: Callable[[bytes, int], bool]
+    fault: str
+    hint: str
+
+
+class FolderCause(NamedTuple):
+    """A folder that holds weights, but none that can be read.
+
+    Attributes:
+        name: of the cause.
+        files: a pattern of names that gives it away.
+        fault: what it holds; ``{names}`` are the first of these names.
+        hint: the next step; ``{folder}`` is its path and ``{out}`` one for a new folder, both quoted for a shell.
+    """
+
+    name: str
+    files: re.Pattern[str]
+    fault: str
+    hint: str
+
+
+def _begins(*signs: bytes) -> Callable[[bytes, int], bool]:
+    return lambda head, size: head.lstrip().lower().startswith(signs)
+
+
+FILE_CAUSES = (
+    FileCause("empty", lambda head, size: not size, "the file is empty", _AGAIN),
+    FileCause(
+        "lfs-pointer",
+        _begins(b"version https://git-lfs.github.com/"),
+        "a Git LFS pointer, not the weights",
+        "git -C {folder} lfs pull",
+    ),
+    FileCause(
+        "html",
+        _begins(b"<!doctype html", b"<html", b"<?xml"),
+        "a web page, not the weights: the download failed, perhaps for want of a login",
+        "download the checkpoint again, for instance with hf download",
+    ),
+    FileCause(
+        "json",
+        _begins(b"{"),
+        "a JSON text, not the weights: perhaps the error message of a failed download",
+        "download the checkpoint again, for instance with hf download",
+    ),
+    FileCause(
+        "pickle",
+        lambda head, size: head.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x04", b"\x80\x05")),
+        "a PyTorch pickle file, which can run code; maskreg reads safetensors only",
+        "save the model again with save_pretrained, which writes safetensors",
+    ),
+    FileCause("gguf", lambda head, size: head.startswith(b"GGUF"), "a GGUF file, not safetensors", _SAFETENSORS),
+    FileCause(
+        "zeros",
+        lambda head, size: not any(head),
+        "the file begins with zeros: a download or copy that did not finish",
+        _AGAIN,
+    ),
+)
+"""Files, the first that fits."""
+
+FOLDER_CAUSES = (
+    FolderCause(
+        "verl",
+        re.compile(r"model_world_size_\d+_rank_\d+\.pt"),
+        "the shards of a verl run ({names}), which must be merged first",
+        "python -m verl.model_merger merge --backend fsdp --local_dir {folder} --target_dir {out}",
+    ),
+    FolderCause(
+        "distcp",
+        re.compile(r".+\.distcp"),
+        "a distributed PyTorch checkpoint ({names}), which must be merged first",
+        "accelerate merge-weights {folder} {out}",
+    ),
+    FolderCause(
+        "adapter",
+        re.compile(r"adapter_model\.bin"),
+        "a PEFT adapter as a pickle file ({names}), which must be merged first",
+        'python -c "from peft import AutoPeftModelForCausalLM as M; import sys; '
+        'M.from_pretrained(sys.argv[1]).merge_and_unload().save_pretrained(sys.argv[2])" {folder} {out}',
+    ),
+    FolderCause(
+        "pickle",
+        re.compile(r".+\.(bin|pt|pth|ckpt)"),
+        "no safetensors weights, only PyTorch pickle files ({names}), which can run code",
+        'python -c "from transformers import AutoModelForCausalLM as M; import sys; '
+        "M.from_pretrained(sys.argv[1], dtype='auto').save_pretrained(sys.argv[2])\" {folder} {out}",
+    ),
+    FolderCause(
+        "gguf", re.compile(r".+\.(gguf|ggml)"), "no safetensors weights, only GGUF files ({names})", _SAFETENSORS
+    ),
+    FolderCause(
+        "other",
+        re.compile(r".+\.(h5|msgpack|onnx|npz)"),
+        "no safetensors weights, only weights of another library ({names})",
+        _SAFETENSORS,
+    ),
+)
+"""Folders, the first that fits."""
+
+
+def explained(error: FormatError, path: Path, head: bytes, size: int) -> FormatError:
+    """The error for a file that breaks the format: a known cause, else ``error`` itself.
+
+    Args:
+        error: what the format's reader found.
+        path: of the file.
+        head: its first bytes, up to :data:`HEAD_BYTES`.
+        size: of the file in bytes.
+    """
+    # Where a header begins as it should, its first bytes are a length, and mean nothing else.
+    for cause in () if head[4:9] == b"\0\0\0\0{" else FILE_CAUSES:
+        if cause.test(head, size):
+            hint = cause.hint.format(folder=shlex.quote(str(path.parent)))
+            return FormatError(f"{path.name}: {cause.fault}", hint=hint)
+    return error
+
+
+def why_no_weights(folder: Path) -> tuple[str, str]:
+    """What a folder holds instead of weights that can be read, and the next step; two empty texts when unknown."""
+    names = sorted((entry.name for entry in folder.iterdir()), key=natural)
+    if not names:
+        return "an empty folder", "name the folder that the run wrote its checkpoint to"
+    for cause in FOLDER_CAUSES:
+        if signs := [name for name in names if cause.files.fullmatch(name)]:
+            # A plain path: the name of the folder itself may be empty or two dots.
+            out = f"{folder.absolute()}-safetensors"
+            hint = cause.hint.format(folder=shlex.quote(str(folder)), out=shlex.quote(out))
+            return cause.fault.format(names=listed([shown(sign) for sign in signs], 2)), hint
+    if inner := _folders_of_weights(folder, names):
+        step = f"name one of them: {folder / inner[-1]}"
+        return f"no weights here, but in {listed(inner, 3)}", step
+    return "", ""
+
+
+def _folders_of_weights(folder: Path, names: Collection[str]) -> list[str]:
+    return [name for name in names if (folder / name).is_dir() and any((folder / name).glob("*.safetensors"))]

@@ -1,0 +1,204 @@
+"""What a folder really is that is not the checkpoint it was taken for: the sentence, the next step, the exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.checkpoints import Tensor, bf16, f16, f32, make_checkpoint, write_safetensors
+from tests.cli.conftest import Run, tensors
+
+LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 16381470720\n"
+HTML = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"
+NF4 = b'{"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true}}'
+GPTQ = b'{"quantization_config": {"quant_method": "gptq", "bits": 4}}'
+
+
+def adapter() -> dict[str, Tensor]:
+    return {
+        f"base_model.model.{name.removesuffix('.weight')}.lora_{side}.weight": bf16((4, 16))
+        for name in tensors()
+        for side in "AB"
+    }
+
+
+def gptq() -> dict[str, Tensor]:
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors().items():
+        module = name.removesuffix(".weight")
+        if "proj" not in name:
+            stored[name] = f16(tensor[1].shape)
+        else:
+            stored[f"{module}.qweight"] = ("I32", np.zeros((2, 16), np.uint32))
+            stored[f"{module}.qzeros"] = ("I32", np.zeros((1, 2), np.uint32))
+            stored[f"{module}.scales"] = f16((1, 16))
+    return stored
+
+
+def nf4() -> dict[str, Tensor]:
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors().items():
+        stored[name] = ("U8", np.zeros((tensor[1].size // 2, 1), np.uint8)) if "proj" in name else tensor
+        if "proj" in name:
+            stored[f"{name}.absmax"] = f32((4,))
+    return stored
+
+
+def renamed(change: Callable[[str], str]) -> dict[str, Tensor]:
+    return {change(name): tensor for name, tensor in tensors().items()}
+
+
+PAIRS: dict[str, tuple[dict[str, Tensor], Mapping[str, bytes], str, str]] = {
+    "adapter": (
+        adapter(),
+        {"adapter_config.json": b'{"base_model_name_or_path": "Qwen/Qwen3-8B"}'},
+        "the target ({path}) is an adapter of 'Qwen/Qwen3-8B', not a whole model: 12 tensors",
+        'merge_and_unload().save_pretrained(sys.argv[2])" {path} {path}-merged',
+    ),
+    "adapter alone": (adapter(), {}, "is an adapter, not a whole model", "merge it with merge_and_unload"),
+    "gptq": (gptq(), {"config.json": GPTQ}, "is quantized with 'gptq', as its config.json says: 8 tensors", "16-bit"),
+    "no config": (gptq(), {}, "is quantized: 8 tensors such as model.layers.0.self_attn.q_proj.qweight", "16-bit"),
+    "nf4": (nf4(), {"config.json": NF4}, "is quantized with 'bitsandbytes'", "16-bit checkpoints"),
+    "compiled": (
+        renamed(lambda name: f"_orig_mod.{name}"),
+        {},
+        "'_orig_mod.' was added at the front (torch.compile puts it there) in 6 of 6 tensors",
+        "save the model that torch.compile wraps",
+    ),
+    "module": (renamed(lambda name: f"module.{name}"), {}, "(DistributedDataParallel puts it there) in 6 of 6", "save"),
+    "peft": (renamed(lambda name: f"base_model.model.{name}"), {}, "'base_model.model.' was added", "PEFT wraps"),
+    "inner model": (
+        renamed(lambda name: name.removeprefix("model.")),
+        {},
+        "'model.' was removed at the front in 5 of 6 tensors: model.embed_tokens.weight is embed_tokens.weight",
+        "from one model class",
+    ),
+    "language model": (
+        renamed(lambda name: name.replace("model.", "model.language_model.", 1)),
+        {},
+        "'model.' at the front became 'model.language_model.' in 5 of 6 tensors",
+        "from one model class",
+    ),
+    "half": (
+        {name: f16(tensor[1].shape) for name, tensor in tensors().items()},
+        {},
+        "the target is stored in F16 and the source in BF16: 6 of 6 tensors",
+        "model.to(torch.bfloat16).save_pretrained(...); or add --allow-mismatch",
+    ),
+    "another model": ({"h.0.w": bf16((8, 8))}, {}, "share no tensor name: 6 tensors such as", "that training started"),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_a_checkpoint_that_does_not_fit_says_what_it_is(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path, case: str
+) -> None:
+    stored, files, fault, hint = PAIRS[case]
+    path = make_checkpoint(tmp_path / "wrong", stored, files=files)
+    error = run("extract", pair[0], path, "--name", "x", "--json", status=65).json["error"]
+    assert fault.format(path=path) in error["message"]
+    assert hint.format(path=path) in error["hint"]
+
+
+def test_an_adapter_as_the_source_is_named_as_such(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path / "lora", adapter())
+    assert f"the source ({path}) is an adapter" in run("extract", path, pair[1], "--name", "x", status=65).err
+
+
+def test_two_adapters_are_compared_like_any_checkpoints(run: Run, tmp_path: Path) -> None:
+    paths = [make_checkpoint(tmp_path / name, adapter()) for name in ("one", "two")]
+    assert run("extract", *paths, "--name", "x", "--json").json["manifest"]["totals"]["nnz"] == 0
+
+
+def test_what_a_renaming_does_not_explain_is_still_listed(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    stored = renamed(lambda name: f"module.{name}")
+    path = make_checkpoint(tmp_path / "wrong", {n: t for n, t in stored.items() if "lm_head" not in n})
+    told = run("extract", pair[0], path, "--name", "x", status=65).err
+    assert "'module.' was added at the front (DistributedDataParallel puts it there) in 5 of 6 tensors" in told
+    assert "Besides, 1 tensor does not pair up: lm_head.weight (only in the source)" in told
+
+
+FILES: dict[str, tuple[bytes, str, str]] = {
+    "lfs": (LFS, "a Git LFS pointer, not the weights", "git -C {folder} lfs pull"),
+    "html": (HTML, "a web page, not the weights: the download failed", "hf download"),
+    "json": (b'{"error": "Repository not found"}', "a JSON text, not the weights", "hf download"),
+    "pickle": (b"PK\x03\x04" + bytes(200), "a PyTorch pickle file, which can run code", "save_pretrained"),
+    "gguf": (b"GGUF\x03\0\0\0" + bytes(200), "a GGUF file, not safetensors", "16 bits"),
+    "empty": (b"", "the file is empty", "download or copy the checkpoint again"),
+    "zeros": (bytes(5000), "the file begins with zeros", "download or copy the checkpoint again"),
+    "header": (b"\xe8\x03" + bytes(6) + b'{"w"', "not a safetensors file, or cut short", "again"),
+}
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_that_is_no_checkpoint_says_what_it_is_and_where(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path, case: str, side: str
+) -> None:
+    data, fault, hint = FILES[case]
+    folder = tmp_path / "wrong"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(data)
+    paths = (folder, pair[1]) if side == "source" else (pair[0], folder)
+    error = run("extract", *paths, "--name", "x", "--json", status=65).json["error"]
+    assert error["message"].startswith(f"{side}: {folder}/model.safetensors: {fault}")
+    assert hint.format(folder=folder) in error["hint"]
+
+
+def test_a_file_that_is_cut_short_says_by_how_much(run: Run, pair: tuple[Path, Path]) -> None:
+    weights = pair[1] / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    told = run("extract", *pair, "--name", "x", status=65).err
+    assert f"target: {weights}: the file is cut short: 8,220 bytes of data where its header says 8,320" in told
+
+
+def test_a_header_that_begins_like_another_format_is_a_header(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    # Its length is 0x280: the bytes 80 02 that also begin a pickle.
+    text = json.dumps({"w": {"dtype": "B17", "shape": [], "data_offsets": [0, 0]}}).ljust(0x280).encode()
+    (tmp_path / "odd.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    told = run("extract", pair[0], tmp_path / "odd.safetensors", "--name", "x", status=65).err
+    assert f"{tmp_path}/odd.safetensors: tensor w has the unknown dtype 'B17'" in told
+
+
+FOLDERS: dict[str, tuple[str, str, str]] = {
+    "pickle": ("pytorch_model.bin", "only PyTorch pickle files ('pytorch_model.bin')", "save_pretrained(sys.argv[2])"),
+    "adapter": ("adapter_model.bin", "a PEFT adapter as a pickle file", "merge_and_unload()"),
+    "gguf": ("m.Q4_K_M.gguf", "only GGUF files", "16 bits"),
+    "fsdp": ("__0_0.distcp", "a distributed PyTorch checkpoint", "accelerate merge-weights {path} {path}-safetensors"),
+    "verl": ("model_world_size_8_rank_0.pt", "the shards of a verl run", "verl.model_merger merge --backend fsdp"),
+    "flax": ("flax_model.msgpack", "only weights of another library", "16 bits"),
+    "other": ("README.md", "no safetensors weights", "a checkpoint directory holds model.safetensors"),
+}
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_folder_without_weights_says_what_it_holds(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path, case: str
+) -> None:
+    name, fault, hint = FOLDERS[case]
+    folder = tmp_path / "wrong"
+    folder.mkdir()
+    (folder / name).write_bytes(b"x")
+    error = run("extract", pair[0], folder, "--name", "x", "--json", status=66).json["error"]
+    assert error["message"].startswith(f"target: {folder}: ")
+    assert fault in error["message"]
+    assert hint.format(path=folder) in error["hint"]
+
+
+def test_a_run_whose_checkpoints_are_in_folders_names_the_last(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for step in (90, 100):
+        (tmp_path / "run" / f"checkpoint-{step}").mkdir(parents=True)
+        write_safetensors(tmp_path / "run" / f"checkpoint-{step}" / "model.safetensors", tensors())
+    told = run("extract", pair[0], tmp_path / "run", "--name", "x", status=66).err
+    assert "no weights here, but in checkpoint-90, checkpoint-100" in told
+    assert f"name one of them: {tmp_path}/run/checkpoint-100" in told
+    (tmp_path / "nothing").mkdir()
+    assert "nothing: an empty folder" in run("extract", pair[0], tmp_path / "nothing", "--name", "x", status=66).err
