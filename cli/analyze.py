@@ -21,7 +21,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 @click.command(
     cls=Command,
     example="""
-    maskreg analyze qwen3-8b-opd --source ./Qwen3-8B
+    maskreg analyze qwen3-8b-opd
     maskreg analyze qwen3-8b-opd --source ./Qwen3-8B --target ./fp32-masters --device cuda --by layer
     maskreg analyze qwen3-8b-opd-analysis --by tensor
     maskreg analyze --trajectory ./Qwen3-8B ./out/step-100 ./out/step-200 ./out/step-300
@@ -29,7 +29,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
     """,
 )
 @click.argument("operands", nargs=-1, metavar="[REF | SOURCE CHECKPOINT...]")
-@click.option("--source", help="Source checkpoint of the artifact: file, directory or hub id.")
+@click.option("--source", help="Source checkpoint of the artifact [where this machine has seen it].")
 @click.option("--target", help="Target checkpoint [made from the source and the delta].")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
 @click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints.")

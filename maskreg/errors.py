@@ -11,6 +11,7 @@ MaskregError
 │   ├── LimitError              a document beyond a limit
 │   ├── PairMismatchError       two checkpoints that do not pair up
 │   ├── WrongCheckpointError    not the source checkpoint of the artifact
+│   │   └── AlreadyAppliedError it is what applying the artifact gives
 │   └── PipeError               standard input is not exactly one valid record
 ├── NotFoundError               something does not exist (also FileNotFoundError)
 │   └── PartAbsentError         the artifact exists, but not the part that is needed
@@ -30,6 +31,9 @@ The exit code of each family is decided in one place, the command line's table.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class MaskregError(Exception):
     """Base of every deliberate error: a message and a next step.
@@ -48,11 +52,6 @@ class MaskregError(Exception):
 
     def __str__(self) -> str:
         return self.message
-
-    def prefix(self, text: str) -> None:
-        """Put words in front of the message, such as where it happened."""
-        self.message = f"{text}{self.message}"
-        self.args = (self.message,)
 
 
 class UsageError(MaskregError, ValueError):
@@ -150,6 +149,12 @@ class WrongCheckpointError(DataError):
         self.tensor = tensor
 
 
+class AlreadyAppliedError(WrongCheckpointError):
+    """A checkpoint that is already what applying the artifact to its source gives."""
+
+    code = "ALREADY_APPLIED"
+
+
 class PipeError(DataError):
     """Standard input is not exactly one valid record and an end record."""
 
@@ -226,3 +231,19 @@ class ConfigError(MaskregError):
     """Settings that are missing or wrong, or a schema of another version."""
 
     code = "CONFIG"
+
+
+@contextmanager
+def prefixed(text: str, of: type[MaskregError] = MaskregError) -> Iterator[None]:
+    """Put words in front of the messages of errors, such as where they happened.
+
+    Args:
+        text: the words.
+        of: the family of errors that get them.
+    """
+    try:
+        yield
+    except of as error:
+        error.message = f"{text}{error.message}"
+        error.args = (error.message,)
+        raise

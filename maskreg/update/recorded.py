@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from operator import eq
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.tensors import Tensor
@@ -17,6 +17,8 @@ from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.leaves import differing_leaf, leaf_count, leaves_between
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from maskreg.digest import LeafHashes
 
 SideName = Literal["source", "target"]
@@ -61,6 +63,10 @@ class RecordedSide:
             for name, info in self.tensors.items()
             for span in blocks_of(info.numel)
         )
+
+    def holds(self, name: str, start: int, stop: int, values: npt.NDArray[Any]) -> bool:
+        """Whether elements ``[start, stop)`` of a tensor are these values; both ends at a leaf or the tensor's end."""
+        return name in self.tensors and differing_leaf(values, leaves_between(self.leaves(name), start, stop)) is None
 
     def _leaves(self, tensor: str) -> LeafHashes:
         if tensor not in self.tensors:

@@ -53,6 +53,7 @@ class VerifiedSource:
         """
         self.checkpoint = checkpoint
         self.recorded = RecordedSide(artifact, side)
+        self._opposite = RecordedSide(artifact, "target" if side == "source" else "source")
         tensors = self.recorded.tensors
         expected = tensors if only is None else {name: info for name, info in tensors.items() if name in only}
         require_tensors(checkpoint, expected, hint=self.recorded.hint, allow_surplus=only is not None)
@@ -85,6 +86,9 @@ class VerifiedSource:
             check_before(name, start, values, leaves_between(self.recorded.leaves(name), start, stop))
         except WrongCheckpointError as error:
             error.hint = self.recorded.hint
+            if self._opposite.holds(name, start, stop, values):
+                fault = f"this is the artifact's {self._opposite.name}, not its {self.recorded.name}"
+                raise WrongCheckpointError(name, fault, hint=error.hint) from error
             raise
         return values
 

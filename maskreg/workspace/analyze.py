@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from maskreg.digest import Digest
-from maskreg.errors import DataError, NotFoundError, UsageError
+from maskreg.errors import DataError, NotFoundError
 from maskreg.extras import requiring
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import plain
 from maskreg.words import counted
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, remember
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
@@ -74,7 +75,8 @@ def analyze(
 
     Args:
         artifact: the update, or an analysis, which is then returned.
-        source: the checkpoint that the artifact was made from.
+        source: the checkpoint that the artifact was made from. Without one, it is looked for where this machine has
+            seen it, then in the hub cache.
         target: the other side; made from the source and the delta by default.
         name: what to call the result; by default the artifact's name with ``-analysis``.
         metrics: groups of figures; all by default.
@@ -88,8 +90,8 @@ def analyze(
         workspace: where to store it; by default what the settings say.
 
     Raises:
-        UsageError: no source was given, or an option makes no sense.
-        NotFoundError: there is no such artifact or checkpoint.
+        UsageError: an option makes no sense.
+        NotFoundError: there is no such artifact or checkpoint, or its source was not named and is not found.
         WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
         PartAbsentError: there is no target, and no delta in the local registry to make it from.
         ConfigError: there is no such device, or torch is not installed.
@@ -100,22 +102,25 @@ def analyze(
         named = space.find(artifact)
         if named.artifact.manifest.kind == "analysis":
             return Analysis(named.ref, named.artifact, None, read_analysis(named.artifact))
-        if source is None:
-            raise UsageError(
-                "an analysis needs the checkpoint that the artifact was made from",
-                hint=space.retry_with("source", "CHECKPOINT"),
-            )
         with requiring("an analysis"):
             from maskreg.flow.geometry.analysis import lineage_recipe
 
         spec = _spec(metrics, presets, ranks, seed, exact_up_to)
         with ExitStack() as stack:
-            before = stack.enter_context(space.checkpoint(source, download=download))
-            after = stack.enter_context(space.checkpoint(target, download=download)) if target is not None else None
+            after = None
+            if target is not None:
+                after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
             naming = Naming(space, _name(named) if name is None else as_name(name))
             digest = _earlier(space, named, naming, lineage_recipe(named.artifact, after, spec, device))
             if digest is None:
-                digest = _measured(space, named, (before, after), spec, device, progress)
+
+                def work(before: Checkpoint) -> Digest:
+                    return _measured(space, named, (before, after), spec, device, progress)
+
+                side = named.artifact.manifest.source
+                measured, used = with_source(space, side, work, source=source, download=download)
+                remember(space, side.root, used)
+                digest = measured
         stored = naming.store(digest, naming.card_for(digest, Card()))
     return Analysis(stored.ref, stored.artifact, stored.was, read_analysis(stored.artifact))
 
@@ -216,7 +221,6 @@ def _measured(
     result = measure(named.artifact, source, target, space.root, spec, device=device, progress=progress)
     if result.resumed:
         space.note(f"{counted(result.resumed, 'tensor')} finished by an earlier run")
-    remember(space, named.artifact.manifest.source.root, source.path)
     return result.digest
 
 

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from maskreg.digest import Digest
-from maskreg.errors import ConfigError, MaskregError, NotFoundError, WrongCheckpointError
+from maskreg.digest import FINGERPRINT_BYTES, Digest, fingerprint, fingerprint_root, leaf_hashes
+from maskreg.errors import (
+    AlreadyAppliedError,
+    ConfigError,
+    MaskregError,
+    NotFoundError,
+    WrongCheckpointError,
+    prefixed,
+)
+from maskreg.tensors.blocks import blocks_of
+from maskreg.words import human_bytes
 from maskreg.workspace.workspace import CheckpointLike, Workspace
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Side
     from maskreg.checkpoint import Checkpoint
+    from maskreg.digest import LeafHashes
+    from maskreg.tensors.info import TensorInfo
 
 ResultT = TypeVar("ResultT")
+
+HASHED_BYTES = 2 << 30
+"""Size of the largest checkpoint that is hashed for a message: about a second."""
 
 
 def with_source(
@@ -45,8 +60,14 @@ def with_source(
         NotFoundError: none was given, and none of the candidates is it; says what was tried.
     """
     if source is not None:
-        with workspace.checkpoint(source, download=download) as checkpoint:
-            return work(checkpoint), checkpoint.path
+        with workspace.checkpoint(source, download=download, side="source") as checkpoint:
+            try:
+                return work(checkpoint), checkpoint.path
+            except AlreadyAppliedError as error:
+                with prefixed(f"{checkpoint.path}: "):
+                    raise error from error.__cause__
+            except WrongCheckpointError as error:
+                raise _explained(workspace, side, checkpoint, error) from error.__cause__
     from maskreg.checkpoint import open_checkpoint
 
     tried: list[str] = []
@@ -107,11 +128,64 @@ def with_source_if_any(
     return work(None)
 
 
-def _candidates(workspace: Workspace, side: Side, download: bool) -> Iterator[tuple[str, bool]]:
+def _explained(
+    workspace: Workspace, side: Side, checkpoint: Checkpoint, error: WrongCheckpointError
+) -> WrongCheckpointError:
+    """Complete the error for a wrong checkpoint: its path, both roots, and where the right one was last seen."""
+    error.message = f"{checkpoint.path}: {error.message}; expected {Digest(side.root).short}"
+    if not side.cast:
+        error.message += f", found {_root_of(checkpoint)}"
+    error.args = (error.message,)
+    for path in _seen(workspace, side):
+        if Path(path) == checkpoint.path.absolute():
+            continue
+        if not _unreachable(path):
+            error.hint = _with_source_at(workspace.command, path)
+            break
+        error.hint += f"; last seen on this machine at {path}, which is gone"
+    else:
+        error.hint += "" if "last seen" in error.hint else "; this machine has not seen it"
+    return error
+
+
+def _root_of(checkpoint: Checkpoint) -> str:
+    """The identity of a checkpoint, shortened, unless reading all of it would keep its user waiting."""
+    size = sum(info.nbytes for info in checkpoint.tensors.values())
+    if size > HASHED_BYTES:
+        return f"another (not hashed, for it has {human_bytes(size)})"
+    hashed = [
+        (name, info.dtype, info.shape, fingerprint(_leaves_of(checkpoint, info)))
+        for name, info in checkpoint.tensors.items()
+    ]
+    return Digest(fingerprint_root(hashed)).short
+
+
+def _leaves_of(checkpoint: Checkpoint, info: TensorInfo) -> LeafHashes:
+    import numpy as np
+
+    spans = [leaf_hashes(checkpoint.read(info.name, start, stop)) for start, stop in blocks_of(info.numel)]
+    return np.concatenate(spans) if spans else np.empty((0, FINGERPRINT_BYTES), np.uint8)
+
+
+def _with_source_at(command: str, path: str) -> str:
+    """The command line that was typed, or in Python the argument, with another source."""
+    if not command:
+        return f"pass source={path}"
+    words = iter(shlex.split(command))
+    kept = [word for word in words if not word.startswith("--source=") and not (word == "--source" and next(words, ""))]
+    return shlex.join([*kept, "--source", path])
+
+
+def _seen(workspace: Workspace, side: Side) -> list[str]:
     catalog = workspace.local.catalog
     if catalog is not None:
         with suppress(MaskregError):
-            yield from ((path, False) for path in catalog.seen_sources(side.root))
+            return catalog.seen_sources(side.root)
+    return []
+
+
+def _candidates(workspace: Workspace, side: Side, download: bool) -> Iterator[tuple[str, bool]]:
+    yield from ((path, False) for path in _seen(workspace, side))
     if side.hub:
         yield side.hub, False
         if download:

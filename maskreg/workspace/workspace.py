@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
 
 from maskreg.digest import Digest
-from maskreg.errors import MaskregError, RolledBackError, UsageError
+from maskreg.errors import MaskregError, RolledBackError, UsageError, prefixed
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
 from maskreg.registry import Registry
 from maskreg.registry.abbreviation import expand, only_name_of
@@ -277,12 +277,8 @@ class Workspace:
             return
         from maskreg.checkpoint import open_checkpoint
 
-        try:
+        with prefixed(f"{side}: " if side else ""):
             opened = open_checkpoint(checkpoint, download=download)
-        except MaskregError as error:
-            if side:
-                error.prefix(f"{side}: ")
-            raise
         with closing(opened):
             yield opened
 

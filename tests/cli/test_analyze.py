@@ -83,12 +83,22 @@ def test_an_analysis_travels(run: Run, artifact: str, pair: tuple[Path, Path], t
 
 
 def test_what_is_wrong_is_said(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
-    run("analyze", "toy-opd:v1", status=2)
     run("analyze", status=2)
     run("analyze", "toy-opd:v1", "--source", pair[1], *QUICK, status=65)
     run("analyze", "nothing", "--source", pair[0], status=66)
     run("analyze", "toy-opd:v1", "--source", pair[0], "--device", "abacus", status=2)
     run("analyze", "toy-opd:v1", "--source", pair[0], "--preset", "paper", status=2)
+
+
+def test_the_source_is_found_where_it_was_seen(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
+    found = run("analyze", "toy-opd:v1", *QUICK, "--name", "x", "--json").json
+    assert found["analysis"]["of"] == artifact
+    pair[0].rename(pair[0].with_name("moved"))
+    # One that was made before needs no checkpoint.
+    assert run("analyze", "toy-opd:v1", *QUICK, "--name", "x", "--json").json["digest"] == found["digest"]
+    told = run("analyze", "toy-opd:v1", *QUICK, "--seed", "1", status=66).err
+    assert f"tried: gone: {pair[0]}" in told
+    assert "--seed 1 --source PATH" in told
 
 
 def test_a_trajectory(run: Run, tmp_path: Path, pair: tuple[Path, Path]) -> None:

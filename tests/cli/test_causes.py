@@ -202,3 +202,37 @@ def test_a_run_whose_checkpoints_are_in_folders_names_the_last(
     assert f"name one of them: {tmp_path}/run/checkpoint-100" in told
     (tmp_path / "nothing").mkdir()
     assert "nothing: an empty folder" in run("extract", pair[0], tmp_path / "nothing", "--name", "x", status=66).err
+
+
+def test_a_wrong_source_is_told_apart_and_the_right_one_is_named(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    source = run("show", artifact, "--json").json["manifest"]["source"]["root"]
+    wrong = make_checkpoint(tmp_path / "wrong", {name: bf16(t[1].shape, 99) for name, t in tensors().items()})
+    root = run("extract", wrong, pair[1], "--name", "x", "--json").json["manifest"]["source"]["root"]
+    error = run("apply", "toy-opd:v1", "--source", wrong, "-o", tmp_path / "out", "--json", status=65).json["error"]
+    assert error["message"].startswith(f"{wrong}: tensor model.embed_tokens.weight: elements 0..799 are not those")
+    assert error["message"].endswith(f"; expected {source[:19]}, found {root[:19]}")
+    assert error["hint"] == f"maskreg apply toy-opd:v1 -o {tmp_path / 'out'} --json --source {pair[0]}"
+    run(*error["hint"].split()[1:])
+    pair[0].rename(tmp_path / "away")
+    told = run("apply", "toy-opd:v1", f"--source={wrong}", "-o", tmp_path / "never", status=65).err
+    assert f"with root {source[:19]}; last seen on this machine at {pair[0]}, which is gone" in told
+
+
+def test_the_target_in_place_of_the_source_is_recognized(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    told = run("apply", "toy-opd:v1", "--source", pair[1], "-o", tmp_path / "out", status=65).err
+    assert f"{pair[1]}: tensor model.embed_tokens.weight: this checkpoint is already the target" in told
+    assert "nothing is left to do" in told
+    told = run("baseline", "toy-opd:v1", "--kind", "exponent-matched", "--source", pair[1], status=65).err
+    assert f"{pair[1]}: tensor model.embed_tokens.weight: this is the artifact's target, not its source" in told
+    assert f"--source {pair[0]}" in told
+
+
+def test_a_broken_source_is_named_by_its_path(run: Run, artifact: str, tmp_path: Path) -> None:
+    (tmp_path / "lfs").mkdir()
+    (tmp_path / "lfs" / "model.safetensors").write_bytes(LFS)
+    told = run("apply", "toy-opd:v1", "--source", tmp_path / "lfs", "-o", tmp_path / "out", status=65).err
+    assert f"source: {tmp_path}/lfs/model.safetensors: a Git LFS pointer" in told

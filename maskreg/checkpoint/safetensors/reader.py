@@ -13,8 +13,8 @@ import os
 import re
 import stat
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -32,6 +32,7 @@ from maskreg.errors import (
     NotFoundError,
     UnavailableError,
     UsageError,
+    prefixed,
 )
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.dtypes import ITEM_BYTES
@@ -180,7 +181,12 @@ def _only_weights(directory: Path) -> Path:
             f"{directory}: {len(files)} safetensors files ({names}, ...) but no {INDEX_NAME}",
             hint=f"name one of the files, or put {INDEX_NAME} beside them",
         )
-    fault, hint = (f"only a part ({files[0].name}) and no index", "") if files else why_no_weights(directory)
+    try:
+        fault, hint = (f"only a part ({files[0].name}) and no index", "") if files else why_no_weights(directory)
+    except PermissionError as error:
+        raise NotAllowedError(f"{directory}: not allowed to read it", hint=f"ls -ld {directory}") from error
+    except OSError as error:
+        raise UnavailableError(f"{directory}: {error.strerror}") from error
     raise NotFoundError(
         f"{directory}: {fault or 'no safetensors weights'}",
         hint=hint or f"a checkpoint directory holds {SINGLE_NAME}, or {INDEX_NAME} and its shards",
@@ -214,14 +220,9 @@ def _read_header(handle: int, size: int, path: Path, limits: Limits) -> Shard:
     return parse_header(bytes(header), size - len(header), path.name, limits)
 
 
-@contextmanager
-def _in_folder(folder: Path) -> Iterator[None]:
+def _in_folder(folder: Path) -> AbstractContextManager[None]:
     """Put the folder in front of messages that begin with the name of a file."""
-    try:
-        yield
-    except DataError as error:
-        error.prefix(f"{folder / '_'}"[:-1])
-        raise
+    return prefixed(str(folder / "_")[:-1], DataError)
 
 
 def _read_whole(path: Path, max_bytes: int) -> bytes:

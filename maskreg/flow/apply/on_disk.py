@@ -17,7 +17,7 @@ from maskreg.checkpoint.base import CheckpointWriter
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device
-from maskreg.errors import WrongCheckpointError
+from maskreg.errors import AlreadyAppliedError, WrongCheckpointError
 from maskreg.flow.apply.files import SmallFiles, small_files_of
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
@@ -200,11 +200,11 @@ def _plan(delta: Delta, checkpoint: Checkpoint, files: SmallFiles) -> OutputPlan
     )
 
 
-def _already_done(delta: Delta, tensor: str) -> WrongCheckpointError:
+def _already_done(delta: Delta, tensor: str) -> AlreadyAppliedError:
     if delta.revert:
-        return WrongCheckpointError(tensor, "this checkpoint is already the source", hint="nothing is left to do")
+        return AlreadyAppliedError(tensor, "this checkpoint is already the source", hint="nothing is left to do")
     reversible = "reverse" in delta.artifact.manifest.parts
-    return WrongCheckpointError(
+    return AlreadyAppliedError(
         tensor,
         "this checkpoint is already the target",
         hint="nothing is left to do; use --revert to go back" if reversible else "nothing is left to do",
