@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @click.argument("ref_text", metavar="[REF|-]", required=False, default="-")
 @click.option("--source", metavar="CKPT", help="Checkpoint to patch: file, directory or hub id.")
-@click.option("-o", "--out", type=OUT, help="Output path [./<name>].")
+@click.option("-o", "--out", type=OUT, help="Output path [./<name>]; missing folders are made.")
 @click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
 @click.option("--revert", is_flag=True, help="Turn the target back into the source (needs a reversible artifact).")
 @click.option("--force", is_flag=True, help="Replace an earlier output; other files stay.")

@@ -51,7 +51,7 @@ def workspace(output: Output) -> Workspace:
 def _shared_options() -> list[click.Parameter]:
     flags = (
         (["--json"], "json", "Print data and errors as JSON."),
-        (["-q", "--quiet"], "quiet", "Print no notes and no progress; lists print bare references."),
+        (["-q", "--quiet"], "quiet", "Print no notes and no progress; of results the reference."),
         (["--debug"], "debug", "Print tracebacks."),
     )
     return [

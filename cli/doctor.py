@@ -24,8 +24,8 @@ _MARKS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 def command(ctx: click.Context, directory: Path | None) -> None:
     """Check the registry, its catalog, the disk and all remotes.
 
-    Exits 1 when a check fails. With DIRECTORY, what interrupted runs of `apply`, `export` and `report` left in it is
-    removed.
+    Nothing is created. Exits 1 when a check fails; with -q only what is not well is printed. With DIRECTORY, what
+    interrupted runs of `apply`, `export` and `report` left in it is removed.
     """
     from maskreg.workspace.doctor import findings
 
@@ -33,7 +33,7 @@ def command(ctx: click.Context, directory: Path | None) -> None:
     results = []
     for finding in findings(workspace(output), directory):
         results.append(finding)
-        if not output.json:
+        if not output.json and (finding.status != "ok" or not output.quiet):
             output.data(f"{_MARKS[finding.status]}  {finding.what:<14}  {finding.detail}")
             if finding.hint:
                 output.data(f"{'':<22}next: {finding.hint}")

@@ -22,7 +22,9 @@ from .values import REF
     """,
 )
 @click.argument("ref", type=REF)
-@click.option("-o", "--out", required=True, metavar="FILE|-", help="File to write; - is stdout.")
+@click.option(
+    "-o", "--out", required=True, metavar="FILE|-", help="File to write, in folders made if missing; - is stdout."
+)
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @click.pass_obj
 def command(output: Output, ref: Ref, out: str, force: bool) -> None:

@@ -44,6 +44,7 @@ SECTIONS = {
         "list": "list",
         "log": "log",
         "tag": "tag",
+        "mv": "mv",
         "annotate": "annotate",
         "rm": "rm",
         "restore": "restore",

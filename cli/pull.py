@@ -80,6 +80,9 @@ def command(
 
 def _print(output: Output, pulled: Pulled, piped: bool) -> None:
     manifest = pulled.artifact.manifest
+    if output.quiet and not piped:
+        output.data(str(pulled.ref) if pulled.ref and pulled.ref.digest else f"{pulled.ref}@{pulled.digest}")
+        return
     if piped:
         from .pipe import record
 

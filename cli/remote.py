@@ -45,7 +45,7 @@ def command() -> None:
     help="When to use request and response checksums.",
 )
 @click.option("--ca-bundle", default="", help="File of CA certificates for TLS.")
-@click.option("--default", "as_default", is_flag=True, help="Make it the default remote.")
+@click.option("--default", "as_default", is_flag=True, help="Make it the default remote; the first one is.")
 @click.pass_obj
 def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, **options: str) -> None:
     """Add the registry at URL as NAME.
@@ -62,6 +62,8 @@ def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, 
         output.document(added.to_json())
     else:
         output.note(f"added {name} ({added.url}): {_works(added)}")
+        if added.default:
+            output.note(f"{name} is the default remote")
 
 
 @command.command("list", example="maskreg remote list --json")
@@ -93,16 +95,28 @@ def remove(output: Output, name: str) -> None:
         output.note(f"removed {name}; its data is untouched")
 
 
-@command.command(example="maskreg remote default lab")
-@click.argument("name")
+@command.command(
+    example="""
+    maskreg remote default lab
+    maskreg remote default
+    """
+)
+@click.argument("name", required=False)
 @click.pass_obj
-def default(output: Output, name: str) -> None:
-    """Make NAME the default remote."""
+def default(output: Output, name: str | None) -> None:
+    """Make NAME the default remote, which commands ask that name none; without NAME print which it is."""
     from maskreg.workspace import remotes
 
-    remotes.set_default(name, workspace=workspace(output))
+    space = workspace(output)
+    if name is None:
+        shown = space.settings.remote().name
+    else:
+        remotes.set_default(name, workspace=space)
+        shown = name
     if output.json:
-        output.document({"name": name, "default": True})
+        output.document({"name": shown, "default": True})
+    elif name is None:
+        output.data(shown)
     else:
         output.note(f"{name} is the default remote")
 

@@ -47,7 +47,9 @@ class _WithTorchrun(Command):
 @click.option("--recipe", required=True, metavar="RECIPE", help="opd, sft, or your own as module:function.")
 @click.option("--teacher", default="", metavar="CKPT", help="Teacher of opd: directory or hub id.")
 @click.option("--data", type=click.Path(), required=True, metavar="JSONL", help="File with one record per line.")
-@click.option("-o", "--out", type=OUT, required=True, help="Folder of the run; the model appears in OUT/model.")
+@click.option(
+    "-o", "--out", type=OUT, required=True, help="Folder of the run, made if missing; the model is in OUT/model."
+)
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Store what changed as an artifact of this name.")
 @click.option("--control", default="", metavar="KIND", help="Train a control instead of the mask; see above.")
 @click.option("--control-seed", type=SEED, metavar="N", help="Seed for random controls [0].")

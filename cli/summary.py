@@ -136,6 +136,9 @@ def tell_stored(output: Output, stored: Stored) -> None:
     if output.json:
         output.document(stored.to_json())
         return
+    if output.quiet:
+        output.data(f"{stored.ref}@{stored.digest}" if stored.ref else str(stored.digest))
+        return
     subject = Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card)
     output.data(summary(subject, notes=stored.notes))
 

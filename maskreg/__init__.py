@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.gc import gc
     from maskreg.workspace.import_ import import_
     from maskreg.workspace.log import log
+    from maskreg.workspace.move import mv
     from maskreg.workspace.pull import load, pull
     from maskreg.workspace.push import push
     from maskreg.workspace.remove import remove
@@ -96,6 +97,7 @@ __all__ = [
     "list",
     "load",
     "log",
+    "mv",
     "open_checkpoint",
     "pull",
     "push",
@@ -151,6 +153,7 @@ _HOMES = {
     "list": "maskreg.workspace.search:search",
     "load": "maskreg.workspace.pull",
     "log": "maskreg.workspace.log",
+    "mv": "maskreg.workspace.move",
     "open_checkpoint": "maskreg.checkpoint",
     "pull": "maskreg.workspace.pull",
     "push": "maskreg.workspace.push",

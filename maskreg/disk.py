@@ -51,7 +51,7 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
         fsync   the folder                   makes the new name durable
 
     Args:
-        path: the file; its folder must exist.
+        path: the file; folders that it lacks are made.
         mode: permission bits; None keeps those of the file that is replaced, or takes the process's default.
         force: replace a file that exists.
         sync: make the file durable before this returns; False where losing it in a power failure does not matter.
@@ -68,6 +68,10 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
         if not force:
             raise OutputExistsError(f"{path} exists already", hint="choose another name, or add --force")
         mode = stat.S_IMODE(status.st_mode) & 0o777 if mode is None else mode
+    try:
+        make_folder(path.parent)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise CannotCreateError(f"{path.parent} is not a folder", hint="choose another name") from error
     stem = f".{path.name[:_DRAFT_PREFIX_LENGTH]}."
     remove_drafts(path.parent, stem)
     draft = path.with_name(f"{stem}{_host()}-{os.getpid()}-{secrets.token_hex(4)}.draft")
@@ -221,7 +225,7 @@ def new_file(path: Path, *, replace: bool = False) -> FileIO:
     """Open a new file to write, without a buffer, with the permissions of its folder.
 
     Args:
-        path: the file; its folder must exist.
+        path: the file; folders that it lacks are made.
         replace: empty a file that exists.
 
     Raises:

@@ -6,13 +6,13 @@ What a task needs room for comes from :class:`Buffers`, which every worker has o
 from __future__ import annotations
 
 import mmap
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from maskreg.cpus import available_cpus
 from maskreg.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ MAX_DEFAULT_JOBS = 16
 
 
 def worker_count(jobs: int | None) -> int:
-    """Threads to use: ``jobs``, or as many as this process has CPUs, at most 16.
+    """Threads to use: ``jobs``, or as many as this process may use CPUs, at most 16.
 
     Raises:
         UsageError: ``jobs`` is not positive.
     """
     if jobs is None:
-        return min(MAX_DEFAULT_JOBS, _available_cpus())
+        return min(MAX_DEFAULT_JOBS, available_cpus())
     if jobs < 1:
         raise UsageError(f"jobs={jobs}: at least one thread is needed")
     return jobs
@@ -195,9 +195,3 @@ def each(items: Iterable[TaskT], work: Callable[[TaskT], None], jobs: int) -> No
             running.add(pool.submit(work, item))
         for future in running:
             future.result()
-
-
-def _available_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1

@@ -20,7 +20,7 @@ PATH = Path(__file__).parent.parent / "docs" / "python.md"
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Making": ("extract", "baseline", "combine"),
     "Training": ("retrain",),
-    "Sharing": ("push", "pull", "load", "tag", "annotate", "remove", "restore", "export", "import_"),
+    "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore", "export", "import_"),
     "Applying": ("apply", "apply_"),
     "Evidence": ("compare", "analyze", "trajectory", "report"),
     "Looking things up": ("search", "list", "show", "log"),

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 ORDER = [
-    {"errors", "limits", "version"},
+    {"cpus", "errors", "limits", "version"},
     {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
     {"digest", "direct"},
     {"ref", "seal", "settings", "tensors"},

@@ -199,11 +199,16 @@ def test_only_a_regular_file_is_replaced(tmp_path: Path, kind: str, force: bool)
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
+def test_missing_folders_are_made(tmp_path: Path) -> None:
+    with replacing(tmp_path / "a" / "b" / "file") as file:
+        file.write(b"new")
+    assert (tmp_path / "a" / "b" / "file").read_bytes() == b"new"
+
+
 def test_names_that_nothing_can_have(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     for path, fault in [
-        (tmp_path / "missing" / "x", "there is no directory"),
         (tmp_path / "file" / "x", "Not a directory"),
         (tmp_path / ("x" * 256), "name too long"),
         (tmp_path / "loop" / "x", "symbolic links"),

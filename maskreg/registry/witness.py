@@ -85,8 +85,12 @@ class Witness:
 
     # Which registry is there
 
-    def check_registry(self, uuid: str) -> None:
+    def check_registry(self, uuid: str, *, remember: bool = True) -> None:
         """Refuse another registry than the one that was at this location before; remember the first.
+
+        Args:
+            uuid: its identity.
+            remember: False to write nothing.
 
         Raises:
             RolledBackError: it is another one, or has lost its identity.
@@ -94,7 +98,7 @@ class Witness:
         """
         known = self._registry()
         if known is None:
-            if uuid:
+            if uuid and remember:
                 row = {"schema": _SCHEMA, **self._location, "uuid": uuid, "at": _now()}
                 self._write(self._registry_key, sealed(row))
             return
@@ -179,7 +183,7 @@ class Witness:
         """Everything of a tag, or of all that were seen, that does not continue what was seen; remembers nothing."""
         damaged: list[CorruptError] = []
         try:
-            self.check_registry(uuid)
+            self.check_registry(uuid, remember=False)
             for tag in self.tags(uuid) if uuid else []:
                 if ref not in (None, tag):
                     continue

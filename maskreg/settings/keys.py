@@ -11,7 +11,7 @@ from typing import Any
 import platformdirs
 
 from maskreg.errors import ConfigError
-from maskreg.settings.remotes import DEFAULT_JOBS, REMOTE_KEYS, parse_name
+from maskreg.settings.remotes import REMOTE_KEYS, default_jobs, parse_name
 
 _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -114,7 +114,7 @@ KEYS = {
     for key in (
         Key("home", "MASKREG_HOME", str, _path, lambda: platformdirs.user_data_path("maskreg")),
         Key("default_remote", "MASKREG_REMOTE", str, parse_name, str),
-        Key("jobs", "MASKREG_JOBS", int, _jobs, lambda: DEFAULT_JOBS),
+        Key("jobs", "MASKREG_JOBS", int, _jobs, default_jobs),
         Key("offline", "MASKREG_OFFLINE", bool, _flag, bool),
         Key("immutable_projects", "MASKREG_IMMUTABLE_PROJECTS", list, _projects, tuple),
     )

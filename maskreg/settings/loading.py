@@ -11,7 +11,7 @@ from typing import Any
 from maskreg.errors import ConfigError
 from maskreg.settings.file import config_path, read_file
 from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT, Sources, as_text
-from maskreg.settings.remotes import DEFAULT_JOBS, Remote, parse_name
+from maskreg.settings.remotes import Remote, default_jobs, parse_name
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Settings:
         home: directory of the local registry.
         config_path: the configuration file, whether it exists or not.
         default_remote: name of the remote to use when none is named; empty when not set.
-        jobs: objects that travel at the same time.
+        jobs: objects that travel at the same time; four for each CPU that this process may use, at most 16.
         offline: never talk to a remote.
         immutable_projects: projects in which every tag but ``latest`` that this machine sets must never move.
         remotes: by name.
@@ -32,7 +32,7 @@ class Settings:
     home: Path
     config_path: Path
     default_remote: str = ""
-    jobs: int = DEFAULT_JOBS
+    jobs: int = field(default_factory=default_jobs)
     offline: bool = False
     immutable_projects: tuple[str, ...] = ()
     remotes: Mapping[str, Remote] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Settings:
             raise ConfigError("no remote is configured", hint="maskreg remote add NAME s3://BUCKET/PREFIX")
         raise ConfigError(
             f"several remotes are configured ({', '.join(sorted(self.remotes))}) and none is the default",
-            hint=f"maskreg config set default_remote {min(self.remotes)}",
+            hint=f"maskreg remote default {next(iter(self.remotes))}",
         )
 
     def items(self) -> list[tuple[str, str, str]]:

@@ -7,11 +7,23 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
 
+from maskreg.cpus import available_cpus
 from maskreg.errors import ConfigError
 from maskreg.settings.urls import check_address, check_catalog
 
 DEFAULT_JOBS = 8
-"""Objects that travel at the same time."""
+"""Objects that travel at the same time where nobody says how many."""
+
+_MOST_JOBS = 16
+_JOBS_PER_CPU = 4
+
+
+def default_jobs() -> int:
+    """Objects that travel at the same time on this machine: four for each CPU that this process may use, at most 16.
+
+    Most wait for the network, and each is in memory.
+    """
+    return min(_MOST_JOBS, _JOBS_PER_CPU * available_cpus())
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ class Finding(Result):
 def doctor(directory: str | Path | None = None, *, workspace: Workspace | None = None) -> tuple[Finding, ...]:
     """Check the local registry, its catalog, the disk and every remote.
 
-    A check that fails is not an error, but a finding with the status ``bad``.
+    A check that fails is not an error, but a finding with the status ``bad``. Nothing is created; what is put on a
+    remote to try it is deleted.
 
     Args:
         directory: remove what interrupted runs of :func:`apply`, :func:`export` and :func:`report` left in this folder.
@@ -131,11 +132,16 @@ def _names(subject: str, registry: Registry, summary: str) -> Finding:
             hint = f"maskreg push --remote {registry.name} {lost[0]}"
         detail = f"{counted(len(lost), 'name')} without an artifact: {_few(lost)}"
         return Finding(subject, "bad", detail, hint)
-    if registry.root is not None and (missing := registry.search(Query()).left_out):
+    if _has_catalog(registry) and (missing := registry.search(Query()).left_out):
         # What is left of the log may be sound; that more was there only the catalog knows.
         detail = f"{counted(len(missing), 'name')} cannot be listed: {_few([name.reason for name in missing])}"
         return Finding(subject, "bad", detail, missing[0].hint)
     return Finding(subject, "ok", f"{summary}, {counted(len(live), 'tag')}")
+
+
+def _has_catalog(registry: Registry) -> bool:
+    # Opening a catalog makes it, and a check makes nothing.
+    return registry.root is not None and (registry.root / "catalog.db").exists()
 
 
 def _few(items: Sequence[str]) -> str:
@@ -143,7 +149,7 @@ def _few(items: Sequence[str]) -> str:
 
 
 def _catalog(workspace: Workspace) -> Finding:
-    if not workspace.settings.home.exists():
+    if not workspace.settings.home.exists() or not _has_catalog(workspace.local):
         return Finding("catalog", "ok", "does not exist yet")
     registry = workspace.local
     if registry.catalog is None:

@@ -27,12 +27,14 @@ class NamedRemote(Result):
         url: where its store is.
         catalog: SQLAlchemy URL of its PostgreSQL catalog; empty when it has none.
         options: how to talk to the store.
+        default: it is the default remote.
     """
 
     name: str
     url: str
     catalog: str
     options: StoreOptions
+    default: bool
 
 
 @dataclass(frozen=True)
@@ -67,17 +69,6 @@ class CheckedRemote(AddedRemote):
         return not self.writable or Remote(self.name, self.url, self.catalog).keeps_tags(self.create_only == "safe")
 
 
-@dataclass(frozen=True)
-class ListedRemote(NamedRemote):
-    """A remote of the configuration file.
-
-    Attributes:
-        default: it is the default remote.
-    """
-
-    default: bool
-
-
 @check_arguments
 def add(
     name: str,
@@ -110,7 +101,7 @@ def add(
         addressing: bucket in the path or in the host name.
         checksums: when to use request and response checksums.
         ca_bundle: file of CA certificates for TLS.
-        default: make it the default remote.
+        default: make it the default remote; the first remote is, until another is chosen.
         workspace: whose configuration file; by default the one that the environment names.
 
     Raises:
@@ -138,13 +129,17 @@ def add(
         add_remote(path, remote)
         if schema is not None:
             space.note(f"{schema.message}; next: {schema.hint}")
-        if default:
-            set_value(path, "default_remote", name)
+        # The first remote stays the default one until somebody chooses another.
+        first = space.settings.meant_remote or (name if not space.settings.remotes else "")
+        if default or (first and not space.settings.default_remote):
+            set_value(path, "default_remote", name if default else first)
         space.reload()
-        return AddedRemote(remote.name, remote.url, remote.catalog, remote.options, result.create_only, result.writable)
+        is_default = space.settings.meant_remote == name
+        facts = (result.create_only, result.writable)
+        return AddedRemote(remote.name, remote.url, remote.catalog, remote.options, is_default, *facts)
 
 
-def list(*, workspace: Workspace | None = None) -> tuple[ListedRemote, ...]:
+def list(*, workspace: Workspace | None = None) -> tuple[NamedRemote, ...]:
     """List the remotes of the configuration file.
 
     Raises:
@@ -153,7 +148,7 @@ def list(*, workspace: Workspace | None = None) -> tuple[ListedRemote, ...]:
     with opened(workspace) as space:
         default = space.settings.meant_remote
         remotes = space.settings.remotes.values()
-        return tuple(ListedRemote(r.name, r.url, r.catalog, r.options, r.name == default) for r in remotes)
+        return tuple(NamedRemote(r.name, r.url, r.catalog, r.options, r.name == default) for r in remotes)
 
 
 @check_arguments
@@ -164,8 +159,14 @@ def remove(name: str, *, workspace: Workspace | None = None) -> None:
         ConfigError: there is no such remote.
     """
     with opened(workspace) as space:
+        was_default = space.settings.meant_remote == name
         remove_remote(space.settings.config_path, name)
         space.reload()
+        if was_default and space.settings.remotes:
+            left = space.settings.meant_remote
+            first = next(iter(space.settings.remotes))
+            choose = f"no remote is the default one now; next: maskreg remote default {first}"
+            space.note(f"{left} is the default remote now" if left else choose)
 
 
 @check_arguments
@@ -213,7 +214,8 @@ def check(
         if registry.witness is not None:
             registry.witness.check_registry(registry.uuid)
         try_catalog(remote)
-        facts = (result.create_only, result.writable, result.reason)
+        is_default = space.settings.meant_remote == remote.name
+        facts = (is_default, result.create_only, result.writable, result.reason)
         return CheckedRemote(remote.name, remote.url, remote.catalog, remote.options, *facts, tuple(accepted))
 
 

@@ -1,0 +1,44 @@
+"""``maskreg mv``: rename a tag."""
+
+from __future__ import annotations
+
+import click
+
+from maskreg.digest import Digest
+from maskreg.ref import Ref, ShortDigest
+
+from .command import Command, workspace
+from .output import Output
+from .values import REF
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg mv qwen3-8b-opd:v1 team/qwen3-8b-opd
+    maskreg mv qwen3-8b-opd:v1 qwen3-8b-opd:first
+    maskreg mv --all qwen3-8b-opd team/qwen3-8b-opd
+    """,
+)
+@click.argument("old", type=REF)
+@click.argument("new")
+@click.option("--all", "all_tags", is_flag=True, help="Move every tag of the name OLD.")
+@click.option("--force", is_flag=True, help="Replace a name that points to another artifact.")
+@click.pass_obj
+def command(output: Output, /, old: Ref | Digest | ShortDigest, new: str, all_tags: bool, force: bool) -> None:
+    """Rename the tag OLD to NEW.
+
+    NEW is [project/]name[:tag]; without a tag it keeps that of OLD. The history of OLD stays, and `restore` brings it
+    back; what NEW pointed to stays in its history. Remotes keep the old name until you push the new one.
+    """
+    from maskreg.workspace.move import mv
+
+    moved = mv(old, new, all_tags=all_tags, force=force, workspace=workspace(output))
+    if output.json:
+        output.document([row.to_json() for row in moved])
+        return
+    for row in moved:
+        output.data(f"{row.new}@{row.digest}")
+        # Spelled in full: a tag that is left out means that of the first name.
+        back = f"{row.old.project}/{row.old.name}:{row.old.tag}"
+        output.note(f"{row.old} is {row.new} now; back with: maskreg mv {row.new} {back}")

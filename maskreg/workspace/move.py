@@ -1,0 +1,122 @@
+"""Move: give a tag, or a name with all its tags, another name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from maskreg.digest import Digest
+from maskreg.errors import ConflictError, NotFoundError, UsageError
+from maskreg.ref import DEFAULT_TAG, Ref
+from maskreg.registry import tags
+from maskreg.result import Result
+from maskreg.store.chain import check_movable
+from maskreg.store.reflog import RefEntry
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.storing import note_catalog, note_move, note_removal
+from maskreg.workspace.tag import Tagged
+from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, naming, opened
+
+
+@dataclass(frozen=True)
+class Moved(Result):
+    """A tag that has another name now.
+
+    Attributes:
+        old: the name that was removed; its history stays, and ``restore`` brings it back.
+        new: the name that it has now.
+        digest: the artifact.
+        was: the other artifact that the new name pointed to until now; None when there was none.
+    """
+
+    old: Ref
+    new: Ref
+    digest: Digest
+    was: Digest | None
+
+
+@check_arguments
+def mv(
+    artifact: ArtifactLike,
+    new: str | Ref,
+    *,
+    all_tags: bool = False,
+    force: bool = False,
+    workspace: Workspace | None = None,
+) -> tuple[Moved, ...]:
+    """Rename a tag: the new name gets the artifact and its card, then the old one is removed.
+
+    Nothing is lost: the history of the old name stays, and so does what the new one pointed to. Remotes keep the old
+    name.
+
+    Args:
+        artifact: a reference, or a digest that one tag points to.
+        new: ``[project/]name[:tag]``; without a tag the old one is kept.
+        all_tags: move every tag of the name; ``new`` has no tag then.
+        force: replace a name that points to another artifact.
+        workspace: where the name is; by default the local registry of the settings.
+
+    Returns:
+        What was moved, in the order of the tags.
+
+    Raises:
+        BadRefError: a text that does not follow the grammar.
+        UsageError: both names are the same, or ``new`` has a digest, or a tag beside ``all_tags``.
+        NotFoundError: there is no such tag, or it points to another digest than the reference says.
+        ConflictError: the new name points to another artifact, and ``force`` is not set: nothing was moved; or a name
+            was moved concurrently.
+        ImmutableTagError: the new name must not move to another artifact; nothing was moved.
+    """
+    with opened(workspace) as space:
+        local, old = space.local, space.name_of(artifact)
+        name = as_name(new)
+        has_tag = name.tag != DEFAULT_TAG or str(new).endswith(f":{DEFAULT_TAG}")
+        if all_tags and has_tag:
+            raise UsageError(f"all tags keep theirs, so the new name has none: {replace(name, tag=DEFAULT_TAG)}")
+        olds = _tags(space, old) if all_tags else [old]
+        pairs = [(item, name if has_tag else name.with_tag(item.tag)) for item in olds]
+        plan = [_planned(space, item, target, force) for item, target in pairs]
+        moved = [
+            _move(space, item, target, entry, head) for (item, target), (entry, head) in zip(pairs, plan, strict=True)
+        ]
+        note_catalog(space, local)
+        return tuple(moved)
+
+
+def _tags(space: Workspace, old: Ref) -> list[Ref]:
+    live = (entry.ref for entry in space.local.refs.heads([]) if not entry.deleted)
+    found = sorted(ref for ref in live if (ref.project, ref.name) == (old.project, old.name))
+    if not found:
+        raise NotFoundError(f"there is no {replace(old, tag=DEFAULT_TAG)} in {space.local.name}", hint="maskreg list")
+    return found
+
+
+def _planned(space: Workspace, old: Ref, new: Ref, force: bool) -> tuple[RefEntry, RefEntry | None]:
+    # Every pair is checked before the first is moved.
+    with naming(old):
+        entry = space.local.live(old)
+    if old.digest not in (None, entry.digest):
+        raise NotFoundError(f"{entry.ref} does not point to {old.digest}", hint=f"maskreg log {entry.ref}")
+    if entry.ref == new:
+        raise UsageError(f"{new} is its name already")
+    head = space.local.head(new)
+    assert entry.digest is not None  # it is live
+    check_movable(head, entry.digest)
+    if head is not None and head.digest not in (None, entry.digest) and not force:
+        assert head.digest is not None  # for type checkers: it is not in the tuple
+        raise ConflictError(
+            f"{new} is {head.digest.short} already; its history would keep that", hint=space.retry_with("force")
+        )
+    return entry, head
+
+
+def _move(space: Workspace, old: Ref, new: Ref, entry: RefEntry, head: RefEntry | None) -> Moved:
+    local = space.local
+    assert entry.digest is not None  # it is live
+    # The new name first: whatever stops the second step leaves both, and never none.
+    set_to = local.publish(
+        new, entry.digest, card=entry.card, after=head, origin=entry.origin, immutable=entry.immutable or None
+    )
+    removed = tags.remove(local, replace(old, digest=entry.digest))
+    tagged = Tagged.of(set_to, head)
+    note_removal(space, new, tagged.replaces)
+    return Moved(removed.ref, new, entry.digest, note_move(space, new, head, entry.digest))
