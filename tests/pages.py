@@ -90,9 +90,8 @@ def run(text: str, folder: Path, environment: Mapping[str, str]) -> None:
     assert done.returncode == 0, f"{steps[len(printed) - 1].command}\n{printed[-1] if printed else ''}"
     for step, output in zip(steps, printed, strict=True):
         if step.shown:
-            assert _pattern(step.shown).fullmatch(_plain(output)), (
-                f"$ {step.command}\n--- the page shows\n" + "\n".join(step.shown) + f"\n--- it prints\n{output}"
-            )
+            page = "\n".join(step.shown)
+            assert _matches(step.shown, output), f"$ {step.command}\n--- the page\n{page}\n--- it prints\n{output}"
 
 
 def _steps(text: str, folder: Path) -> Iterator[Step]:
@@ -106,18 +105,16 @@ def _steps(text: str, folder: Path) -> Iterator[Step]:
             yield Step(f"python block{number}.py")
 
 
-def _plain(output: str) -> str:
-    return "".join(f"{line.rstrip()}\n" for line in output.splitlines())
-
-
-def _pattern(shown: tuple[str, ...]) -> re.Pattern[str]:
-    lines = list(shown)
-    while lines and not lines[-1].strip():
-        lines.pop()
-    return re.compile(
-        "".join(
-            r"(?:.*\n)*?" if line.strip() == "…" else re.escape(line.rstrip()).replace("…", ".*") + r"\n"
-            for line in lines
-        )
-        + r"\n*"
-    )
+def _matches(shown: tuple[str, ...], printed: str) -> bool:
+    # Follows all numbers of printed lines that the lines shown so far can stand for.
+    lines = [line.rstrip() for line in printed.strip().splitlines()]
+    counts = {0}
+    for line in "\n".join(shown).strip().splitlines():
+        if line.strip() == "…":
+            counts = set(range(min(counts), len(lines) + 1))
+        else:
+            pattern = re.compile(re.escape(line.rstrip()).replace("…", ".*"))
+            counts = {count + 1 for count in counts if count < len(lines) and pattern.fullmatch(lines[count])}
+        if not counts:
+            return False
+    return len(lines) in counts

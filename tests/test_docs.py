@@ -1,46 +1,177 @@
-"""Documentation holds: the README's commands run in order and name every command; links and paths lead to files."""
+"""Documentation holds: what its pages tell to type runs, and prints what they show; links and paths lead to files."""
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import os
 import re
-import subprocess
-import sys
+import shlex
+import shutil
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import yaml
-from maskreg_cli.main import COMMANDS
+from _pytest.mark import ParameterSet
+from maskreg_cli.main import cli
+from maskreg_cli.output import Output
 
 from maskreg.mask.packed import TensorMask, pack
+from scripts.pictures import FOLDER, pictures
+from tests.pages import Block, blocks, commands, run
 from tests.repository import ROOT, tracked
-from tests.servers import Postgres, S3Server
-
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-
-
-def test_every_block_says_what_it_is() -> None:
-    assert {kind for kind, _ in BLOCKS} <= {"sh", "console", "python", "yaml", "mermaid"}
-    assert len(re.findall(r"^```", README, re.MULTILINE)) == 2 * len(BLOCKS)
-
-
-def test_the_two_commands_exist_and_the_first_runs_the_demo() -> None:
-    (block,) = [text for kind, text in BLOCKS if kind == "sh"]
-    names = [line.split()[0] for line in block.splitlines()]
-    assert names == ["scripts/demo", "scripts/test"]
-    assert all(os.access(ROOT / name, os.X_OK) for name in names)
-    assert (ROOT / ".ci/run").read_text().splitlines()[-1].strip().endswith("scripts/test")
-    assert "-m scripts.journey" in (ROOT / "scripts/demo").read_text()
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_in_the_readme(command: str) -> None:
-    assert f"`{command}`" in README
-
 
 PAGES = [path for path in tracked() if path.suffix == ".md"]
+
+MADE = {"docs/commands.md", "docs/glossary.md", "docs/python.md"}
+
+TYPED = [page for page in PAGES if (page.parts[0] == "docs" or str(page) == "README.md") and str(page) not in MADE]
+"""Pages that tell people what to type, but not those that a script makes."""
+
+KINDS = {"console", "json", "python", "sh", "text", "yaml", ""}
+
+WITH_TORCH = re.compile(
+    r"^(?:import torch|from (?:torch|transformers|maskreg\.train)\b)|^\$ maskreg (?:retrain|analyze)", re.MULTILINE
+)
+
+ALONE = {"README.md", "docs/tutorial.md"}
+"""Pages that begin with an empty registry."""
+
+SPECIFICATIONS = {"docs/refs.md", "docs/format.md"}
+
+
+def parameters() -> Iterator[ParameterSet]:
+    for page in TYPED:
+        text = (ROOT / page).read_text()
+        if any(not block.reason and block.kind in ("console", "python") for block in blocks(text)):
+            yield pytest.param(page, id=str(page), marks=[pytest.mark.torch] if WITH_TORCH.search(text) else [])
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the shipped checkpoints, and a registry that has two updates."""
+    folder = tmp_path_factory.mktemp("workplace")
+    (folder / "demo").symlink_to(ROOT / "demo")
+    text = """```console
+$ maskreg extract demo/source demo/target --name lab/sums-opd:v1 --family sums --method opd --reversible
+$ maskreg extract demo/source demo/target-seed1 --name lab/sums-opd:seed1 --family sums --method opd
+```
+"""
+    run(text, folder, home(folder))
+    return folder
+
+
+def home(folder: Path) -> dict[str, str]:
+    return {"MASKREG_HOME": str(folder / "registry"), "MASKREG_CONFIG": str(folder / "config.toml")}
+
+
+@pytest.mark.parametrize("page", list(parameters()))
+def test_what_a_page_tells_to_type_runs(
+    page: Path, workplace: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    text = (ROOT / page).read_text()
+    folder = tmp_path / "clone"
+    if str(page) in ALONE:
+        folder.mkdir()
+        (folder / "demo").symlink_to(ROOT / "demo")
+    else:
+        shutil.copytree(workplace, folder, symlinks=True)
+    environment = home(folder) | {"HF_HUB_OFFLINE": "1"}
+    if "$BUCKET" in text:
+        server, postgres = request.getfixturevalue("s3_server"), request.getfixturevalue("postgres")
+        environment |= {**server.env(), "BUCKET": server.new_bucket(), "S3_ENDPOINT": server.endpoint}
+        environment["CATALOG_URL"] = postgres.new_database()
+    run(text, folder, environment)
+
+
+def test_output_that_differs_is_noticed(tmp_path: Path) -> None:
+    run("```console\n$ printf 'a\\nb 1\\n'\n…\nb …\n```\n", tmp_path, {})
+    with pytest.raises(AssertionError, match="it prints"):
+        run("```console\n$ echo a\nb\n```\n", tmp_path, {})
+    with pytest.raises(AssertionError, match="false"):
+        run("```console\n$ false\n```\n", tmp_path, {})
+
+
+@pytest.mark.parametrize("page", TYPED, ids=str)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    if str(page) in SPECIFICATIONS:
+        return
+    text = (ROOT / page).read_text()
+    assert {block.kind for block in blocks(text)} <= KINDS
+    assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(blocks(text))
+
+
+@pytest.mark.parametrize("page", [page for page in TYPED if "```" in (ROOT / page).read_text()], ids=str)
+def test_what_is_not_run_could_be(page: Path) -> None:
+    for block in blocks((ROOT / page).read_text()):
+        if block.kind == "sh" or (block.kind == "console" and block.reason):
+            for line in _lines(block):
+                _check_line(line)
+        if block.kind == "python" and block.reason:
+            _check_python(block.text)
+        if block.kind == "yaml":
+            for line in re.findall(r"^\s*- run: (.*)$", block.text, re.MULTILINE):
+                _check_line(re.sub(r"\$\{\{.*?\}\}", "x", line))
+            assert yaml.safe_load(block.text)
+
+
+def _lines(block: Block) -> list[str]:
+    if block.kind == "console":
+        return [step.command.replace("\\\n", " ") for step in commands(block)]
+    return block.text.replace("\\\n", " ").splitlines()
+
+
+def _check_line(line: str) -> None:
+    for part in re.split(r"\s(?:\||&&)\s", line):
+        words = shlex.split(part, comments=True)
+        if words[0] == "maskreg":
+            _check_command(words[1:])
+        elif words[:2] == ["pip", "install"]:
+            _check_install(words[2:])
+        elif words[0].startswith("scripts/"):
+            assert os.access(ROOT / words[0], os.X_OK), words[0]
+        else:
+            assert words[0] in {"cd", "git", "mkdocs", "python"}, line
+
+
+def _check_command(words: list[str]) -> None:
+    command: click.Command = cli
+    context = click.Context(cli, info_name="maskreg", obj=Output())
+    while isinstance(command, click.Group):
+        child = command.get_command(context, words[0])
+        assert child is not None, words
+        command, words = child, words[1:]
+    command.make_context(command.name, words, parent=context)
+
+
+def _check_install(words: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for word in words:
+        match = re.fullmatch(r"maskreg(?:\[([\w,]+)\])?(?: @ git\+(.*))?", word)
+        assert match, word
+        assert set((match[1] or "").split(",")) - {""} <= set(project["optional-dependencies"])
+        assert match[2] in (None, project["urls"]["Repository"])
+
+
+def _check_python(text: str) -> None:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and importlib.util.find_spec(node.module.partition(".")[0]):
+            module = importlib.import_module(node.module)
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+
+
+def test_the_readme_fits_on_two_screens_and_begins_with_a_picture() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 130
+    assert any(line.startswith("![") for line in lines[:20])
+
+
+def test_pictures_are_what_the_script_draws() -> None:
+    assert {name: (FOLDER / name).read_text() for name in pictures()} == pictures(), "run python -m scripts.pictures"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
@@ -67,9 +198,13 @@ def test_what_it_tells_verl_to_make_can_be_made() -> None:
     """As verl 0.9.1 makes optimizers; how they then train is tested beside the optimizers."""
     import torch
 
-    (block,) = [text for kind, text in BLOCKS if kind == "yaml"]
-    optim = yaml.safe_load(block)["actor_rollout_ref"]["actor"]["optim"]
+    text = (ROOT / "docs/how-to/verl.md").read_text()
+    (block,) = [block for block in blocks(text) if block.kind == "yaml"]
+    optim = yaml.safe_load(block.text)["actor_rollout_ref"]["actor"]["optim"]
     options = optim["override_optimizer_config"]
+    for name in ("optimizer_impl", "optimizer"):
+        assert f"actor_rollout_ref.actor.optim.{name}={optim[name]}" in text
+    assert ", ".join(f"{key}: {value}" for key, value in options.items()) in text.rpartition("```sh")[2]
     net = torch.nn.Linear(8, 8)
     mask = {name: TensorMask(name, tuple(p.shape), pack(p.numpy().ravel() > 0)) for name, p in net.state_dict().items()}
     kind = getattr(importlib.import_module(optim["optimizer_impl"]), optim["optimizer"])
@@ -79,30 +214,6 @@ def test_what_it_tells_verl_to_make_can_be_made() -> None:
     assert optimizer.grad_norm > 0
 
 
-@pytest.mark.torch
-def test_every_line_runs(demo: tuple[Path, str], s3_server: S3Server, postgres: Postgres) -> None:
-    """The blocks, one after another in one shell and folder; the Python block where it stands."""
-    folder = demo[0].parent
-    environment = {
-        **os.environ,
-        **s3_server.env(),
-        "BUCKET": s3_server.new_bucket(),
-        "S3_ENDPOINT": s3_server.endpoint,
-        "CATALOG_URL": postgres.new_database(),
-        "HF_HUB_OFFLINE": "1",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-    lines = ["set -e"]
-    for number, (kind, text) in enumerate(BLOCKS):
-        if kind == "console":
-            lines += [line[2:] for line in text.splitlines() if line.startswith(("$ ", "> "))]
-        if kind == "python":
-            (folder / f"block{number}.py").write_text(text)
-            lines.append(f"python block{number}.py")
-    done = subprocess.run(["bash", "-c", "\n".join(lines)], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert done.stdout.count("identical") == README.count("\nidentical\n")
-    assert "exit 65" in done.stdout
-    output = done.stdout + done.stderr
-    for promise in ("create-only writes are safe", "every tensor checked", "back with: maskreg restore", "schema 0005"):
-        assert promise in output
+def test_the_scripts_that_check_are_those_of_the_pipeline() -> None:
+    assert (ROOT / ".ci/run").read_text().splitlines()[-1].strip().endswith("scripts/test")
+    assert all(os.access(ROOT / f"scripts/{name}", os.X_OK) for name in ("check", "demo", "setup", "test"))
