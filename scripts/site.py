@@ -75,7 +75,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         The text to render.
     """
     path: str = page.file.src_uri
-    repository = f"{config['repo_url']}/blob/main/"
+    repository = f"{config['extra']['repository']}/blob/main/"
 
     def outside(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join("docs", posixpath.dirname(path), link[1]))

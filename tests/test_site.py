@@ -7,13 +7,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from maskreg.analysis.glossary import ENTRIES
 from scripts.commands import PATH, page
 from scripts.site import TERMS, with_terms
+from tests.browser import Opened, browser
 from tests.repository import ROOT
+
+__all__ = ["browser"]
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +48,14 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     ]
     styles = [path for path in site.rglob("*.css") if imported.search(path.read_text())]
     assert (pages, styles) == ([], [])
+
+
+def test_pages_ask_nobody_and_can_be_searched_without_a_server(site: Path, browser: Any) -> None:
+    with Opened(browser, site / "concepts" / "rounding-null.html", "dark") as opened:
+        opened.page.locator("input.md-search__input").click()
+        opened.page.keyboard.type("headroom")
+        opened.page.locator(".md-search-result__item").first.wait_for()
+        assert (opened.said, [url for url in opened.asked if not url.startswith("file:")]) == ([], [])
 
 
 def test_terms_lead_to_the_glossary(site: Path) -> None:
