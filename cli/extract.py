@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -34,23 +35,31 @@ from .values import NAME, PAIR
 )
 @click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
 @click.option("--with-code", is_flag=True, help="Take along differing files that can run code, such as .py.")
+@click.option("--force", is_flag=True, help="Move a name that somebody else may use; its history keeps what it was.")
 @click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
 @click.pass_obj
 def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, str], ...], **options: Any) -> None:
     """Diff two checkpoints and store what moved.
 
     SOURCE and TARGET are each a .safetensors file, a directory of shards, or a hub id (org/name[@revision]). The
-    artifact is stored in the local registry under NAME, and its summary is printed.
+    artifact is stored in the local registry under NAME, and its summary is printed. A NAME that was pulled or pushed,
+    or set by somebody else, moves to another artifact when you confirm it on a terminal, or with --force. Nothing is
+    lost: its history keeps the old one (maskreg log NAME).
     """
     if options["mask_only"] and options["reversible"]:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
     from maskreg.rules import parse_rule
-    from maskreg.workspace.extract import extract
+    from maskreg.workspace.extract import extract, question_before
 
     from .summary import tell_stored
 
     parse_rule(options["rule"])
     output.note_slow_kernels()
+    space = workspace(output)
+    if not options["force"] and sys.stdin.isatty() and sys.stderr.isatty():
+        # Before the work and its progress: nobody waits for a question after an hour.
+        question = question_before(options["name"], space)
+        options["force"] = bool(question) and click.confirm(question, abort=True, err=True)
     with output.progress() as progress:
-        stored = extract(source, target, meta=dict(meta), **options, progress=progress, workspace=workspace(output))
+        stored = extract(source, target, meta=dict(meta), **options, progress=progress, workspace=space)
     tell_stored(output, stored)

@@ -9,7 +9,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.storing import Naming, Stored, remember, user_of
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
 
 
@@ -49,6 +49,7 @@ def extract(
     device: str = "cpu",
     download: bool = False,
     with_code: bool = False,
+    force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Extracted:
@@ -74,6 +75,8 @@ def extract(
         download: fetch hub checkpoints that are not in the cache.
         with_code: take along small files that can run code too: Python files, and JSON documents that name code which
             the other checkpoint's do not.
+        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+            history keeps the old artifact.
         progress: progress callback, in bytes of both checkpoints.
         workspace: where to store it; by default what the settings say.
 
@@ -81,7 +84,8 @@ def extract(
         UsageError: options that contradict each other, a name with a digest, or a rule that makes no sense.
         DataError: checkpoints that do not pair up or cannot be read.
         NotFoundError: there is no such checkpoint.
-        ConflictError: the name was moved concurrently; the artifact is kept.
+        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
+            artifact is kept.
         NoSpaceError: the disk would fill up.
         ConfigError: no such device, or wrong settings.
     """
@@ -95,7 +99,7 @@ def extract(
         space.checkpoint(source, download=download, side="source") as before,
         space.checkpoint(target, download=download, side="target") as after,
     ):
-        naming = Naming(space, None if name is None else as_name(name))
+        naming = Naming(space, None if name is None else as_name(name), careful=not force)
         extracted = extract_from(
             before,
             after,
@@ -116,6 +120,17 @@ def extract(
         remember(space, manifest.source.root, before.path)
         remember(space, manifest.target.root, after.path)
         return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
+
+
+def question_before(name: str | Ref, workspace: Workspace) -> str:
+    """What to ask before a name that somebody else may use moves to another artifact; empty when nothing is to be."""
+    head = workspace.local.head(as_name(name))
+    user = user_of(workspace.local, head)
+    if not user or head is None or head.digest is None:
+        return ""
+    return (
+        f"{head.ref} ({head.digest.short}) {user}. If the new artifact differs, move it? Its history keeps the old one"
+    )
 
 
 def _merged(old: Card, new: Card) -> Card:

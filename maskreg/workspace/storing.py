@@ -12,6 +12,7 @@ from maskreg.digest import Digest
 from maskreg.errors import ConflictError, ImmutableTagError, MaskregError
 from maskreg.ref import Card, Ref
 from maskreg.registry.naming import Removal
+from maskreg.registry.transfer.followed import is_followed
 from maskreg.result import plain
 from maskreg.workspace.workspace import Named, Workspace
 
@@ -55,9 +56,16 @@ class Naming:
         head: the name's latest entry when the work began; None when there was none.
     """
 
-    def __init__(self, workspace: Workspace, ref: Ref | None) -> None:
-        """Look up what the name points to now."""
+    def __init__(self, workspace: Workspace, ref: Ref | None, *, careful: bool = False) -> None:
+        """Look up what the name points to now.
+
+        Args:
+            workspace: whose local registry.
+            ref: the name.
+            careful: do not move a name that somebody else may use.
+        """
         self._workspace = workspace
+        self._careful = careful
         self.ref = ref
         self.head: RefEntry | None = workspace.local.head(ref) if ref else None
 
@@ -69,7 +77,7 @@ class Naming:
         """Point the name at an artifact.
 
         Raises:
-            ConflictError: the name was moved since; the artifact is kept all the same.
+            ConflictError: the name was moved since, or somebody else may use it; the artifact is kept all the same.
             ImmutableTagError: the name must not move to another artifact; this one is kept all the same.
         """
         local = self._workspace.local
@@ -81,12 +89,36 @@ class Naming:
         return Stored(self.ref, local.artifact(digest), card, was, replaces, tuple(notes))
 
     def _publish(self, local: Registry, ref: Ref, digest: Digest, card: Card) -> Digest | None:
+        user = user_of(local, self.head) if self._careful else ""
+        # An immutable one is refused below, for good.
+        if user and self.head is not None and not self.head.immutable and self.head.digest not in (None, digest):
+            raise ConflictError(
+                f"{ref} stays at {self.head.last_digest and self.head.last_digest.short}, because it {user}; the new "
+                f"artifact is {digest.short}, and is kept",
+                hint=f"maskreg tag {Ref(ref.project, ref.name, digest=digest)} {ref.tag}",
+            )
         try:
             local.publish(ref, digest, card=card, after=self.head)
         except (ConflictError, ImmutableTagError) as error:
             kept = Ref(ref.project, ref.name, digest=digest)
             raise type(error)(error.message, hint=f"maskreg tag {kept} OTHER-TAG") from error
         return note_move(self._workspace, ref, self.head, digest)
+
+
+def user_of(local: Registry, head: RefEntry | None) -> str:
+    """Who else may use a tag of the local registry, to follow "it"; empty when nobody does, as far as is known.
+
+    Args:
+        local: where the tag is.
+        head: its latest entry; None when there is none.
+    """
+    if head is None or head.deleted:
+        return ""
+    if head.origin:
+        return "was pulled from a remote"
+    if is_followed(local, head.ref):
+        return "was pushed to a remote"
+    return "" if head.by == local.by else f"was set by {head.by}"
 
 
 def remember(workspace: Workspace, root: str, path: Path) -> None:

@@ -21,7 +21,7 @@ def lab(
     """A remote with two entries of a tag, as somebody sees it who pulled the second; and the two digests."""
     run("remote", "add", "lab", tmp_path / "lab")
     run("push", "toy-opd:v1")
-    later = run("extract", pair[1], pair[0], "--name", "toy-opd:v1", "--json").json["digest"]
+    later = run("extract", pair[1], pair[0], "--name", "toy-opd:v1", "--force", "--json").json["digest"]
     run("push", "toy-opd:v1")
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "bob"))
     run("pull", "toy-opd:v1", "--json")

@@ -75,6 +75,11 @@ def followed(local: Registry, remote: Registry, ref: Ref) -> frozenset[Digest]:
     return _read(local.store, _key(remote, ref))
 
 
+def is_followed(local: Registry, ref: Ref) -> bool:
+    """Whether this machine has pulled the tag from a remote or pushed it to one."""
+    return any(info.key.endswith(f"/{ref.path}.json") for info in local.store.list(FOLLOWED))
+
+
 def damaged_records(store: Store) -> Iterator[CorruptError]:
     """The records of a local registry that cannot be read, or are those of another tag; by key."""
     for key in sorted(info.key for info in store.list(FOLLOWED)):

@@ -98,7 +98,7 @@ def writers(stage: Stage) -> list[Writer]:
     return [
         Writer("extract", _ada, ("extract", target, rlvr, "--name", "new", "--reversible")),
         Writer("extract again", _ada, ("extract", source, target, "--name", "opd:again", "--reversible")),
-        Writer("extract over", _ada, ("extract", source, rlvr, "--name", "opd")),
+        Writer("extract over", _ada, ("extract", source, rlvr, "--name", "opd", "--force")),
         Writer("push", _ada, ("push", "opd-null")),
         Writer("push moved", _ada, ("push", "rlvr:best"), _move_best),
         Writer("pull", _bob, ("pull", "opd-null"), lambda stage: stage.ada.must("push", "opd-null")),
