@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +110,9 @@ class Output:
 
         with Waiting(command) as waiting:
             self.waiting = waiting
+            if _follows_a_pipe():
+                # The command before the pipe has the terminal; bars are drawn all the same.
+                waiting.hide()
             try:
                 yield
             finally:
@@ -126,3 +130,11 @@ class Output:
 
         with Bars(self.waiting) if sys.stderr.isatty() else Lines() as listener:
             yield listener
+
+
+def _follows_a_pipe() -> bool:
+    try:
+        return sys.stdin is not None and stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode)
+    except (OSError, ValueError):
+        # Stdin is closed, or something of Python's that is no file.
+        return False

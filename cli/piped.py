@@ -45,9 +45,7 @@ def named_or_piped(output: Output, workspace: Workspace, text: str, progress: Pr
 
     # Read to the end before anything is touched: only the end record says that the upstream command succeeded.
     command = click.get_current_context().info_name or ""
-    with output.alone():  # the upstream command has the terminal
-        data = sys.stdin.buffer.read(MAX_BYTES + 1)
-    record = read(data, command)
+    record = read(sys.stdin.buffer.read(MAX_BYTES + 1), command)
     if isinstance(record, Ref | Digest | ShortDigest):
         output.ref = str(record)
         return workspace.find(record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -100,3 +101,13 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     with Waiting("a command with a long name"):
         until(lambda: bool(screen.getvalue()))
     assert screen.getvalue().startswith("\r\x1b[K… a command with a \r")
+
+
+def test_the_command_before_a_pipe_has_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch)
+    end, inlet = os.pipe()
+    with os.fdopen(end) as stdin, os.fdopen(inlet, "w"):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with Output().at_work("apply"):
+            time.sleep(0.1)
+    assert screen.getvalue() == ""
