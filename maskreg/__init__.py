@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from maskreg.ref import Card, Ref
     from maskreg.registry import Registry
     from maskreg.settings import Settings
-    from maskreg.workspace import config, db, remotes
+    from maskreg.workspace import config, db, plots, remotes
     from maskreg.workspace.analyze import analyze, trajectory
     from maskreg.workspace.annotate import annotate
     from maskreg.workspace.apply import apply, apply_
@@ -99,6 +99,7 @@ __all__ = [
     "log",
     "mv",
     "open_checkpoint",
+    "plots",
     "pull",
     "push",
     "remotes",
@@ -155,6 +156,7 @@ _HOMES = {
     "log": "maskreg.workspace.log",
     "mv": "maskreg.workspace.move",
     "open_checkpoint": "maskreg.checkpoint",
+    "plots": "maskreg.workspace",
     "pull": "maskreg.workspace.pull",
     "push": "maskreg.workspace.push",
     "remotes": "maskreg.workspace",
@@ -170,7 +172,7 @@ _HOMES = {
 }
 """Where each public name is: a module, or ``module:name`` where it is called otherwise; modules by their parent."""
 
-_MODULES = {"config", "db", "errors", "remotes"}
+_MODULES = {"config", "db", "errors", "plots", "remotes"}
 """Public names that are modules."""
 
 

@@ -12,6 +12,7 @@ EXTRAS = {
     "huggingface_hub": "hub",
     "jinja2": "report",
     "matplotlib": "report",
+    "PIL": "report",
     "safetensors": "train",
     "torch": "torch",
     "transformers": "train",

@@ -22,7 +22,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Training": ("retrain",),
     "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore", "export", "import_"),
     "Applying": ("apply", "apply_"),
-    "Evidence": ("compare", "analyze", "trajectory", "report"),
+    "Evidence": ("compare", "analyze", "trajectory", "report", "plots"),
     "Looking things up": ("search", "list", "show", "log"),
     "Maintenance": ("verify", "gc", "doctor", "remotes", "config", "db"),
     "Values": (

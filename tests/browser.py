@@ -50,7 +50,7 @@ class Opened:
 
     def __init__(self, browser: Any, path: Path, scheme: str, **options: Any) -> None:
         """Open a file by day (``light``) or by night (``dark``)."""
-        self._context = browser.new_context(viewport=LAPTOP, color_scheme=scheme, **options)
+        self._context = browser.new_context(**{"viewport": LAPTOP, "color_scheme": scheme, **options})
         self.page = self._context.new_page()
         self.said: list[str] = []
         self.asked: list[str] = []
@@ -87,7 +87,7 @@ CONTRASTS = """() => {
     if (!text || !node.getClientRects().length || node.closest("style, .hidden")) continue;
     const style = getComputedStyle(node), drawn = node.closest("svg");
     // What is written on the colored cells of a heat map has the cell behind it, not the page.
-    if (drawn && /^[\\d.]+$/.test(text)) continue;
+    if (drawn && /^[\\d.<]+$/.test(text)) continue;
     const one = light(rgb(drawn ? style.fill : style.color)), other = light(ground(node));
     found.push([(Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05), text]);
   }

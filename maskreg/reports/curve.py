@@ -1,67 +1,108 @@
-"""Plot of density by exponent, with the rounding null."""
+"""Plot of density by magnitude, with the rounding null."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
+import numpy.typing as npt
 from matplotlib.ticker import FuncFormatter
 
 from maskreg.flow.geometry.exponents import BIAS, ByExponent
-from maskreg.reports.theme import Theme, in_percent
+from maskreg.reports.drawing import Drawing
+from maskreg.reports.theme import WIDE, Size, Theme, in_percent
 
-WIDTH = 9.0
 FEWEST = 1e-4
 """Smallest share of the weights for an exponent to be shown: densities of a handful of weights are noise."""
 
+APART = 2
+"""Powers of two between the place of zero weights and the smallest magnitude."""
 
-def shown(exponents: ByExponent) -> tuple[int, int]:
-    """Exponent fields ``[first, last]`` of all but a few of the weights."""
-    common = np.flatnonzero(exponents.members >= max(1.0, FEWEST * float(exponents.members.sum())))
-    return int(common[0]), int(common[-1])
+_SPECIAL = 255
 
 
-def curve(exponents: ByExponent, theme: Theme) -> Figure:
-    """Panels over the exponents: density, difference from the rounding null, share of all weights."""
-    first, last = shown(exponents)
-    fields = np.arange(first, last + 1)
-    fields = fields[exponents.members[fields] > 0]
-    members, powers = exponents.members[fields], fields - BIAS
-    density = exponents.moved[fields] / members
-    expected = None if exponents.expected is None else exponents.expected[fields] / members
-    heights = [3.0, 1.3, 1.0] if expected is not None else [3.0, 1.0]
-    figure = Figure(figsize=(WIDTH, 1.2 + sum(heights)), layout="constrained")
+@dataclass(frozen=True)
+class Shown:
+    """What the plot shows, from left to right.
+
+    Attributes:
+        fields: exponent fields; 0, which holds zeros and subnormal numbers, comes first where there is any.
+        places: where each is drawn: powers of two, and left of them, apart, the place of zero weights.
+        zeros: whether the first field is that of zero weights.
+    """
+
+    fields: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+    zeros: bool
+
+
+def shown(exponents: ByExponent) -> Shown:
+    """All exponents between the first and the last that are common, and apart from them the zero weights."""
+    members = exponents.members
+    normal = np.arange(1, _SPECIAL)
+    common = normal[members[normal] >= max(1.0, FEWEST * float(members.sum()))]
+    fields = np.arange(common[0], common[-1] + 1) if common.size else common
+    fields = fields[members[fields] > 0]
+    places = fields - BIAS
+    if not members[0]:
+        return Shown(fields, places, zeros=False)
+    left = int(places[0]) - APART if places.size else -BIAS
+    return Shown(np.append(0, fields), np.append(left, places), zeros=True)
+
+
+def curve(exponents: ByExponent, theme: Theme, size: Size = WIDE) -> Drawing:
+    """Panels over the magnitudes: density, difference from the rounding null, share of all weights."""
+    view = shown(exponents)
+    members = exponents.members[view.fields]
+    density = exponents.moved[view.fields] / members
+    expected = None if exponents.expected is None else exponents.expected[view.fields] / members
+    heights = [2.6 if size.narrow else 3.0, 1.3, 1.0]
+    if expected is None:
+        del heights[1]
+    figure = Drawing(figsize=(size.width, 1.2 + sum(heights)), layout="constrained")
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
     above, below = panels[0], panels[-1]
-    above.plot(powers, density, label="this mask", color=theme.observed, marker="o", **_LINE)
+    _line(above, view, density, label="this mask", color=theme.observed, marker="o")
     if expected is not None:
-        above.plot(powers, expected, label=_NULL, color=theme.null, marker="s", linestyle="--", **_LINE)
-        panels[1].bar(powers, density - expected, width=0.7, color=theme.observed)
+        null = "rounding alone" if size.narrow else "rounding alone, as many moved in each tensor"
+        _line(above, view, expected, label=null, color=theme.null, marker="s", linestyle="--")
+        panels[1].bar(view.places, density - expected, width=0.7, color=theme.observed)
         panels[1].axhline(0, color=theme.null, linewidth=1.4, linestyle="--")
         panels[1].set_ylabel("difference")
     above.set_ylim(-0.03, 1.03)
     above.set_ylabel("density")
-    above.legend(loc="lower left")
-    below.bar(powers, members / exponents.members.sum(), width=0.7, color=theme.neutral)
-    below.set_ylabel("of all weights")
-    below.set_xlabel("magnitude of the weight in the source: from this power of two to the next")
-    stride = -(-(last - first + 1) // 14)
-    ticks = [power for power in range(first - BIAS, last - BIAS + 1) if (power - last + BIAS) % stride == 0]
-    below.set_xticks(ticks, [_power(power) for power in ticks])
+    above.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2)
+    below.bar(view.places, members / exponents.members.sum(), width=0.7, color=theme.neutral)
+    below.set_ylabel("weights")
+    below.set_xlabel("magnitude of the source weight" + ("" if size.narrow else ", from this power of two to the next"))
+    _ticks(below, view, most=6 if size.narrow else 14)
     for axes in panels:
         axes.yaxis.set_major_formatter(FuncFormatter(in_percent))
         axes.grid(axis="y", linewidth=0.7)
         axes.set_axisbelow(True)
+        if view.zeros and len(view.places) > 1:
+            axes.axvline(view.places[1] - APART / 2, color=theme.neutral, linewidth=0.9, linestyle=(0, (1, 2)))
     figure.align_ylabels()
     return figure
 
 
-_NULL = "rounding alone, as many moved in each tensor"
-_LINE: dict[str, Any] = {"markersize": 4.5, "linewidth": 1.7}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def _power(exponent: int) -> str:
-    # Field 0 holds zeros and subnormal numbers.
-    return "2" + str(exponent).translate(_RAISED) if exponent > -BIAS else "0"
+def _line(axes: Any, view: Shown, values: npt.NDArray[np.float64], **look: Any) -> None:
+    look = {"markersize": 4.5, "linewidth": 1.7, **look}
+    axes.plot(view.places[view.zeros :], values[view.zeros :], **look)
+    if view.zeros:
+        # No line leads to zero: there is no power of two between.
+        axes.plot(view.places[:1], values[:1], **{**look, "label": None, "linestyle": "none"})
+
+
+def _ticks(axes: Any, view: Shown, most: int) -> None:
+    powers = view.places[view.zeros :]
+    labels = {int(view.places[0]): "zero"} if view.zeros else {}
+    if powers.size:
+        first, last = int(powers[0]), int(powers[-1])
+        stride = -(-(last - first + 1) // most)
+        labels |= {power: "2" + str(power).translate(_RAISED) for power in range(last, first - 1, -stride)}
+    axes.set_xticks(list(labels), list(labels.values()))

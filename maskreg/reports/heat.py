@@ -2,48 +2,148 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
+import numpy.typing as npt
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.ticker import FuncFormatter
 
+from maskreg.reports.drawing import Drawing
 from maskreg.reports.modules import Grid
-from maskreg.reports.theme import Theme, in_percent
+from maskreg.reports.theme import WIDE, Size, Theme, in_percent
+from maskreg.words import three_digits
 
-WIDTH = 9.0
-MOST_NUMBERS = 260
-"""Maximum number of cells that have room for a number each."""
+Values = npt.NDArray[np.float64]
 
 _LABELS = 40
 """Maximum number of layers that are all labeled."""
 
+_TAIL = 0.005
+"""Share of the coordinates at either end that the color scale leaves out: small norms must not flatten it."""
 
-def heat_map(grid: Grid, theme: Theme) -> Figure:
-    """A row for each layer, a column for each module; cells show density in percent, and are empty without a tensor."""
-    values = np.full((len(grid.layers), len(grid.modules)), np.nan)
-    for (layer, module), group in grid.cells.items():
-        values[grid.layers.index(layer), grid.modules.index(module)] = group.density
+_FONT = 8.5
+_POINTS = 72.0
+_GLYPH = 0.62
+"""Width of a digit, in font sizes."""
+
+
+def heat_map(grid: Grid, theme: Theme, size: Size = WIDE) -> Drawing:
+    """A row for each layer, a column for each module; cells show density in percent, and are empty without a tensor.
+
+    Colors run over the densities of nearly all coordinates, so that modules differ in color even where all are dense.
+    Modules of which nothing moved have no color.
+    """
+    values, weights = _table(grid)
     rows, columns = values.shape
-    figure = Figure(figsize=(WIDTH, min(11.0, 1.7 + 0.27 * rows)), layout="constrained")
+    height = min(14.0 if size.narrow else 11.0, (2.4 if size.narrow else 1.7) + (0.24 if size.narrow else 0.27) * rows)
+    figure = Drawing(figsize=(size.width, height), layout="constrained")
     axes = figure.add_subplot()
-    top = max(float(np.nanmax(values)), 1e-9)
-    mesh = axes.pcolormesh(values, cmap=theme.heat, vmin=0, vmax=top, edgecolors=theme.ground, linewidth=0.6)
+    low, high = scale(values, weights)
+    norm = Normalize(low, high)
+    # One image, a pixel a cell: thousands of rectangles would make the page several times as large.
+    colors = np.zeros((rows, columns, 4))
+    colors[values > 0] = mpl.colormaps[theme.heat](norm(values[values > 0]))
+    axes.imshow(colors, extent=(0, columns, rows, 0), aspect="auto", interpolation="none")
+    axes.vlines(np.arange(1, columns), 0, rows, colors=theme.ground, linewidth=0.6)
+    axes.hlines(np.arange(1, rows), 0, columns, colors=theme.ground, linewidth=0.6)
     axes.set_yticks(*_ticks(grid.layers))
-    axes.set_xticks(np.arange(columns) + 0.5, [_short(name) for name in grid.modules], rotation=30, ha="right")
+    # A slanted label needs the width of a few cells.
+    angle: dict[str, Any] = (
+        {"rotation": 90} if size.narrow else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    )
+    axes.set_xticks(np.arange(columns) + 0.5, [_short(name) for name in grid.modules], **angle)
     axes.set_ylabel("layer")
     axes.tick_params(length=0)
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
-    axes.invert_yaxis()
-    if values.size <= MOST_NUMBERS:
-        for row, column in np.argwhere(~np.isnan(values)).tolist():
-            share = values[row, column]
-            # The color map is dark at its low end in both themes.
-            ink = "#ffffff" if share < 0.55 * top else "#000000"
-            axes.text(column + 0.5, row + 0.5, f"{100 * share:.1f}", ha="center", va="center", fontsize=7.5, color=ink)
-    bar = figure.colorbar(mesh, ax=axes, pad=0.015, aspect=30, format=FuncFormatter(in_percent))
+    extend, shades = _beyond(values, low, high), ScalarMappable(norm, theme.heat)
+    where = {"location": "top", "aspect": 26} if size.narrow else {"pad": 0.015, "aspect": 30}
+    bar = figure.colorbar(shades, ax=axes, format=FuncFormatter(in_percent), extend=extend, extendfrac=0.02, **where)
     bar.outline.set_visible(False)
     bar.set_label("density")
+    bar.locator = mpl.ticker.MaxNLocator(4 if size.narrow else 6)
+    bar.update_ticks()
+    room = (0.8 * size.width * _POINTS / columns, (height - 1.6) * _POINTS / rows)
+    _write(axes, values, shades, room, theme.ink)
     return figure
+
+
+def scale(values: Values, weights: Values) -> tuple[float, float]:
+    """The lowest and the highest density of all but the outermost coordinates: the ends of the color scale.
+
+    Args:
+        values: densities; NaN without a tensor. Those of which nothing moved do not count.
+        weights: coordinates of each.
+    """
+    present = values > 0
+    if not present.any():
+        return 0.0, 1.0
+    order = np.argsort(values[present])
+    densities, counts = values[present][order], weights[present][order]
+    below = np.cumsum(counts) / counts.sum()
+    low = float(densities[np.searchsorted(below, _TAIL)])
+    high = float(densities[min(int(np.searchsorted(below, 1 - _TAIL)), len(densities) - 1)])
+    if high - low < 1e-3:
+        low, high = max(0.0, low - 5e-4), high + 5e-4
+    return low, high
+
+
+def written(values: Values, room: tuple[float, float]) -> list[str] | None:
+    """The densities as texts that fit into their cells: three digits, or two; None where no text fits.
+
+    Args:
+        values: densities.
+        room: width and height of a cell, in points.
+    """
+    shares = [100 * share for share in values.tolist()]
+    for texts in ([three_digits(share) for share in shares], [_two_digits(share) for share in shares]):
+        widest = max(map(len, texts)) * _GLYPH * _FONT
+        if widest <= room[0] and room[1] >= 1.15 * _FONT:
+            return texts
+    return None
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 9.95 or not value else "<.1" if value < 0.1 else f"{value:.1f}".removeprefix("0")
+
+
+def _table(grid: Grid) -> tuple[Values, Values]:
+    values = np.full((len(grid.layers), len(grid.modules)), np.nan)
+    weights = np.zeros(values.shape)
+    rows, columns = ({label: at for at, label in enumerate(labels)} for labels in (grid.layers, grid.modules))
+    for (layer, module), group in grid.cells.items():
+        values[rows[layer], columns[module]] = group.density
+        weights[rows[layer], columns[module]] = group.numel
+    return values, weights
+
+
+def _beyond(values: Values, low: float, high: float) -> str:
+    moved = values[values > 0]
+    below, above = bool((moved < low).any()), bool((moved > high).any())
+    return {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}[below, above]
+
+
+def _write(axes: Any, values: Values, shades: ScalarMappable, room: tuple[float, float], ink: str) -> None:
+    cells = np.argwhere(~np.isnan(values))
+    shares = values[tuple(cells.T)]
+    texts = written(shares, room)
+    if texts is None:
+        return
+    for (row, column), share, text in zip(cells.tolist(), shares, texts, strict=True):
+        color = ink_on(np.asarray(shades.to_rgba(share)).tolist()) if share else ink
+        axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=_FONT, color=color)
+
+
+def ink_on(color: Sequence[float]) -> str:
+    """Black or white, whichever has more contrast with a color (WCAG 2)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color[:3]]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    # Not the page's white, which turns dark at night; cells do not.
+    return "#fffffe" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "#000000"
 
 
 def _ticks(labels: tuple[str, ...]) -> tuple[list[float], list[str]]:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import jinja2
 from markupsafe import Markup
 
-from maskreg.analysis.evidence import STRATA
 from maskreg.analysis.glossary import explain
-from maskreg.analysis.verdict import RULE, null_label
+from maskreg.analysis.verdict import RULE
 from maskreg.reports import words
 from maskreg.reports.bars import overlap_bars
 from maskreg.reports.curve import curve
-from maskreg.reports.geometry import STABLE, FigureMedian
+from maskreg.reports.drawing import SCREEN_DPI
+from maskreg.reports.geometry import STABLE, FigureMedian, Trajectory
 from maskreg.reports.heat import heat_map
-from maskreg.reports.pictures import Plot, inline
+from maskreg.reports.pictures import Plot, compact, inline, png, svg
 from maskreg.reports.spectra import growth, spectra
-from maskreg.reports.theme import THEMES
+from maskreg.reports.templates import Definitions, render
+from maskreg.reports.theme import DARK, LIGHT
+from maskreg.words import counted, percent
 
 if TYPE_CHECKING:
+    from maskreg.analysis.comparison import PairOverlap
+    from maskreg.flow.geometry.exponents import ByExponent
+    from maskreg.ref import Card
     from maskreg.reports.findings import Findings
+    from maskreg.reports.modules import Grid
 
 
 MOST_OUTSIDE = 30
@@ -34,25 +41,50 @@ def plots_of(findings: Findings) -> dict[str, Plot]:
     """Every plot for which there are findings, by name."""
     plots = []
     if findings.grid.cells:
-        layers, modules = len(findings.grid.layers), len(findings.grid.modules)
-        alt = f"Heat map of the density of {modules} modules in {layers} layers."
-        plots.append(Plot("density", "Density by layer and module, in percent", alt, partial(heat_map, findings.grid)))
+        plots.append(density_plot(findings.grid))
     if findings.exponents is not None and findings.exponents.members.any():
-        alt = "Density of the mask by exponent of the source's weights, against rounding alone."
-        plots.append(Plot("exponents", "Density by magnitude", alt, partial(curve, findings.exponents)))
+        plots.append(magnitude_plot(findings.exponents))
     for number, other in enumerate(findings.others, start=1):
         if other.overlap.whole.counts.most:
-            alt = f"Overlap with {other.name}, with every null's expectation and the maximum."
-            title = "Overlap of the two masks"
-            draw = partial(overlap_bars, other.overlap.whole)
-            plots.append(Plot(f"overlap-{number}", title, alt, draw))
+            plots.append(overlap_plot(number, other.overlap))
     if findings.geometry is not None and findings.geometry.energies and findings.geometry.layers:
         alt = "Energy of the update in its largest directions, and stable rank by layer, against rounding alone."
         plots.append(Plot("spectra", "Spectra of the median matrix", alt, partial(spectra, findings.geometry)))
     if findings.trajectory is not None and findings.trajectory.points:
-        alt = "Density, norm, stable rank and similarity to the final update over the checkpoints of the run."
-        plots.append(Plot("trajectory", "Growth of the update", alt, partial(growth, findings.trajectory)))
+        plots.append(trajectory_plot(findings.trajectory))
     return {plot.name: plot for plot in plots}
+
+
+def density_plot(grid: Grid) -> Plot:
+    """The heat map of a mask with layers."""
+    highest = max(grid.cells, key=lambda cell: grid.cells[cell].density)
+    alt = (
+        f"Heat map of the density of {counted(len(grid.modules), 'module')} in {counted(len(grid.layers), 'layer')}. "
+        f"The highest is {percent(grid.cells[highest].density)}, of {highest[1]} in layer {highest[0]}."
+    )
+    return Plot("density", "Density by layer and module, in percent", alt, partial(heat_map, grid))
+
+
+def magnitude_plot(exponents: ByExponent) -> Plot:
+    """The density of a mask by the magnitude of the source's weights."""
+    alt = "Density of the mask by exponent of the source's weights, against rounding alone; zero weights stand apart."
+    return Plot("exponents", "Density by magnitude", alt, partial(curve, exponents))
+
+
+def overlap_plot(number: int, overlap: PairOverlap) -> Plot:
+    """The overlap of two masks that are not empty, the ``number``-th of a page."""
+    counts = overlap.whole.counts
+    alt = (
+        f"Overlap of {overlap.names[0]} and {overlap.names[1]}, {percent(counts.both / counts.most)} of the smaller, "
+        "with every null's expectation and the maximum."
+    )
+    return Plot(f"overlap-{number}", "Overlap of the two masks", alt, partial(overlap_bars, overlap.whole))
+
+
+def trajectory_plot(run: Trajectory) -> Plot:
+    """The growth of an update over the checkpoints of a run, of which there is one or more."""
+    alt = "Density, norm, stable rank and similarity to the final update over the checkpoints of the run."
+    return Plot("trajectory", "Growth of the update", alt, partial(growth, run))
 
 
 def page(findings: Findings, version: str) -> str:
@@ -62,46 +94,75 @@ def page(findings: Findings, version: str) -> str:
         findings: the content.
         version: of maskreg.
     """
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"percent": words.percent, "number": words.number}
-    template = environment.from_string((files("maskreg.reports") / "page.html.j2").read_text(encoding="utf-8"))
     mark, sentence = words.answer(findings)
     geometry = words.GEOMETRY_DEFINITIONS if findings.geometry or findings.trajectory else {}
-    return template.render(
+    plots = plots_of(findings)
+    return render(
+        "page.html.j2",
         findings=findings,
+        name=findings.name,
+        slug=slug(findings.name),
+        digest=findings.digest,
         manifest=findings.manifest,
-        totals=findings.manifest.totals,
+        card=card_of(findings.card),
         mark=mark,
         sentence=sentence,
         rule=RULE,
-        plots={name: _drawn(plot) for name, plot in plots_of(findings).items()},
-        null_label=null_label,
+        contents=_contents(findings, plots),
+        plots={name: _drawn(plot) for name, plot in plots.items()},
+        pairs=[(other.name, other.overlap) for other in findings.others],
+        notes=list(dict.fromkeys(note for other in findings.others for note in other.overlap.notes)),
         outside=sorted(findings.grid.outside.items(), key=lambda item: -item[1].numel)[:MOST_OUTSIDE],
-        strata=STRATA,
         definitions={**words.DEFINITIONS, **geometry},
         anchor=lambda figure: explain(figure)[0].name,
         figures=_figures(findings),
         rank=_rank(findings),
-        card=_card(findings),
+        term=Definitions(),
+        light=LIGHT,
+        dark=DARK,
         version=version,
     )
 
 
+def slug(name: str) -> str:
+    """A name as the beginning of a file name: ``team/opd:v1`` as ``team-opd-v1``."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "maskreg"
+
+
+def card_of(card: Card) -> dict[str, str]:
+    """What people say about an artifact, by key; what nobody said is absent."""
+    texts = {key: value for key, value in asdict(card).items() if isinstance(value, str) and value}
+    return {**texts, **dict(sorted(card.meta.items()))}
+
+
+def address(media_type: str, data: bytes) -> str:
+    """A file as an address that holds all of it."""
+    return f"data:{media_type};base64,{b64encode(data).decode()}"
+
+
 def _drawn(plot: Plot) -> dict[str, Any]:
+    files = {
+        "svg": address("image/svg+xml", compact(svg(plot, LIGHT)).encode()),
+        "png": address("image/png", png(plot, LIGHT, SCREEN_DPI)),
+    }
     # Markup is not escaped again: Matplotlib escapes texts in SVG, which tests check.
-    pictures = Markup("\n").join(Markup(inline(plot, theme)) for theme in THEMES)
-    return {"name": plot.name, "title": plot.title, "alt": plot.alt, "pictures": pictures}
+    return {"title": plot.title, "alt": plot.alt, "pictures": Markup(inline(plot)), "files": files}
 
 
-def _card(findings: Findings) -> dict[str, str]:
-    texts = {key: value for key, value in asdict(findings.card).items() if isinstance(value, str) and value}
-    return {**texts, **dict(sorted(findings.card.meta.items()))}
+def _contents(findings: Findings, plots: Mapping[str, Plot]) -> dict[str, str]:
+    others = findings.others
+    overlap = f"Overlap with {others[0].name}" if len(others) == 1 else "Overlap with other masks"
+    sections = {
+        "overlaps": (others, overlap),
+        "magnitude": ("exponents" in plots, "By magnitude"),
+        "layers": (True, "By layer and module"),
+        "geometry": (findings.geometry is not None, "Geometry"),
+        "trajectory": ("trajectory" in plots, "Trajectory"),
+        "card": (True, "Card"),
+        "judged": (True, "How this is judged"),
+        "definitions": (True, "Definitions"),
+    }
+    return {anchor: title for anchor, (shown, title) in sections.items() if shown}
 
 
 def _figures(findings: Findings) -> list[tuple[str, dict[str, FigureMedian]]]:

@@ -1,4 +1,4 @@
-"""Plots as files: SVG for the page and for papers, PNG for slides. The same figures give the same bytes."""
+"""Plots as pictures: SVG for the page and for papers, PNG for slides. The same figures give the same bytes."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib as mpl
+from PIL import Image
 
 from maskreg.disk import creating
-from maskreg.reports.theme import THEMES, Theme, style
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from maskreg.reports.drawing import Drawing
+from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
 
 PNG_DPI = 200
+
+_COLORS = 256
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that can be drawn in any theme.
+    """A plot that can be drawn in any theme and size.
 
     Attributes:
         name: file name without suffix, and identifier in the page.
@@ -34,25 +34,34 @@ class Plot:
     name: str
     title: str
     alt: str
-    draw: Callable[[Theme], Figure]
+    draw: Callable[[Theme, Size], Drawing]
 
 
-def svg(plot: Plot, theme: Theme) -> str:
+def figure(plot: Plot, theme: Theme) -> Drawing:
+    """A plot as a figure of Matplotlib, to be changed and saved like any other."""
+    with mpl.rc_context(style(theme, _salt(plot, theme, WIDE))):
+        return plot.draw(theme, WIDE)
+
+
+def svg(plot: Plot, theme: Theme, size: Size = WIDE) -> str:
     """A plot as an SVG document."""
-    salt = f"maskreg-{plot.name}-{theme.name}"
     buffer = io.StringIO()
-    with mpl.rc_context(style(theme, salt)):
-        plot.draw(theme).savefig(buffer, format="svg", metadata={"Date": None, "Creator": "maskreg"})
+    with mpl.rc_context(style(theme, _salt(plot, theme, size))):
+        plot.draw(theme, size).savefig(buffer, format="svg", metadata={"Date": None, "Creator": "maskreg"})
     # Matplotlib leaves trailing spaces.
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
-def png(plot: Plot, theme: Theme) -> bytes:
-    """A plot as a PNG file."""
+def png(plot: Plot, theme: Theme, dpi: int = PNG_DPI) -> bytes:
+    """A plot as a PNG file with a palette of 256 colors: a third of the size, and no difference that is seen."""
     buffer = io.BytesIO()
-    with mpl.rc_context(style(theme, f"maskreg-{plot.name}-{theme.name}")):
-        plot.draw(theme).savefig(buffer, format="png", dpi=PNG_DPI, metadata={"Software": "maskreg"})
-    return buffer.getvalue()
+    with mpl.rc_context(style(theme, _salt(plot, theme, WIDE))):
+        plot.draw(theme, WIDE).savefig(buffer, format="png", dpi=dpi)
+    packed = io.BytesIO()
+    with Image.open(buffer) as picture:
+        flat = picture.convert("RGB").quantize(_COLORS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        flat.save(packed, format="png", optimize=True, dpi=(dpi, dpi))
+    return packed.getvalue()
 
 
 def export(plots: list[Plot], folder: Path) -> list[Path]:
@@ -77,14 +86,54 @@ def export(plots: list[Plot], folder: Path) -> list[Path]:
     return written
 
 
-def inline(plot: Plot, theme: Theme) -> str:
-    """A plot as an HTML element: no prologue, prefixed identifiers, a label for screen readers."""
-    element = re.search(r"<svg .*</svg>", svg(plot, theme), re.DOTALL)
-    if element is None:
+def inline(plot: Plot) -> str:
+    """A plot as HTML: an SVG element for a laptop and one for a phone, in the colors of the page.
+
+    They have no prologue, prefixed identifiers, and a label for screen readers.
+    """
+    return "\n".join(_element(plot, size) for size in SIZES)
+
+
+def compact(svg: str) -> str:
+    """The same picture in half as many bytes: coordinates of a hundredth of a point, no name that is not used.
+
+    Texts stay what they are: only tags change, and the space between them.
+    """
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    kept = set(re.findall(r'(?:xlink:href="|url\()#([^")]*)', svg))
+
+    def shorten(tag: str) -> str:
+        tag = re.sub(r' id="([^"]*)"', lambda match: match[0] if match[1] in kept else "", tag)
+        tag = re.sub(r' transform="rotate\(-?0 [^"]*"', "", tag)
+        return _COORDINATES.sub(lambda match: _DIGITS.sub(r"\1", match[0]), tag.replace("\n", ""))
+
+    return re.sub(r">\s+<", "><", re.sub(r"<[^>]*>", lambda tag: shorten(tag[0]), svg)).strip()
+
+
+# More digits than these are below what a screen or a printer resolves.
+_DIGITS = re.compile(r"(?<![\w#.])(-?\d+\.\d\d)\d+")
+
+_COORDINATES = re.compile(r' (?:d|x|y)="[^"]*"|(?:rotate|translate)\([^)]*\)')
+
+_FONT = re.compile(r"font-family: [^;]*; ")
+
+
+def _element(plot: Plot, size: Size) -> str:
+    drawn = re.search(r"<svg .*</svg>", compact(svg(plot, LIGHT, size)), re.DOTALL)
+    if drawn is None:
         raise ValueError(f"{plot.name}: not an SVG document")
-    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", element[0], flags=re.DOTALL)
-    prefix = f"{plot.name}-{theme.name}-"
-    body = re.sub(r'\bid="', f'id="{prefix}', body)
-    body = re.sub(r'(xlink:href="|\burl\()#', rf"\1#{prefix}", body)
+    prefix = f"{plot.name}-{size.name}-"
+    body = re.sub(r"<[^>]*>", lambda tag: _prefixed(tag[0], prefix), colored(drawn[0]))
     # As role="img" it is read out as its label, not number by number along the axes.
-    return body.replace("<svg ", f'<svg class="plot {theme.name}" role="img" aria-labelledby="{plot.name}-alt" ', 1)
+    return body.replace("<svg ", f'<svg class="plot {size.name}-plot" role="img" aria-labelledby="{plot.name}-alt" ', 1)
+
+
+def _prefixed(tag: str, prefix: str) -> str:
+    # The page sets the font of its plots once.
+    tag = _FONT.sub("", tag)
+    tag = re.sub(r'\bid="', f'id="{prefix}', tag)
+    return re.sub(r'(xlink:href="|\burl\()#', rf"\1#{prefix}", tag)
+
+
+def _salt(plot: Plot, theme: Theme, size: Size) -> str:
+    return f"maskreg-{plot.name}-{theme.name}-{size.name}"

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from maskreg.reports.drawing import Drawing
 from maskreg.reports.geometry import FigureMedian, Geometry, Trajectory
-from maskreg.reports.theme import Theme, in_percent
+from maskreg.reports.theme import WIDE, Size, Theme, in_percent
 
-WIDTH = 9.0
 _MOST_LABELS = 14
 
 
-def spectra(geometry: Geometry, theme: Theme) -> Figure:
-    """Left, the share of the update's energy in its largest directions; right, stable rank by layer; with the null."""
-    figure = Figure(figsize=(WIDTH, 3.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
+def spectra(geometry: Geometry, theme: Theme, size: Size = WIDE) -> Drawing:
+    """The share of the update's energy in its largest directions, and stable rank by layer; each with the null."""
+    figure = Drawing(figsize=(size.width, 5.8 if size.narrow else 3.4), layout="constrained")
+    left, right = figure.subplots(2, 1) if size.narrow else figure.subplots(1, 2)
     energies = geometry.energies
     _pair(left, [str(k) for k in energies], list(energies.values()), theme)
     left.set_ylim(-0.03, 1.03)
@@ -34,17 +33,18 @@ def spectra(geometry: Geometry, theme: Theme) -> Figure:
     return figure
 
 
-def growth(trajectory: Trajectory, theme: Theme) -> Figure:
+def growth(trajectory: Trajectory, theme: Theme, size: Size = WIDE) -> Drawing:
     """Four panels over the checkpoints of a run: density, norm, stable rank, similarity to the final update."""
-    figure = Figure(figsize=(WIDTH, 5.2), layout="constrained")
-    (density, norm), (rank, similarity) = figure.subplots(2, 2, sharex=True)
+    figure = Drawing(figsize=(size.width, 9.0 if size.narrow else 5.2), layout="constrained")
+    rows, columns = (4, 1) if size.narrow else (2, 2)
+    density, norm, rank, similarity = figure.subplots(rows, columns, sharex=True).flat
     points = trajectory.points
     _series(density, [p.density for p in points], theme.observed, "o", "-", "since the source")
     _series(density, [p.step_density for p in points], theme.limit, "s", ":", "since the checkpoint before")
     density.set_ylabel("density")
     density.legend(loc="best")
     _series(norm, [p.relative_norm for p in points], theme.observed, "o", "-", "")
-    norm.set_ylabel("norm of the update / of the source")
+    norm.set_ylabel("norm / norm of the source")
     _series(rank, [p.stable_rank for p in points], theme.observed, "o", "-", "")
     rank.set_ylabel("mean stable rank")
     similarities = [p.similarity_to_final for p in points]
@@ -61,7 +61,7 @@ def growth(trajectory: Trajectory, theme: Theme) -> Figure:
             axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     for axes in (density, similarity):
         axes.yaxis.set_major_formatter(FuncFormatter(in_percent))
-    for axes in (rank, similarity):
+    for axes in (rank, similarity)[size.narrow :]:
         _label(axes, [p.name for p in points], rotated=True)
     return figure
 

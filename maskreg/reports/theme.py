@@ -1,7 +1,8 @@
-"""Light and dark themes of the plots, in colors that color-blind readers can tell apart."""
+"""Themes and sizes of the plots: colors that color-blind readers can tell apart, for a laptop and for a phone."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,31 @@ class Theme:
 LIGHT = Theme("light", "#ffffff", "#1f2328", "#d8dde3", "#0072b2", "#d55e00", "#8c959f", "#1f2328", "cividis")
 DARK = Theme("dark", "#14181d", "#e6e9ed", "#39414b", "#56b4e9", "#e69f00", "#7d8794", "#e6e9ed", "cividis")
 THEMES = (LIGHT, DARK)
+
+VARIABLES = ("ground", "ink", "faint", "observed", "null", "neutral")
+"""Colors that the page sets for its plots; the limit has the color of ink."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Room for a plot.
+
+    Attributes:
+        name: ``wide`` or ``narrow``.
+        width: in inches. Text of 9 points is then 13 CSS pixels high on a laptop and 11 on a phone.
+    """
+
+    name: str
+    width: float
+
+    @property
+    def narrow(self) -> bool:
+        """Whether panels stand below each other, for a phone."""
+        return self.name == "narrow"
+
+
+WIDE, NARROW = Size("wide", 9.0), Size("narrow", 3.7)
+SIZES = (WIDE, NARROW)
 
 FONTS = ["DejaVu Sans", "Verdana", "Arial", "Helvetica", "sans-serif"]
 
@@ -71,6 +97,19 @@ def style(theme: Theme, salt: str) -> dict[str, Any]:
 def in_percent(share: float, _: int = 0) -> str:
     """A share as an axis label, formatted as in the text of the page."""
     return f"{100 * share:.6g} %".replace("-", "−")
+
+
+def colored(svg: str) -> str:
+    """An SVG drawn with :data:`LIGHT` whose colors are the page's CSS variables: one picture for both themes.
+
+    Example: ``style="fill: #0072b2"`` becomes ``style="fill: var(--observed)"``.
+
+    Args:
+        svg: texts are left alone, whatever they say; only tags change.
+    """
+    colors = {getattr(LIGHT, name): f"var(--{name})" for name in VARIABLES}
+    pattern = re.compile("|".join(map(re.escape, colors)))
+    return re.sub(r"<[^>]*>", lambda tag: pattern.sub(lambda color: colors[color[0]], tag[0]), svg)
 
 
 def require_libraries() -> None:

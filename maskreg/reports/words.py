@@ -1,4 +1,4 @@
-"""Text of the page: the answer, numbers, and which definitions of the glossary it shows."""
+"""Text of the page: the answer, and which figures and definitions of the glossary it shows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def answer(findings: Findings) -> tuple[str, str]:
             "the choice among weights of one magnitude is more than noise, add a mask of another run: --against."
         )
     if len(others) == 1 or set(marks) == {OPEN}:
-        return marks[0], others[0].verdict.sentence
+        return marks[0], others[0].verdict.answer
     yes = marks.count(MORE)
     mark = MORE if yes == len(others) else NOT_MORE if set(marks) == {NOT_MORE} else OPEN
     return mark, f"The overlap is more than rounding against {yes} of {len(others)} masks of other runs; details below."
@@ -53,15 +53,3 @@ def mark_of(other: OtherMask) -> str:
     if more is None or (more and all(nulls[name].expected is None for name in (MATCHED, ROUNDING))):
         return OPEN
     return MORE if more else NOT_MORE
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """A share in percent."""
-    return "undefined" if share is None else f"{100 * share:.{digits}f} %"
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """A figure with ``digits`` significant digits and separated thousands."""
-    if value is None:
-        return "undefined"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}g}"

@@ -53,6 +53,12 @@ class MaskComparison:
         """For each mask, the rows and columns of its matrices that move together, by name; empty unless requested."""
         return self.comparison.stripes
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, figures and bars of a report for every pair."""
+        from maskreg.reports.notebook import overlaps_html
+
+        return overlaps_html(self.pairs)
+
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints: exact numbers, undefined ones null."""
         rows = [

@@ -19,6 +19,7 @@ from maskreg.registry.abbreviation import expand, only_name_of
 from maskreg.registry.acceptance import accept_tag
 from maskreg.registry.transfer.fetch import asks_remote, open_remote
 from maskreg.settings import Settings
+from maskreg.workspace.display import Displayed
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -44,7 +45,7 @@ _log = logging.getLogger("maskreg")
 
 
 @dataclass(frozen=True)
-class Named:
+class Named(Displayed):
     """An open artifact, and what it is called.
 
     Attributes:

@@ -35,9 +35,8 @@ def test_it_is_readable(browser: Any, path: Path, found: Findings, scheme: str) 
         box = view.locator("#answer").bounding_box()
         assert box["y"] + box["height"] <= LAPTOP["height"]
 
-        other = {"light": "dark", "dark": "light"}[scheme]
-        assert view.locator(f"svg.plot.{other} >> visible=true").count() == 0
-        drawn = view.locator(f"svg.plot.{scheme} >> visible=true")
+        assert view.locator("svg.narrow-plot >> visible=true").count() == 0
+        drawn = view.locator("svg.wide-plot >> visible=true")
         assert drawn.count() == len(plots_of(found))
         for number in range(drawn.count()):
             box = drawn.nth(number).bounding_box()
@@ -49,21 +48,103 @@ def test_it_is_readable(browser: Any, path: Path, found: Findings, scheme: str) 
         assert [(round(ratio, 2), text) for ratio, text in contrasts if ratio < 4.5] == []
 
 
-@pytest.mark.parametrize("width", [360, 2560])
-def test_no_screen_scrolls_sideways(browser: Any, path: Path, width: int) -> None:
-    with Opened(browser, path, "light") as opened:
-        opened.page.set_viewport_size({"width": width, "height": 800})
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_no_screen_scrolls_sideways_and_plots_fit_it(browser: Any, path: Path, found: Findings, width: int) -> None:
+    with Opened(browser, path, "light", viewport={"width": width, "height": 800}) as opened:
+        view = opened.page
+        assert view.evaluate("document.documentElement.scrollWidth") <= width
+        shape = "narrow" if width < 768 else "wide"
+        drawn = view.locator(f"svg.{shape}-plot >> visible=true")
+        assert drawn.count() == view.locator("svg.plot >> visible=true").count() == len(plots_of(found))
+        # The smallest text of a plot, in CSS pixels.
+        assert view.evaluate(SMALLEST) >= 9.5
+
+
+def test_tables_that_are_wider_than_a_phone_scroll_by_key(browser: Any, path: Path) -> None:
+    with Opened(browser, path, "light", viewport={"width": 360, "height": 800}) as opened:
+        beside = opened.page.get_by_role("region", name="Overlap beside each null")
+        assert beside.evaluate("e => e.scrollWidth > e.clientWidth")
+        beside.focus()
+        opened.page.keyboard.press("ArrowRight")
+        assert beside.evaluate(SCROLLED)
+
+
+@pytest.mark.parametrize(("scheme", "choice", "ground"), [("light", "dark", "dark"), ("dark", "light", "light")])
+def test_the_theme_changes_without_a_script(browser: Any, path: Path, scheme: str, choice: str, ground: str) -> None:
+    with Opened(browser, path, scheme, java_script_enabled=False) as opened:
+        opened.page.get_by_label(choice, exact=True).check()
+        style = "e => getComputedStyle(e).backgroundColor"
+        assert opened.page.locator("html").evaluate(style) == GROUNDS[ground]
+        # Plots are drawn in the colors of the page.
+        fill = "e => getComputedStyle(e.querySelector('path')).fill"
+        assert opened.page.locator("svg.wide-plot").first.evaluate(fill) == GROUNDS[ground]
+        opened.page.emulate_media(media="print")
+        assert opened.page.locator("html").evaluate(style) == GROUNDS["light"]
+        assert not opened.page.locator(".theme").is_visible()
+
+
+def test_every_plot_downloads_without_a_network(browser: Any, path: Path, found: Findings) -> None:
+    begins = {"svg": b"<?xml", "png": b"\x89PNG"}
+    with Opened(browser, path, "light", java_script_enabled=False, offline=True) as opened:
+        links = opened.page.locator("a[download]")
+        assert links.count() == 2 * len(plots_of(found))
+        for number in range(links.count()):
+            with opened.page.expect_download() as download:
+                links.nth(number).click()
+            name = download.value.suggested_filename
+            assert name.startswith("team-toy-opd-v1-")
+            assert download.value.path().read_bytes().startswith(begins[name.rpartition(".")[2]])
 
 
 def test_it_needs_no_script(browser: Any, path: Path, found: Findings) -> None:
     with Opened(browser, path, "light", java_script_enabled=False) as opened:
-        assert opened.page.locator("svg.plot.light >> visible=true").count() == len(plots_of(found))
+        assert opened.page.locator("svg.plot >> visible=true").count() == len(plots_of(found))
         assert opened.page.locator("#answer").inner_text().startswith(("More", "No more", "Not settled"))
 
 
-def test_a_figure_leads_to_its_definition(browser: Any, path: Path) -> None:
+def test_a_word_shows_its_definition(browser: Any, path: Path) -> None:
+    with Opened(browser, path, "light", java_script_enabled=False) as opened:
+        word = opened.page.get_by_role("button", name="headroom", exact=True).first
+        tip = opened.page.locator(".term:has(button:text-is('headroom')) .tip").first
+        assert not tip.is_visible()
+        word.hover()
+        assert tip.is_visible()
+        opened.page.mouse.move(0, 0)
+        assert not tip.is_visible()
+        # A tap opens it, and Escape closes it.
+        word.dispatch_event("click")
+        assert tip.is_visible()
+        opened.page.keyboard.press("Escape")
+        assert not tip.is_visible()
+
+
+def test_a_definition_leads_to_the_glossary(browser: Any, path: Path) -> None:
     with Opened(browser, path, "light") as opened:
-        opened.page.locator("a[href='#headroom']").first.click()
-        shown = opened.page.locator("#headroom").bounding_box()
-        assert 0 <= shown["y"] < LAPTOP["height"]
+        opened.page.get_by_role("button", name="headroom", exact=True).first.click()
+        opened.page.locator("a[href='#headroom'] >> visible=true").click()
+        # The glossary is folded until a link leads into it.
+        opened.page.locator("#headroom").wait_for(state="visible")
+        assert 0 <= opened.page.locator("#headroom").bounding_box()["y"] < LAPTOP["height"]
+
+
+def test_everything_that_takes_the_focus_has_a_name(browser: Any, path: Path) -> None:
+    with Opened(browser, path, "light") as opened:
+        assert opened.page.evaluate(NAMELESS) == []
+        assert opened.page.locator("h1").count() == 1
+        assert opened.page.locator("main").count() == 1
+
+
+SMALLEST = """() => Math.min(...[...document.querySelectorAll('svg.plot text')].filter(t => t.getClientRects().length)
+  .map(t => parseFloat(getComputedStyle(t).fontSize) * t.ownerSVGElement.clientWidth
+    / t.ownerSVGElement.viewBox.baseVal.width))"""
+"""Size of the smallest text in a visible plot, in CSS pixels."""
+
+SCROLLED = """e => new Promise(done => {
+  const look = left => e.scrollLeft > 0 || !left ? done(e.scrollLeft > 0) : requestAnimationFrame(() => look(left - 1));
+  look(600);
+})"""
+"""Whether an element scrolls sideways within 600 frames."""
+
+NAMELESS = """() => [...document.querySelectorAll('a, button, input, summary, [tabindex], th')].filter(
+  e => !(e.innerText || e.textContent || e.ariaLabel || (e.labels && e.labels[0].textContent))).map(e => e.outerHTML)"""
+"""What takes the focus, or heads a table, without a name for those who do not see it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import xml.etree.ElementTree as ET
+from base64 import b64decode
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import pytest
 
 from maskreg.errors import ConfigError
 from maskreg.reports.findings import Findings, NamedMask, gather
-from maskreg.reports.page import page, plots_of
+from maskreg.reports.page import page, plots_of, slug
 from maskreg.reports.pictures import Plot, export, png, svg
 from maskreg.reports.theme import DARK, LIGHT, THEMES, require_libraries
+from maskreg.words import times
 from tests.reports.conftest import EVIL
 
-VOID = {"meta", "link", "br"}
+VOID = {"meta", "link", "br", "wbr", "input", "img"}
 
 
 SAID = {
@@ -112,9 +114,9 @@ def test_the_figures_of_the_artifact_are_on_it(found: Findings, html: str) -> No
     assert found.manifest.source.root in texts
     assert f"{found.manifest.totals.nnz:,} of {found.manifest.totals.numel:,} coordinates" in texts
     overlap = found.others[0].overlap.whole.overlap
-    assert f"{overlap.lift:.4g}" in texts
-    assert found.others[0].verdict.sentence in texts
-    assert "stable rank of 5.3, where rounding alone gives 65" in texts
+    assert times(overlap.lift) in texts
+    assert found.others[0].verdict.answer in texts
+    assert "stable rank of 5.30, where rounding alone gives 65.3." in texts
 
 
 def test_the_same_findings_give_the_same_bytes(found: Findings, html: str) -> None:
@@ -215,3 +217,45 @@ def test_a_plot_says_what_it_shows(found: Findings, html: str) -> None:
     assert len(drawn) == 2 * len(plots_of(found))
     assert all(attributes["role"] == "img" for attributes in drawn)
     assert all(isinstance(plot, Plot) and plot.alt for plot in plots_of(found).values())
+
+
+def test_the_verdict_is_said_once_and_leads_to_how_it_is_judged(found: Findings, html: str) -> None:
+    parsed = Parsed(html)
+    texts = " ".join(" ".join(parsed.texts).split())
+    assert texts.count(" ".join(found.others[0].verdict.answer.split())) == 1
+    assert texts.count("standard deviations of random masks") == 1
+    assert "#judged" in parsed.all("href")
+
+
+def test_the_contents_are_the_headings(html: str) -> None:
+    contents = re.search(r'<nav class="contents".*?</nav>', html, re.DOTALL)
+    assert contents is not None
+    assert re.findall(r'href="#([^"]*)">', contents[0]) == re.findall(r'<h2 id="([^"]*)"', html)
+
+
+def test_several_masks_share_the_tables(found: Findings) -> None:
+    second = dataclasses.replace(found.others[0], name="team/second:v1")
+    two = page(dataclasses.replace(found, others=(found.others[0], second)), "1.2.3")
+    assert two.count("observed / expected") == 1
+    assert two.count(">reference</th>") == 1
+    assert two.count('scope="rowgroup"') == 4
+
+
+def test_every_plot_has_its_files_with_it(found: Findings, html: str) -> None:
+    begins = {"svg": b"<?xml", "png": b"\x89PNG"}
+    files = [attributes for tag, attributes in Parsed(html).tags if "download" in attributes]
+    names = [f"team-toy-opd-v1-{plot}.{kind}" for plot in ("overlap-1", "exponents") for kind in begins]
+    assert [attributes["download"] for attributes in files][:4] == names
+    for attributes in files:
+        begin, _, data = attributes["href"].partition(";base64,")
+        kind = attributes["download"].rpartition(".")[2]
+        assert begin in {"data:image/svg+xml", "data:image/png"}
+        assert b64decode(data).startswith(begins[kind])
+    assert len(html) < 500_000
+
+
+@pytest.mark.parametrize(
+    ("name", "beginning"), [("team/opd:v1", "team-opd-v1"), ("../../x y", "x-y"), ("<>", "maskreg")]
+)
+def test_names_of_files_are_harmless(name: str, beginning: str) -> None:
+    assert slug(name) == beginning

@@ -3,14 +3,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import pytest
-
 from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.evidence import OverlapFigures, figures_of, sums_from_classes, sums_from_counts
 from maskreg.analysis.overlap import OverlapCounts
 from maskreg.flow.combine.combination import combine
 from maskreg.ref import Card
-from maskreg.reports import words
 from maskreg.reports.findings import Findings, NamedMask, gather
 from maskreg.reports.words import MORE, NOT_MORE, OPEN, answer
 
@@ -77,16 +74,3 @@ def test_what_was_derived_settles_nothing(masks: tuple[NamedMask, NamedMask], tm
     # Neither does a part of which the mask itself was made.
     assert [other.independent for other in gather(both, [first]).others] == [False]
     assert answer(gather(first, [both]))[0] == OPEN
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "undefined"), (1234567, "1,234,567"), (0.46371, "0.4637"), (12.65432, "12.65"), (0.0, "0")],
-)
-def test_numbers(value: float | None, text: str) -> None:
-    assert words.number(value) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(None, "undefined"), (0.4681, "46.8 %"), (0.0, "0.0 %")])
-def test_shares(value: float | None, text: str) -> None:
-    assert words.percent(value) == text

@@ -1,0 +1,81 @@
+"""The templates of pages and notebooks: numbers in their one form, and words with their definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.resources import files
+from itertools import count
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from maskreg.analysis.evidence import STRATA
+from maskreg.analysis.glossary import FIGURES
+from maskreg.analysis.verdict import null_label
+from maskreg.words import percent, three_digits, times, whole
+
+_UNBROKEN = "\N{NO-BREAK SPACE}%"
+
+
+def render(template: str, **values: Any) -> str:
+    """A template with these values in it. What is not markup is escaped.
+
+    Args:
+        template: a file of this room.
+        values: by name; ``term`` marks a word up, from its name in the glossary and its label.
+    """
+    shared = {"strata": STRATA, "null_label": null_label}
+    return _environment().get_template(template).render({**shared, **values}).lstrip()
+
+
+class Definitions:
+    """Marks words up with their definition: it shows on hover and on focus, and opens on a tap, without any script."""
+
+    def __init__(self) -> None:
+        """Begin a page; each definition has an identifier of its own."""
+        self._numbers = count(1)
+
+    def __call__(self, name: str, label: str) -> Markup:
+        """A word with its definition beside it, and a link to the whole of it.
+
+        Args:
+            name: of a figure of the glossary.
+            label: the word on the page.
+        """
+        number = next(self._numbers)
+        return Markup(
+            '<span class="term"><button type="button" popovertarget="tip-{0}">{1}</button>'
+            '<span class="tip" id="tip-{0}" popover>{2} <a href="#{3}">More</a></span></span>'
+        ).format(number, label, FIGURES[name].brief, name)
+
+
+def plain_label(name: str, label: str) -> Markup:
+    """A word with its definition as a title, where there is no glossary to lead to."""
+    return Markup('<span title="{}">{}</span>').format(FIGURES[name].brief, label)
+
+
+def together(text: str) -> str:
+    """A text whose percent signs stay on the line of their number."""
+    return text.replace(" %", _UNBROKEN)
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.FunctionLoader(lambda name: (files("maskreg.reports") / name).read_text(encoding="utf-8")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    filters: dict[str, Callable[[Any], str]] = {
+        "breakable": lambda name: Markup(".<wbr>").join(name.split(".")),
+        "count": whole,
+        "number": lambda value: f"{value:,}" if isinstance(value, int) else three_digits(value),
+        "percent": lambda share: together(percent(share)),
+        "times": times,
+        "together": together,
+    }
+    environment.filters |= filters
+    return environment

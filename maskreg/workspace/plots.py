@@ -1,0 +1,180 @@
+"""Plots for papers and notebooks: the figures of a report, as figures of Matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from maskreg.errors import UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.compare import compare
+from maskreg.workspace.sources import with_source_if_any
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, naming, opened
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.reports.pictures import Plot
+
+
+@check_arguments
+def density(artifact: ArtifactLike, *, theme: str = "light", workspace: Workspace | None = None) -> Figure:
+    """The density of every module in every layer of a mask, as a heat map.
+
+    Args:
+        artifact: a reference, a digest or an open artifact.
+        theme: ``light`` or ``dark``.
+        workspace: where the mask is; by default what the settings say.
+
+    Raises:
+        UsageError: the mask has no layers; or there is no such theme.
+        NotFoundError: there is no such artifact.
+        ConfigError: the libraries of the ``report`` extra are not installed.
+    """
+    _require_libraries()
+    from maskreg.reports.modules import grid_of
+    from maskreg.reports.page import density_plot
+
+    with opened(workspace) as space:
+        named = space.find(artifact)
+        grid = grid_of(named.artifact.tensors)
+    if not grid.cells:
+        raise UsageError(f"{named.name} has no tensor in any layer, so there is no density by layer to draw")
+    return _figure(density_plot(grid), theme)
+
+
+@check_arguments
+def magnitude(
+    artifact: ArtifactLike,
+    *,
+    source: CheckpointLike | None = None,
+    download: bool = False,
+    theme: str = "light",
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Figure:
+    """The density of a mask by the magnitude of the source's weights, beside what rounding alone would move.
+
+    Args:
+        artifact: a reference, a digest or an open artifact.
+        source: the checkpoint that the mask was made from. Without one it is looked for where this machine has seen
+            it, then in the hub cache.
+        download: fetch the source from the hub when it is not in the cache.
+        theme: ``light`` or ``dark``.
+        progress: progress callback, in bytes.
+        workspace: where the mask is; by default what the settings say.
+
+    Raises:
+        UsageError: no tensor of the source is stored in bf16; or there is no such theme.
+        NotFoundError: there is no such artifact, or its source was not found.
+        PartAbsentError: the mask is not in the local registry.
+        WrongCheckpointError: ``source`` is another checkpoint.
+        ConfigError: the libraries of the ``report`` extra are not installed.
+    """
+    _require_libraries()
+    from maskreg.flow.geometry.exponents import ByExponent, by_exponent
+    from maskreg.reports.page import magnitude_plot
+
+    with opened(workspace) as space:
+        named = space.find(artifact)
+        with naming(named.name):
+            named.artifact.require("mask")
+
+        def work(checkpoint: Checkpoint | None) -> ByExponent | None:
+            return None if checkpoint is None else by_exponent(named.artifact, checkpoint, progress=progress)
+
+        side = named.artifact.manifest.source
+        counts = with_source_if_any(space, side, work, source=source, download=download, required=True)
+    if counts is None or not counts.members.any():
+        raise UsageError(f"no tensor of {named.name} is stored in bf16, so there is no magnitude to draw")
+    return _figure(magnitude_plot(counts), theme)
+
+
+@check_arguments
+def overlap(
+    mask: ArtifactLike,
+    against: ArtifactLike,
+    *,
+    source: CheckpointLike | None = None,
+    download: bool = False,
+    allow_different: bool = False,
+    theme: str = "light",
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Figure:
+    """The overlap of two masks, as bars beside the expectation of every null and the maximum.
+
+    Args:
+        mask: a reference, a digest or an open artifact.
+        against: the other mask.
+        source: the checkpoint that the masks were made from; without one it is looked for, as ``compare`` does.
+        download: fetch the source from the hub when it is not in the cache.
+        allow_different: compare what masks of other rules, tensors or sources share.
+        theme: ``light`` or ``dark``.
+        progress: progress callback, in bytes.
+        workspace: where the masks are; by default what the settings say.
+
+    Raises:
+        UsageError: a mask is empty; or there is no such theme.
+        NotFoundError: there is no such mask.
+        PairMismatchError: the masks are of different rules, tensors or sources.
+        PartAbsentError: a mask is not in the local registry.
+        WrongCheckpointError: ``source`` is another checkpoint.
+        ConfigError: the libraries of the ``report`` extra are not installed.
+    """
+    _require_libraries()
+    from maskreg.reports.page import overlap_plot
+
+    (pair,) = compare(
+        mask,
+        against,
+        source=source,
+        download=download,
+        allow_different=allow_different,
+        progress=progress,
+        workspace=workspace,
+    ).pairs
+    if not pair.whole.counts.most:
+        raise UsageError(f"{' or '.join(pair.names)} is empty, so there is no overlap to draw")
+    return _figure(overlap_plot(1, pair), theme)
+
+
+@check_arguments
+def trajectory(growth: Mapping[str, Any], *, theme: str = "light") -> Figure:
+    """The growth of an update over the checkpoints of its run.
+
+    Args:
+        growth: what ``maskreg.trajectory`` returned.
+        theme: ``light`` or ``dark``.
+
+    Raises:
+        FormatError: not a trajectory.
+        UsageError: it has no checkpoint; or there is no such theme.
+        ConfigError: the libraries of the ``report`` extra are not installed.
+    """
+    _require_libraries()
+    from maskreg.reports.geometry import trajectory_of
+    from maskreg.reports.page import trajectory_plot
+
+    run = trajectory_of(growth)
+    if not run.points:
+        raise UsageError("a trajectory without checkpoints has nothing to draw")
+    return _figure(trajectory_plot(run), theme)
+
+
+def _require_libraries() -> None:
+    from maskreg.reports.theme import require_libraries
+
+    require_libraries()
+
+
+def _figure(plot: Plot, theme: str) -> Figure:
+    from maskreg.reports.pictures import figure
+    from maskreg.reports.theme import THEMES
+
+    themes = {each.name: each for each in THEMES}
+    if theme not in themes:
+        raise UsageError(f"no theme is called {theme!r}", hint=f"theme: {' or '.join(themes)}")
+    return figure(plot, themes[theme])
