@@ -23,7 +23,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
     example="""
     maskreg analyze qwen3-8b-opd
     maskreg analyze qwen3-8b-opd --source ./Qwen3-8B --target ./fp32-masters --device cuda --by layer
-    maskreg analyze qwen3-8b-opd-analysis --by tensor
+    maskreg analyze qwen3-8b-opd-analysis --by module --verbose
     maskreg analyze --trajectory ./Qwen3-8B ./out/step-100 ./out/step-200 ./out/step-300
     maskreg analyze --explain stable_rank
     """,
@@ -33,9 +33,8 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 @click.option("--target", help="Target checkpoint [made from the source and the delta].")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
 @click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints.")
-@click.option(
-    "--by", type=click.Choice(["role", "layer", "tensor"]), default="role", show_default=True, help="Group figures by."
-)
+@click.option("--by", type=click.Choice(["role", "layer", "module", "tensor"]), help="Show figures per group too.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every figure, and fold nothing.")
 @click.option("--metrics", type=click.Choice(_GROUPS), multiple=True, help="Only this group of figures (repeatable).")
 @click.option("--preset", "presets", multiple=True, help="Definition of coverage: dssu, geo or small (repeatable).")
 @click.option("--rank", "ranks", type=POSITIVE, multiple=True, help="Number of principal angles (repeatable).")
@@ -52,7 +51,14 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
 @click.pass_obj
 def command(
-    output: Output, /, operands: tuple[str, ...], trajectory: bool, by: str, explain: str | None, **options: Any
+    output: Output,
+    /,
+    operands: tuple[str, ...],
+    trajectory: bool,
+    by: str | None,
+    verbose: bool,
+    explain: str | None,
+    **options: Any,
 ) -> None:
     """Measure the geometry of an update.
 
@@ -79,7 +85,7 @@ def command(
     if output.json:
         output.document(result.to_json())
     else:
-        output.data(geometry(str(result.ref), str(result.digest), result.analysis, by))
+        output.data(geometry(str(result.ref), str(result.digest), result.analysis, by, verbose=verbose))
 
 
 def _follow(output: Output, paths: tuple[str, ...], **options: Any) -> None:

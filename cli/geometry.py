@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
+from maskreg.analysis.glossary import position, written
+from maskreg.checkpoint.roles import module_of
+from maskreg.digest import Digest
 from maskreg.ref import printable
-from maskreg.words import counted, natural
+from maskreg.words import counted, natural, percent, three_digits, whole
 
+from .layout import folded, paragraph, row, width
 from .table import Row, table
 
 _COLUMNS = ("mean", "median", "max", "weighted")
@@ -24,7 +29,12 @@ _HEADLINES = (
     ("principal", "principal_geo_0.30@rel:0.001"),
     ("principal", "principal_small_0.30@exact"),
 )
-_GROUPS = {"role": "roles", "layer": "layers"}
+_STORED = {"role": "roles", "layer": "layers"}
+_TEXT = 13  # where the text beside a label begins
+
+GROUPS = ("role", "layer", "module", "tensor")
+"""What figures can be grouped by."""
+
 _POINT = (
     ("density", "density"),
     ("step density", "step_density"),
@@ -36,50 +46,84 @@ _POINT = (
 )
 
 
-def geometry(name: str, digest: str, document: Mapping[str, Any], by: str) -> str:
-    """An analysis: pooled numbers, every figure over all matrices, then one line for each role, layer or tensor.
+def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None, *, verbose: bool = False) -> str:
+    """An analysis: one sentence, pooled numbers, the figures of the literature's headlines, and groups.
 
     Args:
         name: of the analysis.
         digest: of the analysis.
         document: its ``analysis.json``.
-        by: ``role``, ``layer`` or ``tensor``.
+        by: one of :data:`GROUPS` for a line on each group; None for none.
+        verbose: every figure with mean, median, maximum and weighted mean, and every group.
     """
     total = document["total"]
-    groups = _by_tensor(document) if by == "tensor" else document[_GROUPS[by]]
+    scope = f"{counted(total['tensors'], 'tensor')}, {counted(total['numel'], 'coordinate')}"
+    about = (("name", name), ("digest", digest), ("of", document["of"]), ("tensors", scope))
     lines = [
-        f"{'name':<12} {name}",
-        f"{'digest':<12} {digest}",
-        f"{'of':<12} {document['of']}",
-        f"{'tensors':<12} {total['tensors']:,}, {counted(total['numel'], 'coordinate')}",
+        *paragraph(_sentence(total)),
+        "",
+        *(line for label, text in about for line in row(label, _shown(text), _TEXT)),
         "",
         *_pooled(total),
         "",
-        *_figures(total["figures"]),
-        "",
-        f"by {by}: mean (null)",
-        *_by_group(groups),
-        "",
-        *(f"note: {note}" for note in document["notes"]),
+        *(_figures(total["figures"]) if verbose else _headlines(total["figures"])),
     ]
+    if by:
+        lines += ["", f"by {by}: mean (null)", *_by_group(_grouped(document, by), by, verbose=verbose)]
+    lines += [""] if document["notes"] else []
+    lines += [line for note in document["notes"] for line in paragraph(f"note: {note}", indent="  ")]
     return "\n".join(map(printable, lines))
 
 
 def trajectory(document: Mapping[str, Any]) -> str:
     """A trajectory: one line for each checkpoint."""
     rows: list[Row] = [("checkpoint", *(title for title, _ in _POINT))]
-    rows += [(point["checkpoint"], *(_number(point[key]) for _, key in _POINT)) for point in document["checkpoints"]]
-    chance = _number(document["similarity_by_chance"])
+    rows += [
+        (point["checkpoint"], *(written(key, point[key]) for _, key in _POINT)) for point in document["checkpoints"]
+    ]
+    chance = percent(document["similarity_by_chance"])
     legend = f"similarity: top {document['k']} right directions against the final update's; by chance {chance}"
-    return "\n".join(map(printable, [*table(rows), "", legend]))
+    return "\n".join(map(printable, [*table(rows), "", *paragraph(legend)]))
+
+
+def _sentence(total: Mapping[str, Any]) -> str:
+    """What a reader asks first: how much moved, how far, and whether the rank is more than rounding's."""
+    sparsity, norm = total["sparsity"]["exact"]["value"], total["relative_norm"]
+    sentence = (
+        f"{percent(None if sparsity is None else 1 - sparsity)} of {counted(total['numel'], 'coordinate')} moved, by "
+        f"{three_digits(norm['value'])} of the norm of the weights (rounding null {three_digits(norm['null'])})"
+    )
+    rank = total["figures"].get("stable_rank", {})
+    if rank.get("matrices"):
+        sentence += f"; mean stable rank {written('stable_rank', rank['mean'])} "
+        sentence += f"(rounding null {written('stable_rank', rank.get('null_mean'))})"
+    return f"{sentence}."
+
+
+def _shown(text: str) -> str:
+    # A whole digest does not fit a narrow terminal; JSON has it.
+    is_long = text.startswith("sha256:") and width() < _TEXT + len(text)
+    return Digest(text).short if is_long else text
 
 
 def _pooled(total: Mapping[str, Any]) -> list[str]:
     rows: list[Row] = [("pooled", "value", "null")]
     for rule, sparsity in sorted(total["sparsity"].items(), key=lambda item: item[0] != "exact"):
-        rows.append((f"sparsity {rule}", _number(sparsity["value"]), _number(sparsity["null"])))
+        rows.append((f"sparsity {rule}", percent(sparsity["value"]), percent(sparsity["null"])))
     norm = total["relative_norm"]
-    return table([*rows, ("relative_norm", _number(norm["value"]), _number(norm["null"]))])
+    return table([*rows, ("relative_norm", three_digits(norm["value"]), three_digits(norm["null"]))])
+
+
+def _headlines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The mean of the figures that tables by group show, beside their nulls."""
+    rows: list[Row] = [("figure", "mean", "null", "chance")]
+    for name in _chosen(figures).values():
+        figure = figures[name]
+        if figure["matrices"]:
+            rows.append((name, *(written(name, figure.get(key)) for key in ("mean", "null_mean", "chance"))))
+    left_out = len(figures) - len(rows) + 1
+    rest = [f"and {counted(left_out, 'more figure')}: --verbose"] if left_out else []
+    return [*(table(rows) if len(rows) > 1 else []), *rest]
 
 
 def _figures(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -88,46 +132,53 @@ def _figures(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for name in sorted(figures, key=_position):
         figure = figures[name]
         if figure["matrices"]:
-            cells = [_with_null(figure, key, f"null_{key}") if key in figure else "-" for key in _COLUMNS]
-            rows.append((name, *cells, _number(figure["chance"])))
+            cells = [_with_null(name, figure, key, f"null_{key}") if key in figure else "-" for key in _COLUMNS]
+            rows.append((name, *cells, written(name, figure["chance"])))
         else:
             undefined.append(name)
-    legend = [f"undefined for every matrix: {', '.join(undefined)}"] if undefined else []
+    legend = paragraph(f"undefined for every matrix: {', '.join(undefined)}", indent="  ") if undefined else []
     return [*table(rows), *legend]
 
 
-def _by_group(groups: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    names = {name for group in groups.values() for name in group["figures"]}
-    # Several figures share a title; the first that was computed gets it.
+def _chosen(names: Collection[str]) -> dict[str, str]:
+    """By title in tables of groups, the figure: several share a title, and the first that was computed gets it."""
     chosen = {title: name for title, name in reversed(_HEADLINES) if name in names}
-    titles = [title for title in dict(_HEADLINES) if title in chosen]
-    rows: list[Row] = [("", "numel", "sparsity", "rel. norm", *titles)]
-    for label in sorted(groups, key=natural):
-        group = groups[label]
-        cells = [_with_null(group["figures"].get(chosen[title], {}), "mean", "null_mean") for title in titles]
-        norm = _with_null(group["relative_norm"], "value", "null")
-        sparsity = _with_null(group["sparsity"]["exact"], "value", "null")
-        rows.append((label or "-", f"{group['numel']:,}", sparsity, norm, *cells))
+    return {title: chosen[title] for title in dict(_HEADLINES) if title in chosen}
+
+
+def _by_group(groups: Mapping[str, Mapping[str, Any]], by: str, *, verbose: bool) -> list[str]:
+    chosen = _chosen({name for group in groups.values() for name in group["figures"]})
+    rows: list[Row] = [("", "numel", "sparsity", "rel. norm", *chosen)]
+    ordered = {label: groups[label] for label in sorted(groups, key=natural)}
+    kept, left_out = folded(
+        ordered, lambda group: group["relative_norm"]["value"], things=f"{by}s", by="rel. norm", whole=verbose
+    )
+    for label, group in kept.items():
+        cells = [_with_null(name, group["figures"].get(name, {}), "mean", "null_mean") for name in chosen.values()]
+        norm = _with_null("relative_norm", group["relative_norm"], "value", "null")
+        sparsity = _with_null("sparsity", group["sparsity"]["exact"], "value", "null")
+        rows.append((label or "-", whole(group["numel"]), sparsity, norm, *cells))
     legend = [f"{title}: {chosen[title]}" for title in ("low", "principal") if title in chosen]
-    return [*table(rows), *legend]
+    return [*table(rows), *legend, *left_out]
 
 
-def _by_tensor(document: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+def _grouped(document: Mapping[str, Any], by: str) -> Mapping[str, Mapping[str, Any]]:
+    if by in _STORED:
+        return document[_STORED[by]]  # type: ignore[no-any-return]
     from maskreg.analysis.aggregate import TensorRow, grouped
 
-    return grouped([TensorRow.from_json(row) for row in document["tensors"]], "name")
+    rows = [TensorRow.from_json(row) for row in document["tensors"]]
+    if by == "module":
+        # Under the name of its module, a tensor is grouped with its like.
+        rows = [replace(row, name=module_of(row.name, row.layer)) for row in rows]
+    return grouped(rows, "name")
 
 
 def _position(name: str) -> tuple[object, ...]:
     # In the order of the glossary, numbers by size.
-    from maskreg.analysis.glossary import position
-
     return (position(name), *natural(name))
 
 
-def _with_null(figure: Mapping[str, Any], value: str, null: str) -> str:
-    return f"{_number(figure.get(value))} ({_number(figure.get(null))})"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def _with_null(name: str, figure: Mapping[str, Any], value: str, null: str) -> str:
+    texts = [written(name, figure.get(key)) for key in (value, null)]
+    return "-" if texts == ["-", "-"] else f"{texts[0]} ({texts[1]})"

@@ -21,8 +21,9 @@ def test_an_analysis_is_told_kept_and_found_again(run: Run, artifact: str, pair:
     for words in (
         "toy-opd-analysis:v1",
         f"of           {artifact}",
+        "mean stable rank ",
         "stable_rank",
-        "by role",
+        "more figures: --verbose",
         "null",
         "fills the rank",
     ):
@@ -59,7 +60,10 @@ def test_json_has_everything(run: Run, artifact: str, pair: tuple[Path, Path]) -
     assert [row["ref"] for row in run("list", "--kind", "analysis", "--json").json["names"]] == ["x"]
 
 
-@pytest.mark.parametrize(("by", "label"), [("layer", "\n0 "), ("tensor", "\nlm_head.weight "), ("role", "\nffn ")])
+@pytest.mark.parametrize(
+    ("by", "label"),
+    [("layer", "\n0 "), ("tensor", "\nlm_head.weight "), ("role", "\nffn "), ("module", "\nmlp.up_proj ")],
+)
 def test_groups(run: Run, artifact: str, pair: tuple[Path, Path], by: str, label: str) -> None:
     done = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--by", by)
     assert f"by {by}: " in done.out
@@ -119,7 +123,7 @@ def test_every_figure_can_be_explained(run: Run, artifact: str, pair: tuple[Path
         found = run("analyze", "--explain", figure, "--json").json
         assert found["definition"]
         assert found["source"]
-    told = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK).out
+    told = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--verbose", "--by", "role").out
     titles = {"pooled", "value", "null", "mean", "median", "max", "weighted", "chance", "numel", "sparsity", "NSS"}
     titles |= {"rel. norm", "stable rank", "top 16", "proj. lift .10", "low", "figure: value (null)"}
     assert [title for title in titles if title not in told] == []

@@ -18,7 +18,7 @@ OWN = {
     "baseline": {"ref"},
     "combine": {"refs"},
     "compare": {"refs", "by", "verbose", "exit_code", "explain"},
-    "analyze": {"operands", "by", "explain", "trajectory"},
+    "analyze": {"operands", "by", "verbose", "explain", "trajectory"},
     "report": {"ref"},
 }
 """Parameters that a command uses itself, by command."""

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import pty
 import shutil
 import string
-import struct
-import subprocess
-import termios
 from pathlib import Path
 
 import pytest
@@ -20,7 +15,7 @@ from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.settings import Settings
 from tests.cli.conftest import Run
-from tests.e2e.running import MASKREG
+from tests.cli.terminal import at_terminal
 
 REF = "toy-opd:v1"
 INVISIBLE = "a\u200bb\u200dc\u2060d\ufe0fe\U000e0041f\u00adg\u3164h"
@@ -87,23 +82,6 @@ def test_a_path_is_escaped_at_a_terminal_only(run: Run, monkeypatch: pytest.Monk
     shown = at_terminal(200, "config", "path")
     assert SHOWN.removeprefix("\\u202egpj.exe") in shown
     assert shown.isascii()
-
-
-def at_terminal(columns: int, *args: str) -> str:
-    terminal, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
-    done = subprocess.run([MASKREG, *args], stdin=end, stdout=end, stderr=subprocess.PIPE, env=environment)
-    os.close(end)
-    assert done.returncode == 0, done.stderr
-    found = b""
-    try:
-        while data := os.read(terminal, 1 << 16):
-            found += data
-    except OSError:
-        pass  # how Linux says that the other end is closed
-    os.close(terminal)
-    return found.decode()
 
 
 def test_a_narrow_terminal_shows_whole_references(run: Run, artifact: str) -> None:

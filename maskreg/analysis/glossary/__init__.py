@@ -6,11 +6,12 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from maskreg.analysis.glossary.geometry import GEOMETRY
+from maskreg.analysis.glossary.geometry import GEOMETRY, RATIOS, SHARES
 from maskreg.analysis.glossary.masks import ARTIFACTS, MASKS
 from maskreg.analysis.glossary.overlap import COLUMNS, OVERLAP
 from maskreg.errors import UsageError
 from maskreg.glossary import GENERAL, Entry, by_name
+from maskreg.words import percent, three_digits, times
 
 FIGURES = by_name((*MASKS, *ARTIFACTS, *OVERLAP, *GEOMETRY))
 """Every figure by name, in the order of tables."""
@@ -41,6 +42,22 @@ def explain(name: str, command: str = "compare") -> tuple[Entry, ...]:
         hint = f"maskreg {command} --explain {_EXACT[near[0]].name}" if near else f"one of: {', '.join(ENTRIES)}"
         raise UsageError(f"{name!r} is not in the glossary", hint=hint)
     return (entry,)
+
+
+def written(figure: str, value: float | None) -> str:
+    """A figure in its one form: a share in percent, a ratio with an x, anything else with three digits.
+
+    Args:
+        figure: its name or JSON key, such as ``energy_top_16``.
+        value: the figure; ``-`` for None.
+
+    Raises:
+        UsageError: there is no such figure.
+    """
+    name = explain(figure)[0].name
+    if name in SHARES or _key(figure) == "step-energy":
+        return percent(value)
+    return times(value) if name in RATIOS else three_digits(value)
 
 
 def position(figure: str) -> int:

@@ -118,3 +118,14 @@ COLUMNS = (
 
 GEOMETRY = (*NORMS, *SPECTRUM, *DIRECTIONS, *COVERAGE, *COLUMNS)
 """Definitions, in the order of tables."""
+
+SHARES = frozenset(
+    {
+        *("density", "step_density", "sparsity", "energy_top", "numerical_rank", "projection", "similarity_to_final"),
+        *("low", "principal", "principal_not_low"),
+    }
+)
+"""Figures of geometry that are shares, by the name of their entry."""
+
+RATIOS = frozenset({"projection_lift"})
+"""Figures of geometry that say how many times more."""

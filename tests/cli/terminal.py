@@ -1,0 +1,37 @@
+"""Commands at a pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+
+from tests.e2e.running import MASKREG
+
+
+def at_terminal(columns: int, *args: str) -> str:
+    """What a command writes to a terminal of so many columns.
+
+    Args:
+        columns: of the terminal.
+        args: the command and its arguments.
+    """
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
+    process = subprocess.Popen([MASKREG, *args], stdin=end, stdout=end, stderr=subprocess.PIPE, env=environment)
+    os.close(end)
+    shown = b""
+    try:
+        # A terminal holds a few kilobytes: a command waits until they are read.
+        while data := os.read(terminal, 1 << 16):
+            shown += data
+    except OSError:
+        pass  # how Linux says that the other end is closed
+    os.close(terminal)
+    _, error = process.communicate()
+    assert process.returncode == 0, error
+    return shown.decode()
