@@ -13,10 +13,12 @@ Where there is no compiler, installing goes on without them; then NumPy does the
 from __future__ import annotations
 
 import platform
+from copy import copy
 from pathlib import Path
 
 from cffi import FFI
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("maskreg", "native", "src")
 
@@ -47,14 +49,24 @@ def builder(level: str) -> FFI:
     return ffi
 
 
+class SideBySide(build_ext):
+    """Compiles levels at the same time, each with a folder of its own: their objects have the same names."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile a level."""
+        own = copy(self)
+        own.build_temp = str(Path(self.build_temp, ext.name))
+        build_ext.build_extension(own, ext)
+
+
 if __name__ == "__main__":
     here = ["baseline", "avx2", "avx512"] if platform.machine() in ("x86_64", "AMD64") else ["baseline"]
     setup(
+        cmdclass={"build_ext": SideBySide},
         cffi_modules=[f"{__file__}:{level}" for level in here],
         options={
             # One wheel for all versions of CPython from this one on.
             "bdist_wheel": {"py_limited_api": "cp311"},
-            # The levels are compiled side by side, on as many cores as there are.
             "build_ext": {"parallel": True},
         },
     )
