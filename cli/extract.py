@@ -59,7 +59,7 @@ def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, 
     if not options["force"] and sys.stdin.isatty() and sys.stderr.isatty():
         # Before the work and its progress: nobody waits for a question after an hour.
         question = question_before(options["name"], space)
-        options["force"] = bool(question) and click.confirm(question, abort=True, err=True)
+        options["force"] = bool(question) and output.ask(question)
     with output.progress() as progress:
         stored = extract(source, target, meta=dict(meta), **options, progress=progress, workspace=space)
     tell_stored(output, stored)

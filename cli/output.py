@@ -88,17 +88,25 @@ class Output:
         if self.waiting is not None:
             self.waiting.clear()
 
+    def ask(self, question: str) -> bool:
+        """Ask a question on stderr, with nothing drawn beside it; True for yes.
+
+        Raises:
+            click.Abort: the answer was no.
+        """
+        with self.alone():
+            return click.confirm(question, abort=True, err=True)
+
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Draw nothing inside: a question, or a bar, has the terminal."""
-        if self.waiting is None:
-            yield
-            return
-        self.waiting.hide()
+        """Draw nothing inside: something else has the terminal."""
+        if self.waiting is not None:
+            self.waiting.hide()
         try:
             yield
         finally:
-            self.waiting.show()
+            if self.waiting is not None:
+                self.waiting.show()
 
     @contextmanager
     def at_work(self, command: str) -> Iterator[None]:

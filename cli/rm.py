@@ -41,8 +41,7 @@ def command(output: Output, refs: tuple[Ref | Digest | ShortDigest, ...], yes: b
         if not sys.stdin.isatty():
             names = ", ".join(str(replace(tag, digest=None)) for tag in tags)
             raise click.UsageError(f"stdin is not a terminal, so removing {names} needs -y")
-        with output.alone():
-            click.confirm(f"remove {', '.join(shown)}?", abort=True, err=True)
+        output.ask(f"remove {', '.join(shown)}?")
     removed = []
     for tag in tags:
         output.ref = str(replace(tag, digest=None))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from maskreg_cli import bars, waiting
 from maskreg_cli.output import Output
@@ -111,3 +112,23 @@ def test_the_command_before_a_pipe_has_the_terminal(monkeypatch: pytest.MonkeyPa
         with Output().at_work("apply"):
             time.sleep(0.1)
     assert screen.getvalue() == ""
+
+
+def test_nothing_is_drawn_beside_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = watch(monkeypatch)
+    output = Output()
+    questions: list[str] = []
+
+    def confirm(question: str, **_: bool) -> bool:
+        before = screen.getvalue()
+        time.sleep(0.1)
+        assert screen.getvalue() == before
+        assert before.endswith("\r\x1b[K")
+        questions.append(question)
+        return True
+
+    monkeypatch.setattr(click, "confirm", confirm)
+    with output.at_work("rm"):
+        until(lambda: "… rm, " in screen.getvalue())
+        assert output.ask("remove a?")
+    assert questions == ["remove a?"]
