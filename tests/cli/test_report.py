@@ -70,7 +70,8 @@ def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Pat
     assert "this is the artifact's target" in run("report", REF, "--source", pair[1], "-o", page, status=65).err
     run("report", "nothing", "-o", page, status=66)
     run("report", REF, "--against", "nothing", "-o", page, status=66)
-    run("report", REF, "-o", tmp_path / "no" / "where.html", status=73)
+    (tmp_path / "file").write_text("mine")
+    run("report", REF, "-o", tmp_path / "file" / "report.html", status=73)
     told = run("report", REF, "-o", page, "--plots", pair[0] / "config.json", status=73).err
     assert f"{pair[0] / 'config.json'}: cannot be written" in told
     assert list(folder.iterdir()) == []
