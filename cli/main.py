@@ -43,6 +43,7 @@ SECTIONS = {
     "Registry": {
         "list": "list",
         "log": "log",
+        "diff": "diff",
         "tag": "tag",
         "mv": "mv",
         "annotate": "annotate",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.baseline import baseline
     from maskreg.workspace.combine import combine
     from maskreg.workspace.compare import compare
+    from maskreg.workspace.diff import diff
     from maskreg.workspace.doctor import doctor
     from maskreg.workspace.export import export
     from maskreg.workspace.extract import extract
@@ -88,6 +89,7 @@ __all__ = [
     "compare",
     "config",
     "db",
+    "diff",
     "doctor",
     "errors",
     "export",
@@ -145,6 +147,7 @@ _HOMES = {
     "compare": "maskreg.workspace.compare",
     "config": "maskreg.workspace",
     "db": "maskreg.workspace",
+    "diff": "maskreg.workspace.diff",
     "doctor": "maskreg.workspace.doctor",
     "errors": "maskreg",
     "export": "maskreg.workspace.export",

@@ -23,7 +23,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore", "export", "import_"),
     "Applying": ("apply", "apply_"),
     "Evidence": ("compare", "analyze", "trajectory", "report", "plots"),
-    "Looking things up": ("search", "list", "show", "log"),
+    "Looking things up": ("search", "list", "show", "log", "diff"),
     "Maintenance": ("verify", "gc", "doctor", "remotes", "config", "db"),
     "Values": (
         *("Workspace", "Settings", "Registry", "Ref", "Digest", "Card"),

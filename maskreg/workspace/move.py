@@ -84,10 +84,10 @@ def mv(
 
 def _tags(space: Workspace, old: Ref) -> list[Ref]:
     live = (entry.ref for entry in space.local.refs.heads([]) if not entry.deleted)
-    found = sorted(ref for ref in live if (ref.project, ref.name) == (old.project, old.name))
-    if not found:
+    refs = sorted(ref for ref in live if (ref.project, ref.name) == (old.project, old.name))
+    if not refs:
         raise NotFoundError(f"there is no {replace(old, tag=DEFAULT_TAG)} in {space.local.name}", hint="maskreg list")
-    return found
+    return refs
 
 
 def _planned(space: Workspace, old: Ref, new: Ref, force: bool) -> tuple[RefEntry, RefEntry | None]:

@@ -1,0 +1,56 @@
+"""What ``diff`` says of two artifacts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import maskreg
+from tests.checkpoints import bf16, make_checkpoint, moved
+from tests.cli.conftest import Run, tensors
+
+REF = "toy-opd:v1"
+
+
+def test_what_changed_is_listed(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    target = {name: moved(tensor, 0.3, 40 + n) for n, (name, tensor) in enumerate(tensors().items())}
+    del target["lm_head.weight"]
+    target["extra.weight"] = bf16((4, 4), 9)
+    later = make_checkpoint(tmp_path / "later", target)
+    options = ["--family", "toy", "--method", "rlvr", "--allow-mismatch"]
+    digest = run("extract", pair[0], later, "--name", "toy-opd:v2", *options, "--json").json["digest"]
+    document = run("diff", REF, "toy-opd:v2", "--json").json
+    assert document["digests"] == [artifact, digest]
+    assert (document["same_source"], document["same_target"], document["notes"]) == (True, False, [])
+    fields = {row["name"]: (row["a"], row["b"]) for row in document["fields"]}
+    assert fields["method"] == ("opd", "rlvr")
+    assert "family" not in fields
+    assert (document["added"], document["removed"]) == (["extra.weight"], [])
+    assert [row["name"] for row in document["changed"]] == ["lm_head.weight"]
+    first, second = (maskreg.load(ref).mask for ref in (REF, "toy-opd:v2"))
+    names = sorted({*first} & {*second})
+    left, right = (np.concatenate([mask[name].to_bool().ravel() for name in names]) for mask in (first, second))
+    assert document["masks"] == {
+        "only_a": int((left & ~right).sum()),
+        "only_b": int((right & ~left).sum()),
+        "both": int((left & right).sum()),
+    }
+    roles = {row["name"]: (row["a"], row["b"]) for row in document["roles"]}
+    assert roles["ffn"] == tuple(maskreg.show(ref).manifest.totals.roles["ffn"].density for ref in (REF, "toy-opd:v2"))
+    told = run("diff", REF, "toy-opd:v2").out
+    for text in (f"A  {REF}  {artifact[:19]}", "same source, another target", "added: 1 tensor", "only A", "  A  opd"):
+        assert text in told
+
+
+def test_one_artifact_differs_from_itself_in_nothing(run: Run, artifact: str) -> None:
+    document = run("diff", artifact, REF, "--json").json
+    assert [row["name"] for row in document["fields"]] == ["family", "method"]
+    assert (document["masks"]["only_a"], document["masks"]["only_b"]) == (0, 0)
+    assert "the same artifact" in run("diff", artifact[:12], REF).out
+    assert "there is no nobody" in run("diff", REF, "nobody", status=66).err
+
+
+def test_other_sources_are_no_lineage(run: Run, artifact: str, pair: tuple[Path, Path]) -> None:
+    run("extract", pair[1], pair[0], "--name", "back")
+    assert "note: the sources differ, so these artifacts are not of one lineage" in run("diff", REF, "back").err
