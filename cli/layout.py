@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Mapping
@@ -20,6 +21,9 @@ READABLE = 100
 FOLDED_FROM = 17
 """Lists of at least so many lines are folded."""
 
+_JOINED = "\N{NO-BREAK SPACE}"
+_UNIT = re.compile(r"(?<=\d) (?=%|[KMGTP]?i?B\b)")
+
 _ENDS = 2  # lines kept at either end of the model
 _EXTREMES = 3  # lines kept of the lowest figures, and of the highest
 
@@ -31,10 +35,7 @@ def width() -> int:
 
 def paragraph(text: str, *, indent: str = "") -> list[str]:
     """A text in lines that break between words only, the second and later ones indented."""
-    columns = min(width(), READABLE)
-    return textwrap.wrap(
-        printable(text), columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    return _wrapped(text, min(width(), READABLE), indent)
 
 
 def row(label: str, text: str, column: int) -> list[str]:
@@ -45,9 +46,15 @@ def row(label: str, text: str, column: int) -> list[str]:
         text: what stands at the right.
         column: where the text begins.
     """
-    room = max(width() - column, 1)
-    lines = textwrap.wrap(printable(text), room, break_long_words=False, break_on_hyphens=False) or [""]
-    return [f"{label if not number else '':<{column}}{line.strip()}" for number, line in enumerate(lines)]
+    lines = _wrapped(text, max(width() - column, 1)) or [""]
+    return [f"{label if not number else '':<{column}}{line}" for number, line in enumerate(lines)]
+
+
+def _wrapped(text: str, columns: int, indent: str = "") -> list[str]:
+    # A number is not parted from its unit: "46.8 %" and "1.5 MiB" are one word.
+    joined = _UNIT.sub(_JOINED, printable(text))
+    lines = textwrap.wrap(joined, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_JOINED, " ") for line in lines]
 
 
 def folded(

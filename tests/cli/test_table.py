@@ -40,6 +40,12 @@ def test_words_are_never_broken(monkeypatch: pytest.MonkeyPatch, columns: str) -
         assert set(" ".join(lines).split()) - {"expected"} == set(text.split())
 
 
+def test_a_number_stays_with_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "12")
+    assert paragraph("of it all 46.8 % or 1.5 MiB") == ["of it all", "46.8 % or", "1.5 MiB"]
+    assert row("size", "46.8 % of it", 5) == ["size 46.8 %", "     of it"]
+
+
 def test_a_short_list_is_whole_and_a_long_one_keeps_ends_and_extremes() -> None:
     def fold(n: int, *, whole: bool = False) -> tuple[dict[str, float | None], list[str]]:
         groups = {str(i): None if i == 5 else float((i * 7) % n) for i in range(n)}
