@@ -13,7 +13,7 @@ from maskreg.words import counted, human_bytes, natural, percent, three_digits, 
 from .layout import folded, paragraph, row, width
 
 if TYPE_CHECKING:
-    from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side
+    from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side, Totals
     from maskreg.digest import Digest
     from maskreg.ref import Card, Ref
     from maskreg.workspace.show import RecordedOverlap
@@ -187,9 +187,20 @@ def _numbers(manifest: Manifest) -> list[str]:
         lines += _row("differing", f"{counted(totals.differing, 'coordinate')} with other bits")
     return [
         *lines,
-        *_row("energy", f"{three_digits(totals.energy)}, the sum of squared differences"),
+        *_row("energy", f"{three_digits(totals.energy)}, the sum of squared differences{_without(totals)}"),
+        *_nonfinite(totals),
         *_ffn(totals.ffn, totals, energy=True),
     ]
+
+
+def _without(totals: Totals) -> str:
+    return f", without {counted(totals.nonfinite, 'pair')} with NaN or infinity" if totals.nonfinite else ""
+
+
+def _nonfinite(totals: Totals) -> list[str]:
+    if not totals.nan and not totals.inf:
+        return []
+    return _row("not finite", f"the target has {totals.nan:,} NaN and {totals.inf:,} infinite values")
 
 
 def _overlaps(rlvr: RecordedOverlap | None, seeds: RecordedOverlap | None, *, verbose: bool) -> list[str]:

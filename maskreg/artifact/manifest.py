@@ -109,6 +109,8 @@ class Totals(Group, frozen=True, kw_only=True):
         nnz: coordinates that moved under the rule.
         differing: coordinates whose stored bits differ (delta and reverse hold these).
         energy: sum of squared fp32 differences of the bf16 values, finite pairs only, six digits.
+        nonfinite: pairs of which a side is NaN or infinite in bf16; the energy leaves them out.
+        nan, inf: of the target's compared coordinates, those that are NaN, or infinite, in bf16.
         roles: by role.
         layers: by layer label.
         ffn: the three FFN ratios.
@@ -119,6 +121,9 @@ class Totals(Group, frozen=True, kw_only=True):
     roles: dict[str, Group]
     layers: dict[str, Group]
     ffn: FfnRatios
+    nonfinite: Count = 0
+    nan: Count = 0
+    inf: Count = 0
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +175,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return fields
 
 
+_LEFT_OUT_WHEN_ZERO = ("nonfinite", "nan", "inf")
+
+
 def dump_manifest(manifest: Manifest) -> bytes:
     """Canonical bytes of a manifest; their sha256 is the artifact's digest.
 
@@ -180,6 +188,9 @@ def dump_manifest(manifest: Manifest) -> bytes:
     checked(Manifest, fields, "manifest.json")
     if manifest.recipe is None:
         del fields["recipe"]
+    for name in _LEFT_OUT_WHEN_ZERO:
+        if not fields["totals"][name]:
+            del fields["totals"][name]
     return canonical(fields)
 
 

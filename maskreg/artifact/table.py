@@ -72,6 +72,7 @@ def _check_counts(row: Tensor, limits: Limits) -> None:
         and row.leaves == -(-max(sides) // LEAF_NUMEL)
         and (not row.numel or row.source_shape == row.target_shape)
         and 0 <= row.energy < math.inf
+        and row.nan + row.inf <= row.nonfinite <= row.numel
     )
     if not holds:
         raise FormatError(f"tensors.json: {row.name}: counts that contradict each other")

@@ -34,7 +34,9 @@ class Tensor:
         numel: coordinates with a mask; 0 for a tensor that is stored whole or cannot move.
         nnz: of them moved.
         differing: of them with other bits.
-        energy: sum of squared differences, six digits.
+        energy: sum of squared differences of finite pairs, six digits.
+        nonfinite: pairs of which a side is NaN or infinite in bf16; the energy leaves them out.
+        nan, inf: of the target's coordinates, those that are NaN, or infinite, in bf16.
         bit_offset: first bit in the ``mask`` array (a multiple of 64).
         first_block, blocks: its span in ``delta_index`` and ``reverse_index``.
         first_leaf, leaves: its span in ``leaves``; the longer of the two sides.
@@ -55,6 +57,9 @@ class Tensor:
     nnz: int = 0
     differing: int = 0
     energy: float = 0.0
+    nonfinite: int = 0
+    nan: int = 0
+    inf: int = 0
     bit_offset: int = 0
     first_block: int = 0
     blocks: int = 0

@@ -17,13 +17,18 @@ def six_digits(value: float) -> float:
 
 def totals_of(rows: Iterable[Tensor]) -> Totals:
     """Sums over all tensors, by role, by layer, and the FFN ratios (rounded to six digits)."""
-    summary = summarize((t.role, t.layer, Counts(t.numel, t.nnz, t.differing, t.energy)) for t in rows)
+    summary = summarize(
+        (t.role, t.layer, Counts(t.numel, t.nnz, t.differing, t.energy, t.nonfinite, t.nan, t.inf)) for t in rows
+    )
     ratios = {k: None if v is None else six_digits(v) for k, v in dataclasses.asdict(summary.ffn).items()}
     return Totals(
         numel=summary.all.numel,
         nnz=summary.all.nnz,
         differing=summary.all.differing,
         energy=six_digits(summary.all.energy),
+        nonfinite=summary.all.nonfinite,
+        nan=summary.all.nan,
+        inf=summary.all.inf,
         roles={k: Group(numel=c.numel, nnz=c.nnz) for k, c in summary.roles.items()},
         layers={k: Group(numel=c.numel, nnz=c.nnz) for k, c in summary.layers.items()},
         ffn=FfnRatios(**ratios),

@@ -46,7 +46,9 @@ class BlockRecord:
         numel: coordinates.
         nnz: of them moved.
         differing: of them with other bits.
-        energy: sum of squared differences.
+        energy: sum of squared differences of finite pairs.
+        nonfinite: pairs that are not finite.
+        nan, inf: target coordinates that are NaN, or infinite, in bf16.
         delta: coded target values; None in an artifact without values.
         reverse: coded source values, likewise.
     """
@@ -56,6 +58,9 @@ class BlockRecord:
     nnz: int
     differing: int = 0
     energy: float = 0.0
+    nonfinite: int = 0
+    nan: int = 0
+    inf: int = 0
     delta: bytes | None = None
     reverse: bytes | None = None
 
@@ -134,6 +139,9 @@ class ArtifactWriter:
         tensor.nnz += block.nnz
         tensor.differing += block.differing
         tensor.energy += block.energy
+        tensor.nonfinite += block.nonfinite
+        tensor.nan += block.nan
+        tensor.inf += block.inf
         values: dict[PartName, bytes | None] = {"delta": block.delta, "reverse": block.reverse}
         coded = {part: data for part, data in values.items() if data is not None}
         if coded:
@@ -180,6 +188,9 @@ class ArtifactWriter:
             nnz=tensor.nnz,
             differing=tensor.differing,
             energy=six_digits(tensor.energy),
+            nonfinite=tensor.nonfinite,
+            nan=tensor.nan,
+            inf=tensor.inf,
             bit_offset=before.bit_offset + 8 * packed_bytes(before.numel) if before else 0,
             first_block=self._blocks,
             blocks=tensor.blocks,
@@ -265,6 +276,7 @@ class _OpenTensor:
         self.numel = self.nnz = self.differing = self.blocks = 0
         self.whole_bytes = self.reverse_whole_bytes = 0
         self.energy = 0.0
+        self.nonfinite = self.nan = self.inf = 0
         self.source_leaves: list[LeafHashes] = []
         self.target_leaves: list[LeafHashes] = []
 

@@ -17,12 +17,17 @@ class Counts:
         nnz: moved under the rule.
         differing: coordinates whose bits differ.
         energy: sum of squared differences over finite pairs.
+        nonfinite: pairs that are not finite, which the energy leaves out.
+        nan, inf: target coordinates that are NaN, or infinite, in bf16.
     """
 
     numel: int = 0
     nnz: int = 0
     differing: int = 0
     energy: float = 0.0
+    nonfinite: int = 0
+    nan: int = 0
+    inf: int = 0
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
@@ -30,6 +35,9 @@ class Counts:
             self.nnz + other.nnz,
             self.differing + other.differing,
             self.energy + other.energy,
+            self.nonfinite + other.nonfinite,
+            self.nan + other.nan,
+            self.inf + other.inf,
         )
 
 

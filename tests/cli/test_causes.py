@@ -236,3 +236,31 @@ def test_a_broken_source_is_named_by_its_path(run: Run, artifact: str, tmp_path:
     (tmp_path / "lfs" / "model.safetensors").write_bytes(LFS)
     told = run("apply", "toy-opd:v1", "--source", tmp_path / "lfs", "-o", tmp_path / "out", status=65).err
     assert f"source: {tmp_path}/lfs/model.safetensors: a Git LFS pointer" in told
+
+
+@pytest.mark.parametrize("rule", ["exact", "abs:0.001"])
+def test_nan_and_infinity_are_counted_and_said(run: Run, pair: tuple[Path, Path], tmp_path: Path, rule: str) -> None:
+    finite = run("extract", *pair, "--name", "finite", "--rule", rule, "--json").json["manifest"]["totals"]
+    assert (finite["nonfinite"], finite["nan"], finite["inf"]) == (0, 0, 0)
+    name = "model.layers.0.mlp.up_proj.weight"
+    # NaN and both infinities in the target; the last pair is NaN in the source alone.
+    sides = [tensors(), tensors()]
+    sides[0][name][1].reshape(-1)[3] = 0x7FC0
+    sides[1][name][1].reshape(-1)[:3] = [0x7FC1, 0x7F80, 0xFF80]
+    sides[1]["lm_head.weight"][1].reshape(-1)[0] ^= 0x4000
+    paths = [make_checkpoint(tmp_path / f"side{number}", side) for number, side in enumerate(sides)]
+    done = run("extract", *paths, "--name", "odd", "--rule", rule)
+    for told in (done.out, run("show", "odd").out):
+        words = " ".join(told.split())
+        assert "the sum of squared differences, without 4 pairs with NaN or infinity" in words
+        assert "not finite the target has 1 NaN and 2 infinite values" in words
+    note = f"the target has 1 NaN and 2 infinite values in 1 tensor, the first in {name}: the run may have diverged"
+    again = run("extract", *paths, "--name", "odd", "--rule", rule, "--json").json
+    assert any(text.startswith(note) for text in again["notes"])
+    totals = run("show", "odd", "--json").json["manifest"]["totals"]
+    assert (totals["nonfinite"], totals["nan"], totals["inf"]) == (4, 1, 2)
+    before, after = (side["lm_head.weight"][1].reshape(-1)[:1].astype(np.uint32) << 16 for side in sides)
+    moved_by = float(after.view(np.float32)[0]) - float(before.view(np.float32)[0])
+    assert totals["energy"] == pytest.approx(moved_by**2, rel=1e-5)
+    run("verify", "odd")
+    run("apply", "odd", "--source", paths[0], "-o", tmp_path / "out")

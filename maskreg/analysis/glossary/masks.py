@@ -46,6 +46,12 @@ MASKS = (
         "extracting checkpoints, whose energy is unknown.",
     ),
     Entry(
+        "nonfinite",
+        "Compared pairs of which a side is NaN or infinite in bf16. The energy leaves them out.",
+    ),
+    Entry("nan", "Compared coordinates of the target that are NaN."),
+    Entry("inf", "Compared coordinates of the target that are infinite in bf16."),
+    Entry(
         "param-share",
         "The FFN's share of the compared coordinates. If the FFN moved like the rest, ffn-energy and ffn-share would "
         "equal it.",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _TILE = 1 << 16
 """Coordinates whose float64 differences fit a core's cache."""
 
+_MANTISSA = 0x007F
 _SUMS = 16
 """Sums that are added up side by side, as vectors do; their order is part of the result."""
 
@@ -28,11 +29,13 @@ class Comparison(NamedTuple):
     Attributes:
         nnz: coordinates that moved under the exact rule.
         differing: coordinates whose bits differ.
+        nonfinite: pairs of which a side is NaN or infinite, which have no energy.
         energy: see :func:`energy_of`.
     """
 
     nnz: int
     differing: int
+    nonfinite: int
     energy: float
 
 
@@ -45,7 +48,7 @@ def compare(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> Comp
         packed: uint8 ``[packed_bytes(n)]``.
     """
     if compiled := library():
-        counts, sums = np.zeros(2, np.int64), np.zeros(_SUMS)
+        counts, sums = np.zeros(3, np.int64), np.zeros(_SUMS)
         compiled.lib.maskreg_compare(
             compiled.read(source),
             compiled.read(target),
@@ -54,11 +57,29 @@ def compare(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> Comp
             compiled.write(counts),
             compiled.write(sums),
         )
-        nnz, differing = counts.tolist()
-        return Comparison(nnz, differing, sum(sums.tolist()))
+        nnz, differing, nonfinite = counts.tolist()
+        return Comparison(nnz, differing, nonfinite, sum(sums.tolist()))
     moved = Exact().moved(source, target)
     packed[:] = pack(moved)
-    return Comparison(int(np.count_nonzero(moved)), int(np.count_nonzero(source != target)), energy_of(source, target))
+    differing = int(np.count_nonzero(source != target))
+    return Comparison(int(np.count_nonzero(moved)), differing, nonfinite_in(source, target), energy_of(source, target))
+
+
+def nonfinite_in(source: Codes, target: Codes) -> int:
+    """Pairs of which a side is NaN or infinite.
+
+    Args:
+        source: bf16 codes, uint16 ``[n]``.
+        target: likewise.
+    """
+    return source.size - int(np.count_nonzero(is_finite(source) & is_finite(target)))
+
+
+def nans_and_infinities(codes: Codes) -> tuple[int, int]:
+    """How many bf16 codes are NaN, and how many are infinite."""
+    special = codes[~is_finite(codes)]
+    nans = int(np.count_nonzero(special & _MANTISSA))
+    return nans, special.size - nans
 
 
 def energy_of(source: Codes, target: Codes) -> float:

@@ -13,7 +13,7 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec import Codec, grid_at
 from maskreg.device import Device, HostDevice
 from maskreg.digest import leaf_hashes
-from maskreg.flow.extract.comparing import compare, energy_of
+from maskreg.flow.extract.comparing import compare, energy_of, nans_and_infinities, nonfinite_in
 from maskreg.flow.extract.pairing import Pair, StoredAs
 from maskreg.mask import pack, packed_bytes, unpack
 from maskreg.parallel import Buffers
@@ -49,6 +49,8 @@ class BlockDiff:
         nnz: coordinates that moved.
         differing: coordinates whose bits differ.
         energy: sum of squared differences of finite bf16 pairs.
+        nonfinite: pairs that are not finite, which the energy leaves out.
+        nan, inf: target coordinates that are NaN, or infinite, in bf16.
         delta, reverse: coded values of target and source, if requested.
         source_bytes, target_bytes: raw bytes of tensors stored whole, if requested.
         read_bytes: bytes read from both sides.
@@ -62,6 +64,9 @@ class BlockDiff:
     nnz: int = 0
     differing: int = 0
     energy: float = 0.0
+    nonfinite: int = 0
+    nan: int = 0
+    inf: int = 0
     delta: bytes | None = None
     reverse: bytes | None = None
     source_bytes: bytes = b""
@@ -111,6 +116,7 @@ class Differ:
         source = to_bf16(before, pair.source.dtype if pair.source else "")
         target = to_bf16(after, pair.target.dtype if pair.target else "")
         mask = self._mask_of(source, target)
+        nan, inf = nans_and_infinities(target) if mask.nonfinite else (0, 0)
         if pair.stored_as is StoredAs.CAST:
             after = target
         if self.codec and pair.stored_as.coded and not self.rule.keeps_target:
@@ -131,6 +137,9 @@ class Differ:
             nnz=mask.nnz,
             differing=differing,
             energy=mask.energy,
+            nonfinite=mask.nonfinite,
+            nan=nan,
+            inf=inf,
             delta=codec.encode(before, after, grid) if codec else None,
             reverse=codec.encode(after, before, grid) if codec and self.reversible else None,
             read_bytes=read_bytes,
@@ -145,7 +154,8 @@ class Differ:
         nnz = int(np.count_nonzero(moved))
         packed = pack(moved)
         np.not_equal(source, target, out=moved)
-        return _Mask(packed, nnz, int(np.count_nonzero(moved)), energy_of(source, target))
+        differing = int(np.count_nonzero(moved))
+        return _Mask(packed, nnz, differing, nonfinite_in(source, target), energy_of(source, target))
 
     def _read(self, side: Literal["source", "target"], span: PairSpan) -> npt.NDArray[Any] | None:
         tensor: TensorInfo | None = getattr(span.pair, side)
@@ -161,6 +171,7 @@ class _Mask(NamedTuple):
     packed: npt.NDArray[np.uint8]
     nnz: int
     differing: int
+    nonfinite: int
     energy: float
 
 

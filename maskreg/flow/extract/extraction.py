@@ -166,6 +166,9 @@ class _TensorWriter:
                     nnz=diff.nnz,
                     differing=diff.differing,
                     energy=diff.energy,
+                    nonfinite=diff.nonfinite,
+                    nan=diff.nan,
+                    inf=diff.inf,
                     delta=diff.delta,
                     reverse=diff.reverse,
                 )
@@ -230,6 +233,13 @@ def _notes(rows: Sequence[Tensor], rule: Rule, mask_only: bool, any_differs: boo
     notes: list[str] = []
     if not any_differs:
         notes.append("the two checkpoints are identical: nothing moved")
+    odd = [row for row in rows if row.nan or row.inf]
+    if odd:
+        nan, inf = (sum(getattr(row, kind) for row in odd) for kind in ("nan", "inf"))
+        notes.append(
+            f"the target has {nan:,} NaN and {inf:,} infinite values in {counted(len(odd), 'tensor')}, "
+            f"the first in {odd[0].name}: the run may have diverged, or a file may be damaged"
+        )
     if not mask_only and not rule.keeps_target:
         notes.append(f"rule {rule.name} drops small changes: applying the delta does not give the target")
     notes += [f"{', '.join(row.aliases)} tied to {row.name}: stored once" for row in rows if row.aliases]

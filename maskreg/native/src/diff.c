@@ -17,6 +17,16 @@ static void diff(const uint16_t *source, const uint16_t *target, int64_t n, uint
     counts[1] += differing;
 }
 
+// At most TILE pairs of which a side is not finite.
+static int64_t count_nonfinite(const uint16_t *source, const uint16_t *target, int64_t n) {
+    uint16_t count = 0;
+    FOR_EACH(i, n) {
+        const uint16_t a = (source[i] & EXPONENT) == EXPONENT, b = (target[i] & EXPONENT) == EXPONENT;
+        count = (uint16_t)(count + (a | b));
+    }
+    return count;
+}
+
 static inline double value(uint16_t code) {
     const uint32_t bits = (uint32_t)code << 16;
     float number;
@@ -61,12 +71,14 @@ static inline __mmask16 are_finite(__m256i codes) {
     return _mm256_cmpneq_epi16_mask(_mm256_and_si256(codes, exponent), exponent);
 }
 
-static inline void add_squares(__m256i a, __m256i b, Sums *sums) {
+// Returns how many of the 16 pairs are finite.
+static inline int64_t add_squares(__m256i a, __m256i b, Sums *sums) {
     const __m256i odd = _mm256_set1_epi32((int)0xFFFF0000);
     const __mmask16 finite = are_finite(a) & are_finite(b);
     const __m256i before = _mm256_maskz_mov_epi16(finite, a), after = _mm256_maskz_mov_epi16(finite, b);
     sums->even = _mm512_add_pd(sums->even, squares(_mm256_slli_epi32(before, 16), _mm256_slli_epi32(after, 16)));
     sums->odd = _mm512_add_pd(sums->odd, squares(_mm256_and_si256(before, odd), _mm256_and_si256(after, odd)));
+    return __builtin_popcount(finite);
 }
 
 // As many whole words as there are; returns how many coordinates they have.
@@ -74,6 +86,7 @@ static int64_t compare_words(const uint16_t *source, const uint16_t *target, int
                              int64_t *counts, double *sums) {
     const __m512i magnitude = _mm512_set1_epi16(MAGNITUDE), evens = _mm512_loadu_si512(EVENS);
     const int64_t whole = n / WORD * WORD;
+    int64_t finite = 0;
     Sums own = {_mm512_i64gather_pd(evens, sums, 8), _mm512_i64gather_pd(evens, sums + 1, 8)};
     for (int64_t i = 0; i < whole; i += 32) {
         const __m512i a = _mm512_loadu_si512(source + i), b = _mm512_loadu_si512(target + i);
@@ -82,9 +95,10 @@ static int64_t compare_words(const uint16_t *source, const uint16_t *target, int
         memcpy(packed + i / 8, &moved, sizeof moved);
         counts[0] += __builtin_popcount(moved);
         counts[1] += __builtin_popcount(differs);
-        add_squares(_mm512_castsi512_si256(a), _mm512_castsi512_si256(b), &own);
-        add_squares(_mm512_extracti64x4_epi64(a, 1), _mm512_extracti64x4_epi64(b, 1), &own);
+        finite += add_squares(_mm512_castsi512_si256(a), _mm512_castsi512_si256(b), &own);
+        finite += add_squares(_mm512_extracti64x4_epi64(a, 1), _mm512_extracti64x4_epi64(b, 1), &own);
     }
+    counts[2] += whole - finite;
     _mm512_i64scatter_pd(sums, evens, own.even, 8);
     _mm512_i64scatter_pd(sums + 1, evens, own.odd, 8);
     return whole;
@@ -104,6 +118,7 @@ void maskreg_compare(const uint16_t *source, const uint16_t *target, int64_t n, 
     for (; start < n; start += TILE) {
         const int64_t size = least(TILE, n - start);
         diff(source + start, target + start, size, packed + start / 8, counts);
+        counts[2] += count_nonfinite(source + start, target + start, size);
         add_energy(source + start, target + start, size, sums);
     }
 }

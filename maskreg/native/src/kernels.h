@@ -359,8 +359,8 @@ int64_t maskreg_cut(const uint8_t *packed, int64_t words, int64_t first, int64_t
 // Add the squared differences of pairs of finite codes to `sums`, [16]: that of pair i to sum i mod 16, in order.
 void maskreg_energy(const uint16_t *source, const uint16_t *target, int64_t n, double *sums);
 
-// Compare codes: which coordinates moved under the exact rule, as packed bits; how many moved and how many differ, added
-// to `counts`, [2]; and their energy, added to `sums` as above.
+// Compare codes: which coordinates moved under the exact rule, as packed bits; how many moved, how many differ and in how
+// many a side is not finite, added to `counts`, [3]; and their energy, added to `sums` as above.
 void maskreg_compare(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *packed, int64_t *counts,
                      double *sums);
 #endif

@@ -33,7 +33,8 @@ def test_the_mask_and_its_counts_are_those_of_the_rule(kernels: str, numel: int)
     moved = parse_rule("exact").moved(source, target)
     packed = np.full(packed_bytes(numel), 0xFF, np.uint8)
     result = compare(source, target, packed)
-    assert result == (int(moved.sum()), int((source != target).sum()), energy_of(source, target))
+    nonfinite = int((((source & 0x7F80) == 0x7F80) | ((target & 0x7F80) == 0x7F80)).sum())
+    assert result == (int(moved.sum()), int((source != target).sum()), nonfinite, energy_of(source, target))
     assert np.array_equal(packed, pack(moved))
 
 
