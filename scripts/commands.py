@@ -13,11 +13,12 @@ PATH = Path(__file__).parent.parent / "docs" / "commands.md"
 
 INTRODUCTION = """# Commands
 
-Every command takes `--json` (print data and errors as JSON), `-q`/`--quiet` (print no notes and no progress; lists
-print bare references), `--debug` (print tracebacks) and `-h`/`--help`. Data goes to stdout, everything else to stderr.
+Every command takes `--json` (print data and errors as JSON), `-q`/`--quiet` (print no notes and no
+progress; of results the reference), `--debug` (print tracebacks) and `-h`/`--help`. Data goes to stdout, everything else to stderr.
 [What maskreg promises](concepts/promises.md) lists the exit codes.
 
-A reference is written `[project/]name[:tag][@sha256:…]`.
+A reference is written `[project/]name[:tag][@sha256:…]`. Where a command takes one, a digest or its first four or
+more digits will do: `sha256:4be0`, `4be0`, `name@sha256:4be0`.
 
 This page is made from the commands: `python -m scripts.commands`.
 """
