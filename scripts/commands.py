@@ -13,8 +13,8 @@ PATH = Path(__file__).parent.parent / "docs" / "commands.md"
 
 INTRODUCTION = """# Commands
 
-Every command takes `--json` (print data and errors as JSON), `-q`/`--quiet` (print no notes and no
-progress; of results the reference), `--debug` (print tracebacks) and `-h`/`--help`. Data goes to stdout, everything else to stderr.
+Every command takes `--json` (print data and errors as JSON), `-q`/`--quiet` (print no notes and no progress; of
+results the reference), `--debug` (print tracebacks) and `-h`/`--help`. Data goes to stdout, everything else to stderr.
 [What maskreg promises](concepts/promises.md) lists the exit codes.
 
 A reference is written `[project/]name[:tag][@sha256:…]`. Where a command takes one, a digest or its first four or
