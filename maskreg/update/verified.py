@@ -87,7 +87,7 @@ class VerifiedSource:
         except WrongCheckpointError as error:
             error.hint = self.recorded.hint
             if self._opposite.holds(name, start, stop, values):
-                fault = f"this is the artifact's {self._opposite.name}, not its {self.recorded.name}"
+                fault = f"has the values of the artifact's {self._opposite.name}, not of its {self.recorded.name}"
                 raise WrongCheckpointError(name, fault, hint=error.hint) from error
             raise
         return values

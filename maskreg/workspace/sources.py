@@ -132,7 +132,7 @@ def _explained(
     workspace: Workspace, side: Side, checkpoint: Checkpoint, error: WrongCheckpointError
 ) -> WrongCheckpointError:
     """Complete the error for a wrong checkpoint: its path, both roots, and where the right one was last seen."""
-    error.message = f"{checkpoint.path}: {error.message}; expected {Digest(side.root).short}"
+    error.message = f"{checkpoint.path}: {error.message}; expected root {Digest(side.root).short}"
     if not side.cast:
         error.message += f", found {_root_of(checkpoint)}"
     error.args = (error.message,)

@@ -212,7 +212,7 @@ def test_a_wrong_source_is_told_apart_and_the_right_one_is_named(
     root = run("extract", wrong, pair[1], "--name", "x", "--json").json["manifest"]["source"]["root"]
     error = run("apply", "toy-opd:v1", "--source", wrong, "-o", tmp_path / "out", "--json", status=65).json["error"]
     assert error["message"].startswith(f"{wrong}: tensor model.embed_tokens.weight: elements 0..799 are not those")
-    assert error["message"].endswith(f"; expected {source[:19]}, found {root[:19]}")
+    assert error["message"].endswith(f"; expected root {source[:19]}, found {root[:19]}")
     assert error["hint"] == f"maskreg apply toy-opd:v1 -o {tmp_path / 'out'} --json --source {pair[0]}"
     run(*error["hint"].split()[1:])
     pair[0].rename(tmp_path / "away")
@@ -227,7 +227,10 @@ def test_the_target_in_place_of_the_source_is_recognized(
     assert f"{pair[1]}: tensor model.embed_tokens.weight: this checkpoint is already the target" in told
     assert "nothing is left to do" in told
     told = run("baseline", "toy-opd:v1", "--kind", "exponent-matched", "--source", pair[1], status=65).err
-    assert f"{pair[1]}: tensor model.embed_tokens.weight: this is the artifact's target, not its source" in told
+    assert (
+        f"{pair[1]}: tensor model.embed_tokens.weight: has the values of the artifact's target, not of its source"
+        in told
+    )
     assert f"--source {pair[0]}" in told
 
 
