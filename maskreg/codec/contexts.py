@@ -105,22 +105,20 @@ class Contexts:
         """Number of cells."""
         return (SCALED_CLASSES if self.scaled else PLAIN_CLASSES) * (SIZES if self.rank else 1)
 
-    def fill(self, compiled: Library, structure: Any) -> list[Any]:
-        """Fill ``maskreg_contexts`` of kernels.h; returns what has to live as long as it."""
-        structure.width, structure.base, structure.rank, structure.scaled = (
-            self.grid.width, self.base, self.rank, self.scaled
-        )  # fmt: skip
-        structure.rows = self.row_factors.shape[1] if self.rank else self.row_scales.size
-        sides = (self.row_scales, self.column_scales, self.row_factors, self.column_factors, self.bounds)
-        arrays = [compiled.read(np.ascontiguousarray(side)) for side in sides]
-        pairs = np.empty(-(-self.rank // 2) * 2 * self.grid.width, np.uint8)
-        compiled.lib.maskreg_pair_factors(arrays[3], self.rank, self.grid.width, compiled.write(pairs))
-        arrays.append(compiled.read(pairs))
-        (
-            structure.row_scales, structure.column_scales,
-            structure.row_factors, structure.column_factors, structure.bounds, structure.column_pairs,
-        ) = arrays  # fmt: skip
-        return arrays
+    def structure(self, compiled: Library) -> tuple[Any, Any]:
+        """``maskreg_contexts`` of kernels.h, and what has to live as long as it."""
+        rank, width, ffi = self.rank, self.grid.width, compiled.ffi
+        rows = self.row_factors.shape[1] if rank else self.row_scales.size
+        scales, factors, bounds, pairs = (ffi.NULL, ffi.NULL), (ffi.NULL, ffi.NULL), ffi.NULL, ffi.NULL
+        if self.scaled:
+            scales = compiled.read(self.row_scales), compiled.read(self.column_scales)
+        if rank:
+            factors = compiled.read(self.row_factors), compiled.read(self.column_factors)
+            bounds = compiled.read(self.bounds)
+            pairs = compiled.write(np.empty(-(-rank // 2) * 2 * width, np.uint8))
+            compiled.lib.maskreg_pair_factors(factors[1], rank, width, pairs)
+        fields = (width, rows, self.base, rank, self.scaled, *scales, *factors, pairs, bounds)
+        return ffi.new("maskreg_contexts *", fields), fields
 
 
 class Matrix(NamedTuple):

@@ -17,17 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.codec.base import Codes
+from maskreg.codec.bits import Bits
 from maskreg.codec.contexts import Contexts, classify
+from maskreg.codec.layout import ENTRY_BYTES, STATE_BYTES
 from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TOKENS, Encoding, Table, encode_tokens
 from maskreg.codec.ulp_steps import COUNTERS, LITERAL, MIDDLE, put_extra_bits
 from maskreg.native import Library, library
 from maskreg.parallel import Buffers
 
-ABREAST = 4
-"""Sub-blocks that are coded side by side."""
+_ABREAST = 4
+"""Sub-blocks that the kernel codes side by side."""
 
 Keys = npt.NDArray[np.uint16]
-Ints64 = npt.NDArray[np.int64]
 
 _BUFFERS = Buffers()
 
@@ -36,7 +37,7 @@ _INVERSES = (1 + 2.0**-40) / np.maximum(np.arange(SLOTS + 1), 1)
 
 
 class Pair(NamedTuple):
-    """Up to four sub-blocks to be coded.
+    """A block to be coded.
 
     Attributes:
         source: uint16 ``[n]``.
@@ -51,34 +52,9 @@ class Pair(NamedTuple):
     length: int
 
 
-class Coded(NamedTuple):
-    """Coded sub-blocks, a row each.
-
-    Attributes:
-        states: uint32 ``[k, 16]``, with which decoding begins.
-        words: uint16 ``[k, m]``, at least 8 longer than the longest sub-block; filled from the end.
-        positions: int64 ``[k]``, where in their row the words begin.
-        bits: uint32 ``[k, m]``, two bytes for each coordinate of the longest and four more; filled from the beginning.
-        extra_bits: int64 ``[k]``, how many bits those are.
-    """
-
-    states: npt.NDArray[np.uint32]
-    words: npt.NDArray[np.uint16]
-    positions: Ints64
-    bits: npt.NDArray[np.uint32]
-    extra_bits: Ints64
-
-
-def room_for(count: int, length: int) -> Coded:
-    """Room for so many coded sub-blocks of so many coordinates, which the thread's next call gives out again."""
-    width, bits_width = length + 8, length // 2 + 2
-    return Coded(
-        states=np.empty((count, LANES), np.uint32),
-        words=_BUFFERS.array("words", count * width, np.uint16).reshape(count, width),
-        positions=np.empty(count, np.int64),
-        bits=_BUFFERS.array("bits", count * bits_width, np.uint32).reshape(count, bits_width),
-        extra_bits=np.empty(count, np.int64),
-    )
+def most_bytes(n: int, length: int) -> int:
+    """Bytes that :func:`encode_sub_blocks` needs room for: a word and 16 extra bits for each coordinate, and 8 more."""
+    return -(-n // length) * (ENTRY_BYTES + STATE_BYTES) + 4 * n + 8
 
 
 def classify_all(
@@ -97,8 +73,7 @@ def classify_all(
         How many there are of each, int64 ``[cells, 64]``.
     """
     if compiled := library():
-        structure = compiled.ffi.new("maskreg_contexts *")
-        _arrays = contexts.fill(compiled, structure)
+        structure, _arrays = contexts.structure(compiled)
         counts = np.zeros((contexts.cells, TOKENS), np.int64)
         scratch = compiled.write(_BUFFERS.array("counters", COUNTERS * counts.size, np.uint32))
         compiled.lib.maskreg_classify_all(
@@ -115,36 +90,45 @@ def classify_all(
     return np.bincount(keys, minlength=contexts.cells * TOKENS).reshape(contexts.cells, TOKENS)
 
 
-def encode_sub_blocks(pair: Pair, slots: Table, out: Coded) -> None:
-    """Code up to four sub-blocks.
+def encode_sub_blocks(pair: Pair, slots: Table, out: Bits) -> int:
+    """Code all sub-blocks of a block; returns how many bytes the directory and they take.
 
     Args:
         pair: what is coded.
         slots: uint32, by key; of :func:`maskreg.codec.rans.slots_of`.
-        out: filled, a row for each sub-block.
+        out: uint8, as long as :func:`most_bytes` says; filled with directory and sub-blocks, as they are stored.
     """
-    count = -(-pair.keys.size // pair.length)
+    n, length = pair.keys.size, min(pair.length, pair.keys.size)
     if compiled := library():
-        structure, _arrays = _structure(compiled, pair, slots, out)
-        compiled.lib.maskreg_encode_sub_blocks(structure, count)
-        return
-    out.states[:count] = LOWEST_STATE
-    coding = Encoding(pair.keys, pair.length, slots, out.states[:count], out.words[:count])
-    out.positions[:count] = encode_tokens(coding)
-    for k in range(count):
-        own = slice(k * pair.length, (k + 1) * pair.length)
+        structure, _arrays = _structure(compiled, pair, slots)
+        size: int = compiled.lib.maskreg_encode_sub_blocks(structure, compiled.write(out))
+        return size
+    count = -(-n // length)
+    states = np.full((count, LANES), LOWEST_STATE, np.uint32)
+    words, bits = np.empty((count, length), np.uint16), np.empty(length // 2 + 1, np.uint32)
+    positions = encode_tokens(Encoding(pair.keys, length, slots, states, words)).tolist()
+    directory, parts = [], []
+    for k, first in enumerate(positions):
+        own = slice(k * length, (k + 1) * length)
         tokens = (pair.keys[own] & np.uint16(0x3F)).astype(np.uint8)
-        out.extra_bits[k] = put_extra_bits(pair.source[own], pair.target[own], tokens, out.bits[k])
+        extra_bits = put_extra_bits(pair.source[own], pair.target[own], tokens, bits)
+        directory += [length - first, extra_bits]
+        parts += [states[k].astype("<u4"), words[k, first:].astype("<u2"), bits.astype("<u4")]
+        parts[-1] = parts[-1].view(np.uint8)[: -(-extra_bits // 8)]
+    stored = np.concatenate([part.view(np.uint8) for part in [np.array(directory, "<u4"), *parts]])
+    out[: stored.size] = stored
+    return stored.size
 
 
-def _structure(compiled: Library, pair: Pair, slots: Table, out: Coded) -> tuple[Any, list[Any]]:
+def _structure(compiled: Library, pair: Pair, slots: Table) -> tuple[Any, Any]:
     """``maskreg_coding`` of kernels.h, and what has to live as long as it."""
-    structure = compiled.ffi.new("maskreg_coding *")
-    inputs = [compiled.read(array) for array in (pair.source, pair.target, slots, _INVERSES)]
-    outputs = [compiled.write(array) for array in (pair.keys, *out)]
-    structure.source, structure.target, structure.slots, structure.inverses = inputs
-    for name, array in zip(("keys", *Coded._fields), outputs, strict=True):
-        setattr(structure, name, array)
-    structure.n, structure.length = pair.keys.size, pair.length
-    structure.words_room, structure.bits_room = out.words.shape[1], out.bits.shape[1]
-    return structure, inputs + outputs
+    length = min(pair.length, pair.keys.size)
+    words_room, bits_room = length + 8, length // 2 + 2
+    words = _BUFFERS.array("words", _ABREAST * words_room, np.uint16)
+    bits = _BUFFERS.array("bits", _ABREAST * bits_room, np.uint32)
+    fields = (
+        compiled.read(pair.source), compiled.read(pair.target), compiled.write(pair.keys), pair.keys.size, pair.length,
+        compiled.read(slots), compiled.read(_INVERSES),
+        compiled.write(words), words_room, compiled.write(bits), bits_room,
+    )  # fmt: skip
+    return compiled.ffi.new("maskreg_coding *", fields), fields

@@ -172,10 +172,10 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
     rows, width = matrix.rows, matrix.width
     # Rows 0, stride, ... to search in; those halfway between them to judge by.
     stride = max(2, rows * width // _SAMPLED)
+    if compiled := library():
+        return _fitted(compiled, matrix, counts, stride)
     moved = int(counts.sum() - counts[:, MIDDLE].sum())
     needed = _PRICE * (rows + width) / (_GAIN * max(moved, 1))
-    if compiled := library():
-        return _fitted(compiled, matrix, counts, stride, needed)
     bounds = level_bounds(typical_change(counts))
     sample, others = (levels_of(matrix, bounds, first, stride) for first in (0, stride // 2))
     vectors, rounds = random_signs(*sample.shape), _ROUNDS
@@ -195,22 +195,20 @@ def fit_factors(matrix: Matrix, counts: Counts) -> tuple[Ints, Ints] | None:
     return _quantized(sorted_subspace(vectors, forward(whole, vectors)), rank)
 
 
-def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int, needed: float) -> tuple[Ints, Ints] | None:
-    """The same by the kernel; a component is worth it if its excess is more than ``needed``."""
+def _fitted(compiled: Library, matrix: Matrix, counts: Counts, stride: int) -> tuple[Ints, Ints] | None:
+    """The same by the kernel."""
     source, tokens, rows, width, column = matrix
-    structure, room = compiled.ffi.new("maskreg_matrix *"), compiled.ffi.new("maskreg_fit_room *")
-    structure.source, structure.tokens = _inputs = compiled.read(source), compiled.read(tokens)
-    structure.n, structure.rows, structure.width, structure.column = source.size, rows, width, column
+    inputs = compiled.read(source), compiled.read(tokens), source.size, rows, width, column
     # One buffer of each type, because asking for one takes longer than some of the steps.
-    own, level_room = COMPONENTS * (rows + width), (2 * rows + 2) * width
+    of_width, own, level_room = COMPONENTS * width, COMPONENTS * (rows + width), (2 * rows + 2) * width
     small = compiled.write(_BUFFERS.array("fit bytes", level_room + own, np.int8))
     large = compiled.write(_BUFFERS.array("fit sums", own + width, np.int32))
-    room.levels, room.directions, room.across = small, small + level_room, small + level_room + COMPONENTS * width
-    room.vectors, room.sums, room.energies = large, large + COMPONENTS * width, large + own
-    of_rows, of_columns = np.empty(COMPONENTS * rows, np.int8), np.empty(COMPONENTS * width, np.int8)
+    room = small, small + level_room, small + level_room + of_width, large + of_width, large, large + own
+    of_rows, of_columns = np.empty(COMPONENTS * rows, np.int8), np.empty(of_width, np.int8)
     rank = compiled.lib.maskreg_fit_factors(
-        structure, compiled.read(counts), stride, needed, room, compiled.write(of_rows), compiled.write(of_columns)
-    )
+        compiled.ffi.new("maskreg_matrix *", inputs), compiled.read(counts), stride,
+        compiled.ffi.new("maskreg_fit_room *", room), compiled.write(of_rows), compiled.write(of_columns),
+    )  # fmt: skip
     if not rank:
         return None
     return of_rows[: rank * rows].reshape(rank, rows), of_columns[: rank * width].reshape(rank, width)

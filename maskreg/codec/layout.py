@@ -38,10 +38,12 @@ SAME, RAW, CODED, SPARSE = 0, 1, 2, 3
 STATE_BYTES = 4 * LANES
 """Bytes at the beginning of a sub-block: the states of its lanes."""
 
+ENTRY_BYTES = 8
+"""Bytes of a sub-block in the directory."""
+
 _HEAD = struct.Struct("<IBBBB")
 _CODED_HEAD = struct.Struct("<IIhHI")
 _SCALED = 1
-_ENTRY_BYTES = 8
 _MAX_BASE = 512
 
 HEAD_BYTES = _HEAD.size
@@ -106,20 +108,19 @@ def sub_block_numel(n: int, count: int) -> int:
     return -(-n // (count * TILE)) * TILE
 
 
-def pack_coded(n: int, count: int, model: Model, directory: list[int]) -> bytes:
-    """A coded block up to its sub-blocks: header, model and directory.
+def pack_coded(n: int, count: int, model: Model) -> bytes:
+    """A coded block up to its directory: header and model.
 
     Args:
         n: coordinates.
         count: sub-blocks.
         model: contexts and tables.
-        directory: words and extra bits of sub-block 0, then those of sub-block 1, and so on.
     """
     contexts = model.contexts
     packed = pack_model(model)
     head = Head(n, CODED, count, contexts.rank, _SCALED if contexts.scaled else 0)
     coded = _CODED_HEAD.pack(*contexts.grid, contexts.base, len(model.tables.freqs), len(packed))
-    return b"".join([head.pack(), coded, packed, np.array(directory, "<u4").tobytes()])
+    return b"".join([head.pack(), coded, packed])
 
 
 class CodedHead(NamedTuple):
@@ -200,10 +201,10 @@ class Layout:
 
     def _read_directory(self, block: bytes | memoryview, start: int) -> None:
         count = -(-self.n // self.size)
-        if len(block) - start < _ENTRY_BYTES * count:
+        if len(block) - start < ENTRY_BYTES * count:
             raise CorruptError("block", SHORT_DIRECTORY)
         self.directory = np.frombuffer(block, "<u4", 2 * count, start).reshape(count, 2).astype(np.int64)
         sizes = STATE_BYTES + 2 * self.directory[:, 0] + -(-self.directory[:, 1] // 8)
-        self.starts = start + _ENTRY_BYTES * count + np.concatenate([[0], np.cumsum(sizes)])
+        self.starts = start + ENTRY_BYTES * count + np.concatenate([[0], np.cumsum(sizes)])
         if self.starts[-1] != len(block):
             raise CorruptError("block", BAD_DIRECTORY)

@@ -21,11 +21,14 @@ from maskreg.native import Library, library
 
 _BOUND_BITS = 15
 
+_VALUE_BYTES = 2
+"""More than a scale or factor takes: the best Rice parameter is no worse than 7, under which it takes 9 bits."""
+
 _TABLE_BYTES = 64 * 4 + 8
 """More than a packed table ever takes."""
 
 _SPARE_BYTES = 64
-"""More than the bounds take, and what the kernel writes beyond the end."""
+"""More than parameters and bounds take, and what the kernel writes beyond the end."""
 
 
 @dataclass(frozen=True)
@@ -65,21 +68,27 @@ class ModelShape(NamedTuple):
 
 def side_bits(contexts: Contexts) -> int:
     """Bits that scales and factors take."""
-    return _choose_rice(contexts)[1]
+    if compiled := library():
+        structure, _arrays = _structure(compiled, contexts, None)
+        bits: int = compiled.lib.maskreg_side_bits(structure)
+        return bits
+    return sum(PLAIN_BITS + best_rice(line)[1] for line in _lines(contexts))
 
 
 def pack_model(model: Model) -> bytes:
     """The model as bits, padded to a byte."""
     contexts, tables = model.contexts, model.tables
-    parameters, bits = _choose_rice(contexts)
     if compiled := library():
         structure, _arrays = _structure(compiled, contexts, tables)
-        room = bits // 8 + _SPARE_BYTES + len(tables.of_cell) + len(tables.freqs) * _TABLE_BYTES
-        packed = np.empty(room, np.uint8)
-        bits = compiled.lib.maskreg_pack_model(structure, compiled.read(parameters), compiled.write(packed))
+        values = (contexts.rank + contexts.scaled) * (structure.rows + structure.width)
+        packed = np.empty(
+            _VALUE_BYTES * values + len(tables.of_cell) + len(tables.freqs) * _TABLE_BYTES + _SPARE_BYTES, np.uint8
+        )
+        bits = compiled.lib.maskreg_pack_model(structure, compiled.write(packed))
         return packed[: -(-bits // 8)].tobytes()
     flags = []
-    for line, plain in zip(_lines(contexts), parameters.tolist(), strict=True):
+    for line in _lines(contexts):
+        plain, _ = best_rice(line)
         flags += [fixed(plain, PLAIN_BITS), rice(line, plain)]
     if contexts.rank:
         flags.append(fixed(contexts.bounds, _BOUND_BITS))
@@ -134,33 +143,17 @@ def _lines(contexts: Contexts) -> list[Ints]:
     return lines
 
 
-def _choose_rice(contexts: Contexts) -> tuple[npt.NDArray[np.uint8], int]:
-    """The Rice parameter of each line, and the bits that all lines take."""
-    if compiled := library():
-        parameters = np.empty(2 * (contexts.scaled + contexts.rank), np.uint8)
-        structure, _arrays = _structure(compiled, contexts, None)
-        return parameters, compiled.lib.maskreg_choose_rice(structure, compiled.write(parameters))
-    choices = [best_rice(line) for line in _lines(contexts)]
-    return np.array([plain for plain, _ in choices], np.uint8), sum(PLAIN_BITS + bits for _, bits in choices)
-
-
-def _structure(compiled: Library, contexts: Contexts, tables: Tables | None) -> tuple[Any, list[Any]]:
+def _structure(compiled: Library, contexts: Contexts, tables: Tables | None) -> tuple[Any, Any]:
     """``maskreg_model`` of kernels.h, and what has to live as long as it."""
-    structure = compiled.ffi.new("maskreg_model *")
-    structure.width, structure.scaled, structure.rank = contexts.grid.width, contexts.scaled, contexts.rank
-    structure.rows = contexts.row_factors.shape[1] if contexts.rank else contexts.row_scales.size
-    arrays = []
-    if contexts.scaled:
-        arrays += [compiled.read(np.ascontiguousarray(side)) for side in (contexts.row_scales, contexts.column_scales)]
-        structure.row_scales, structure.column_scales = arrays
-    if contexts.rank:
-        sides = (contexts.row_factors, contexts.column_factors, contexts.bounds)
-        own = [compiled.read(np.ascontiguousarray(side)) for side in sides]
-        structure.row_factors, structure.column_factors, structure.bounds = own
-        arrays += own
-    if tables:
-        structure.cells, structure.tables = len(tables.of_cell), len(tables.freqs)
-        own = [compiled.read(np.ascontiguousarray(side)) for side in (tables.of_cell, tables.freqs)]
-        structure.of_cell, structure.freqs = own
-        arrays += own
-    return structure, arrays
+
+    def read(*arrays: npt.NDArray[Any]) -> list[Any]:
+        return [compiled.read(np.ascontiguousarray(array)) for array in arrays]
+
+    none = compiled.ffi.NULL
+    scales = read(contexts.row_scales, contexts.column_scales) if contexts.scaled else [none] * 2
+    factors = read(contexts.row_factors, contexts.column_factors, contexts.bounds) if contexts.rank else [none] * 3
+    own = read(tables.of_cell, tables.freqs) if tables else [none] * 2
+    rows = contexts.row_factors.shape[1] if contexts.rank else contexts.row_scales.size
+    cells, count = (len(tables.of_cell), len(tables.freqs)) if tables else (0, 0)
+    fields = (rows, contexts.grid.width, contexts.scaled, contexts.rank, cells, count, *scales, *factors, *own)
+    return compiled.ffi.new("maskreg_model *", fields), fields

@@ -29,7 +29,7 @@ from maskreg.codec.choice import MIN_LINE, MIN_MOVED, choose
 from maskreg.codec.contexts import PLAIN_CLASSES, SIZES, TILE, Contexts, Matrix, rows_of
 from maskreg.codec.costs import plain_window
 from maskreg.codec.decode import decode_coded
-from maskreg.codec.encode import ABREAST, Pair, classify_all, encode_sub_blocks, room_for
+from maskreg.codec.encode import Pair, classify_all, encode_sub_blocks, most_bytes
 from maskreg.codec.factors import fit_factors, size_bounds
 from maskreg.codec.gpu import decoder_for
 from maskreg.codec.grid import FLAT, Grid
@@ -208,19 +208,11 @@ class _Encoder:
         n = self._values.size
         count = _sub_blocks(n, plan.bits / n)
         size = sub_block_numel(n, count)
-        directory: list[int] = []
-        parts: list[bytes] = []
-        out = room_for(min(count, ABREAST), min(n, size))
-        for start in range(0, n, ABREAST * size):
-            own = slice(start, min(start + ABREAST * size, n))
-            encode_sub_blocks(Pair(self._context[own], self._values[own], plan.keys[own], size), slots, out)
-            for k in range(-(-(own.stop - start) // size)):
-                words, extra_bits = out.words[k, out.positions[k] :], int(out.extra_bits[k])
-                directory += [words.size, extra_bits]
-                parts += [out.states[k].astype("<u4").tobytes(), words.astype("<u2", copy=False).tobytes()]
-                bits = out.bits[k, : -(-extra_bits // 32)].astype("<u4", copy=False)
-                parts.append(bits.view(np.uint8)[: -(-extra_bits // 8)].tobytes())
-        return b"".join([pack_coded(n, count, plan.model, directory), *parts])
+        head = pack_coded(n, count, plan.model)
+        block = _BUFFERS.bytes("block", len(head) + most_bytes(n, size))
+        block[: len(head)] = np.frombuffer(head, np.uint8)
+        own = Pair(self._context, self._values, plan.keys, size)
+        return block[: len(head) + encode_sub_blocks(own, slots, block[len(head) :])].tobytes()
 
     def _best(self) -> _Plan:
         """The cheapest of exponents alone, with factors, and with scales."""

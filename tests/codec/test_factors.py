@@ -172,7 +172,7 @@ def test_the_kernel_has_the_constants_of_the_definition() -> None:
     text = "".join((sources / name).read_text() for name in ("fit.h", "fit.c"))
     constants = re.findall(r"\b([A-Z_]{4,}) = ([\d.]+)(?: << (\d+))?[,; ]", text)
     assert {name for name, *_ in constants} == {
-        *("COMPONENTS", "FIRST_ROUNDS", "ROUNDS", "SPARE", "LARGE", "PROMISING", "FINENESS")
+        *("COMPONENTS", "FIRST_ROUNDS", "ROUNDS", "SPARE", "LARGE", "PROMISING", "FINENESS", "GAIN", "PRICE")
     }
     for name, value, shift in constants:
         public = name if name == "COMPONENTS" else f"_{name}"

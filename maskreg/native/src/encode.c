@@ -4,6 +4,9 @@
 enum {
     FREQ_MASK = 0xFFFF,
     HIGHEST_BITS = 32 - TABLE_BITS,
+    ABREAST = 4,      // sub-blocks that are coded side by side
+    MAX_TABLES = 32,
+    ENTRY_BYTES = 8,  // of the directory
 };
 
 // -- words: tokens are coded last to first, lane by lane --
@@ -274,7 +277,7 @@ static void put_extra_bits(const maskreg_coding *c, int64_t k, int64_t begin, in
     *w = own;
 }
 
-// Move the bits to the beginning of `bits`; returns how many they are.
+// Move the bits to `bits`, in whole words; returns how many they are.
 static int64_t move_bits(const bit_writer *w, uint8_t *bits, const uint8_t *end) {
     const int64_t whole = (end - w->before) / 8, shift = (int64_t)(64 - w->filled) & 63;
     const uint8_t *from = w->filled ? w->before - 8 : w->before;
@@ -291,25 +294,41 @@ static int64_t move_bits(const bit_writer *w, uint8_t *bits, const uint8_t *end)
 }
 
 void maskreg_fill_slots(const uint16_t *freqs, const uint8_t *of_cell, int64_t cells, uint32_t *slots) {
+    // The slots of each table, once it was needed: most cells share one.
+    const uint32_t *filled[MAX_TABLES] = {NULL};
     FOR_EACH(cell, cells) {
-        const uint16_t *own = freqs + of_cell[cell] * TOKENS;
+        uint32_t *own = slots + cell * TOKENS;
+        const int64_t table = of_cell[cell];
+        if (filled[table]) {
+            memcpy(own, filled[table], TOKENS * sizeof *own);
+            continue;
+        }
         uint32_t first = 0;
         FOR_EACH(token, TOKENS) {
-            slots[cell * TOKENS + token] = own[token] ? first << 16 | own[token] : 0;
-            first += own[token];
+            const uint32_t freq = freqs[table * TOKENS + token];
+            own[token] = freq ? first << 16 | freq : 0;
+            first += freq;
         }
+        filled[table] = own;
     }
 }
 
-void maskreg_encode_sub_blocks(const maskreg_coding *c, int64_t count) {
-    span spans[4];
-    bit_writer writers[4];
+// Append bytes; returns where the next go.
+static uint8_t *append(uint8_t *out, const void *bytes, int64_t size) {
+    memcpy(out, bytes, (size_t)size);
+    return out + size;
+}
+
+// Up to four sub-blocks, coded side by side. Their entries go to the directory; returns where the next begins.
+static uint8_t *encode_group(const maskreg_coding *c, int64_t count, uint32_t *entries, uint8_t *out) {
+    span spans[ABREAST];
+    bit_writer writers[ABREAST];
+    uint32_t states[ABREAST][LANES];
     const int64_t last = c->n - (count - 1) * c->length, together = last / TILE * TILE;
     FOR_EACH(k, count) {
         const int64_t own = k == count - 1 ? last : c->length;
-        uint32_t *states = c->states + k * LANES;
-        FOR_EACH(lane, LANES) states[lane] = LOWEST_STATE;
-        spans[k] = (span){c->keys + k * c->length, states, c->words + k * c->words_room, c->words_room};
+        FOR_EACH(lane, LANES) states[k][lane] = LOWEST_STATE;
+        spans[k] = (span){c->keys + k * c->length, states[k], c->words + k * c->words_room, c->words_room};
         writers[k] = (bit_writer){.before = (uint8_t *)(c->bits + (k + 1) * c->bits_room)};
         // From the end: lane by lane down to a multiple of 16, one sub-block down to where all go on, then all at once.
         for (int64_t end = own; end > together;) {
@@ -325,8 +344,28 @@ void maskreg_encode_sub_blocks(const maskreg_coding *c, int64_t count) {
         FOR_EACH(k, count) put_extra_bits(c, k, end - TILE, end, writers + k);
     }
     FOR_EACH(k, count) {
-        uint32_t *bits = c->bits + k * c->bits_room;
-        c->positions[k] = spans[k].at;
-        c->extra_bits[k] = move_bits(writers + k, (uint8_t *)bits, (uint8_t *)(bits + c->bits_room));
+        const int64_t words = c->words_room - spans[k].at;
+        out = append(out, states[k], sizeof states[k]);
+        out = append(out, spans[k].words + spans[k].at, 2 * words);
+        const int64_t bits = move_bits(writers + k, out, (const uint8_t *)(c->bits + (k + 1) * c->bits_room));
+        out += (bits + 7) / 8;
+        entries[2 * k] = (uint32_t)words;
+        entries[2 * k + 1] = (uint32_t)bits;
     }
+    return out;
+}
+
+int64_t maskreg_encode_sub_blocks(const maskreg_coding *coding, uint8_t *out) {
+    const int64_t count = (coding->n + coding->length - 1) / coding->length;
+    uint8_t *entry = out, *end = out + ENTRY_BYTES * count;
+    for (int64_t first = 0; first < count; first += ABREAST) {
+        maskreg_coding own = *coding;
+        uint32_t entries[2 * ABREAST];
+        const int64_t begin = first * coding->length, abreast = least(ABREAST, count - first);
+        own.source += begin, own.target += begin, own.keys += begin;
+        own.n = least(abreast * coding->length, coding->n - begin);
+        end = encode_group(&own, abreast, entries, end);
+        entry = append(entry, entries, ENTRY_BYTES * abreast);
+    }
+    return end - out;
 }

@@ -4,7 +4,7 @@
 #include "fit.h"
 
 enum { LARGE = 1 << 20, FIRST_ROUNDS = 1, ROUNDS = 2, SPARE = 3 };
-static const double PROMISING = 0.5, FINENESS = 3.3;
+static const double PROMISING = 0.5, FINENESS = 3.3, GAIN = 8.0, PRICE = 4.5;
 
 // A subspace and its principal directions, strongest first.
 typedef struct {
@@ -65,7 +65,15 @@ static int64_t quantize(const subspace *s, int64_t rank, int64_t m, int64_t w, i
     return rank;
 }
 
-int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int64_t stride, double needed,
+// The share of the energy from which on a component is worth it.
+static double needed_share(const int64_t *counts, int64_t lines) {
+    int64_t moved = 0;
+    FOR_EACH(exponent, EXPONENTS) FOR_EACH(token, TOKENS)
+        moved += token == MIDDLE ? 0 : counts[exponent * TOKENS + token];
+    return PRICE * (double)lines / (GAIN * (double)most(moved, 1));
+}
+
+int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int64_t stride,
                             const maskreg_fit_room *room, int8_t *row_factors, int8_t *column_factors) {
     const int64_t rows = x->rows, w = x->width, other = stride / 2;
     const int64_t m = (rows + stride - 1) / stride, m_others = (rows - other + stride - 1) / stride;
@@ -73,6 +81,7 @@ int64_t maskreg_fit_factors(const maskreg_matrix *x, const int64_t *counts, int6
     int8_t *sample = room->levels, *others = sample + m * w, *whole = others + m_others * w;
     int16_t bounds[3];
     double shares[COMPONENTS];
+    const double needed = needed_share(counts, rows + w);
     level_bounds(typical_change(counts), bounds);
     fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, 0, stride, m, sample);
     fill_levels(x->source, x->tokens, x->n, w, x->column, bounds, other, stride, m_others, others);

@@ -180,25 +180,24 @@ void maskreg_classify_all(const uint16_t *source, int64_t n, int64_t position, c
 // frequency, or 0.
 void maskreg_fill_slots(const uint16_t *freqs, const uint8_t *of_cell, int64_t cells, uint32_t *slots);
 
-// Up to four sub-blocks that are coded, and room for what becomes of them; maskreg/codec/encode.py has the shapes.
+// A block that is coded, and room for four of its sub-blocks; maskreg/codec/encode.py explains it.
 typedef struct {
     const uint16_t *source;
     const uint16_t *target;
-    uint16_t *keys;            // tokens that a table lacks are replaced by literals
-    int64_t n;                 // of all sub-blocks
-    int64_t length;            // of each but the last, which has the rest
-    const uint32_t *slots;     // by key
-    const double *inverses;    // by frequency: see encode.c
-    uint32_t *states;          // [count, 16]
-    uint16_t *words;           // [count, words_room]
+    uint16_t *keys;          // tokens that a table lacks are replaced by literals
+    int64_t n;
+    int64_t length;          // coordinates of each sub-block but the last, which has the rest
+    const uint32_t *slots;   // by key
+    const double *inverses;  // by frequency: see encode.c
+    uint16_t *words;         // [4, words_room], 8 more than a sub-block has coordinates
     int64_t words_room;
-    int64_t *positions;        // [count]
-    uint32_t *bits;            // [count, bits_room]
+    uint32_t *bits;          // [4, bits_room], 16 bits for each coordinate and 64 more
     int64_t bits_room;
-    int64_t *extra_bits;       // [count]
 } maskreg_coding;
 
-void maskreg_encode_sub_blocks(const maskreg_coding *coding, int64_t count);
+// Code a block's sub-blocks: the directory and they themselves, as they are stored. Returns the bytes that they take;
+// `out` has 8 more.
+int64_t maskreg_encode_sub_blocks(const maskreg_coding *coding, uint8_t *out);
 
 // Which cells share a table, and its frequencies: maskreg/codec/costs.py, tables.py, model.py. `logs` are LOGS of
 // costs.py, [4097].
@@ -230,12 +229,11 @@ typedef struct {
     uint16_t *freqs;         // [tables, 64]
 } maskreg_model;
 
-// The Rice parameter under which each line of scales or factors is shortest, at most 66 of them; returns the bits that
-// all lines and parameters take. Tables are not read.
-int64_t maskreg_choose_rice(const maskreg_model *model, uint8_t *parameters);
+// Bits that scales and factors take, with a Rice parameter for each line of them, at most 66. Tables are not read.
+int64_t maskreg_side_bits(const maskreg_model *model);
 
 // Pack a model; returns how many bits it took. `packed` has 8 bytes more than it takes.
-int64_t maskreg_pack_model(const maskreg_model *model, const uint8_t *parameters, uint8_t *packed);
+int64_t maskreg_pack_model(const maskreg_model *model, uint8_t *packed);
 
 // Fill the arrays of a model from `size` bytes; returns how many bits it took, or -1 when it is invalid.
 int64_t maskreg_unpack_model(const uint8_t *packed, int64_t size, const maskreg_model *model);
@@ -266,10 +264,9 @@ typedef struct {
     int32_t *energies;   // [width]
 } maskreg_fit_room;
 
-// Factors of a block, with every `stride`-th row in the sample; a component pays if its excess is more than `needed`.
-// `counts` is [256, 64]. Fills [rank, rows] and [rank, width], which have room for a rank of 16; returns the rank, 0 when
-// none pays.
-int64_t maskreg_fit_factors(const maskreg_matrix *matrix, const int64_t *counts, int64_t stride, double needed,
+// Factors of a block, with every `stride`-th row in the sample. `counts` is [256, 64]. Fills [rank, rows] and [rank, width],
+// which have room for a rank of 16; returns the rank, 0 when none pays.
+int64_t maskreg_fit_factors(const maskreg_matrix *matrix, const int64_t *counts, int64_t stride,
                             const maskreg_fit_room *room, int8_t *row_factors, int8_t *column_factors);
 
 // Fitting scales: maskreg/codec/scales.py. Coordinates that moved, by row and by column.

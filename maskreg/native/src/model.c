@@ -53,21 +53,28 @@ static int64_t rice_bits(const int8_t *values, int64_t n, uint32_t plain) {
     return quotients + n * (1 + plain);
 }
 
-int64_t maskreg_choose_rice(const maskreg_model *m, uint8_t *parameters) {
+// The parameter under which a line is shortest; fills how many bits it takes then.
+static uint32_t choose_rice(const line *own, int64_t *fewest) {
+    uint32_t plain = 0;
+    *fewest = rice_bits(own->values, own->size, 0);
+    while (plain + 1 < 1 << PLAIN_BITS) {
+        const int64_t bits = rice_bits(own->values, own->size, plain + 1);
+        // Convex: each further parameter adds a bit to every value and saves ever less of the quotients.
+        if (bits >= *fewest) break;
+        *fewest = bits;
+        plain++;
+    }
+    return plain;
+}
+
+int64_t maskreg_side_bits(const maskreg_model *m) {
     line lines[MAX_LINES];
     const int64_t count = lines_of(m, lines);
-    int64_t total = 0;
+    int64_t total = PLAIN_BITS * count;
     FOR_EACH(i, count) {
-        int64_t fewest = rice_bits(lines[i].values, lines[i].size, 0);
-        parameters[i] = 0;
-        for (uint32_t plain = 1; plain < 1 << PLAIN_BITS; plain++) {
-            const int64_t bits = rice_bits(lines[i].values, lines[i].size, plain);
-            // Convex: each further parameter adds a bit to every value and saves ever less of the quotients.
-            if (bits >= fewest) break;
-            fewest = bits;
-            parameters[i] = (uint8_t)plain;
-        }
-        total += PLAIN_BITS + fewest;
+        int64_t bits;
+        choose_rice(lines + i, &bits);
+        total += bits;
     }
     return total;
 }
@@ -134,13 +141,15 @@ static void put_tables(writer *w, const maskreg_model *m) {
     }
 }
 
-int64_t maskreg_pack_model(const maskreg_model *m, const uint8_t *parameters, uint8_t *packed) {
+int64_t maskreg_pack_model(const maskreg_model *m, uint8_t *packed) {
     line lines[MAX_LINES];
     const int64_t count = lines_of(m, lines);
     writer w = {.byte = packed, .word = 0, .filled = 0};
     FOR_EACH(i, count) {
-        put(&w, parameters[i], PLAIN_BITS);
-        put_rice(&w, lines[i].values, lines[i].size, parameters[i]);
+        int64_t bits;
+        const uint32_t plain = choose_rice(lines + i, &bits);
+        put(&w, plain, PLAIN_BITS);
+        put_rice(&w, lines[i].values, lines[i].size, plain);
     }
     if (m->rank) FOR_EACH(i, SIZES - 1) put(&w, (uint64_t)m->bounds[i], BOUND_BITS);
     put_tables(&w, m);
