@@ -91,7 +91,7 @@ def _sentence(manifest: Manifest) -> str:
     totals = manifest.totals
     verb = "chosen" if manifest.kind == "baseline" else "moved"
     share = f"{percent(totals.density)} of {counted(totals.numel, 'coordinate')} {verb}"
-    kept = f"the {manifest.kind} takes {human_bytes(manifest.size)}"
+    kept = f"the artifact takes {human_bytes(manifest.size)}"
     if manifest.kind != "delta":
         return f"{share}; {kept}."
     exact = "gives the target's bytes exactly" if manifest.exact else "does not give the target exactly"
