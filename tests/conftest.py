@@ -27,6 +27,10 @@ settings.load_profile("maskreg")
 # A shell's background jobs ignore Ctrl-C and hand that down; the commands that tests start must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# pytest-xdist gives its workers a terminal of 80 columns; tests have none unless they make one.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+
 NEED_TORCH = [
     *("live", "train", "cli/retrain", "analysis/test_angles.py", "analysis/test_coverage.py"),
     *("analysis/test_matrix.py", "analysis/test_noise.py", "codec/test_triton_decode.py", "e2e/test_retrain.py"),

@@ -84,7 +84,7 @@ def test_the_source_may_be_named_or_found(run: Run, artifact: str, pair: tuple[P
     # And is known from then on.
     run("baseline", REF, *kind)
     told = run("baseline", REF, *kind, "--source", pair[1], status=65).err
-    assert "not those the artifact was made from" in told
+    assert "has the values of the artifact's target, not of its source" in told
     # Kinds that look at no weights need none.
     shutil.rmtree(elsewhere)
     run("baseline", REF, "--kind", "complement")

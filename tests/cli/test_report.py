@@ -67,7 +67,9 @@ def test_a_failure_leaves_nothing(run: Run, artifact: str, pair: tuple[Path, Pat
     folder = tmp_path / "out"
     folder.mkdir()
     page = folder / "report.html"
-    assert "this is the artifact's target" in run("report", REF, "--source", pair[1], "-o", page, status=65).err
+    assert (
+        "has the values of the artifact's target" in run("report", REF, "--source", pair[1], "-o", page, status=65).err
+    )
     run("report", "nothing", "-o", page, status=66)
     run("report", REF, "--against", "nothing", "-o", page, status=66)
     (tmp_path / "file").write_text("mine")

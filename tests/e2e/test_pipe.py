@@ -69,7 +69,7 @@ def test_a_bare_reference_is_enough(stage: Person) -> None:
 def test_a_failure_upstream_is_a_failure(stage: Person) -> None:
     told = _refused(stage, "maskreg pull nothing-here | maskreg apply -o out")
     assert "NOT_FOUND, exit 66" in told
-    assert "nothing was applied" in told
+    assert "nothing was done" in told
     told = _refused(stage, "maskreg pull --remote nowhere opd | maskreg apply -o out")
     assert "CONFIG, exit 78" in told
 

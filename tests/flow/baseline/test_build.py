@@ -269,7 +269,7 @@ def test_streaming_gives_what_is_stored(
 
 def test_the_wrong_source_is_refused(artifact: Artifact, tmp_path: Path, pair: tuple[Checkpoint, Checkpoint]) -> None:
     spec = BaselineSpec.of("exponent-matched")
-    with pytest.raises(WrongCheckpointError, match="elements") as caught:
+    with pytest.raises(WrongCheckpointError, match="has the values of the artifact's target") as caught:
         make_baseline(artifact, spec, tmp_path / "out", pair[1])
     assert "give the source" in caught.value.hint
     source, _ = edge_pair()
