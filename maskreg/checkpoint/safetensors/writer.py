@@ -11,11 +11,11 @@ while others are still being written.
 
 from __future__ import annotations
 
-import os
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -214,12 +214,9 @@ class SafetensorsWriter:
         if self._plan.index:
             files[INDEX_NAME] = self._plan.index
         for name, content in files.items():
-            handle = _create(self._output.work / name)
-            try:
-                _write_all(handle, content if isinstance(content, bytes) else content.read_bytes())
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            with closing(DirectFile(self._output.work / name)) as file:
+                file.write_at(0, memoryview(content if isinstance(content, bytes) else content.read_bytes()))
+                file.sync()
 
     def _finish(self) -> None:
         self._write_small()
@@ -277,13 +274,3 @@ class _File:
 
 def _size(content: bytes | Path) -> int:
     return len(content) if isinstance(content, bytes) else content.stat().st_size
-
-
-def _create(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
