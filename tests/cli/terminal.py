@@ -1,15 +1,39 @@
-"""Commands at a pseudo-terminal."""
+"""Commands at a terminal: a pseudo-terminal of the system, or a stream that says it is one."""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import struct
 import subprocess
+import sys
 import termios
 
+import pytest
+
 from tests.e2e.running import MASKREG
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
+
+
+def watch(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Make stderr a terminal of 100 columns.
+
+    Called by the test itself: the test runner puts its own stderr in place after the fixtures.
+    """
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    return screen
 
 
 def at_terminal(columns: int, *args: str) -> str:

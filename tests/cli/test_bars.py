@@ -14,20 +14,7 @@ from maskreg_cli.output import Output
 
 from maskreg.native import NUMPY, using
 from maskreg.progress import SILENT
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def watch(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    # Called by the test itself: the test runner puts its own stderr in place after the fixtures.
-    found = Terminal()
-    monkeypatch.setattr(sys, "stderr", found)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "100")
-    return found
+from tests.cli.terminal import watch
 
 
 def test_short_work_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

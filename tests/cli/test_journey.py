@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ import pytest
 from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
 from maskreg.registry import Registry
 from tests.cli.conftest import Run
+from tests.cli.terminal import Terminal
 from tests.e2e.running import MASKREG, same_files
 
 REF = "toy-opd:v1"
@@ -237,10 +237,6 @@ def test_broken_stdout_does_not_hide_in_a_buffer(artifact: str) -> None:
 
 
 def test_a_table_at_a_terminal(run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("NO_COLOR", "1")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from typing import Any
 
 import pytest
 from maskreg_cli import bars
 from maskreg_cli.output import Output
 from maskreg_cli.steps import Steps
+
+from tests.cli.terminal import watch
 
 
 def line(step: int, **more: Any) -> dict[str, Any]:
@@ -36,18 +36,10 @@ def test_a_run_that_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert said == ["resuming after step 50 of 100", "step  51/100  loss 0.5000  lr 1.00e-06  0.10 s  moved 0.2500"]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("done", [0, 2])
 def test_the_bar_is_gone_when_the_result_is_compared(done: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
+    screen = watch(monkeypatch)
     monkeypatch.setattr(bars, "DELAY_SECONDS", 0.0)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "100")
     output = Output()
     with Steps(output) as steps, output.progress() as progress:
         steps.begin(done, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 import time
@@ -15,19 +14,13 @@ from maskreg_cli import bars, waiting
 from maskreg_cli.output import Output
 from maskreg_cli.waiting import Waiting, loading
 
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.cli import terminal
+from tests.cli.terminal import Terminal
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    # Called by the test itself: the test runner puts its own stderr in place after the fixtures.
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setattr(waiting, "DELAY_SECONDS", 0.01)
-    return screen
+    return terminal.watch(monkeypatch)
 
 
 def until(condition: Callable[[], bool]) -> None:
