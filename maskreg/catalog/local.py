@@ -1,11 +1,11 @@
-"""A catalog in a SQLite file: what everyday commands ask is answered without SQLAlchemy.
+"""A catalog in a SQLite file: what everyday commands ask and write needs no SQLAlchemy.
 
 Importing SQLAlchemy takes longer than everything else that ``maskreg list`` does. So the standard library makes an
 empty file's tables, reads rows and checks their seals. Whatever is not plain sailing is left to the catalog behind,
 which is in SQLAlchemy; it then finds out what is wrong, and says so or mends it::
 
     open                         the schema is this version's, or the file is new?     else the catalog behind opens it
-    a question, a seen source    done, unless an error or a wrong seal is in the way   else the catalog behind does it
+    search, publish              done, unless an error or a wrong seal is in the way   else the catalog behind does it
     anything else                                                                      the catalog behind does it
 
 Once the catalog behind is open it does everything.
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import Event, Indexed, Measurement
-from maskreg.catalog.tables.columns import HEAD, TABLES, VERSION_TABLE, Row, clean, parse_row
-from maskreg.catalog.tables.connecting import connect, make_folder_of
+from maskreg.catalog.tables.columns import HEAD, VERSION_TABLE, clean
+from maskreg.catalog.tables.connecting import make_folder_of
+from maskreg.catalog.tables.file import add, checked_rows, put, recorded_overlap, rows, sealed_rows, transaction
 from maskreg.catalog.tables.matching import answer_from
-from maskreg.catalog.tables.rows import measurement_of, unread_in
-from maskreg.catalog.tables.seals import Sum, check_seals, check_sum
+from maskreg.catalog.tables.rows import artifact_row, indexed_of, measurement_of, record_row, ref_row, unread_in
 from maskreg.digest import Digest
 
 if TYPE_CHECKING:
@@ -42,10 +42,6 @@ T = TypeVar("T")
 
 # What SQLite raises, and what a row raises that is not as it was written.
 _DOUBTS = (sqlite3.Error, KeyError, OverflowError, TypeError, ValueError)
-
-_SEEN = (
-    "INSERT INTO seen_sources (root, path, at) VALUES (?, ?, ?) ON CONFLICT (root, path) DO UPDATE SET at = excluded.at"
-)
 
 
 class LocalCatalog:
@@ -92,15 +88,14 @@ class LocalCatalog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Answered from the file
+    # Done in the file
 
     def number(self, ref: Ref) -> int:
         """Number of the indexed entry of a tag; 0 when there is none."""
 
         def ask(file: sqlite3.Connection) -> int:
-            rows = _rows(file, "refs", "WHERE project = ? AND name = ? AND tag = ?", ref.project, ref.name, ref.tag)
-            check_seals("refs", rows)
-            return int(rows[0]["n"]) if rows else 0
+            entries = sealed_rows(file, "refs", project=ref.project, name=ref.name, tag=ref.tag)
+            return int(entries[0]["n"]) if entries else 0
 
         return self._try(ask, lambda behind: behind.number(ref))
 
@@ -121,8 +116,8 @@ class LocalCatalog:
         query.check()
 
         def ask(file: sqlite3.Connection) -> Answer:
-            unread = unread_in(_rows(file, "filled"))
-            return answer_from(_checked(file, "refs"), _checked(file, "artifacts"), query, unread)
+            unread = unread_in(rows(file, "filled"))
+            return answer_from(checked_rows(file, "refs"), checked_rows(file, "artifacts"), query, unread)
 
         return self._try(ask, lambda behind: behind.answer(query))
 
@@ -130,7 +125,7 @@ class LocalCatalog:
         """Uuid of the registry that the index was last rebuilt from; None when it never was."""
 
         def ask(file: sqlite3.Connection) -> str | None:
-            return next((row["source"] for row in _rows(file, "filled")), None)
+            return next((row["source"] for row in rows(file, "filled")), None)
 
         return self._try(ask, lambda behind: behind.filled_from())
 
@@ -138,8 +133,8 @@ class LocalCatalog:
         """All measurements of an artifact, in the order of recording."""
 
         def ask(file: sqlite3.Connection) -> list[Measurement]:
-            rows = [row for row in _checked(file, "measurements") if row["digest"] == digest]
-            return [measurement_of(row) for row in sorted(rows, key=itemgetter("id"))]
+            own = [row for row in checked_rows(file, "measurements") if row["digest"] == digest]
+            return [measurement_of(row) for row in sorted(own, key=itemgetter("id"))]
 
         return self._try(ask, lambda behind: behind.measurements(digest))
 
@@ -147,39 +142,57 @@ class LocalCatalog:
         """Paths where the checkpoint of identity ``root`` was seen, the latest first."""
 
         def ask(file: sqlite3.Connection) -> list[str]:
-            rows = _rows(file, "seen_sources", "WHERE root = ?", clean(root))
-            return [row["path"] for row in sorted(rows, key=itemgetter("at", "id"), reverse=True)]
+            seen = rows(file, "seen_sources", "WHERE root = ?", (clean(root),))
+            return [row["path"] for row in sorted(seen, key=itemgetter("at", "id"), reverse=True)]
 
         return self._try(ask, lambda behind: behind.seen_sources(root))
 
     def saw_source(self, root: str, path: str) -> None:
         """Remember that the checkpoint of identity ``root`` is at ``path`` now."""
-        now = datetime.now(UTC)
+        row = {"root": root, "path": path, "at": datetime.now(UTC)}
 
         def write(file: sqlite3.Connection) -> None:
-            file.execute("COMMIT")
-            file.execute("BEGIN IMMEDIATE")
-            file.execute(_SEEN, (clean(root), clean(path), f"{now:%Y-%m-%d %H:%M:%S.%f}"))
+            add(file, "seen_sources", row, "ON CONFLICT (root, path) DO UPDATE SET at = excluded.at")
 
-        self._try(write, lambda behind: behind.saw_source(root, path))
-
-    # Left to the catalog behind
+        self._try(write, lambda behind: behind.saw_source(root, path), writes=True)
 
     def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
         """Index an artifact; indexing it again changes nothing."""
-        self._open_behind().put_artifact(digest, manifest)
+
+        def write(file: sqlite3.Connection) -> None:
+            put(file, "artifacts", artifact_row(digest, manifest, recorded_overlap(file, digest)), "digest")
+
+        self._try(write, lambda behind: behind.put_artifact(digest, manifest), writes=True)
+
+    def put_ref(self, entry: RefEntry) -> None:
+        """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
+
+        def write(file: sqlite3.Connection) -> None:
+            # Only the catalog behind takes the entry off the list of those that could not be read.
+            if unread_in(rows(file, "filled")):
+                raise ValueError("entries that could not be read")
+            put(file, "refs", ref_row(entry), "project", "name", "tag", newer="n")
+
+        self._try(write, lambda behind: behind.put_ref(entry), writes=True)
+
+    def get(self, digest: Digest) -> Indexed | None:
+        """The indexed facts of an artifact; None when it is not indexed."""
+
+        def ask(file: sqlite3.Connection) -> Indexed | None:
+            artifacts = sealed_rows(file, "artifacts", digest=digest)
+            return indexed_of(artifacts[0]) if artifacts else None
+
+        return self._try(ask, lambda behind: behind.get(digest))
+
+    def log(self, event: Event) -> None:
+        """Append an event to the audit log."""
+        self._try(lambda file: add(file, "events", record_row(event)), lambda behind: behind.log(event), writes=True)
+
+    # Left to the catalog behind
 
     def drop_artifact(self, digest: Digest) -> None:
         """Remove an artifact from the index; its measurements stay."""
         self._open_behind().drop_artifact(digest)
-
-    def put_ref(self, entry: RefEntry) -> None:
-        """Index an entry of a ref log; one that is older than the indexed entry changes nothing."""
-        self._open_behind().put_ref(entry)
-
-    def get(self, digest: Digest) -> Indexed | None:
-        """The indexed facts of an artifact; None when it is not indexed."""
-        return self._open_behind().get(digest)
 
     def check(self) -> None:
         """Compare the whole content with what was written; see :meth:`maskreg.catalog.base.Catalog.check`."""
@@ -221,10 +234,6 @@ class LocalCatalog:
         """Keep a measurement. The latest ``rlvr_overlap`` of a whole mask also becomes searchable."""
         self._open_behind().record(measurement)
 
-    def log(self, event: Event) -> None:
-        """Append an event to the audit log."""
-        self._open_behind().log(event)
-
     def events(
         self, *, subject: str = "", action: str = "", by: str = "", since: datetime | None = None, limit: int = 100
     ) -> list[Event]:
@@ -241,10 +250,12 @@ class LocalCatalog:
 
     # Which of the two
 
-    def _try(self, work: Callable[[sqlite3.Connection], T], instead: Callable[[SqlCatalog], T]) -> T:
+    def _try(
+        self, work: Callable[[sqlite3.Connection], T], instead: Callable[[SqlCatalog], T], *, writes: bool = False
+    ) -> T:
         if self._behind is None:
             try:
-                with _transaction(self._path) as file:
+                with transaction(self._path, writes=writes) as file:
                     return work(file)
             except _DOUBTS:
                 # Not swallowed: the same is done again by who can say what is wrong.
@@ -275,29 +286,3 @@ def _make_tables(file: sqlite3.Connection) -> None:
     # Its first CREATE fails where another process was quicker.
     file.executescript(script)
     file.execute("BEGIN")
-
-
-@contextmanager
-def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
-    # One snapshot; closing the connection of a transaction that was not committed rolls it back.
-    file = connect(path)
-    try:
-        file.row_factory = sqlite3.Row
-        file.execute("BEGIN DEFERRED")
-        yield file
-        file.execute("COMMIT")
-    finally:
-        file.close()
-
-
-def _rows(file: sqlite3.Connection, table: str, selection: str = "", *values: str) -> list[Row]:
-    names = ", ".join(f'"{name}"' for name in TABLES[table])
-    return [parse_row(table, dict(row)) for row in file.execute(f"SELECT {names} FROM {table} {selection}", values)]
-
-
-def _checked(file: sqlite3.Connection, table: str) -> list[Row]:
-    rows = _rows(file, table, "NOT INDEXED")
-    check_seals(table, rows)
-    stated = [Sum(row["rows"], int(row["sum"], 16)) for row in _rows(file, "sums", 'WHERE "table" = ?', table)]
-    check_sum(table, rows, stated[0] if stated else Sum())
-    return rows

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import JSON, BigInteger, Boolean, Double, Integer
 
-from maskreg.catalog import Catalog, Measurement, Query, Searchable, Snapshot, open_catalog
+from maskreg.catalog import Catalog, Event, Measurement, Query, Searchable, Snapshot, open_catalog
 from maskreg.catalog.local import LocalCatalog
 from maskreg.catalog.query import RANGE_KEYS, SORT_KEYS
 from maskreg.catalog.sql import SqlCatalog, downgrade, upgrade
@@ -23,7 +23,7 @@ from maskreg.catalog.sql.models import Base
 from maskreg.catalog.tables.columns import TABLES, Kind
 from maskreg.errors import CorruptError
 from maskreg.ref import Card, Ref
-from tests.catalog.conftest import digest, entry, manifest
+from tests.catalog.conftest import START, digest, entry, manifest
 
 KINDS: dict[type[Any], Kind] = {
     Words: Kind.TEXT,
@@ -180,6 +180,53 @@ def schema(path: Path) -> dict[str, object]:
                 "rows": sorted(file.execute(f'SELECT * FROM "{name}"')),
             }
         return result
+
+
+def write(catalog: Catalog, random: Random) -> None:
+    """What publishing writes, some of it twice, and with words that a database cannot hold."""
+    for _ in range(2):
+        fill_index(catalog, random)
+    catalog.put_ref(entry("a", None, project="lab", tag="t1", n=3, card=Card("\ud800", "", "", "two\nlines, \0")))
+    catalog.put_ref(entry("a", digest(1), project="lab", tag="t1", n=2))
+    catalog.log(Event("publish", "lab/a:t1", "ann é", {"n": 3, "of": [1.5, None, "é"]}, at=START))
+
+
+def content(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table, as it is stored."""
+    with closing(sqlite3.connect(path)) as file:
+        # Rows are numbered in the order of writing.
+        return {name: sorted(file.execute(f"SELECT * FROM {name}"), key=repr) for name in TABLES}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_are_written_as_sqlalchemy_writes_them(tmp_path: Path, seed: int) -> None:
+    quick, slow = tmp_path / "quick.db", tmp_path / "slow.db"
+    with open_catalog(f"sqlite:///{quick}") as local, SqlCatalog.open(f"sqlite:///{slow}") as behind:
+        write(local, Random(seed))
+        write(behind, Random(seed))
+        assert is_alone(local)
+        for number in range(12):
+            assert local.get(digest(number)) == behind.get(digest(number))
+        local.check()
+    assert content(quick) == content(slow)
+
+
+def test_an_entry_that_could_not_be_read_leaves_the_list_when_it_is_written(url: str) -> None:
+    unread = {f"refs/lab/{name}/latest/00000000000000000001.json": "damaged" for name in ("x", "y")}
+    with open_catalog(url) as catalog:
+        catalog.rebuild([], [], registry="uuid", unread=unread)
+    with open_catalog(url) as catalog:
+        catalog.put_ref(entry("x", digest(1), project="lab", n=2))
+        assert list(catalog.answer(Query()).unread) == [key for key in unread if "/y/" in key]
+
+
+def test_a_row_whose_seal_is_wrong_is_not_read(url: str, tmp_path: Path) -> None:
+    with open_catalog(url) as catalog:
+        catalog.put_artifact(digest(1), manifest())
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as file, file:
+        file.execute("UPDATE artifacts SET density = 0.5")
+    with open_catalog(url) as catalog, pytest.raises(CorruptError, match="seal"):
+        catalog.get(digest(1))
 
 
 def indexed(file: sqlite3.Connection, index: str) -> list[str]:

@@ -97,6 +97,30 @@ def parse_row(table: str, stored: Mapping[str, Any]) -> Row:
     return {name: _parsed(kind, stored[name]) for name, kind in TABLES[table].items()}
 
 
+def stored_row(table: str, row: Mapping[str, Any]) -> Row:
+    """What SQLite stores for a row of a table: the opposite of :func:`parse_row`.
+
+    Raises:
+        ValueError: a time without a time zone.
+    """
+    return {name: _stored(TABLES[table][name], value) for name, value in row.items()}
+
+
+def _stored(kind: Kind, value: Any) -> Any:
+    if value is None:
+        return None
+    match kind:
+        case Kind.TEXT:
+            return clean(value)
+        case Kind.MOMENT:
+            if value.tzinfo is None:
+                raise ValueError(f"{value} has no time zone")
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"
+        case Kind.DOCUMENT:
+            return json.dumps(value)
+    return value
+
+
 def _parsed(kind: Kind, value: Any) -> Any:
     if value is None:
         return None
