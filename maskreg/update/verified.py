@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import WrongCheckpointError
 from maskreg.parallel import Buffers, ordered
@@ -81,16 +82,18 @@ class VerifiedSource:
         Raises:
             WrongCheckpointError: a leaf differs.
         """
-        values = self.checkpoint.read(name, start, stop, into)
-        try:
-            check_before(name, start, values, leaves_between(self.recorded.leaves(name), start, stop))
-        except WrongCheckpointError as error:
-            error.hint = self.recorded.hint
-            if self._opposite.holds(name, start, stop, values):
-                fault = f"has the values of the artifact's {self._opposite.name}, not of its {self.recorded.name}"
-                raise WrongCheckpointError(name, fault, hint=error.hint) from error
-            raise
-        return values
+        reader, recorded = LeafReader(self.checkpoint, name, start, stop, into), self.recorded.leaves(name)
+        for first, values in reader.leaves():
+            last = first + values.size
+            try:
+                check_before(name, first, values, leaves_between(recorded, first, last))
+            except WrongCheckpointError as error:
+                error.hint = self.recorded.hint
+                if self._opposite.holds(name, first, last, values):
+                    fault = f"has the values of the artifact's {self._opposite.name}, not of its {self.recorded.name}"
+                    raise WrongCheckpointError(name, fault, hint=error.hint) from error
+                raise
+        return reader.values
 
     def codes(self, name: str, start: int, stop: int, *, checked: bool = True) -> npt.NDArray[np.uint16]:
         """bf16 codes of elements ``[start, stop)`` of a tensor; wider dtypes are cast.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.mask import pack
+from maskreg.mask import pack, packed_bytes
 from maskreg.native import library
 from maskreg.rules.exact import Exact
 from maskreg.tensors.cast import is_finite, to_fp32
@@ -27,42 +27,66 @@ class Comparison(NamedTuple):
     """How two blocks differ.
 
     Attributes:
-        nnz: coordinates that moved under the exact rule.
+        packed: mask of the coordinates that moved, uint8 ``[packed_bytes(n)]``.
+        nnz: how many those are.
         differing: coordinates whose bits differ.
         nonfinite: pairs of which a side is NaN or infinite, which have no energy.
         energy: see :func:`energy_of`.
     """
 
+    packed: npt.NDArray[np.uint8]
     nnz: int
     differing: int
     nonfinite: int
     energy: float
 
 
-def compare(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> Comparison:
-    """Compare two blocks, and fill ``packed`` with the mask of the exact rule.
+class Comparing:
+    """Compares a block under the exact rule, piece by piece, each while it is in the core's cache."""
 
-    Args:
-        source: bf16 codes, uint16 ``[n]``.
-        target: likewise.
-        packed: uint8 ``[packed_bytes(n)]``.
-    """
-    if compiled := library():
-        counts, sums = np.zeros(3, np.int64), np.zeros(_SUMS)
-        compiled.lib.maskreg_compare(
-            compiled.read(source),
-            compiled.read(target),
-            source.size,
-            compiled.write(packed),
-            compiled.write(counts),
-            compiled.write(sums),
-        )
-        nnz, differing, nonfinite = counts.tolist()
-        return Comparison(nnz, differing, nonfinite, sum(sums.tolist()))
-    moved = Exact().moved(source, target)
-    packed[:] = pack(moved)
-    differing = int(np.count_nonzero(source != target))
-    return Comparison(int(np.count_nonzero(moved)), differing, nonfinite_in(source, target), energy_of(source, target))
+    def __init__(self, packed: npt.NDArray[np.uint8]) -> None:
+        """Begin; ``packed``, uint8 ``[packed_bytes(n)]``, becomes the mask."""
+        self._packed = packed
+        self._counts, self._sums = np.zeros(3, np.int64), np.zeros(_SUMS)
+        self._done = 0
+
+    def add(self, source: Codes, target: Codes) -> None:
+        """Compare the next coordinates: a multiple of 64, except in the last piece.
+
+        Args:
+            source: bf16 codes, uint16 ``[m]``.
+            target: likewise.
+        """
+        packed = self._packed[self._done // 8 :][: packed_bytes(source.size)]
+        self._done += source.size
+        if compiled := library():
+            compiled.lib.maskreg_compare(
+                compiled.read(source),
+                compiled.read(target),
+                source.size,
+                compiled.write(packed),
+                compiled.write(self._counts),
+                compiled.write(self._sums),
+            )
+            return
+        moved = Exact().moved(source, target)
+        packed[:] = pack(moved)
+        differing = int(np.count_nonzero(source != target))
+        self._counts += np.array([int(np.count_nonzero(moved)), differing, nonfinite_in(source, target)])
+        _add_energy(source, target, self._sums)
+
+    @property
+    def result(self) -> Comparison:
+        """How the pieces so far differ."""
+        nnz, differing, nonfinite = self._counts.tolist()
+        return Comparison(self._packed, nnz, differing, nonfinite, sum(self._sums.tolist()))
+
+
+def compare(source: Codes, target: Codes, packed: npt.NDArray[np.uint8]) -> Comparison:
+    """Compare two blocks of bf16 codes, uint16 ``[n]``, under the exact rule; ``packed`` becomes the mask."""
+    comparing = Comparing(packed)
+    comparing.add(source, target)
+    return comparing.result
 
 
 def nonfinite_in(source: Codes, target: Codes) -> int:
@@ -95,10 +119,14 @@ def energy_of(source: Codes, target: Codes) -> float:
     if compiled := library():
         compiled.lib.maskreg_energy(compiled.read(source), compiled.read(target), source.size, compiled.write(sums))
     else:
-        for start in range(0, source.size, _TILE):
-            own = slice(start, start + _TILE)
-            sums = np.add.reduce(np.vstack([sums, _squares(source[own], target[own])]), axis=0)
+        _add_energy(source, target, sums)
     return sum(sums.tolist())
+
+
+def _add_energy(source: Codes, target: Codes, sums: npt.NDArray[np.float64]) -> None:
+    for start in range(0, source.size, _TILE):
+        own = slice(start, start + _TILE)
+        sums[:] = np.add.reduce(np.vstack([sums, _squares(source[own], target[own])]), axis=0)
 
 
 def _squares(source: Codes, target: Codes) -> npt.NDArray[np.float64]:

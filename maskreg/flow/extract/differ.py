@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.leafwise import LeafReader
 from maskreg.codec import Codec, grid_at
 from maskreg.device import Device, HostDevice
-from maskreg.digest import leaf_hashes
-from maskreg.flow.extract.comparing import compare, energy_of, nans_and_infinities, nonfinite_in
+from maskreg.digest import FINGERPRINT_BYTES, leaf_hashes
+from maskreg.flow.extract.comparing import Comparing, Comparison, compare, energy_of, nans_and_infinities, nonfinite_in
 from maskreg.flow.extract.pairing import Pair, StoredAs
 from maskreg.mask import pack, packed_bytes, unpack
 from maskreg.parallel import Buffers
@@ -96,26 +98,31 @@ class Differ:
 
     def __call__(self, span: PairSpan) -> BlockDiff:
         """Diff one span."""
-        before, after = self._read("source", span), self._read("target", span)
-        read_bytes = sum(side.nbytes for side in (before, after) if side is not None)
-        if span.pair.stored_as.masked and before is not None and after is not None:
-            return self._masked(span, before, after, read_bytes)
+        sides = self._side("source", span), self._side("target", span)
+        comparing = self._comparing(span)
+        for before, after in zip_longest(*(side.read() if side else () for side in sides)):
+            if comparing:
+                comparing.add(before, after)
+        source, target = sides
+        if span.pair.stored_as.masked and source and target:
+            return self._masked(span, source, target, comparing)
         stored_whole = span.pair.stored_as in (StoredAs.WHOLE, StoredAs.REMOVED)
         return BlockDiff(
             span,
-            _leaves(before),
-            _leaves(after),
-            differs=stored_whole or _bits_differ(before, after),
-            source_bytes=_bytes(before) if stored_whole and self.reversible else b"",
-            target_bytes=_bytes(after) if stored_whole and self.codec else b"",
-            read_bytes=read_bytes,
+            source.leaves if source else None,
+            target.leaves if target else None,
+            differs=stored_whole or _bits_differ(source, target),
+            source_bytes=source.values.tobytes() if source and stored_whole and self.reversible else b"",
+            target_bytes=target.values.tobytes() if target and stored_whole and self.codec else b"",
+            read_bytes=sum(side.values.nbytes for side in sides if side),
         )
 
-    def _masked(self, span: PairSpan, before: npt.NDArray[Any], after: npt.NDArray[Any], read_bytes: int) -> BlockDiff:
-        pair = span.pair
+    def _masked(self, span: PairSpan, source_side: _Side, target_side: _Side, comparing: Comparing | None) -> BlockDiff:
+        pair, before, after = span.pair, source_side.values, target_side.values
+        read_bytes = before.nbytes + after.nbytes
         source = to_bf16(before, pair.source.dtype if pair.source else "")
         target = to_bf16(after, pair.target.dtype if pair.target else "")
-        mask = self._mask_of(source, target)
+        mask = comparing.result if comparing else self._compare(source, target)
         nan, inf = nans_and_infinities(target) if mask.nonfinite else (0, 0)
         if pair.stored_as is StoredAs.CAST:
             after = target
@@ -130,8 +137,8 @@ class Differ:
         grid = grid_at(pair.source.shape if pair.source else (), span.start)
         return BlockDiff(
             span,
-            leaf_hashes(before),
-            leaf_hashes(after),
+            source_side.leaves,
+            target_side.leaves if after is target_side.values else leaf_hashes(after),
             differs=bool(differing) or not same_dtype,
             packed=mask.packed,
             nnz=mask.nnz,
@@ -145,34 +152,52 @@ class Differ:
             read_bytes=read_bytes,
         )
 
-    def _mask_of(self, source: Codes, target: Codes) -> _Mask:
+    def _comparing(self, span: PairSpan) -> Comparing | None:
+        """Compares both sides as they are read, which needs no other memory: bf16 by the exact rule on the CPU."""
+        pair = span.pair
+        infos = [pair.source, pair.target]
+        if not pair.stored_as.masked or not all(info and info.dtype == "BF16" for info in infos):
+            return None
+        if not isinstance(self.rule, Exact) or not isinstance(self.device, HostDevice):
+            return None
+        return Comparing(np.empty(packed_bytes(span.stop - span.start), np.uint8))
+
+    def _compare(self, source: Codes, target: Codes) -> Comparison:
         if isinstance(self.rule, Exact) and isinstance(self.device, HostDevice):
-            packed = np.empty(packed_bytes(source.size), np.uint8)
-            return _Mask(packed, *compare(source, target, packed))
+            return compare(source, target, np.empty(packed_bytes(source.size), np.uint8))
         moved = self._buffers.array("moved", source.size, np.bool_)
         self.device.moved(self.rule, source, target, moved)
-        nnz = int(np.count_nonzero(moved))
-        packed = pack(moved)
+        nnz, packed = int(np.count_nonzero(moved)), pack(moved)
         np.not_equal(source, target, out=moved)
         differing = int(np.count_nonzero(moved))
-        return _Mask(packed, nnz, differing, nonfinite_in(source, target), energy_of(source, target))
+        return Comparison(packed, nnz, differing, nonfinite_in(source, target), energy_of(source, target))
 
-    def _read(self, side: Literal["source", "target"], span: PairSpan) -> npt.NDArray[Any] | None:
-        tensor: TensorInfo | None = getattr(span.pair, side)
+    def _side(self, name: Literal["source", "target"], span: PairSpan) -> _Side | None:
+        tensor: TensorInfo | None = getattr(span.pair, name)
         if tensor is None:
             return None
         start, stop = min(span.start, tensor.numel), min(span.stop, tensor.numel)
-        checkpoint: Checkpoint = getattr(self, side)
-        into = self._buffers.bytes(side, (stop - start) * tensor.item_bytes)
-        return checkpoint.read(span.pair.name, start, stop, into)
+        memory = self._buffers.bytes(name, (stop - start) * tensor.item_bytes)
+        return _Side(LeafReader(getattr(self, name), span.pair.name, start, stop, memory))
 
 
-class _Mask(NamedTuple):
-    packed: npt.NDArray[np.uint8]
-    nnz: int
-    differing: int
-    nonfinite: int
-    energy: float
+class _Side:
+    """One side of a span: its values, and their hashes."""
+
+    def __init__(self, reader: LeafReader) -> None:
+        self.values = reader.values
+        self._reader, self._hashes = reader, [np.empty((0, FINGERPRINT_BYTES), np.uint8)]
+
+    def read(self) -> Iterator[npt.NDArray[Any]]:
+        """Read and hash leaf after leaf."""
+        for _, values in self._reader.leaves():
+            self._hashes.append(leaf_hashes(values))
+            yield values
+
+    @property
+    def leaves(self) -> LeafHashes:
+        """Hashes of what was read."""
+        return np.concatenate(self._hashes)
 
 
 def spans_of(pairs: tuple[Pair, ...]) -> Iterator[PairSpan]:
@@ -184,13 +209,5 @@ def spans_of(pairs: tuple[Pair, ...]) -> Iterator[PairSpan]:
             yield PairSpan(pair, start, stop)
 
 
-def _leaves(values: npt.NDArray[Any] | None) -> LeafHashes | None:
-    return None if values is None else leaf_hashes(values)
-
-
-def _bytes(values: npt.NDArray[Any] | None) -> bytes:
-    return b"" if values is None else values.tobytes()
-
-
-def _bits_differ(before: npt.NDArray[Any] | None, after: npt.NDArray[Any] | None) -> bool:
-    return before is None or after is None or not np.array_equal(before, after)
+def _bits_differ(source: _Side | None, target: _Side | None) -> bool:
+    return source is None or target is None or not np.array_equal(source.values, target.values)

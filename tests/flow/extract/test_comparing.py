@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from maskreg.flow.extract.comparing import compare, energy_of
+from maskreg.flow.extract.comparing import Comparing, compare, energy_of
 from maskreg.mask import pack, packed_bytes
 from maskreg.native import NUMPY, using
 from maskreg.rules import parse_rule
@@ -34,8 +34,19 @@ def test_the_mask_and_its_counts_are_those_of_the_rule(kernels: str, numel: int)
     packed = np.full(packed_bytes(numel), 0xFF, np.uint8)
     result = compare(source, target, packed)
     nonfinite = int((((source & 0x7F80) == 0x7F80) | ((target & 0x7F80) == 0x7F80)).sum())
-    assert result == (int(moved.sum()), int((source != target).sum()), nonfinite, energy_of(source, target))
-    assert np.array_equal(packed, pack(moved))
+    assert result[1:] == (int(moved.sum()), int((source != target).sum()), nonfinite, energy_of(source, target))
+    assert np.array_equal(result.packed, pack(moved))
+
+
+@pytest.mark.parametrize("numel", [64, 65, 4096 + 64, 65_537])
+def test_a_block_may_be_compared_piece_by_piece(kernels: str, numel: int) -> None:
+    source, target = sides(numel)
+    whole = compare(source, target, np.empty(packed_bytes(numel), np.uint8))
+    pieces = Comparing(np.full(packed_bytes(numel), 0xFF, np.uint8))
+    for start in range(0, numel, 64):
+        pieces.add(source[start : start + 64], target[start : start + 64])
+    assert pieces.result[1:] == whole[1:]
+    assert np.array_equal(pieces.result.packed, whole.packed)
 
 
 @pytest.mark.parametrize("numel", SIZES)
