@@ -94,6 +94,8 @@ def failure(error: BaseException, ref: str = "") -> Failure:
         return Failure(message.upper().replace(" ", "_"), message, "", status)
     if isinstance(error, OSError) and not isinstance(error, MaskregError) and (error.errno or 0) in _SYSTEM:
         status, code = _SYSTEM[error.errno or 0]
+        if code == "NO_SPACE":
+            return Failure(code, f"{error.filename or 'the output'}: the disk is full", "df -h", status)
         return Failure(code, str(error), "", status)
     status = next((EXITS[kind] for kind in type(error).__mro__ if kind in EXITS), BUG)
     if isinstance(error, MaskregError):

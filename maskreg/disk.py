@@ -1,4 +1,4 @@
-"""Files and disks: one atomic write, one check of free space, who may read, and how their failures are reported.
+"""Files: one atomic write, who may read, and how failures of the disk are reported.
 
 A registry's folder is made for its owner alone (:func:`make_root`), and what is made inside has the permissions of the
 folder that it is in (:func:`make_folder`, :func:`new_file`)::
@@ -15,7 +15,6 @@ import os
 import re
 import secrets
 import shlex
-import shutil
 import socket
 import stat
 from collections.abc import Iterator
@@ -156,30 +155,12 @@ def creating(path: Path) -> Iterator[None]:
     except MaskregError:
         raise
     except OSError as error:
-        if error.errno in _FULL:
-            raise NoSpaceError(f"{path}: the disk became full", hint=f"df -h {path.parent}") from error
+        if is_full(error):
+            raise NoSpaceError(
+                f"{path}: the disk became full", hint=f"df -h {shlex.quote(str(path.parent))}"
+            ) from error
         hint = f"ls -ld {shlex.quote(str(barrier(path)))}"
         raise CannotCreateError(f"{path}: cannot be written ({error.strerror or error})", hint=hint) from error
-
-
-def require_space(path: Path, needed: int, *, what: str = "the output", hint: str = "") -> None:
-    """Check before the first byte is written that the disk of ``path`` has room.
-
-    Args:
-        path: what will be written, or its folder; need not exist yet.
-        needed: bytes, with any margin the caller wants.
-        what: the subject of the message.
-        hint: the next step; shows the disk when empty.
-
-    Raises:
-        NoSpaceError: fewer bytes are free.
-    """
-    available = free_bytes(path)
-    if needed > available:
-        raise NoSpaceError(
-            f"{path}: {what} needs {needed:,} bytes, and {available:,} are free",
-            hint=hint or f"df -h {nearest_existing(path)}",
-        )
 
 
 def occupied(path: Path) -> bool:
@@ -298,11 +279,6 @@ def _may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
-def free_bytes(path: Path) -> int:
-    """Bytes free on the disk where ``path`` is, or would be."""
-    return shutil.disk_usage(nearest_existing(path)).free
-
-
 def is_alive(pid: int) -> bool:
     """Whether a process of this number runs on this machine."""
     try:
@@ -312,6 +288,11 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def is_full(error: OSError) -> bool:
+    """Whether an error says that the disk or the quota is full."""
+    return isinstance(error, NoSpaceError) or error.errno in _FULL
 
 
 def _is_open(draft: str, pid: int) -> bool:

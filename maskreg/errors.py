@@ -192,9 +192,17 @@ class OutputExistsError(CannotCreateError, FileExistsError):
 
 
 class NoSpaceError(CannotCreateError):
-    """A disk that is full, or would be; checked before anything is written."""
+    """A disk that is full, or would be; checked before anything is written.
+
+    Attributes:
+        needed: bytes that the work needs; None where that is not known.
+    """
 
     code = "NO_SPACE"
+
+    def __init__(self, message: str, *, hint: str = "", needed: int | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.needed = needed
 
 
 class TryAgainError(MaskregError):

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     {"cpus", "errors", "limits", "version"},
     {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
-    {"digest", "direct"},
+    {"digest", "direct", "space"},
     {"ref", "seal", "settings", "tensors"},
     {"checkpoint", "result", "rules"},
     {"mask"},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import pytest
 from maskreg.disk import (
     barrier,
     creating,
-    free_bytes,
     is_alive,
     is_read_only,
     make_folder,
@@ -27,7 +25,6 @@ from maskreg.disk import (
     remove_drafts,
     rename_new,
     replacing,
-    require_space,
     sync_folder,
     write_all,
 )
@@ -303,17 +300,6 @@ def test_where_something_cannot_be_written_is_said(tmp_path: Path) -> None:
         (folder / "closed").chmod(0o755)
 
 
-def test_space_is_required(tmp_path: Path) -> None:
-    require_space(tmp_path / "a" / "b", 0)
-    huge = shutil.disk_usage(tmp_path).total + 1
-    with pytest.raises(NoSpaceError, match=rf"b: the model needs {huge:,} bytes, and [\d,]+ are free") as caught:
-        require_space(tmp_path / "a" / "b", huge, what="the model")
-    assert caught.value.hint == f"df -h {tmp_path}"
-    with pytest.raises(NoSpaceError) as caught:
-        require_space(tmp_path, huge, hint="buy a disk")
-    assert caught.value.hint == "buy a disk"
-
-
 def test_occupied(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     assert occupied(tmp_path / "dangling")
@@ -326,11 +312,6 @@ def test_the_nearest_folder_that_exists(tmp_path: Path) -> None:
     assert nearest_existing(tmp_path) == tmp_path
     assert nearest_existing(tmp_path / "a" / "b") == tmp_path
     assert nearest_existing(Path("surely-not-here")) == Path.cwd()
-
-
-def test_free_bytes_are_those_of_the_disk_that_would_be_written(tmp_path: Path) -> None:
-    total = shutil.disk_usage(tmp_path).total
-    assert 0 <= free_bytes(tmp_path / "a" / "b") <= total
 
 
 def test_a_folder_can_be_synced_and_a_file_is_none(tmp_path: Path) -> None:

@@ -34,8 +34,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from maskreg.checkpoint.aside import carry, is_of_a_model, others_in, retire, write_names
-from maskreg.disk import is_alive, rename_new, require_space, sync_folder
+from maskreg.disk import is_alive, rename_new, sync_folder
 from maskreg.errors import CannotCreateError, OutputExistsError
+from maskreg.space import require_space
 
 _WORK = re.compile(
     r"\.(?P<out>.+)\.maskreg-(?P<host>\w+)-(?P<pid>[1-9][0-9]{0,9})-(?P<nonce>[0-9a-f]{8})(?P<suffix>\.old|\.own)?",

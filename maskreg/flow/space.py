@@ -1,17 +1,26 @@
-"""Whether the disk has room for an artifact, checked before its first byte is written."""
+"""Whether the disk has room for an artifact: checked before its first byte, and reported when it becomes full."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from maskreg.disk import nearest_existing, require_space
+from maskreg.disk import nearest_existing
+from maskreg.space import filling, require_space
+
+_WHAT = "the artifact"
 
 
-def require_artifact_space(root: Path, needed: int) -> None:
-    """Check that an artifact of ``needed`` bytes fits on the disk of the registry at ``root``.
+@contextmanager
+def artifact_space(root: Path, needed: int) -> Iterator[None]:
+    """Write an artifact of ``needed`` bytes inside, on the disk of the registry at ``root``.
 
     Raises:
-        NoSpaceError: it does not.
+        NoSpaceError: it does not fit; or the disk became full in the meantime.
     """
-    hint = f"df -h {nearest_existing(root)}; or keep the registry elsewhere with MASKREG_HOME"
-    require_space(root, needed, what="the artifact", hint=hint)
+    hint = f"df -h {shlex.quote(str(nearest_existing(root)))}; or keep the registry elsewhere with MASKREG_HOME"
+    require_space(root, needed, what=_WHAT, hint=hint)
+    with filling(root, needed, what=_WHAT, hint=hint):
+        yield

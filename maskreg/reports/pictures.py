@@ -11,9 +11,10 @@ from pathlib import Path
 import matplotlib as mpl
 from PIL import Image
 
-from maskreg.disk import creating
+from maskreg.disk import creating, replacing
 from maskreg.reports.drawing import Drawing
 from maskreg.reports.theme import LIGHT, SIZES, THEMES, WIDE, Size, Theme, colored, style
+from maskreg.space import filling
 
 PNG_DPI = 200
 
@@ -73,17 +74,18 @@ def export(plots: list[Plot], folder: Path) -> list[Path]:
     Raises:
         CannotCreateError: the folder is a file, or cannot be written.
     """
-    written = []
-    with creating(folder):
+    pictures: dict[Path, bytes] = {}
+    for plot in plots:
+        for theme in THEMES:
+            vector = folder / f"{plot.name}-{theme.name}.svg"
+            pictures |= {vector: svg(plot, theme).encode(), vector.with_suffix(".png"): png(plot, theme)}
+    size = sum(map(len, pictures.values()))
+    with filling(folder, size, what="the folder of plots", left="every file in it is whole"), creating(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for plot in plots:
-            for theme in THEMES:
-                vector = folder / f"{plot.name}-{theme.name}.svg"
-                vector.write_text(svg(plot, theme), encoding="utf-8")
-                raster = vector.with_suffix(".png")
-                raster.write_bytes(png(plot, theme))
-                written += [vector, raster]
-    return written
+        for path, data in pictures.items():
+            with replacing(path, sync=False) as file:
+                file.write(data)
+    return list(pictures)
 
 
 def inline(plot: Plot) -> str:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from maskreg.disk import free_bytes, is_read_only, nearest_existing, remove_drafts
+from maskreg.disk import is_read_only, nearest_existing, remove_drafts
 from maskreg.errors import MaskregError
 from maskreg.registry import Registry
 from maskreg.result import Result
 from maskreg.settings import Remote
+from maskreg.space import free_bytes
 from maskreg.version import __version__
 from maskreg.words import counted, human_bytes
 from maskreg.workspace.arguments import check_arguments

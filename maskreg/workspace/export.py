@@ -9,9 +9,12 @@ from typing import BinaryIO
 from maskreg.disk import replacing
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
-from maskreg.registry.transfer.archive import Exported, export_file
+from maskreg.registry.transfer.archive import Exported, packing
+from maskreg.space import filling, require_space
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming, opened
+
+_WHAT = "the file"
 
 
 @check_arguments
@@ -40,15 +43,18 @@ def export(
         PartAbsentError: no part of it is in the local registry.
         CorruptError: it is damaged.
         CannotCreateError: the file exists, or cannot be written.
+        NoSpaceError: the disk would fill up, or became full.
     """
     if out == "":
         raise UsageError("the path to write to is empty")
     with opened(workspace) as space:
         ref = space.name_of(artifact)
         with naming(ref):
+            packed = packing(space.local, ref)
             if not isinstance(out, str | Path):
-                return export_file(space.local, ref, out, progress=progress)
+                return packed.write(out, progress)
             path = Path(out)
-            with replacing(path, force=force) as file:
-                exported = export_file(space.local, ref, file, progress=progress)
+            with filling(path, packed.size, what=_WHAT), replacing(path, force=force) as file:
+                require_space(path, packed.size, what=_WHAT)
+                exported = packed.write(file, progress)
             return replace(exported, path=path)

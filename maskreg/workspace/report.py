@@ -11,6 +11,7 @@ from maskreg.disk import replacing
 from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
+from maskreg.space import filling
 from maskreg.version import __version__
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source_if_any
@@ -105,7 +106,8 @@ def report(
         mask, *others = (NamedMask(item.name, item.artifact, item.card) for item in (named, *map(space.find, against)))
         geometry = _geometry(space, named, analysis)
         growth = None if trajectory is None else trajectory_of(trajectory)
-        with replacing(Path(out), force=force) as file:
+        written = b""
+        with filling(Path(out), lambda: len(written), what="the page"), replacing(Path(out), force=force) as file:
 
             def work(checkpoint: Checkpoint | None) -> Findings:
                 return gather(mask, others, checkpoint, allow_different=allow_different, progress=progress)
@@ -121,7 +123,8 @@ def report(
             )
             findings = replace(counts, geometry=geometry, trajectory=growth)
             progress.start("draw the plots", 0)
-            file.write(page(findings, __version__).encode())
+            written = page(findings, __version__).encode()
+            file.write(written)
             # Before the page appears: a folder that cannot be written leaves no page either.
             exported = export(list(plots_of(findings).values()), Path(plots)) if plots else []
     mark, sentence = answer(findings)

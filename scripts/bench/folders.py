@@ -10,7 +10,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from maskreg.disk import free_bytes
+from maskreg.space import free_bytes
 
 
 @contextmanager

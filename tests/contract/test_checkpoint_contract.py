@@ -322,7 +322,7 @@ def test_all_that_cannot_be_written_may_be_removed(read_only: ReadOnly, tmp_path
 def test_space_is_checked_before_anything_is_written(
     writable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("maskreg.disk.free_bytes", lambda _: 10)
+    monkeypatch.setattr("maskreg.space.free_bytes", lambda _: 10)
     with open_checkpoint(writable) as source, pytest.raises(NoSpaceError, match="10 are free"):
         copy(source, plan_like(source), tmp_path / "out")
     assert list(tmp_path.iterdir()) == [writable]

@@ -22,6 +22,7 @@ from maskreg.flow.apply.files import SmallFiles, small_files_of
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
+from maskreg.space import filling
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.dtypes import WIDE
 from maskreg.update.delta import Change, Delta, SpanDelta
@@ -106,7 +107,10 @@ def apply(
         files = small_files_of(delta, source, with_code=with_code)
         plan = _plan(delta, source, files)
         progress.start("apply", plan.total_bytes)
-        with write_checkpoint(Path(out), plan, force=force) as writer:
+        with (
+            filling(Path(out), plan.total_bytes, what="the checkpoint"),
+            write_checkpoint(Path(out), plan, force=force) as writer,
+        ):
             patcher = _SpanPatcher(verified, decoder, delta.codec, writer)
             with closing(ordered(patcher, _tasks(delta, plan), jobs=threads, size=numel_of)) as results:
                 for written in results:

@@ -19,7 +19,7 @@ from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import UsageError
 from maskreg.flow.baseline.choosing import chooser_for
 from maskreg.flow.baseline.sweeping import Sweeper
-from maskreg.flow.space import require_artifact_space
+from maskreg.flow.space import artifact_space
 from maskreg.mask import nnz_of, packed_bytes
 from maskreg.mask.baseline import BaselineSpec
 from maskreg.parallel import worker_count
@@ -154,9 +154,9 @@ def make_baseline(
     root = Settings.load().home if root is None else Path(root)
     baseline = Baseline(artifact, spec, source, progress=progress, jobs=jobs)
     rows = artifact.tensors
-    require_artifact_space(root, sum(packed_bytes(row.numel) + 2 * FINGERPRINT_BYTES * row.leaves for row in rows))
+    needed = sum(packed_bytes(row.numel) + 2 * FINGERPRINT_BYTES * row.leaves for row in rows)
     nnz, recorded = 0, RecordedSide(artifact)
-    with ArtifactWriter(root, ["mask"]) as writer, closing(baseline.blocks()) as blocks:
+    with artifact_space(root, needed), ArtifactWriter(root, ["mask"]) as writer, closing(baseline.blocks()) as blocks:
         for block in blocks:
             nnz += _write(writer, recorded, block)
         manifest = artifact.manifest

@@ -17,7 +17,7 @@ from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest
 from maskreg.errors import PairMismatchError, UsageError
-from maskreg.flow.space import require_artifact_space
+from maskreg.flow.space import artifact_space
 from maskreg.mask import nnz_of, packed_bytes
 from maskreg.mask.algebra import OPERATIONS, PAIRWISE, at_least
 from maskreg.parallel import ordered, worker_count
@@ -75,7 +75,6 @@ def combine(
     groups = groups_of(masks)
     size = sum(packed_bytes(group.rows[0].numel) for group in groups)
     leaves = sum(group.rows[0].leaves for group in groups) * 2 * FINGERPRINT_BYTES
-    require_artifact_space(root, size + leaves)
 
     def work(block: _Block) -> tuple[_Block, npt.NDArray[np.uint8]]:
         return block, operation(block.bits)
@@ -83,6 +82,7 @@ def combine(
     progress.start("combine", size * len(masks))
     threads, source = worker_count(jobs), RecordedSide(masks[0])
     with (
+        artifact_space(root, size + leaves),
         ArtifactWriter(root, ["mask"]) as writer,
         closing(ordered(work, _blocks(masks, groups), jobs=threads, size=numel_of)) as results,
     ):

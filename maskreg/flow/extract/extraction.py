@@ -20,7 +20,7 @@ from maskreg.errors import UsageError
 from maskreg.flow.extract.differ import BlockDiff, Differ, spans_of
 from maskreg.flow.extract.files import CodeFiles, add_files
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_up
-from maskreg.flow.space import require_artifact_space
+from maskreg.flow.space import artifact_space
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.rules import Rule, parse_rule
@@ -105,7 +105,7 @@ def extract(
     compare_on = open_device(device)
     root = Settings.load().home if root is None else Path(root)
     pairs, notes = pair_up(source, target, mask_only=mask_only, allow_mismatch=allow_mismatch)
-    require_artifact_space(root, estimated_bytes(pairs, mask_only=mask_only, reversible=reversible))
+    needed = estimated_bytes(pairs, mask_only=mask_only, reversible=reversible)
     codec = None if mask_only else get_codec(DEFAULT_CODEC)
     differ = Differ(source, target, parsed, codec, reversible, compare_on)
     parts: list[PartName] = ["mask"]
@@ -113,6 +113,7 @@ def extract(
     parts += ["reverse"] if reversible else []
     progress.start("extract", sum(t.nbytes for side in (source, target) for t in side.tensors.values()))
     with (
+        artifact_space(root, needed),
         ArtifactWriter(root, parts) as writer,
         closing(ordered(differ, spans_of(pairs), jobs=threads, size=numel_of)) as diffs,
     ):

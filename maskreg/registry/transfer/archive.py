@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import tarfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import getpid
@@ -37,9 +37,10 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling.settle import Delivery, settle
-from maskreg.registry.transfer.landing import Landing, check_space
+from maskreg.registry.transfer.landing import SPACE_STEP, Landing, check_space
 from maskreg.result import Result
 from maskreg.seal import parse_sealed, sealed
+from maskreg.space import filling
 from maskreg.store.entry import RefEntry
 from maskreg.words import counted
 
@@ -104,21 +105,64 @@ def export_file(registry: Registry, ref: Ref, out: BinaryIO, *, progress: Progre
         NotFoundError: there is no such artifact.
         CorruptError: it is damaged; the file is then incomplete, which ``import_file`` detects.
     """
+    return packing(registry, ref).write(out, progress)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """An artifact that can be written to a file.
+
+    Attributes:
+        registry: where it is.
+        ref: its name, with the tag.
+        digest: the artifact.
+        parts: those that are present.
+        head: the members in front of the objects, by name.
+        entries: the objects.
+    """
+
+    registry: Registry
+    ref: Ref
+    digest: Digest
+    parts: frozenset[str]
+    head: Mapping[str, bytes]
+    entries: Sequence[Object]
+
+    @property
+    def size(self) -> int:
+        """Size of the file in bytes."""
+        sizes = [(name, len(data)) for name, data in self.head.items()]
+        sizes += [(entry.key, entry.size) for entry in self.entries]
+        return len(_END) + sum(len(_header(name, size)) + size + -size % _BLOCK for name, size in sizes)
+
+    def write(self, out: BinaryIO, progress: Progress) -> Exported:
+        """Write the file; see :func:`export_file`."""
+        progress.start("export", sum(entry.size for entry in self.entries))
+        for name, data in self.head.items():
+            _write(out, name, data)
+        for entry in self.entries:
+            _write(out, entry.key, read_object(self.registry.store, self.digest, entry))
+            progress.advance(entry.size)
+        out.write(_END)
+        return Exported(self.ref, self.digest, self.parts, self.size)
+
+
+def packing(registry: Registry, ref: Ref) -> Packing:
+    """What a file of an artifact would hold.
+
+    Raises:
+        NotFoundError: there is no such artifact.
+        CorruptError: its manifest is damaged.
+    """
     resolved = registry.resolve(ref)
     data, manifest = read_manifest(registry.store, resolved.digest)
     parts = whole_parts(registry.store, resolved.digest, manifest, listing(registry.store, resolved.digest))
     if not parts:
         raise PartAbsentError(f"no part of {ref} is in {registry.name}", hint=f"maskreg pull {ref}")
-    entries = objects_of(manifest, parts)
     name = ref.with_tag(ref.tag)
     record = {"schema": SCHEMA, "ref": str(name), "digest": resolved.digest, "card": resolved.card.to_json()}
-    progress.start("export", sum(entry.size for entry in entries))
-    size = _write(out, MANIFEST, data) + _write(out, REF, sealed(record))
-    for entry in entries:
-        size += _write(out, entry.key, read_object(registry.store, resolved.digest, entry))
-        progress.advance(entry.size)
-    out.write(_END)
-    return Exported(name, resolved.digest, parts, size + len(_END))
+    head = {MANIFEST: data, REF: sealed(record)}
+    return Packing(registry, name, resolved.digest, parts, head, objects_of(manifest, parts))
 
 
 def import_file(
@@ -160,7 +204,7 @@ def import_file(
     visit = f"{socket.gethostname()}-{getpid()}-{uuid.uuid4().hex[:12]}"
     landing = Landing(registry.store, digest, visit)  # type: ignore[arg-type]
     try:
-        with _naming_file(stream):
+        with filling(registry.root, manifest.size, what="the artifact", hint=SPACE_STEP), _naming_file(stream):
             parts = _land(members, manifest, landing, registry.root, progress)
         needed = objects_of(manifest, parts)
         fresh = _damaged_or_absent(registry, digest, needed)
@@ -256,14 +300,15 @@ def _parse_ref(data: bytes, digest: Digest, limits: Limits) -> tuple[Ref, Card]:
 # The subset of tar that export writes
 
 
-def _write(out: BinaryIO, name: str, data: bytes) -> int:
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = len(data), 0o644
-    header = info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
-    padding = bytes(-len(data) % _BLOCK)
-    for piece in (header, data, padding):
+def _write(out: BinaryIO, name: str, data: bytes) -> None:
+    for piece in (_header(name, len(data)), data, bytes(-len(data) % _BLOCK)):
         out.write(piece)
-    return len(header) + len(data) + len(padding)
+
+
+def _header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o644
+    return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
 
 
 def _expect(members: Iterator[tuple[str, bytes]], name: str) -> tuple[str, bytes]:

@@ -22,21 +22,27 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from maskreg.artifact.layout import artifact_prefix, incoming_prefix
 from maskreg.artifact.presence import matches
 from maskreg.digest import Digest
-from maskreg.disk import make_folder, require_space, sync_folder
+from maskreg.disk import is_full, make_folder, sync_folder
 from maskreg.errors import CannotCreateError, LimitError, NotFoundError
+from maskreg.space import filling, require_space
 from maskreg.store.base import Store
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
 
 _MARGIN_BYTES = 64 << 20
+_WHAT = "the artifact"
+_KEPT = "what has arrived stays, and the same command continues"
+SPACE_STEP = "maskreg gc deletes artifacts without a name; MASKREG_HOME moves the registry to another disk"
+"""The next step where the disk of a registry is full."""
 
 
 class LocalStore(Store, Protocol):
@@ -85,6 +91,7 @@ class Landing:
 
         Raises:
             CannotCreateError: the file system refused; what was not moved keeps waiting for the next pull.
+            OSError: the disk is full; the same holds.
         """
         folders = set()
         self._admitting = True
@@ -100,6 +107,8 @@ class Landing:
                 sync_folder(folder)
             self._admitting = False
         except OSError as error:
+            if is_full(error):
+                raise
             raise CannotCreateError(f"cannot move objects into {self._store.root}: {error.strerror}") from error
 
     def prune(self) -> None:
@@ -123,5 +132,19 @@ def check_space(root: Path, needed_bytes: int) -> None:
         NoSpaceError: fewer bytes are free than needed, with a margin for directories and the catalog.
     """
     if needed_bytes:
-        hint = "maskreg gc deletes artifacts without a name; MASKREG_HOME moves the registry to another disk"
-        require_space(root, needed_bytes + _MARGIN_BYTES, what="the artifact", hint=hint)
+        require_space(root, needed_bytes, spare=_MARGIN_BYTES, what=_WHAT, hint=SPACE_STEP)
+
+
+@contextmanager
+def landing_space(root: Path, missing: Callable[[], int]) -> Iterator[None]:
+    """Copy objects inside; a disk that becomes full all the same is reported with what is still missing.
+
+    Args:
+        root: folder of the registry that gets them; those that it has stay.
+        missing: bytes of the objects that are not there yet.
+
+    Raises:
+        NoSpaceError: the disk became full.
+    """
+    with filling(root, missing, what="the rest of the artifact", left=_KEPT, hint=SPACE_STEP):
+        yield

@@ -25,7 +25,7 @@ from maskreg.registry.registry import Registry
 from maskreg.registry.settling.settle import Delivery, settle
 from maskreg.registry.transfer.copying import Copying
 from maskreg.registry.transfer.followed import follow
-from maskreg.registry.transfer.landing import Landing, LocalStore, check_space
+from maskreg.registry.transfer.landing import Landing, LocalStore, check_space, landing_space
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
@@ -244,8 +244,10 @@ class _Fetched(Copying):
                 landed.append(entry)
             self.progress.advance(entry.size)
 
-        each(needed, fetch, jobs)
-        landing.admit(landed)
+        total, before = sum(entry.size for entry in to_fetch), self.bytes
+        with landing_space(self.target.root, lambda: max(0, total - (self.bytes - before))):
+            each(needed, fetch, jobs)
+            landing.admit(landed)
         landing.prune()
 
     def _is_sound(self, entry: Object) -> bool:

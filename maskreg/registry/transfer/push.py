@@ -18,7 +18,7 @@ from maskreg.registry.registry import Registry
 from maskreg.registry.settling.settle import Delivery, settle
 from maskreg.registry.transfer.copying import Copying
 from maskreg.registry.transfer.followed import check_follows, follow
-from maskreg.registry.transfer.landing import check_space
+from maskreg.registry.transfer.landing import check_space, landing_space
 from maskreg.result import Result
 from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore
@@ -142,10 +142,14 @@ def push(
 class _Sent(Copying):
     def bring(self, needed: list[Object], jobs: int) -> None:
         missing = absent(needed, listing(self.target, self.digest))
-        if isinstance(self.target, FileStore):
-            check_space(self.target.root, sum(entry.size for entry in missing))
-        self.progress.start("push", sum(entry.size for entry in missing))
-        each(missing, self._send, jobs)
+        total, before = sum(entry.size for entry in missing), self.bytes
+        self.progress.start("push", total)
+        if not isinstance(self.target, FileStore):
+            each(missing, self._send, jobs)
+            return
+        check_space(self.target.root, total)
+        with landing_space(self.target.root, lambda: total - (self.bytes - before)):
+            each(missing, self._send, jobs)
 
     def _send(self, entry: Object) -> None:
         data = read_object(self.source, self.digest, entry)

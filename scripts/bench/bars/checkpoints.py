@@ -13,9 +13,9 @@ from pathlib import Path
 import maskreg
 from maskreg.artifact.reader import Artifact
 from maskreg.digest import Digest
-from maskreg.disk import free_bytes
 from maskreg.flow.apply.on_disk import apply
 from maskreg.flow.extract.extraction import extract
+from maskreg.space import free_bytes
 from maskreg.store.file import FileStore
 from scripts.bench.bars.figures import Size, Threads, Whole
 from scripts.bench.bars.parts import BESIDES, PARTS, Parts

@@ -389,6 +389,6 @@ def test_a_baseline_cannot_be_applied(artifact: Artifact, pair: tuple[Checkpoint
 
 
 def test_no_room_for_it(artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("maskreg.disk.free_bytes", lambda path: 1)
+    monkeypatch.setattr("maskreg.space.free_bytes", lambda path: 1)
     with pytest.raises(NoSpaceError):
         make_baseline(artifact, BaselineSpec.of("complement"), tmp_path)

@@ -15,7 +15,7 @@ from maskreg.errors import BadRuleError, ConfigError, CorruptError, NoSpaceError
 from maskreg.flow.extract.comparing import energy_of
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes
-from maskreg.flow.space import require_artifact_space
+from maskreg.flow.space import artifact_space
 from maskreg.registry import Registry
 from maskreg.settings import Settings
 from maskreg.store import FileStore
@@ -212,9 +212,9 @@ def test_memory_is_used_again_for_every_block(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_noticed_before_anything_is_written(tmp_path: Path) -> None:
     huge = TensorInfo("w", "BF16", (1 << 50,))
-    with pytest.raises(NoSpaceError):
-        pairs = [Pair("w", StoredAs.DELTA, huge, huge)]
-        require_artifact_space(tmp_path / "root", estimated_bytes(pairs, mask_only=False, reversible=False))
+    needed = estimated_bytes([Pair("w", StoredAs.DELTA, huge, huge)], mask_only=False, reversible=False)
+    with pytest.raises(NoSpaceError, match=f"the artifact needs {needed:,} bytes"):
+        artifact_space(tmp_path / "root", needed).__enter__()
     assert left_over(tmp_path) == []
 
 

@@ -1,0 +1,64 @@
+"""Room on disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from maskreg.disk import replacing
+from maskreg.errors import CannotCreateError, NoSpaceError
+from maskreg.space import filling, free_bytes, require_space
+
+
+def test_space_is_required(tmp_path: Path) -> None:
+    require_space(tmp_path / "a" / "b", 0)
+    huge = shutil.disk_usage(tmp_path).total + 1
+    with pytest.raises(NoSpaceError, match=rf"b: the model needs {huge:,} bytes, and [\d,]+ are free") as caught:
+        require_space(tmp_path / "a" / "b", huge, what="the model")
+    assert caught.value.hint == f"df -h {tmp_path}"
+    with pytest.raises(NoSpaceError) as caught:
+        require_space(tmp_path, huge, hint="buy a disk")
+    assert caught.value.hint == "buy a disk"
+    free = free_bytes(tmp_path)
+    with pytest.raises(NoSpaceError, match=rf"the output needs 1 bytes and {free * 2:,} to spare, and"):
+        require_space(tmp_path, 1, spare=free * 2)
+
+
+def test_free_bytes_are_those_of_the_disk_that_would_be_written(tmp_path: Path) -> None:
+    total = shutil.disk_usage(tmp_path).total
+    assert 0 <= free_bytes(tmp_path / "a" / "b") <= total
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_becomes_full_is_reported_with_both_figures(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maskreg.space.free_bytes", lambda _: 10)
+    out = tmp_path / "out"
+    with (
+        pytest.raises(NoSpaceError) as caught,
+        filling(out, lambda: 1_000, what="the archive"),
+        replacing(out) as file,
+    ):
+        file.write(b"begun")
+        raise OSError(number, os.strerror(number))
+    assert caught.value.message == (
+        f"{out}: the disk became full; the archive needs 1,000 bytes, and 10 are free; what was written is removed"
+    )
+    assert caught.value.hint == f"df -h {tmp_path}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_errors_pass_as_they_are(tmp_path: Path) -> None:
+    for error in (
+        OSError(errno.EIO, "input or output"),
+        CannotCreateError("cannot"),
+        NoSpaceError("needs 5 bytes", needed=5),
+    ):
+        with pytest.raises(type(error)) as caught, filling(tmp_path, 1):
+            raise error
+        assert caught.value is error
