@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from maskreg.codec.step1 import Step1
 from maskreg.errors import CorruptError
+from tests.codec.samples import many
 from tests.codec.vectors import vectors
 from tests.native.sanitizing import sanitized
 
@@ -140,7 +141,7 @@ _DAMAGE: list[Callable[[random.Random, bytearray], None]] = [
     _change_directory, _change_body,
 ]  # fmt: skip
 
-_BLOCKS = [(sample.source, sample.block) for sample, _ in vectors().values()]
+_BLOCKS = [(sample.source, sample.block) for sample in [*(sample for sample, _ in vectors().values()), *many()]]
 
 
 @dataclass

@@ -12,7 +12,7 @@ from maskreg.codec import FLAT, Grid
 from maskreg.codec.sparse import NO_ONES, SparseModel, write_sparse
 from maskreg.codec.step1 import Step1
 from tests.codec.reference import Model
-from tests.codec.writing import random_model, write
+from tests.codec.writing import random_model, write, write_quickly
 
 Codes = npt.NDArray[np.uint16]
 
@@ -132,3 +132,17 @@ def samples() -> dict[str, Sample]:
     for name, (s, t, sparse, count) in written_sparse().items():
         blocks[name] = Sample(s, t, write_sparse(s, t, sparse, count))
     return blocks
+
+
+@cache
+def many() -> tuple[Sample, ...]:
+    """Blocks of so many sub-blocks that not all are decoded side by side, or in smaller tiles: too long for files."""
+    blocks = []
+    for count, rank in [(7, 0), (10, 1)]:
+        n = 4096 * count - 77
+        source, target = moved(n, 0.05, count, 40, 0.01)
+        model = random_model(n, width=131, column=5, rank=rank, scaled=not rank, tables=5)
+        blocks.append(Sample(source, target, write_quickly(source, target, model, count=count)))
+        sparse = SparseModel(110, np.arange(60, 28, -2, dtype=np.uint8), NO_ONES)
+        blocks.append(Sample(source, target, write_sparse(source, target, sparse, count)))
+    return tuple(blocks)

@@ -14,9 +14,10 @@ from maskreg.codec.step1 import Step1
 from maskreg.errors import CorruptError
 from tests.codec import reference
 from tests.codec.reading import RefusedError
-from tests.codec.samples import encoded, moved, samples
+from tests.codec.samples import encoded, many, moved, samples
 from tests.codec.vectors import vectors
 from tests.codec.writing import random_model, write
+from tests.kernels import KERNELS
 
 Codes = npt.NDArray[np.uint16]
 
@@ -34,6 +35,14 @@ def test_sub_blocks_of_the_encoder_decode_independently() -> None:
     for block in (Step1().encode(source, target), write(source.tolist(), target.tolist(), model, count=3)):
         assert reference.decode(source.tolist(), block) == target.tolist()
         assert np.array_equal(Step1().decode(source, block), target)
+
+
+@pytest.mark.parametrize("number", range(len(many())))
+def test_many_sub_blocks_decode_as_an_independent_decoder_does(kernels: str, number: int) -> None:
+    source, target, block = many()[number]
+    assert np.array_equal(Step1().decode(source, block), target)
+    if kernels == KERNELS[0]:
+        assert reference.decode(source.tolist(), block) == target.tolist()
 
 
 def test_the_samples_have_every_mode() -> None:

@@ -8,8 +8,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from maskreg.codec.base import Codes
 from maskreg.codec.contexts import Contexts
+from maskreg.codec.encode import Pair, classify_all, encode_sub_blocks, most_bytes
 from maskreg.codec.grid import Grid
+from maskreg.codec.layout import pack_coded, sub_block_numel
+from maskreg.codec.model import Model as ProductModel
+from maskreg.codec.rans import TOKENS, slots_of
+from maskreg.codec.tables import Tables
+from maskreg.codec.ulp_steps import EXPONENTS, tokens_of
 from tests.codec.reference import LANES, LITERAL, Model
 
 
@@ -143,6 +150,22 @@ def _random_table(draw: random.Random) -> list[int]:
         table[token] = max(1, table[token], int(3_000 * weight / sum(weights)))
     table[32] += 4_096 - sum(table)
     return table
+
+
+def write_quickly(source: Codes, target: Codes, model: Model, *, count: int) -> bytes:
+    """The same by the product's steps, for blocks of many sub-blocks."""
+    contexts, tables = contexts_of(model), _tables_of(model)
+    tokens, keys = np.empty(source.size, np.uint8), np.empty(source.size, np.uint16)
+    tokens_of(source, target, tokens, np.zeros((EXPONENTS, TOKENS), np.int64))
+    classify_all(source, model.column, contexts, tokens, keys)
+    length = sub_block_numel(source.size, count)
+    out = np.empty(most_bytes(source.size, length), np.uint8)
+    size = encode_sub_blocks(Pair(source, target, keys, length), slots_of(tables.freqs, tables.of_cell), out)
+    return pack_coded(source.size, count, ProductModel(contexts, tables)) + out[:size].tobytes()
+
+
+def _tables_of(model: Model) -> Tables:
+    return Tables(np.array(model.table_of_cell, np.uint8), np.array(model.tables, np.uint16))
 
 
 def contexts_of(model: Model) -> Contexts:
