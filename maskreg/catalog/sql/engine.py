@@ -25,6 +25,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, Pool, QueuePool, StaticPool
 
 from maskreg.catalog.sql.address import Address
+from maskreg.catalog.tables.columns import parse_document
 from maskreg.catalog.tables.connecting import connect, make_folder_of
 from maskreg.catalog.tables.filesystem import writable
 
@@ -53,7 +54,9 @@ def make_engine(address: Address) -> Engine:
 
 def _sqlite(address: Address) -> Engine:
     path = address.path
-    engine = create_engine("sqlite://", creator=lambda: connect(path), poolclass=_pool(path))
+    engine = create_engine(
+        "sqlite://", creator=lambda: connect(path), poolclass=_pool(path), json_deserializer=parse_document
+    )
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

@@ -88,6 +88,18 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+def parse_document(stored: str) -> Any:
+    """A JSON document as it is stored.
+
+    Raises:
+        ValueError, TypeError: it is none, or nested deeper than any that is written.
+    """
+    try:
+        return json.loads(stored)
+    except RecursionError as error:
+        raise ValueError("a document is nested too deeply") from error
+
+
 def parse_row(table: str, stored: Mapping[str, Any]) -> Row:
     """The values of a row as Python has them, from what SQLite stores.
 
@@ -126,9 +138,12 @@ def _parsed(kind: Kind, value: Any) -> Any:
         return None
     match kind:
         case Kind.TRUTH:
-            return (False, True)[value]
+            # bool would make True of any other number: of a damaged one.
+            if value not in (0, 1):
+                raise ValueError(f"{value!r} is neither true nor false")
+            return bool(value)
         case Kind.MOMENT:
             return datetime.fromisoformat(value).replace(tzinfo=UTC)
         case Kind.DOCUMENT:
-            return json.loads(value)
+            return parse_document(value)
     return value
