@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from maskreg.workspace import config, db, plots, remotes
     from maskreg.workspace.analyze import analyze, trajectory
     from maskreg.workspace.annotate import annotate
-    from maskreg.workspace.apply import apply, apply_
+    from maskreg.workspace.apply import apply, apply_, revert_, switch_
     from maskreg.workspace.baseline import baseline
     from maskreg.workspace.combine import combine
     from maskreg.workspace.compare import compare
@@ -109,8 +109,10 @@ __all__ = [
     "report",
     "restore",
     "retrain",
+    "revert_",
     "search",
     "show",
+    "switch_",
     "tag",
     "trajectory",
     "verify",
@@ -167,8 +169,10 @@ _HOMES = {
     "report": "maskreg.workspace.report",
     "restore": "maskreg.workspace.restore",
     "retrain": "maskreg.workspace.retrain",
+    "revert_": "maskreg.workspace.apply",
     "search": "maskreg.workspace.search",
     "show": "maskreg.workspace.show",
+    "switch_": "maskreg.workspace.apply",
     "tag": "maskreg.workspace.tag",
     "trajectory": "maskreg.workspace.analyze",
     "verify": "maskreg.workspace.verify",

@@ -21,7 +21,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Making": ("extract", "baseline", "combine"),
     "Training": ("retrain",),
     "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore", "export", "import_"),
-    "Applying": ("apply", "apply_"),
+    "Applying": ("apply", "apply_", "revert_", "switch_"),
     "Evidence": ("compare", "analyze", "trajectory", "report", "plots"),
     "Looking things up": ("search", "list", "show", "log", "diff"),
     "Maintenance": ("verify", "gc", "doctor", "remotes", "config", "db"),

@@ -34,7 +34,12 @@ for _name in ("COLUMNS", "LINES"):
 NEED_TORCH = [
     *("live", "train", "cli/retrain", "analysis/test_angles.py", "analysis/test_coverage.py"),
     *("analysis/test_matrix.py", "analysis/test_noise.py", "codec/test_triton_decode.py", "e2e/test_retrain.py"),
-    *("flow/apply/test_in_memory.py", "flow/geometry/test_analysis.py", "flow/geometry/test_analysis_real.py"),
+    *(
+        "flow/apply/test_in_memory.py",
+        "flow/apply/test_switching.py",
+        "flow/geometry/test_analysis.py",
+        "flow/geometry/test_analysis_real.py",
+    ),
     *("flow/geometry/test_trajectory.py", "test_reproduce.py", "workspace/test_retrain.py"),
 ]
 """Folders and files that need torch as a whole. In others, single tests do: those are marked with ``torch``."""

@@ -40,7 +40,11 @@ def differing_leaf(values: npt.NDArray[Any], leaves: LeafHashes) -> int | None:
         values: a span that starts at a leaf; any dtype of the stored width.
         leaves: uint8 ``[k, 16]``, expected hashes of exactly that span.
     """
-    actual = leaf_hashes(values)
+    return first_difference(leaf_hashes(values), leaves)
+
+
+def first_difference(actual: LeafHashes, leaves: LeafHashes) -> int | None:
+    """First leaf whose hash is not the expected one, or None when all agree; both uint8 ``[k, 16]``."""
     if actual.shape != leaves.shape:
         return min(len(actual), len(leaves))
     differs = (actual != leaves).any(axis=1)
@@ -61,9 +65,7 @@ def check_before(tensor: str, start: int, values: npt.NDArray[Any], leaves: Leaf
     """
     leaf = differing_leaf(values, leaves)
     if leaf is not None:
-        raise WrongCheckpointError(
-            tensor, f"elements {_range(start, leaf, values.size)} are not those the artifact was made from"
-        )
+        raise wrong_before(tensor, start, values.size, leaf)
 
 
 def check_after(tensor: str, start: int, values: npt.NDArray[Any], leaves: LeafHashes) -> None:
@@ -80,9 +82,19 @@ def check_after(tensor: str, start: int, values: npt.NDArray[Any], leaves: LeafH
     """
     leaf = differing_leaf(values, leaves)
     if leaf is not None:
-        raise CorruptError(
-            f"tensor {tensor}", f"elements {_range(start, leaf, values.size)} did not come out as recorded"
-        )
+        raise wrong_after(tensor, start, values.size, leaf)
+
+
+def wrong_before(tensor: str, start: int, size: int, leaf: int) -> WrongCheckpointError:
+    """The error for a leaf of the checkpoint at hand that differs; ``size`` elements from ``start`` were compared."""
+    return WrongCheckpointError(
+        tensor, f"elements {_range(start, leaf, size)} are not those the artifact was made from"
+    )
+
+
+def wrong_after(tensor: str, start: int, size: int, leaf: int) -> CorruptError:
+    """The error for a leaf of the result that differs; ``size`` elements from ``start`` were compared."""
+    return CorruptError(f"tensor {tensor}", f"elements {_range(start, leaf, size)} did not come out as recorded")
 
 
 def _range(start: int, leaf: int, size: int) -> str:

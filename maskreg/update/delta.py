@@ -115,6 +115,11 @@ class TensorDelta:
     after: TensorInfo | None
     _delta: Delta = field(repr=False)
 
+    @property
+    def recorded_before(self) -> LeafHashes:
+        """Leaf hashes of the tensor at hand, uint8 ``[k, 16]``."""
+        return self._delta.before.leaves(self.name)
+
     def spans(self) -> Iterator[SpanDelta]:
         """What becomes of each block, in order; of the payload only leaves are read. None for a removed tensor.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from maskreg.disk import occupied
@@ -124,29 +125,95 @@ def apply_(
         model: a module or a state dict with every tensor of the artifact, on any device; prefixes of wrappers
             (``module.``, ``_orig_mod.``) are resolved where that is unambiguous.
         artifact: a reference, a digest or an open artifact, with a delta; with a reverse part to go back.
-        revert: turn the target into the source.
+        revert: turn the target into the source, as :func:`revert_` does.
         jobs: threads; by default one per CPU, at most 16.
         workspace: where the artifact is; by default the local registry of the settings.
 
     Raises:
-        UsageError: not a model; or the artifact adds, removes or reshapes tensors, or tensors overlap in memory, so it
-            cannot be applied in place.
+        UsageError: not a model; or the artifact adds, removes or reshapes tensors, tensors overlap in memory, or a
+            wrapper (FSDP1, ZeRO-3) keeps them elsewhere, so it cannot be applied in place.
         NotFoundError: there is no such artifact.
-        WrongCheckpointError: a tensor is missing, of another dtype or shape, or not what the artifact applies to; or
-            something else wrote to it during patching, and the model is half patched.
+        WrongCheckpointError: a tensor is missing, quantized, of another dtype or shape, or not what the artifact
+            applies to; or something else wrote to it during patching, and the model is half patched.
+        AlreadyAppliedError: the model is the result already.
         PartAbsentError: the artifact has no values for this direction, or they are not in the local registry.
         CorruptError: the artifact is damaged.
+        ConfigError: torch is not installed.
+    """
+    in_memory = _in_memory(model)
+    with opened(workspace) as space:
+        in_memory.apply_(model, space.find(artifact).artifact, revert=revert, jobs=jobs)
+
+
+@check_arguments
+def revert_(
+    model: torch.nn.Module | Mapping[str, torch.Tensor],
+    artifact: ArtifactLike,
+    *,
+    jobs: int | None = None,
+    workspace: Workspace | None = None,
+) -> None:
+    """Patch a model in memory, in place: the target of an artifact back into its source.
+
+    Args:
+        model: as :func:`apply_` takes it.
+        artifact: a reference, a digest or an open artifact, with a reverse part (``extract --reversible``).
+        jobs: threads; by default one per CPU, at most 16.
+        workspace: where the artifact is; by default the local registry of the settings.
+
+    Raises:
+        MaskregError: as :func:`apply_`.
+    """
+    apply_(model, artifact, revert=True, jobs=jobs, workspace=workspace)
+
+
+@check_arguments
+def switch_(
+    model: torch.nn.Module | Mapping[str, torch.Tensor],
+    before: ArtifactLike,
+    after: ArtifactLike,
+    *,
+    jobs: int | None = None,
+    workspace: Workspace | None = None,
+) -> None:
+    """Patch a model in memory, in place: the target of one artifact into the target of another.
+
+    Both are updates of one source, which need not be on disk: block by block, the model goes back to it and on, and
+    only the result is written. As with :func:`apply_`, everything is checked first.
+
+    Args:
+        model: as :func:`apply_` takes it.
+        before: a reference, a digest or an open artifact, whose target the model is; with a reverse part
+            (``extract --reversible``).
+        after: the one whose target it becomes; with a delta.
+        jobs: threads; by default one per CPU, at most 16.
+        workspace: where the artifacts are; by default the local registry of the settings.
+
+    Raises:
+        PairMismatchError: the artifacts have different sources.
+        UsageError: both are one artifact; or as :func:`apply_`.
+        MaskregError: as :func:`apply_`.
+    """
+    in_memory = _in_memory(model)
+    with opened(workspace) as space:
+        in_memory.switch_(model, space.find(before).artifact, space.find(after).artifact, jobs=jobs)
+
+
+def _in_memory(model: object) -> ModuleType:
+    """The part that needs torch.
+
+    Raises:
+        UsageError: not a model.
         ConfigError: torch is not installed.
     """
     with requiring("patching a model in memory"):
         import torch
 
-        from maskreg.flow.apply.in_memory import apply_ as apply_in_memory
+        from maskreg.flow.apply import in_memory
 
     if not isinstance(model, torch.nn.Module | Mapping):
         raise UsageError(f"{type(model).__name__} was given; pass a model: a torch module or a state dict")
-    with opened(workspace) as space:
-        apply_in_memory(model, space.find(artifact).artifact, revert=revert, jobs=jobs)
+    return in_memory
 
 
 def _output(workspace: Workspace, ref: Ref | None, out: str | Path | None, *, force: bool) -> Path:

@@ -1,0 +1,251 @@
+"""Which coordinates of a checkpoint's tensor a process holds, and where in its memory they are.
+
+A parameter is cut along any of its dimensions, over any number of mesh dimensions. A process then holds the product of
+a set of indexes per dimension, and a tensor of the checkpoint, which is the parameter or a part of it, the product of
+those that fall into the part. In C order, that is a number of *runs* of one length::
+
+    [4, 6] over 2 processes, Shard(1), process 1        starts 3, 9, 15, 21 and length 3
+    [4, 6] over 2 processes, Shard(0), process 1        start 12, length 12
+
+Whatever the cut, the coordinates of a process that lie in a block of the tensor are a slice of what it holds, since
+both are ascending. So a block is put together from slices, and taken apart into slices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from maskreg.errors import UsageError
+from maskreg.live.shards import local_of
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    Indexes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Ascending coordinates of a tensor in C order: runs of one length.
+
+    Attributes:
+        starts: int64 ``[k]``, the first coordinate of each, ascending.
+        length: coordinates of each.
+    """
+
+    starts: Indexes
+    length: int
+
+    @classmethod
+    def of(cls, shape: Sequence[int], indexes: Sequence[Indexes]) -> Runs:
+        """The product of ascending indexes along each dimension.
+
+        From the last dimension outward, whole dimensions lengthen the run, and so does the first that is not whole if
+        its indexes follow each other; all others multiply the starts.
+        """
+        if not math.prod(map(len, indexes)):
+            return cls(np.empty(0, np.int64), 0)
+        dim, length = len(shape), 1
+        while dim and len(indexes[dim - 1]) == shape[dim - 1]:
+            dim -= 1
+            length *= shape[dim]
+        starts, stride = np.zeros(1, np.int64), length
+        if dim:
+            dim -= 1
+            own = indexes[dim]
+            if own[-1] - own[0] + 1 == len(own):
+                starts, length = own[:1] * stride, length * len(own)
+            else:
+                starts = own * stride
+            stride *= shape[dim]
+        while dim:
+            dim -= 1
+            starts = (indexes[dim][:, None] * stride + starts).reshape(-1)
+            stride *= shape[dim]
+        return cls(starts, length)
+
+    @property
+    def numel(self) -> int:
+        """How many coordinates."""
+        return self.starts.size * self.length
+
+    def between(self, start: int, stop: int) -> slice:
+        """Which of them, in order, are coordinates ``[start, stop)`` of the tensor."""
+        return slice(self._before(start), self._before(stop))
+
+    def positions(self, taken: slice, start: int) -> slice | Indexes:
+        """Where some of them lie in a block: their coordinates, less that of the block's first.
+
+        Args:
+            taken: not empty, from :meth:`between`.
+            start: the block's first coordinate.
+        """
+        first, last = taken.start // self.length, (taken.stop - 1) // self.length
+        if first == last:
+            begin = int(self.starts[first]) - start + taken.start - first * self.length
+            return slice(begin, begin + taken.stop - taken.start)
+        number = np.arange(taken.start, taken.stop)
+        coordinates: Indexes = self.starts[number // self.length] + number % self.length - start
+        return coordinates
+
+    def _before(self, coordinate: int) -> int:
+        """How many of them come before a coordinate."""
+        if not self.length:
+            return 0
+        begun = int(np.searchsorted(self.starts, coordinate))
+        rest = coordinate - int(self.starts[begun - 1]) if begun else 0
+        return max(begun - 1, 0) * self.length + min(rest, self.length)
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What this process holds of a tensor.
+
+    Attributes:
+        local: its values, sharing the model's memory; flattened, they are in the order of the runs.
+        of: the runs of each process that has to do with this tensor, by rank, ascending; together they are the tensor.
+        rank: this process.
+    """
+
+    local: torch.Tensor
+    of: dict[int, Runs]
+    rank: int
+
+
+def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
+    """What this process holds of a tensor that makes up a sharded parameter, or a part of one.
+
+    Args:
+        name: of the tensor, for messages.
+        parameter: a DTensor.
+        view: the tensor as a view of a contiguous tensor without data that has the parameter's shape.
+
+    Raises:
+        UsageError: the parameter is not a whole that was cut: it holds partial sums.
+    """
+    mesh: DeviceMesh = parameter.device_mesh  # type: ignore[attr-defined]
+    placements: tuple[Any, ...] = parameter.placements  # type: ignore[attr-defined]
+    if any(placement.is_partial() for placement in placements):
+        raise UsageError(
+            f"{name} is distributed as {', '.join(map(repr, placements))}: its processes hold partial sums",
+            hint="redistribute it to Shard or Replicate first",
+        )
+    local = local_of(parameter.detach())
+    place = mesh.get_coordinate()
+    rank = torch.distributed.get_rank()
+    if place is None:
+        return Held(local.new_empty(0), {}, rank)
+    places = {
+        int(mesh.mesh[coordinate]): coordinate
+        for coordinate in product(
+            *(
+                [own] if placement.is_replicate() else range(mesh.size(dim))
+                for dim, (own, placement) in enumerate(zip(place, placements, strict=True))
+            )
+        )
+    }
+    cut = _Cut(tuple(parameter.shape), view)
+    own = _indexes(parameter.shape, mesh, placements, places[rank])
+    if [len(each) for each in own] != list(local.shape):
+        raise UsageError(
+            f"{name} is cut into other sizes than its placements {', '.join(map(repr, placements))} say",
+            hint="shard with fully_shard(model) or parallelize_module",
+        )
+    of = {other: cut.runs(_indexes(parameter.shape, mesh, placements, at)) for other, at in sorted(places.items())}
+    return Held(cut.part(local, own), of, rank)
+
+
+def whole(tensor: torch.Tensor, rank: int = 0) -> Held:
+    """A tensor that this process, of this rank, holds whole, and works on alone."""
+    numel = tensor.numel()
+    return Held(tensor, {rank: Runs(np.zeros(int(numel > 0), np.int64), numel)}, rank)
+
+
+class _Cut:
+    """How dimensions of a tensor of the checkpoint are dimensions of the parameter, some of which it has one index of.
+
+    ``view`` says it by strides, which differ among dimensions of more than one index. Up projections of two experts in
+    ``[2, 8, 6]``, gate before up: expert 1's is a view ``[4, 6]`` with strides 6, 1 and offset 72 = (1, 4, 0). So its
+    dimensions are 1 from index 4 on and 2 from index 0 on, and of dimension 0 it has index 1.
+    """
+
+    def __init__(self, shape: tuple[int, ...], view: torch.Tensor) -> None:
+        self._shape = tuple(view.shape)
+        strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+        rest = int(view.storage_offset())
+        self._offsets = []
+        for stride in strides:
+            self._offsets.append(rest // stride if stride else 0)
+            rest -= self._offsets[-1] * stride
+        of_stride = {stride: dim for dim, stride in enumerate(strides) if shape[dim] > 1}
+        # A dimension of one index may be any: it is none here.
+        self._dims = [of_stride[stride] if n > 1 else None for n, stride in zip(view.shape, view.stride(), strict=True)]
+
+    def runs(self, indexes: list[Indexes]) -> Runs:
+        """Coordinates of the tensor among those with these indexes of the parameter."""
+        if 0 in self._shape or not all(hi > lo for lo, hi in self._ranges(indexes)):
+            return Runs(np.empty(0, np.int64), 0)
+        own = []
+        ranges = self._ranges(indexes)
+        for dim in self._dims:
+            own.append(np.zeros(1, np.int64) if dim is None else indexes[dim][slice(*ranges[dim])] - self._offsets[dim])
+        return Runs.of(self._shape, own)
+
+    def part(self, local: torch.Tensor, indexes: list[Indexes]) -> torch.Tensor:
+        """A view of the tensor's coordinates in the local part of the parameter, in the tensor's order."""
+        ranges = self._ranges(indexes)
+        if 0 in self._shape or not all(hi > lo for lo, hi in ranges):
+            return local.new_empty(0)
+        for dim, (lo, hi) in enumerate(ranges):
+            local = local.narrow(dim, lo, hi - lo)
+        kept = [dim for dim in self._dims if dim is not None]
+        ordered = local.permute(*kept, *(dim for dim in range(local.dim()) if dim not in kept))
+        # What is left behind them has one index each.
+        flat = ordered.as_strided(ordered.shape[: len(kept)], ordered.stride()[: len(kept)], ordered.storage_offset())
+        for place, of in enumerate(self._dims):
+            if of is None:
+                flat = flat.unsqueeze(place)
+        return flat
+
+    def _ranges(self, indexes: list[Indexes]) -> list[tuple[int, int]]:
+        """Of each dimension of the parameter, which of these indexes are in the tensor."""
+        sizes = {dim: n for dim, n in zip(self._dims, self._shape, strict=True) if dim is not None}
+        result = []
+        for dim, (own, offset) in enumerate(zip(indexes, self._offsets, strict=True)):
+            lo, hi = np.searchsorted(own, [offset, offset + sizes.get(dim, 1)])
+            result.append((int(lo), int(hi)))
+        return result
+
+
+def _indexes(shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[Any], place: Sequence[int]) -> list[Indexes]:
+    """Indexes along each dimension of a parameter that the process at a place of the mesh has."""
+    indexes = [np.arange(size) for size in shape]
+    for mesh_dim, placement in enumerate(placements):
+        if placement.is_replicate():
+            continue
+        dim, parts = placement.dim % len(shape), mesh.size(mesh_dim)
+        if type(placement).__name__ == "_StridedShard":
+            pieces, _ = placement._split_tensor(
+                torch.from_numpy(indexes[dim]), parts, with_padding=False, contiguous=True
+            )
+            indexes[dim] = pieces[place[mesh_dim]].numpy()
+        else:
+            size = -(-len(indexes[dim]) // parts)
+            indexes[dim] = indexes[dim][place[mesh_dim] * size : (place[mesh_dim] + 1) * size]
+    return indexes
+
+
+def pieces(held_: Held, start: int, stop: int) -> Iterator[tuple[int, slice]]:
+    """The processes that hold coordinates of a block, and which of theirs."""
+    for rank, runs in held_.of.items():
+        taken = runs.between(start, stop)
+        if taken.stop > taken.start:
+            yield rank, taken

@@ -1,0 +1,175 @@
+"""Deltas one after another: from source to target, back, or from one target to another over the source of both.
+
+Deltas code the same blocks of a tensor, so a block goes the whole way on its own, and no checkpoint in between exists::
+
+    switch, block 7 of a tensor     target of A --reverse of A--> source --delta of B--> target of B
+                                    leaves checked at every station
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from maskreg.artifact.reader import Artifact
+from maskreg.errors import CorruptError, PairMismatchError, UsageError
+from maskreg.tensors.leaves import leaves_between
+from maskreg.update.delta import Change, Delta, SpanDelta, TensorDelta
+
+if TYPE_CHECKING:
+    from maskreg.digest import LeafHashes
+    from maskreg.tensors.info import TensorInfo
+
+
+class SpanRoute(NamedTuple):
+    """What becomes of one block of a tensor.
+
+    Attributes:
+        stations: uint8 ``[k, 16]`` each, hashes at hand, after each step, and of the result.
+        steps: what each delta does.
+    """
+
+    stations: tuple[LeafHashes, ...]
+    steps: tuple[SpanDelta, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the tensor."""
+        return self.steps[0].name
+
+    @property
+    def start(self) -> int:
+        """First element."""
+        return self.steps[0].start
+
+    @property
+    def stop(self) -> int:
+        """One past the last element."""
+        return self.steps[0].stop
+
+
+@dataclass(frozen=True, eq=False)
+class TensorRoute:
+    """What becomes of one tensor, by one of its names.
+
+    Attributes:
+        steps: what each delta does.
+    """
+
+    steps: tuple[TensorDelta, ...]
+
+    @property
+    def name(self) -> str:
+        """In the checkpoint at hand and in the result."""
+        return self.steps[0].name
+
+    @property
+    def before(self) -> TensorInfo | None:
+        """Its form at hand."""
+        return self.steps[0].before
+
+    @property
+    def changes(self) -> bool:
+        """Whether any step changes it."""
+        return any(step.change is not Change.KEEP for step in self.steps)
+
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """Of source and target of each delta; equal for two names of the same tensor."""
+        rows = [step.row for step in self.steps]
+        return tuple(each for row in rows for each in (row.source_fingerprint, row.target_fingerprint))
+
+    def spans(self) -> Iterator[SpanRoute]:
+        """What becomes of each block, in order; of the payload only leaves are read.
+
+        Raises:
+            CorruptError: an artifact is damaged, or two artifacts record different sources after all.
+        """
+        before = self.steps[0].recorded_before
+        for steps in zip(*(step.spans() for step in self.steps), strict=True):
+            first = steps[0]
+            stations = [leaves_between(before, first.start, first.stop)]
+            for number, step in enumerate(steps):
+                if number and not np.array_equal(
+                    stations[-1], leaves_between(self.steps[number].recorded_before, step.start, step.stop)
+                ):
+                    raise CorruptError(f"tensor {self.name}", "the artifacts record different leaves of one source")
+                stations.append(step.leaves)
+            yield SpanRoute(tuple(stations), steps)
+
+
+class Route(Mapping[str, TensorRoute]):
+    """What becomes of each tensor of a model, by name, in the order of the first artifact's tensor table.
+
+    Attributes:
+        deltas: one after another; each applies to what the one before gives.
+        stations: what a model is before, between and after them, for messages: ``the source``, ``the target``.
+    """
+
+    def __init__(self, deltas: Sequence[Delta]) -> None:
+        """Check that each delta continues the one before.
+
+        Raises:
+            PairMismatchError: two artifacts have different sources.
+            UsageError: a tensor is added, removed or reshaped, which nothing in place can do.
+        """
+        self.deltas = tuple(deltas)
+        self.stations = _stations(self.deltas)
+        for left, right in pairwise(self.deltas):
+            _require_one_source(left.artifact, right.artifact)
+        for delta in self.deltas:
+            for tensor in delta.values():
+                _refuse_reshaping(tensor)
+        self._tensors = {name: TensorRoute(tuple(delta[name] for delta in self.deltas)) for name in self.deltas[0]}
+
+    def __getitem__(self, name: str) -> TensorRoute:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    @property
+    def hint(self) -> str:
+        """Which checkpoint the first delta applies to."""
+        return self.deltas[0].before.hint
+
+
+def _stations(deltas: Sequence[Delta]) -> tuple[str, ...]:
+    of = [f" of {delta.artifact.digest.short}" if len(deltas) > 1 else "" for delta in deltas]
+    first = f"the target{of[0]}" if deltas[0].revert else "the source"
+    return (first, *("the source" if delta.revert else f"the target{of[i]}" for i, delta in enumerate(deltas)))
+
+
+def _require_one_source(left: Artifact, right: Artifact) -> None:
+    if left.manifest.source.root == right.manifest.source.root:
+        return
+    differing = sorted(
+        name for name in left.by_name.keys() | right.by_name.keys() if _source_of(left, name) != _source_of(right, name)
+    )
+    first = f"; the first tensor that differs is {differing[0]}" if differing else ""
+    raise PairMismatchError(
+        f"{left.digest.short} and {right.digest.short} are updates of different sources{first}",
+        tuple(differing),
+        hint="switch between artifacts that were extracted from one source checkpoint",
+    )
+
+
+def _source_of(artifact: Artifact, name: str) -> tuple[object, ...] | None:
+    row = artifact.by_name.get(name)
+    return None if row is None else (row.source_dtype, row.source_shape, row.source_fingerprint)
+
+
+def _refuse_reshaping(tensor: TensorDelta) -> None:
+    if tensor.before != tensor.after:
+        verb = "adds" if tensor.before is None else "removes" if tensor.after is None else "changes dtype or shape of"
+        raise UsageError(
+            f"the artifact {verb} tensor {tensor.name}, which cannot be done in place",
+            hint="write a new checkpoint with maskreg apply",
+        )

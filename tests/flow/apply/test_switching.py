@@ -1,0 +1,197 @@
+"""Back to the source, and from one target to another, in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import maskreg
+from maskreg.artifact.reader import Artifact
+from maskreg.errors import AlreadyAppliedError, PairMismatchError, PartAbsentError, UsageError, WrongCheckpointError
+from maskreg.flow.apply.in_memory import apply_, switch_
+from tests.checkpoints import Tensor, bf16, f32, moved
+from tests.flow.apply.test_in_memory import holds, live
+from tests.flow.making import BLOCK, LEAF, edge_pair, extracted, opened
+
+Tensors = dict[str, Tensor]
+
+
+def source_of() -> Tensors:
+    return {
+        "a": bf16((64, 70), 1),
+        "b": bf16((LEAF + 3,), 2),
+        "kept": bf16((9, 9), 3),
+        "by_first": bf16((40,), 4),
+        "by_second": bf16((40,), 5),
+        "router": f32((9,), 6),
+    }
+
+
+def target_of(source: Tensors, seed: int) -> Tensors:
+    alone = "by_first" if seed == 1 else "by_second"
+    changed = {name: moved(source[name], 0.3, seed) for name in ("a", "b", alone)}
+    return {**source, **changed, "router": f32((9,), 6 + seed)}
+
+
+class Both:
+    """Two updates of one source."""
+
+    def __init__(self, directory: Path) -> None:
+        self.source = source_of()
+        self.targets = target_of(self.source, 1), target_of(self.source, 2)
+        self.first, self.second = (
+            made(directory / str(n), self.source, target) for n, target in enumerate(self.targets)
+        )
+
+
+def made(directory: Path, source: Tensors, target: Tensors, *, reversible: bool = True) -> Artifact:
+    return extracted(directory / "root", *opened(directory, source, target), reversible=reversible)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    return Both(tmp_path_factory.mktemp("both"))
+
+
+def test_a_model_goes_from_one_target_to_another_and_back(both: Both) -> None:
+    state = live(both.source)
+    places = {name: tensor.data_ptr() for name, tensor in state.items()}
+    apply_(state, both.first)
+    switch_(state, both.first, both.second)
+    assert holds(state, both.targets[1])
+    switch_(state, both.second, both.first, jobs=1)
+    assert holds(state, both.targets[0])
+    maskreg.revert_(state, both.first)
+    assert holds(state, both.source)
+    assert places == {name: tensor.data_ptr() for name, tensor in state.items()}
+
+
+def test_every_edge_goes_the_whole_way(tmp_path: Path) -> None:
+    source, target = edge_pair()
+    second = {**source, "special": ("BF16", target["special"][1][::-1].copy()), "large": moved(source["large"], 0.6)}
+    artifacts = made(tmp_path / "1", source, target), made(tmp_path / "2", source, second)
+    state = live(target)
+    switch_(state, *artifacts)
+    assert holds(state, second)
+
+
+def test_a_tensor_of_several_blocks(tmp_path: Path) -> None:
+    source = {"w": bf16((BLOCK + LEAF + 3,), 1)}
+    targets = [{"w": moved(source["w"], 0.02, seed)} for seed in (1, 2)]
+    first, second = (made(tmp_path / str(n), source, target) for n, target in enumerate(targets))
+    state = live(targets[0])
+    switch_(state, first, second)
+    assert holds(state, targets[1])
+
+
+@pytest.mark.parametrize("name", ["a", "kept", "by_first", "by_second", "router"])
+def test_one_wrong_bit_and_nothing_is_touched(name: str, both: Both) -> None:
+    dtype, codes = both.targets[0][name]
+    codes = codes.copy()
+    codes.reshape(-1)[codes.size // 2] ^= 1
+    wrong = {**both.targets[0], name: (dtype, codes)}
+    state = live(wrong)
+    with pytest.raises(WrongCheckpointError) as caught:
+        switch_(state, both.first, both.second)
+    assert caught.value.tensor == name
+    assert "with root" in caught.value.hint
+    assert holds(state, wrong)
+
+
+def test_what_the_model_is_already_is_said(both: Both) -> None:
+    source, first, second = (live(each) for each in (both.source, *both.targets))
+    with pytest.raises(AlreadyAppliedError, match=r"tensor a: this model is already the target$") as caught:
+        apply_(first, both.first)
+    assert caught.value.hint == "nothing is left to do"
+    with pytest.raises(AlreadyAppliedError, match=r"this model is already the source$"):
+        apply_(source, both.first, revert=True)
+    digests = both.first.digest.short, both.second.digest.short
+    with pytest.raises(AlreadyAppliedError, match=f"this model is already the target of {digests[1]}"):
+        switch_(second, both.first, both.second)
+    with pytest.raises(
+        WrongCheckpointError, match=f"tensor a: this model is the source, not the target of {digests[0]}"
+    ) as told:
+        switch_(source, both.first, both.second)
+    assert not isinstance(told.value, AlreadyAppliedError)
+    assert "apply_" in told.value.hint
+    for state, expected in ((source, both.source), (first, both.targets[0]), (second, both.targets[1])):
+        assert holds(state, expected)
+
+
+def test_updates_of_different_sources_are_refused_with_the_first_tensor(both: Both, tmp_path: Path) -> None:
+    source = {**both.source, "kept": bf16((9, 9), 30)}
+    foreign = made(tmp_path, source, target_of(source, 2))
+    state = live(both.targets[0])
+    with pytest.raises(PairMismatchError, match="different sources; the first tensor that differs is kept"):
+        switch_(state, both.first, foreign)
+    assert holds(state, both.targets[0])
+
+
+def test_a_switch_needs_the_reverse_of_the_first_alone(both: Both, tmp_path: Path) -> None:
+    one_way = made(tmp_path, both.source, both.targets[1], reversible=False)
+    state = live(both.targets[0])
+    switch_(state, both.first, one_way)
+    assert holds(state, both.targets[1])
+    with pytest.raises(PartAbsentError, match="has no reverse part") as caught:
+        switch_(state, one_way, both.first)
+    assert "--reversible" in caught.value.hint
+    assert holds(state, both.targets[1])
+
+
+def test_a_switch_to_the_same_artifact_is_refused(both: Both) -> None:
+    with pytest.raises(UsageError, match="was given twice"):
+        switch_(live(both.targets[0]), both.first, both.first)
+
+
+class Wrapped(torch.nn.Module):
+    """A model within another module."""
+
+    def __init__(self, **parameters: torch.Tensor) -> None:
+        super().__init__()
+        self.inner = torch.nn.Module()
+        for name, tensor in parameters.items():
+            self.inner.register_parameter(name, torch.nn.Parameter(tensor, requires_grad=False))
+
+
+class TestRefusals:
+    @pytest.fixture
+    def artifact(self, tmp_path: Path) -> Artifact:
+        return made(tmp_path, {"inner.w": bf16((6, 4), 1)}, {"inner.w": bf16((6, 4), 2)})
+
+    @pytest.mark.parametrize("mark", ["qweight", "weight_packed"])
+    def test_a_quantized_layer_is_named_by_what_it_holds_instead(self, mark: str, artifact: Artifact) -> None:
+        model = Wrapped(**{mark: torch.zeros(3, dtype=torch.uint8)})
+        with pytest.raises(WrongCheckpointError, match=rf"tensor inner.w: quantized in this model \(inner.{mark}\)"):
+            apply_(model, artifact)
+
+    def test_a_quantized_tensor_is_named_by_its_class(self, artifact: Artifact) -> None:
+        kind = type("Params4bit", (torch.nn.Parameter,), {"__module__": "bitsandbytes.nn.modules"})
+        model = Wrapped()
+        model.inner.register_parameter("w", kind(torch.zeros(12, 1, dtype=torch.uint8), requires_grad=False))
+        with pytest.raises(WrongCheckpointError, match=r"quantized in this model \(Params4bit\)") as caught:
+            apply_(model, artifact)
+        assert "patch it, and quantize it afterwards" in caught.value.hint
+
+    def test_fp8_with_scales_is_quantized(self, artifact: Artifact) -> None:
+        codes = torch.zeros(6, 4, dtype=torch.float8_e4m3fn)
+        model = Wrapped(w=codes, weight_scale_inv=torch.ones(1))
+        with pytest.raises(WrongCheckpointError, match=r"quantized in this model \(inner.weight_scale_inv\)"):
+            apply_(model, artifact)
+
+    def test_a_tensor_that_computes_its_values_is_refused(self, artifact: Artifact) -> None:
+        from torch.testing._internal.two_tensor import TwoTensor
+
+        pair: Any = TwoTensor
+        two = pair(*(torch.zeros(6, 4, dtype=torch.bfloat16) for _ in range(2)))
+        with pytest.raises(WrongCheckpointError, match="a TwoTensor in this model"):
+            apply_({"inner.w": two}, artifact)
+
+    def test_zero_3_is_refused(self, artifact: Artifact) -> None:
+        model = Wrapped(w=torch.zeros(0, dtype=torch.bfloat16))
+        for name in ("ds_id", "ds_status"):
+            setattr(model.inner.w, name, 1)
+        with pytest.raises(UsageError, match=r"inner.w is partitioned by DeepSpeed's ZeRO-3"):
+            apply_(model, artifact)
