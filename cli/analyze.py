@@ -11,6 +11,7 @@ from maskreg.ref import Ref
 
 from .command import Command, workspace
 from .explanation import explanation
+from .layout import GROUPS
 from .output import Output
 from .values import NAME, POSITIVE, SEED
 
@@ -33,7 +34,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 @click.option("--target", help="Target checkpoint [made from the source and the delta].")
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the result [<name>-analysis].")
 @click.option("--trajectory", is_flag=True, help="Follow one run over its checkpoints.")
-@click.option("--by", type=click.Choice(["role", "layer", "module", "tensor"]), help="Show figures per group too.")
+@click.option("--by", type=click.Choice(GROUPS), help="Show figures per group too.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every figure, and fold nothing.")
 @click.option("--metrics", type=click.Choice(_GROUPS), multiple=True, help="Only this group of figures (repeatable).")
 @click.option("--preset", "presets", multiple=True, help="Definition of coverage: dssu, geo or small (repeatable).")

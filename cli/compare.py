@@ -11,6 +11,7 @@ from maskreg.words import times
 
 from .command import Command, workspace
 from .explanation import explanation
+from .layout import GROUPS
 from .output import Output
 from .values import REF
 
@@ -29,7 +30,7 @@ from .values import REF
 @click.option("--source", metavar="CKPT", help="Source checkpoint of the masks: file, directory or hub id.")
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--require-source", is_flag=True, help="Fail if the source is not found, instead of leaving figures out.")
-@click.option("--by", type=click.Choice(["role", "layer", "module", "tensor"]), help="Show figures per group too.")
+@click.option("--by", type=click.Choice(GROUPS), help="Show figures per group too.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every null and figure, and fold nothing.")
 @click.option("--stripes", is_flag=True, help="Count rows and columns that move as a whole.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules, tensors or sources.")

@@ -27,16 +27,13 @@ _LABEL = 26  # where the figures of the detailed tables begin
 _SHORT = 19  # where those under the verdict begin
 _BY = {"role": "roles", "layer": "layers", "module": "modules", "tensor": "tensors"}
 
-GROUPS = tuple(_BY)
-"""What figures can be grouped by."""
-
 
 def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> str:
     """A comparison as text: the verdict of each pair, the masks, the figures that it rests on, groups, and notes.
 
     Args:
         result: the masks and their comparison.
-        by: one of :data:`GROUPS` for a line on each group; None for none.
+        by: one of :data:`~maskreg_cli.layout.GROUPS` for a line on each group; None for none.
         verbose: every figure, and every line of groups, however many.
     """
     comparison = result.comparison

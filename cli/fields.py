@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from maskreg.analysis.glossary import written
 from maskreg.ref import printable
-from maskreg.words import human_bytes, percent, three_digits
+from maskreg.words import human_bytes
+
+from .layout import width
 
 if TYPE_CHECKING:
     from maskreg.workspace.search import Listed
@@ -28,9 +31,8 @@ DEFAULT = ("ref", "digest", "kind", "family", "method", "density", "ffn_lift", "
 _FIRST_TO_GO = ("digest", "created", "rlvr_overlap", "ffn_lift", "size", "family", "kind", "method", "density")
 _GAP = 2
 
-_NUMBERS = frozenset(
-    ("density", "ffn_density", "ffn_share", "ffn_lift", "rlvr_overlap", "nnz", "numel", "params", "size")
-)
+_FIGURES = frozenset(("density", "ffn_density", "ffn_share", "ffn_lift", "rlvr_overlap"))
+_NUMBERS = _FIGURES | {"nnz", "numel", "params", "size"}
 
 
 def chosen(text: str) -> tuple[str, ...]:
@@ -88,7 +90,7 @@ def show_table(entries: Sequence[Listed], fields: Sequence[str], *, header: bool
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
+    console = Console(width=width())
     rows: list[Mapping[str, str]] = [{field: _cell(entry, field) for field in fields} for entry in entries]
     widths = {field: max(cell_len(row[field]) for row in ({field: field}, *rows)) for field in fields}
     shown = list(fields)
@@ -118,15 +120,13 @@ def _cell(entry: Listed, field: str) -> str:
         return "-"
     if field == "size":
         return human_bytes(entry.size)
-    if field in ("density", "ffn_density", "ffn_share"):
-        return percent(value)  # type: ignore[arg-type]  # a share
+    if field in _FIGURES:
+        return written(field, value)  # type: ignore[arg-type]  # a figure
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M}"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return three_digits(value) if isinstance(value, float) else printable(str(value))
+    return f"{value:,}" if isinstance(value, int) else printable(str(value))
 
 
 def _formatted(entry: Listed, field: str, spec: str) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
+from maskreg.analysis.aggregate import groups_of
 from maskreg.analysis.glossary import position, written
-from maskreg.checkpoint.roles import module_of
 from maskreg.digest import Digest
 from maskreg.ref import printable
 from maskreg.words import counted, natural, percent, three_digits, whole
@@ -29,11 +28,7 @@ _HEADLINES = (
     ("principal", "principal_geo_0.30@rel:0.001"),
     ("principal", "principal_small_0.30@exact"),
 )
-_STORED = {"role": "roles", "layer": "layers"}
 _TEXT = 13  # where the text beside a label begins
-
-GROUPS = ("role", "layer", "module", "tensor")
-"""What figures can be grouped by."""
 
 _POINT = (
     ("density", "density"),
@@ -53,7 +48,7 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None
         name: of the analysis.
         digest: of the analysis.
         document: its ``analysis.json``.
-        by: one of :data:`GROUPS` for a line on each group; None for none.
+        by: one of :data:`~maskreg_cli.layout.GROUPS` for a line on each group; None for none.
         verbose: every figure with mean, median, maximum and weighted mean, and every group.
     """
     total = document["total"]
@@ -69,7 +64,7 @@ def geometry(name: str, digest: str, document: Mapping[str, Any], by: str | None
         *(_figures(total["figures"]) if verbose else _headlines(total["figures"])),
     ]
     if by:
-        lines += ["", f"by {by}: mean (null)", *_by_group(_grouped(document, by), by, verbose=verbose)]
+        lines += ["", f"by {by}: mean (null)", *_by_group(groups_of(document, by), by, verbose=verbose)]
     lines += [""] if document["notes"] else []
     lines += [line for note in document["notes"] for line in paragraph(f"note: {note}", indent="  ")]
     return "\n".join(map(printable, lines))
@@ -160,18 +155,6 @@ def _by_group(groups: Mapping[str, Mapping[str, Any]], by: str, *, verbose: bool
         rows.append((label or "-", whole(group["numel"]), sparsity, norm, *cells))
     legend = [f"{title}: {chosen[title]}" for title in ("low", "principal") if title in chosen]
     return [*table(rows), *legend, *left_out]
-
-
-def _grouped(document: Mapping[str, Any], by: str) -> Mapping[str, Mapping[str, Any]]:
-    if by in _STORED:
-        return document[_STORED[by]]  # type: ignore[no-any-return]
-    from maskreg.analysis.aggregate import TensorRow, grouped
-
-    rows = [TensorRow.from_json(row) for row in document["tensors"]]
-    if by == "module":
-        # Under the name of its module, a tensor is grouped with its like.
-        rows = [replace(row, name=module_of(row.name, row.layer)) for row in rows]
-    return grouped(rows, "name")
 
 
 def _position(name: str) -> tuple[object, ...]:

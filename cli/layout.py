@@ -21,6 +21,9 @@ READABLE = 100
 FOLDED_FROM = 17
 """Lists of at least so many lines are folded."""
 
+GROUPS = ("role", "layer", "module", "tensor")
+"""What figures can be grouped by."""
+
 _JOINED = "\N{NO-BREAK SPACE}"
 _UNIT = re.compile(r"(?<=\d) (?=%|[KMGTP]?i?B\b)")
 
@@ -28,9 +31,13 @@ _ENDS = 2  # lines kept at either end of the model
 _EXTREMES = 3  # lines kept of the lowest figures, and of the highest
 
 
-def width() -> int:
-    """Columns of the terminal; :data:`UNLIMITED` without one."""
-    return shutil.get_terminal_size((UNLIMITED, 24)).columns
+def width(otherwise: int = UNLIMITED) -> int:
+    """Columns of the terminal, or as many as ``COLUMNS`` says.
+
+    Args:
+        otherwise: the answer where stdout is no terminal.
+    """
+    return shutil.get_terminal_size((otherwise, 24)).columns
 
 
 def paragraph(text: str, *, indent: str = "") -> list[str]:
@@ -68,6 +75,8 @@ def folded(
 ) -> tuple[dict[str, ItemT], list[str]]:
     """A long list as its ends and its extremes, with a line that says what was left out and how to see it.
 
+    Nothing is left out where stdout is no terminal: what a pipe or a file gets is neither broken nor folded.
+
     Args:
         groups: what is listed, in order.
         score: the figure whose extremes are kept; None where it is undefined.
@@ -80,7 +89,7 @@ def folded(
         What is kept, in order, and the line; none if nothing was left out.
     """
     labels = list(groups)
-    if whole or len(labels) < FOLDED_FROM:
+    if whole or width() >= UNLIMITED or len(labels) < FOLDED_FROM:
         return dict(groups), []
     scores = {label: value for label in labels if (value := score(groups[label])) is not None}
     ranked = sorted(scores, key=scores.__getitem__)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maskreg.ref import Ref
-from maskreg.words import human_bytes
+from maskreg.words import counted, human_bytes, percent
 
 from .command import Command, workspace
 from .output import Output
@@ -156,7 +156,7 @@ def _print_plan(output: Output, plan: dict[str, Any]) -> None:
         output.document({name: value for name, value in plan.items() if name != "device"})
         return
     rows = (
-        ("trained", f"{plan['trained']:,} of {plan['parameters']:,} parameters, density {plan['density']:.4f}"),
+        ("trained", f"{plan['trained']:,} of {plan['parameters']:,} parameters, {percent(plan['density'])}"),
         ("weights", human_bytes(plan["weight_bytes"])),
         ("optimizer", f"{human_bytes(plan['optimizer_bytes'])}, mask included"),
         ("gradients", f"{human_bytes(plan['gradient_bytes'])} between backward pass and step"),
@@ -173,8 +173,8 @@ def _print_result(output: Output, result: RetrainResult) -> None:
         return
     output.note(f"loss {result.first_loss:.4f} -> {result.last_loss:.4f} in {result.seconds:,.1f} s")
     output.note(
-        f"trained {result.density:.4f} of {result.coordinates:,} coordinates, "
-        f"{result.visible_density:.4f} changed visibly, all inside the mask"
+        f"trained {percent(result.density)} of {counted(result.coordinates, 'coordinate')}; "
+        f"{percent(result.visible_density)} changed visibly, all inside the mask"
     )
     if result.digest is not None:
         output.note(f"registered as {result.ref}  {result.digest.short}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .command import Command, again, workspace
+from .layout import GROUPS
 from .output import Output
 from .piped import named_or_piped
 from .values import REF
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     example="""
     maskreg show qwen3-8b-opd
     maskreg show team/qwen3-8b-opd:v3 --remote lab --json
-    maskreg show qwen3-8b-opd --by layer --verbose
+    maskreg show qwen3-8b-opd --by module --verbose
     maskreg pull qwen3-8b-opd | maskreg show -
     maskreg show qwen3-8b-opd --manifest | sha256sum
     """,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 @click.option(
     "--manifest", "raw", is_flag=True, help="Print the manifest's canonical bytes, whose sha256 is the digest."
 )
-@click.option("--by", type=click.Choice(["role", "layer"]), help="Show the density of these groups only [both].")
-@click.option("-v", "--verbose", is_flag=True, help="Print whole digests and the whole recipe, and fold no layers.")
+@click.option("--by", type=click.Choice(GROUPS), help="Show the density of these groups only [role and layer].")
+@click.option("-v", "--verbose", is_flag=True, help="Print whole digests and the whole recipe, and fold no groups.")
 @click.option("--allow-rollback", is_flag=True, help="With --remote: take its tag as it is, even if its log went back.")
 @click.pass_context
 def command(
@@ -51,7 +52,7 @@ def command(
     """
     from maskreg.workspace.show import manifest_bytes, show
 
-    from .summary import Subject, summary
+    from .summary import Grouping, Subject, summary
 
     output = ctx.ensure_object(Output)
     if allow_rollback and not remote:
@@ -75,11 +76,12 @@ def command(
         return
     description = show(artifact, remote=remote, allow_rollback=allow_rollback, workspace=space)
     if output.json:
-        output.document(description.to_json())
+        output.document(description.to_json(by))
         return
     if output.quiet:
         output.data(f"{description.ref}@{description.digest}" if description.ref else str(description.digest))
         return
     subject = Subject(description.ref, description.digest, description.manifest, description.card)
     overlaps = (description.rlvr_overlap, description.seed_overlap)
-    output.data(summary(subject, present=description.present, overlaps=overlaps, by=by, verbose=verbose))
+    groups = Grouping(by, description.groups(by)) if by else None
+    output.data(summary(subject, present=description.present, overlaps=overlaps, groups=groups, verbose=verbose))

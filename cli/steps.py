@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from maskreg.words import percent
+
 from .output import Output
 
 if TYPE_CHECKING:
@@ -80,5 +82,5 @@ def _description(metrics: Mapping[str, Any]) -> str:
     parts = [f"loss {metrics['loss']:.4f}", f"lr {metrics['lr']:.2e}"]
     parts += [] if norm is None else [f"grad {norm:.3g}"]
     parts += [f"{metrics['tokens'] / seconds:,.0f} tokens/s"] if metrics["tokens"] else [f"{seconds:.2f} s"]
-    parts += [f"moved {metrics['moved']:.4f}"] if "moved" in metrics else []
+    parts += [f"moved {percent(metrics['moved'])}"] if "moved" in metrics else []
     return "  ".join(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -11,6 +10,7 @@ from maskreg.ref import printable
 from maskreg.words import counted, human_bytes, natural, percent, three_digits, times, whole
 
 from .layout import folded, paragraph, row, width
+from .table import Row, table
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import FfnRatios, Group, Manifest, Side, Totals
@@ -27,6 +27,18 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _TEXT = 13  # where the text beside a label begins
 _DIGEST = 71  # length of a whole digest
 _MAX_WIDTH = 100
+
+
+class Grouping(NamedTuple):
+    """Groups whose density is shown.
+
+    Attributes:
+        by: what they are: ``role``, ``layer``, ``module`` or ``tensor``.
+        groups: by label.
+    """
+
+    by: str
+    groups: Mapping[str, Group]
 
 
 class Subject(NamedTuple):
@@ -51,7 +63,7 @@ def summary(
     present: Sequence[str] | None = None,
     overlaps: tuple[RecordedOverlap | None, RecordedOverlap | None] = (None, None),
     notes: Sequence[str] = (),
-    by: str | None = None,
+    groups: Grouping | None = None,
     verbose: bool = False,
 ) -> str:
     """The summary of an artifact, in lines that fit the terminal: one sentence, the figures, and where they lie.
@@ -61,7 +73,7 @@ def summary(
         present: parts that the registry holds; None when unknown.
         overlaps: recorded overlaps with the reference mask and with another seed; None where there is none.
         notes: remarks by the command that made it.
-        by: ``role`` or ``layer`` for bars of these groups alone; None for both.
+        groups: bars of these groups alone; None for roles and layers.
         verbose: whole digests, the whole recipe, and every layer.
     """
     manifest, card = subject.manifest, subject.card
@@ -72,7 +84,7 @@ def summary(
         *_numbers(manifest),
         *_overlaps(*overlaps, verbose=verbose),
         "",
-        *_groups(subject, by, verbose=verbose),
+        *_groups(subject, groups, verbose=verbose),
         *_side("source", manifest.source, verbose=verbose),
         # The target of a baseline is its source.
         *(_side("target", manifest.target, verbose=verbose) if manifest.kind != "baseline" else []),
@@ -113,21 +125,21 @@ def _digest(text: str, *, verbose: bool) -> str:
     return text if verbose or not _is_narrow() else Digest(text).short
 
 
-def _groups(subject: Subject, by: str | None, *, verbose: bool) -> list[str]:
+def _groups(subject: Subject, chosen: Grouping | None, *, verbose: bool) -> list[str]:
     totals = subject.manifest.totals
     lines = []
-    if by in (None, "role"):
-        lines += [*_bars("by role", dict(sorted(totals.roles.items(), key=lambda r: -r[1].numel))), ""]
-    if by in (None, "layer"):
-        kept, left_out = folded(
-            layers_in_order(totals.layers),
-            lambda group: group.density,
-            things="layers",
-            by="density",
-            whole=verbose,
-            how=_show(subject),
-        )
-        lines += [*_bars("by layer", kept), *left_out, ""]
+    for by, groups in [chosen] if chosen else [("role", totals.roles), ("layer", totals.layers)]:
+        ordered, left_out = dict(sorted(groups.items(), key=lambda item: -item[1].numel)), list[str]()
+        if by != "role":
+            ordered, left_out = folded(
+                layers_in_order(groups) if by == "layer" else groups,
+                lambda group: group.density,
+                things=f"{by}s",
+                by="density",
+                whole=verbose,
+                how=_show(subject) + (f" --by {by}" if chosen else ""),
+            )
+        lines += [*_bars(f"by {by}", ordered), *left_out, ""]
     return lines
 
 
@@ -254,7 +266,10 @@ def _bars(title: str, groups: Mapping[str, Group]) -> list[str]:
     counts = {label: f"{whole(group.nnz)} / {whole(group.numel)}" for label, group in groups.items()}
     wide, column = (max(map(len, texts.values())) for texts in (shares, counts))
     # 2 + label + 2 + density + 2 + bar + 2 + counts
-    room = min(shutil.get_terminal_size((80, 24)).columns, _MAX_WIDTH) - widest - wide - column - 8
+    room = min(width(), _MAX_WIDTH) - widest - wide - column - 8
+    if room < 0 and width() < widest + wide + column + 6:
+        cells: list[Row] = [(label or "-", shares[label], counts[label]) for label in groups]
+        return [title, *table([("", "density", "moved"), *cells])]
     top = max(group.density for group in groups.values()) or 1.0
     return [title] + [
         f"  {label or '-':<{widest}}  {shares[label]:>{wide}}  "

@@ -8,11 +8,12 @@ without a sign of life a line says so, and counts::
 
 from __future__ import annotations
 
-import shutil
 import sys
 import threading
 import time
 from types import TracebackType
+
+from .layout import width
 
 DELAY_SECONDS = 1.0
 """Silence that needs no word."""
@@ -81,7 +82,7 @@ class Waiting:
 
     def _draw(self, line: str) -> None:
         # The cursor goes back to the start, so that whatever prints without asking begins there.
-        sys.stderr.write(f"\r\x1b[K{line[: shutil.get_terminal_size().columns - 1]}\r")
+        sys.stderr.write(f"\r\x1b[K{line[: width(80) - 1]}\r")
         sys.stderr.flush()
         self._drawn = True
 

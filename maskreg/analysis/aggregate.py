@@ -10,6 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from maskreg.analysis.overlap import ratio
+from maskreg.checkpoint.roles import module_of
 
 Figures = Mapping[str, float | None]
 
@@ -60,6 +61,11 @@ class TensorRow:
     matrices: tuple[MatrixRow, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
+    @property
+    def module(self) -> str:
+        """The module that the tensor belongs to."""
+        return module_of(self.name, self.layer)
+
     def to_json(self) -> dict[str, Any]:
         """As stored in ``analysis.json``."""
         rows = [{"figures": m.figures, "null": m.null, "chance": m.chance, "moved": m.moved} for m in self.matrices]
@@ -98,8 +104,20 @@ def summarized(rows: Sequence[TensorRow]) -> dict[str, Any]:
     return {"tensors": len(rows), **pooled(rows), "figures": {name: _aggregated(name, matrices) for name in names}}
 
 
+def groups_of(document: Mapping[str, Any], by: str) -> Mapping[str, Mapping[str, Any]]:
+    """Groups of an analysis, each :func:`summarized`.
+
+    Args:
+        document: its ``analysis.json``.
+        by: ``role``, ``layer``, ``module`` or ``tensor``.
+    """
+    if by in ("role", "layer"):
+        return document[f"{by}s"]  # type: ignore[no-any-return]
+    return grouped(map(TensorRow.from_json, document["tensors"]), "name" if by == "tensor" else by)
+
+
 def grouped(rows: Iterable[TensorRow], key: str) -> dict[str, dict[str, Any]]:
-    """:func:`summarized` by ``role``, ``layer`` or ``name``."""
+    """:func:`summarized` by ``role``, ``layer``, ``module`` or ``name``."""
     groups: dict[str, list[TensorRow]] = defaultdict(list)
     for row in rows:
         groups[getattr(row, key)].append(row)

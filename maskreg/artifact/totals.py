@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from maskreg.artifact.manifest import FfnRatios, Group, Totals
 from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.roles import module_of
 from maskreg.mask import Counts, summarize
 
 
@@ -33,3 +34,19 @@ def totals_of(rows: Iterable[Tensor]) -> Totals:
         layers={k: Group(numel=c.numel, nnz=c.nnz) for k, c in summary.layers.items()},
         ffn=FfnRatios(**ratios),
     )
+
+
+def grouped(rows: Iterable[Tensor], by: str) -> dict[str, Group]:
+    """Coordinates by module or tensor, in the order of the table; tensors without a mask are left out.
+
+    Args:
+        rows: the tensor table.
+        by: ``tensor``; or ``module``, which joins the tensors of all layers that have one name within their layer.
+    """
+    groups: dict[str, Group] = {}
+    for row in rows:
+        if row.numel:
+            label = row.name if by == "tensor" else module_of(row.name, row.layer)
+            before = groups.get(label, Group(numel=0, nnz=0))
+            groups[label] = Group(numel=before.numel + row.numel, nnz=before.nnz + row.nnz)
+    return groups

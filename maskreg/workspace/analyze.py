@@ -48,7 +48,18 @@ class Analysis:
 
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        return {name: plain(getattr(self, name)) for name in ("ref", "digest", "was", "analysis")}
+        document = {name: plain(getattr(self, name)) for name in ("ref", "digest", "was", "analysis")}
+        return {**document, "modules": plain(self.groups("module"))}
+
+    def groups(self, by: str) -> Mapping[str, Mapping[str, Any]]:
+        """Figures of groups of tensors; the analysis itself holds those by role and layer.
+
+        Args:
+            by: ``role``, ``layer``, ``module`` or ``tensor``.
+        """
+        from maskreg.analysis.aggregate import groups_of
+
+        return groups_of(self.analysis, by)
 
 
 @check_arguments

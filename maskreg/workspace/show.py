@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from maskreg.artifact.totals import grouped
+from maskreg.errors import UsageError
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import ArtifactLike, Named, Workspace, opened
 
 if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Group
     from maskreg.catalog import Measurement
     from maskreg.digest import Digest
     from maskreg.registry import Registry
@@ -46,10 +49,36 @@ class Description(Named):
     rlvr_overlap: RecordedOverlap | None
     seed_overlap: RecordedOverlap | None
 
-    def to_json(self) -> dict[str, object]:
-        """What ``--json`` prints: everything but the object table."""
+    def groups(self, by: str) -> dict[str, Group]:
+        """Coordinates by group, and how many of them moved.
+
+        Args:
+            by: ``role``, ``layer`` (tensors outside every layer are in none), ``module`` or ``tensor``.
+
+        Raises:
+            UsageError: ``by`` is something else.
+        """
+        totals = self.manifest.totals
+        if by in ("role", "layer"):
+            return dict(totals.roles if by == "role" else totals.layers)
+        if by not in ("module", "tensor"):
+            raise UsageError(f"there are no groups by {by!r}", hint="choose role, layer, module or tensor")
+        return grouped(self.artifact.tensors, by)
+
+    def to_json(self, by: str | None = None) -> dict[str, object]:
+        """What ``--json`` prints: everything but the object table.
+
+        Args:
+            by: adds :meth:`groups` by this.
+        """
+        groups = {}
+        if by is not None:
+            groups["groups"] = {
+                label: {"numel": group.numel, "nnz": group.nnz, "density": group.density}
+                for label, group in self.groups(by).items()
+            }
         overlaps = {"rlvr_overlap": plain(self.rlvr_overlap), "seed_overlap": plain(self.seed_overlap)}
-        return {**super().to_json(), **overlaps, "present": list(self.present)}
+        return {**super().to_json(), **overlaps, "present": list(self.present), **groups}
 
 
 @check_arguments

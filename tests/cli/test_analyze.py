@@ -72,6 +72,9 @@ def test_groups(run: Run, artifact: str, pair: tuple[Path, Path], by: str, label
 
 def test_an_analysis_travels(run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
     first = run("analyze", "toy-opd:v1", "--source", pair[0], *QUICK, "--json").json
+    modules = first["modules"]
+    assert sum(group["numel"] for group in modules.values()) == first["analysis"]["total"]["numel"]
+    assert modules["mlp.up_proj"]["tensors"] == 2
     run("remote", "add", "team", f"file://{tmp_path / 'team'}")
     run("push", "toy-opd-analysis:v1")
     run("verify", "toy-opd-analysis:v1")

@@ -8,7 +8,7 @@ import shutil
 from itertools import combinations
 from pathlib import Path
 
-from maskreg.words import percent, three_digits, times
+from maskreg.words import percent, times
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
 
@@ -234,5 +234,5 @@ def test_recorded_overlaps_are_shown_and_listed(run: Run, masks: tuple[str, str,
     assert run("list", "--rlvr-overlap", "0..", "-q").out == "one\n"
     header, *rows = (line.split("\t") for line in run("list").out.splitlines())
     column = header.index("rlvr_overlap")
-    assert {row[0]: row[column] for row in rows}["one"] == three_digits(lift)
+    assert {row[0]: row[column] for row in rows}["one"] == times(lift)
     assert run("list", "one", "--json").json["names"][0]["rlvr_against"] == reference

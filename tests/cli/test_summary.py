@@ -101,8 +101,12 @@ def test_bars_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) ->
     monkeypatch.setenv("COLUMNS", str(columns))
     lines = _text().splitlines()
     bars = lines[lines.index("by role") + 1 : lines.index("by layer") - 1]
+    if columns == 20:
+        # Label, density and counts do not fit: they are a table.
+        assert "density" in bars[0]
+        return
     assert len(bars) == 2
-    assert max(map(len, bars)) <= max(columns, 45)
+    assert max(map(len, bars)) <= columns
     # 40 columns leave no room beside label, density and counts.
     assert all("█" in bar for bar in bars) == (columns >= 80)
     assert any("█" in bar for bar in bars) == (columns >= 80)

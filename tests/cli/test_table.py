@@ -46,7 +46,9 @@ def test_a_number_stays_with_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row("size", "46.8 % of it", 5) == ["size 46.8 %", "     of it"]
 
 
-def test_a_short_list_is_whole_and_a_long_one_keeps_ends_and_extremes() -> None:
+def test_a_short_list_is_whole_and_a_long_one_keeps_ends_and_extremes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
     def fold(n: int, *, whole: bool = False) -> tuple[dict[str, float | None], list[str]]:
         groups = {str(i): None if i == 5 else float((i * 7) % n) for i in range(n)}
         kept, lines = folded(groups, lambda value: value, things="layers", by="density", whole=whole)

@@ -11,6 +11,7 @@ from maskreg.digest import Digest
 from tests.checkpoints import bf16, make_checkpoint, moved
 from tests.cli.conftest import Run
 from tests.cli.terminal import at_terminal
+from tests.repository import ROOT, modules
 
 LAYERS = 80
 NAME = "model.layers.{}.post_attention_layernorm.weight"
@@ -35,6 +36,8 @@ def deep(run: Run, tmp_path: Path) -> None:
 def test_every_line_fits_and_no_word_is_broken() -> None:
     commands = [
         ("show", "one"),
+        ("show", "one", "--by", "module"),
+        ("show", "one", "--by", "tensor"),
         ("compare", "one", "two", "--by", "layer"),
         ("compare", "one", "two", "--by", "tensor", "--verbose"),
     ]
@@ -49,9 +52,15 @@ def test_every_line_fits_and_no_word_is_broken() -> None:
 
 @pytest.mark.usefixtures("deep")
 def test_80_layers_are_folded_and_it_is_said_how_to_see_all(run: Run) -> None:
-    for command in (("show", "one"), ("compare", "one", "two", "--by", "layer")):
-        told = run(*command).out
-        whole = run(*command, "--verbose").out
+    commands = (
+        ("show", "one"),
+        ("show", "one", "--by", "layer"),
+        ("compare", "one", "two", "--by", "layer"),
+    )
+    for command in commands:
+        told = at_terminal(80, *command)
+        # A pipe gets everything, as a terminal does with --verbose.
+        whole = run(*command).out
         labels = [line.split()[0] for line in told.splitlines() if line.split()]
         assert {"0", "1", "79"} <= set(labels)
         assert "40" not in labels
@@ -59,6 +68,7 @@ def test_80_layers_are_folded_and_it_is_said_how_to_see_all(run: Run) -> None:
         assert "folded: " in told
         assert "--verbose" in told
         assert "folded: " not in whole
+        assert "folded: " not in at_terminal(80, *command, "--verbose")
         assert {str(layer) for layer in range(LAYERS)} <= {
             line.split()[0] for line in whole.splitlines() if line.split()
         }
@@ -113,3 +123,24 @@ def test_an_analysis_fits_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told.startswith(
         "25.0 % of 1,000,000 coordinates moved, by 0.00456 of the norm of the weights (rounding null"
     )
+
+
+@pytest.mark.usefixtures("deep")
+def test_groups_of_an_artifact_are_modules_and_tensors_too(run: Run) -> None:
+    norm = NAME.format("*").partition("*.")[2].removesuffix(".weight")
+    shown = run("show", "one", "--by", "module").out
+    assert f"by module\n  {'lm_head':<{len(norm)}} " in shown, shown
+    assert "by role" not in shown
+    groups = run("show", "one", "--by", "module", "--json").json["groups"]
+    assert list(groups) == ["lm_head", "mlp.up_proj", norm]
+    assert groups["mlp.up_proj"]["numel"] == LAYERS * 32 * 16
+    assert groups["mlp.up_proj"]["density"] == groups["mlp.up_proj"]["nnz"] / groups["mlp.up_proj"]["numel"]
+    tensors = run("show", "one", "--by", "tensor", "--json").json["groups"]
+    assert len(tensors) == 1 + 2 * LAYERS
+    assert sum(group["nnz"] for group in tensors.values()) == sum(group["nnz"] for group in groups.values())
+    assert "groups" not in run("show", "one", "--json").json
+
+
+def test_only_one_file_asks_for_the_width_of_the_terminal() -> None:
+    asking = [path.name for path in modules("cli") if "terminal_size" in (ROOT / path).read_text()]
+    assert asking == ["layout.py"]

@@ -16,6 +16,27 @@ from maskreg.words import percent, three_digits, times
 FIGURES = by_name((*MASKS, *ARTIFACTS, *OVERLAP, *GEOMETRY))
 """Every figure by name, in the order of tables."""
 
+_SHARES = SHARES | {
+    "density",
+    "param-share",
+    "ffn-energy",
+    "ffn-density",
+    "ffn-share",
+    "coverage",
+    "headroom",
+    "lift_share",
+}
+_RATIOS = RATIOS | {
+    "ffn-lift",
+    "ffn-energy-lift",
+    "lift",
+    "lift_max",
+    "ratio",
+    "rlvr-overlap",
+    "seed-overlap",
+    "odds_ratio",
+}
+
 ENTRIES = {**GENERAL, **FIGURES}
 """Every word by name."""
 
@@ -55,9 +76,9 @@ def written(figure: str, value: float | None) -> str:
         UsageError: there is no such figure.
     """
     name = explain(figure)[0].name
-    if name in SHARES or _key(figure) == "step-energy":
+    if name in _SHARES or _key(figure) == "step-energy":
         return percent(value)
-    return times(value) if name in RATIOS else three_digits(value)
+    return times(value) if name in _RATIOS else three_digits(value)
 
 
 def position(figure: str) -> int:

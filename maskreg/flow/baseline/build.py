@@ -27,6 +27,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.settings import Settings
 from maskreg.update.recorded import RecordedSide
 from maskreg.update.verified import VerifiedSource
+from maskreg.words import percent
 
 BATCH_NUMEL = 1 << 28
 """Coordinates chosen together: enough for all threads, few enough for the page cache."""
@@ -173,8 +174,8 @@ def make_baseline(
         )
     notes = baseline.notes
     if nnz != manifest.totals.nnz:
-        numel = max(manifest.totals.numel, 1)
-        notes += (f"its density is {nnz / numel:.4f}, that of the mask {manifest.totals.density:.4f}",)
+        density = percent(nnz / max(manifest.totals.numel, 1))
+        notes += (f"its density is {density}, that of the mask {percent(manifest.totals.density)}",)
     return BaselineResult(digest, notes)
 
 
