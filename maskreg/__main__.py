@@ -2,7 +2,7 @@
 
 import sys
 
-from maskreg_cli.main import main
+from maskreg_cli.start import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+from maskreg_cli import start
 from maskreg_cli.command import Command
+from maskreg_cli.exits import INTERRUPTED
 from maskreg_cli.main import COMMANDS, SECTIONS, cli
 
 from maskreg import __version__
@@ -58,6 +62,17 @@ def test_the_interpreter_runs_the_command_line(tmp_path: Path) -> None:
     assert wrong.returncode == 2
     assert "did you mean 'list'?" in wrong.stderr
     assert "maskreg --help" in wrong.stderr
+
+
+def test_an_interrupt_while_the_command_line_is_imported_ends_it_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "maskreg", "list"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (INTERRUPTED, "", "error: interrupted\n")
+    # The script that is installed begins like the module.
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"maskreg": f"{start.__name__}:{start.main.__name__}"}
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
