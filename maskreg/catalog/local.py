@@ -6,6 +6,7 @@ which is in SQLAlchemy; it then finds out what is wrong, and says so or mends it
 
     open                         the schema is this version's, or the file is new?     else the catalog behind opens it
     search, publish              done, unless an error or a wrong seal is in the way   else the catalog behind does it
+    a lock that is held          is waited for once, and reported
     anything else                                                                      the catalog behind does it
 
 Once the catalog behind is open it does everything.
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, TypeVar
 from maskreg.catalog.query import Answer, Query, SearchResult
 from maskreg.catalog.records import Event, Indexed, Measurement
 from maskreg.catalog.tables.columns import HEAD, VERSION_TABLE, clean
-from maskreg.catalog.tables.connecting import make_folder_of
+from maskreg.catalog.tables.connecting import is_busy, make_folder_of, still_written
 from maskreg.catalog.tables.file import add, checked_rows, put, recorded_overlap, rows, sealed_rows, transaction
 from maskreg.catalog.tables.matching import answer_from
 from maskreg.catalog.tables.rows import artifact_row, indexed_of, measurement_of, record_row, ref_row, unread_in
@@ -257,9 +258,11 @@ class LocalCatalog:
             try:
                 with transaction(self._path, writes=writes) as file:
                     return work(file)
-            except _DOUBTS:
+            except _DOUBTS as error:
+                # The catalog behind would wait for as long again.
+                if isinstance(error, sqlite3.Error) and is_busy(error):
+                    raise still_written(self._path) from error
                 # Not swallowed: the same is done again by who can say what is wrong.
-                pass
         return instead(self._open_behind())
 
     def _open_behind(self) -> SqlCatalog:

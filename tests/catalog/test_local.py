@@ -20,8 +20,9 @@ from maskreg.catalog.query import RANGE_KEYS, SORT_KEYS
 from maskreg.catalog.sql import SqlCatalog, downgrade, upgrade
 from maskreg.catalog.sql.columns import Moment, Words
 from maskreg.catalog.sql.models import Base
+from maskreg.catalog.tables import connecting
 from maskreg.catalog.tables.columns import TABLES, Kind
-from maskreg.errors import CorruptError
+from maskreg.errors import CorruptError, TryAgainError
 from maskreg.ref import Card, Ref
 from tests.catalog.conftest import START, digest, entry, manifest
 
@@ -154,6 +155,21 @@ def test_a_row_that_is_not_as_it_was_written_is_damage(url: str, tmp_path: Path,
             catalog.search()
         assert caught.value.hint == "maskreg db rebuild"
         assert not is_alone(catalog)
+
+
+def test_a_lock_is_waited_for_once(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "BUSY_SECONDS", 0.05)
+    with open_catalog(url) as catalog, closing(sqlite3.connect(tmp_path / "catalog.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TryAgainError) as caught:
+            catalog.put_artifact(digest(1), manifest())
+        assert is_alone(catalog)
+        with SqlCatalog.open(url) as behind, pytest.raises(TryAgainError) as expected:
+            behind.put_artifact(digest(1), manifest())
+        assert (caught.value.message, caught.value.hint) == (expected.value.message, expected.value.hint)
+        other.rollback()
+        catalog.put_artifact(digest(1), manifest())
+        assert catalog.get(digest(1)) and is_alone(catalog)
 
 
 def test_a_new_file_is_made_without_sqlalchemy_as_the_migrations_make_it(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from maskreg.catalog.base import REBUILD
 from maskreg.catalog.sql.address import Address
+from maskreg.catalog.tables.connecting import is_busy, still_written
 from maskreg.errors import (
     CannotCreateError,
     ConfigError,
@@ -80,9 +81,9 @@ def _sqlite(address: Address, error: BaseException | None) -> MaskregError | Non
     text = str(error)
     if code is None:
         return CorruptError(str(address), text, hint=REBUILD) if "decode" in text else None
+    if isinstance(error, sqlite3.Error) and is_busy(error):
+        return still_written(address)
     match code & 0xFF:  # the upper bits only refine the primary code
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return TryAgainError(f"{address}: another process is writing", hint="run the same command again")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return CorruptError(str(address), text, hint=REBUILD)
         case sqlite3.SQLITE_ERROR | sqlite3.SQLITE_CONSTRAINT | sqlite3.SQLITE_TOOBIG | sqlite3.SQLITE_MISMATCH:

@@ -9,10 +9,21 @@ from pathlib import Path
 
 from maskreg.catalog.tables.filesystem import journal_mode, sqlite_uri, writable
 from maskreg.disk import make_root, new_file
-from maskreg.errors import CannotCreateError
+from maskreg.errors import CannotCreateError, TryAgainError
 
 BUSY_SECONDS = 10.0
 """How long a SQLite connection waits for another's write transaction."""
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether an error says that another connection held a lock for too long."""
+    # Errors of the driver itself have no code.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def still_written(database: object) -> TryAgainError:
+    """What is raised where a database is busy; ``database`` is for the message."""
+    return TryAgainError(f"{database}: another process is writing", hint="run the same command again")
 
 
 def make_folder_of(path: Path) -> None:
@@ -61,6 +72,6 @@ def _set_journal(connection: sqlite3.Connection, mode: str) -> None:
                 connection.execute(f"PRAGMA journal_mode={mode}")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if not is_busy(error) or time.monotonic() > deadline:
                 raise
         time.sleep(0.02)
