@@ -14,7 +14,9 @@ The directory has two u32 per sub-block, its words and its extra bits; that says
     n = 10,000 in 2 sub-blocks: each has 4,096 * ceil(10,000 / 8,192) = 8,192 coordinates, the last 1,808
     directory (700, 90) (150, 20): sub-block 0 takes 64 + 2 * 700 + ceil(90 / 8) = 1,476 bytes, sub-block 1 takes 367
 
-Everything here comes from outside, so all of it is checked before a kernel, which checks no index, sees it.
+Everything here comes from outside, so all of it is checked before it is used. Headers are checked here for all; model
+and directory of a coded block are read twice: by :class:`Layout` for NumPy and for GPUs, and on the CPU by the kernel,
+which refuses what Layout refuses, in the same words.
 """
 
 from __future__ import annotations

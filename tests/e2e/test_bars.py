@@ -24,7 +24,7 @@ from scripts.bench.bars.figures import Coding, Installed, Pair, Run, Sample, Siz
 from scripts.bench.bars.kernels import REST, shares
 from scripts.bench.bars.page import digest_of, page
 from scripts.bench.bars.parts import Parts, spans
-from scripts.bench.bars.profiles import shares_of
+from scripts.bench.bars.profiles import CHEAPER, shares_of
 from scripts.bench.bars.sampling import cores, take_turns, timed
 from scripts.bench.bars.table import OPD, REAL, REAL_STEP, SYNC, Row, rows, text
 from scripts.bench.codec import BASE
@@ -276,6 +276,17 @@ def test_figures_that_are_a_little_worse_miss_every_bar_and_say_why() -> None:
         "adamw 90 %",
     ):
         assert words in shown
+
+
+def test_a_command_that_takes_less_than_its_parts_is_explained() -> None:
+    run = slower(everything())
+    assert CHEAPER not in page(run, "run.json")
+    wholes = tuple(replace(whole, sample=sample(0.5)) for whole in run.sizes[0].wholes)
+    # Beside a bare loop it still misses its bar.
+    shown = page(replace(run, sizes=(replace(run.sizes[0], wholes=wholes, loop=sample(0.01)),)), "run.json")
+    assert f"rest -700 %. {CHEAPER}\n" in shown
+    assert "is a part of the rest" not in shown
+    assert f"Where `rest` is negative: {CHEAPER[0].lower()}" in shown
 
 
 def test_what_was_not_measured_is_neither_met_nor_missed() -> None:

@@ -12,6 +12,8 @@ from scripts.bench.bars.table import MASKED_STEP_DENSITY, Row, bits, threads_of
 SHOWN = 0.04
 """Kernels with a smaller share of the time are not named."""
 
+CHEAPER = "The command takes less than its parts, because it writes past the page cache and `copy out` through it."
+
 
 def shares_of(whole: Whole) -> dict[str, float]:
     """Shares of a command's CPU seconds: each part, what else was measured alone, and the rest."""
@@ -47,7 +49,10 @@ def why(run: Run, row: Row) -> str:
 def _command(run: Run, row: Row) -> str:
     size: Size = run.sizes[-1]
     whole = size.whole(row.work)
-    text = f"Of {whole.sample.least:.2f} CPU seconds at {size.gigabytes:g} GB: {_percent(shares_of(whole))}."
+    shares = shares_of(whole)
+    text = f"Of {whole.sample.least:.2f} CPU seconds at {size.gigabytes:g} GB: {_percent(shares)}."
+    if shares[REST] < 0:
+        return f"{text} {CHEAPER}"
     starts = [start.second.least for start in run.starts if start.command == row.work]
     return text + (f" Starting the command, {starts[0]:.2f} s, is a part of the rest." if starts else "")
 
