@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,10 @@ from scripts.bench.bars.kernels import REST, shares
 from scripts.bench.bars.page import digest_of, page
 from scripts.bench.bars.parts import Parts, spans
 from scripts.bench.bars.profiles import CHEAPER, shares_of
-from scripts.bench.bars.sampling import cores, take_turns, timed
 from scripts.bench.bars.table import OPD, REAL, REAL_STEP, SYNC, Row, rows, text
 from scripts.bench.codec import BASE
 from scripts.bench.commands import make_pair
 from scripts.bench.limits import Limits
-from scripts.bench.processes import Cost
 from tests.checkpoints import make_pair as make_real_pair
 
 ROOT = Path(__file__).parents[2]
@@ -319,35 +316,6 @@ def test_the_worst_pair_decides_whether_the_codec_is_faster() -> None:
     (row,) = (row for row in rows(worse) if row.subject.startswith("decode: speed / XOR"))
     assert (row.met, row.about) == (False, "run")
     assert "run, the least of 4; 1 too slow" in row.measured
-
-
-def test_works_take_turns_and_the_first_turn_does_not_count() -> None:
-    order: list[str] = []
-
-    def work(name: str) -> Callable[[], Mapping[str, Cost]]:
-        def repetition() -> Mapping[str, Cost]:
-            order.append(name)
-            return {name: Cost(float(len(order)), 0.0)}
-
-        return repetition
-
-    samples = take_turns([work("a"), work("b")], 2)
-    assert order == ["a", "b"] * 3
-    assert samples["a"].cpu == (3.0, 5.0)
-    assert samples["b"].cpu == (4.0, 6.0)
-
-
-def test_cpu_seconds_are_counted() -> None:
-    cost = timed("sum", lambda: sum(range(300_000)))()["sum"]
-    assert cost.cpu > 1e-3
-    assert cost.wall > 1e-3
-
-
-def test_cores_are_given_back() -> None:
-    before = os.sched_getaffinity(0)
-    with cores(1):
-        assert len(os.sched_getaffinity(0)) == 1
-    assert os.sched_getaffinity(0) == before
 
 
 @pytest.mark.usefixtures("compiled_kernels")
