@@ -25,6 +25,7 @@ SECTIONS = {
         "apply": "apply",
         "retrain": "retrain",
         "combine": "combine",
+        "squash": "squash",
     },
     "Sharing": {
         "pull": "pull",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.import_ import import_
     from maskreg.workspace.log import log
     from maskreg.workspace.move import mv
+    from maskreg.workspace.publish import Published, Publisher, publish
     from maskreg.workspace.pull import load, pull
     from maskreg.workspace.push import push
     from maskreg.workspace.remove import remove
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.search import search
     from maskreg.workspace.search import search as list
     from maskreg.workspace.show import show
+    from maskreg.workspace.squash import squash
     from maskreg.workspace.tag import tag
     from maskreg.workspace.verify import verify
     from maskreg.workspace.workspace import Workspace
@@ -71,6 +73,8 @@ __all__ = [
     "MaskregError",
     "NotAllowedError",
     "NotFoundError",
+    "Published",
+    "Publisher",
     "Ref",
     "Registry",
     "Settings",
@@ -102,6 +106,7 @@ __all__ = [
     "mv",
     "open_checkpoint",
     "plots",
+    "publish",
     "pull",
     "push",
     "remotes",
@@ -112,6 +117,7 @@ __all__ = [
     "revert_",
     "search",
     "show",
+    "squash",
     "switch_",
     "tag",
     "trajectory",
@@ -132,6 +138,8 @@ _HOMES = {
     "MaskregError": "maskreg.errors",
     "NotAllowedError": "maskreg.errors",
     "NotFoundError": "maskreg.errors",
+    "Published": "maskreg.workspace.publish",
+    "Publisher": "maskreg.workspace.publish",
     "Ref": "maskreg.ref",
     "Registry": "maskreg.registry",
     "Settings": "maskreg.settings",
@@ -162,6 +170,7 @@ _HOMES = {
     "mv": "maskreg.workspace.move",
     "open_checkpoint": "maskreg.checkpoint",
     "plots": "maskreg.workspace",
+    "publish": "maskreg.workspace.publish",
     "pull": "maskreg.workspace.pull",
     "push": "maskreg.workspace.push",
     "remotes": "maskreg.workspace",
@@ -172,6 +181,7 @@ _HOMES = {
     "revert_": "maskreg.workspace.apply",
     "search": "maskreg.workspace.search",
     "show": "maskreg.workspace.show",
+    "squash": "maskreg.workspace.squash",
     "switch_": "maskreg.workspace.apply",
     "tag": "maskreg.workspace.tag",
     "trajectory": "maskreg.workspace.analyze",

@@ -12,8 +12,11 @@ MaskregError
 │   ├── PairMismatchError       two checkpoints that do not pair up
 │   ├── WrongCheckpointError    not the source checkpoint of the artifact
 │   │   └── AlreadyAppliedError it is what applying the artifact gives
+│   ├── BrokenChainError        links that do not follow one another
+│   ├── NotOnChainError         weights from which no links lead to a tag
 │   └── PipeError               standard input is not exactly one valid record
 ├── NotFoundError               something does not exist (also FileNotFoundError)
+│   ├── MissingLinkError        a link of a chain is in no registry at hand
 │   └── PartAbsentError         the artifact exists, but not the part that is needed
 ├── UnavailableError            a remote does not answer (also ConnectionError)
 ├── CannotCreateError           an output cannot be created (also OSError)
@@ -155,6 +158,18 @@ class AlreadyAppliedError(WrongCheckpointError):
     code = "ALREADY_APPLIED"
 
 
+class BrokenChainError(DataError):
+    """Links that do not follow one another, or a chain that returns to a state it had."""
+
+    code = "CHAIN_BROKEN"
+
+
+class NotOnChainError(DataError):
+    """Weights from which no links lead to where a tag points."""
+
+    code = "NOT_ON_CHAIN"
+
+
 class PipeError(DataError):
     """Standard input is not exactly one valid record and an end record."""
 
@@ -165,6 +180,12 @@ class NotFoundError(MaskregError, FileNotFoundError):
     """Something that was requested does not exist."""
 
     code = "NOT_FOUND"
+
+
+class MissingLinkError(NotFoundError):
+    """A link of a chain that is in no registry at hand."""
+
+    code = "LINK_MISSING"
 
 
 class PartAbsentError(NotFoundError):

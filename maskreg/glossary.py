@@ -143,6 +143,17 @@ REGISTRIES = (
         "unit; absent is not damaged.",
         aliases=("parts", "present"),
     ),
+    Entry(
+        "link",
+        "A delta that stands on another artifact: it applies to that one's target. Links form a chain, from the "
+        "source of the first to the target of the last.",
+        aliases=("links", "chain"),
+    ),
+    Entry("squash", "To put one artifact in place of a chain: what extracting its two ends gives."),
+    Entry(
+        "publish",
+        "To extract the weights of a run as a link that stands on what the run published before, and to move its tag.",
+    ),
     Entry("manifest", "The document that lists what an artifact holds and where it came from."),
     Entry("object", "One stored file of an artifact."),
     Entry("encoder", "The name of everything that decides an artifact's bytes."),
@@ -163,9 +174,8 @@ REGISTRIES = (
     Entry("ref log", "The history of every tag: an entry for each change, which is never replaced.", aliases=("log",)),
     Entry(
         "entry",
-        "One change of a tag. Entries are numbered from 1, and each holds the id of the one before it: they form a "
-        "chain.",
-        aliases=("entries", "chain"),
+        "One change of a tag. Entries are numbered from 1, and each holds the id of the one before it.",
+        aliases=("entries",),
     ),
     Entry(
         "entry id",

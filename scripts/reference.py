@@ -22,6 +22,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Training": ("retrain",),
     "Sharing": ("push", "pull", "load", "tag", "mv", "annotate", "remove", "restore", "export", "import_"),
     "Applying": ("apply", "apply_", "revert_", "switch_"),
+    "Following a run": ("publish", "Publisher", "Published", "squash"),
     "Evidence": ("compare", "analyze", "trajectory", "report", "plots"),
     "Looking things up": ("search", "list", "show", "log", "diff"),
     "Maintenance": ("verify", "gc", "doctor", "remotes", "config", "db"),

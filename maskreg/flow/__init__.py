@@ -1,1 +1,1 @@
-"""One folder per feature: extract, apply, overlap, baseline, geometry, combine."""
+"""One folder per feature: extract, apply, overlap, baseline, geometry, combine, chain."""

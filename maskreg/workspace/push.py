@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.artifact.links import Link, stands_on
+from maskreg.artifact.presence import read_manifest
 from maskreg.errors import ConfigError
 from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
 from maskreg.registry import Registry
+from maskreg.registry.chains import Chains
 from maskreg.registry.transfer.push import Pushed
 from maskreg.registry.transfer.push import push as transfer
 from maskreg.workspace.arguments import check_arguments
@@ -18,6 +27,7 @@ def push(
     *,
     remote: str | None = None,
     tag: str | None = None,
+    parts: Collection[str] | None = None,
     force: bool = False,
     progress: Progress = SILENT,
     allow_rollback: bool = False,
@@ -25,12 +35,14 @@ def push(
 ) -> Pushed:
     """Publish an artifact on a remote.
 
-    Missing objects are transferred first, each one hashed; the tag is set last.
+    Missing objects are transferred first, each one hashed; the tag is set last. The links that an artifact stands on go
+    first, the lowest first, as far as the remote lacks them: a chain that ends on a remote is whole there.
 
     Args:
         artifact: a reference, or the result that named the artifact.
         remote: name of the remote; the default remote when left out.
         tag: the tag to set on the remote; the local one when left out.
+        parts: ``mask``, ``delta``, ``reverse``, ``analysis``; all that are in the local registry when left out.
         force: move the remote's tag even when somebody else set it since this machine last pulled or pushed it.
         progress: progress callback, in bytes sent.
         allow_rollback: continue from the remote's tag as it is now, though its log does not continue what this
@@ -40,6 +52,7 @@ def push(
     Raises:
         UsageError: the artifact has no name.
         NotFoundError: there is no such artifact.
+        MissingLinkError: a link that it stands on is neither here nor there.
         PartAbsentError: no part of it is in the local registry.
         CorruptError: it is damaged; nothing damaged was sent.
         ConfigError: there is no such remote, or several and no default; or its catalog has another schema.
@@ -58,8 +71,11 @@ def push(
         with naming(ref), space.tag_of(destination, remote_ref, allow_rollback) as accepted:
             # Whoever takes the tag as it is now knows what it points to.
             force = force or bool(accepted)
-            jobs = space.settings.jobs
-            pushed = transfer(space.local, destination, ref, tag=tag, force=force, progress=progress, jobs=jobs)
+            options: dict[str, Any] = {"tag": tag, "progress": progress, "jobs": space.settings.jobs, "parts": parts}
+            for link in unsent(space.local, destination, ref):
+                transfer(space.local, destination, replace(ref, digest=link.digest), force=force, **options)
+                space.note(f"pushed link {link.digest.short}, which {ref} stands on")
+            pushed = transfer(space.local, destination, ref, force=force, **options)
         if pushed.was is not None and pushed.was_at is not None:
             when = f"{pushed.was_at:%Y-%m-%d %H:%M:%S} UTC"
             space.note(
@@ -68,6 +84,30 @@ def push(
         note_removal(space, pushed.ref, pushed.replaces)
         note_catalog(space, destination)
         return pushed
+
+
+def unsent(local: Registry, remote: Registry, ref: Ref) -> list[Link]:
+    """The links below an artifact that a remote lacks, the lowest first.
+
+    Args:
+        local: has the artifact.
+        remote: where it goes.
+        ref: names it.
+
+    Raises:
+        MissingLinkError: a link is neither here nor there.
+        BrokenChainError: two links do not follow one another.
+    """
+    head = local.resolve(ref).digest
+    if stands_on(read_manifest(local.store, head)[1]) is None:
+        return []
+    links = []
+    for link in Chains([local, remote]).below(head):
+        if link.digest != head:
+            if remote.store.head(artifact_prefix(link.digest) + MANIFEST) is not None:
+                break
+            links.append(link)
+    return links[::-1]
 
 
 def _check_catalog(remote: Registry) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import artifact_prefix
-from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object
+from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object, whole_parts
+from maskreg.digest import Digest
 from maskreg.errors import (
     ConflictError,
+    DataError,
     NotAllowedError,
     NotFoundError,
     PartAbsentError,
@@ -148,6 +150,62 @@ def _fetch(
         max(0, sum(o.size for o in needed) - fetched.bytes),
         note,
     )
+
+
+def bring(
+    local: Registry,
+    remote: Registry | None,
+    digest: Digest,
+    *,
+    parts: Collection[str],
+    progress: Progress = SILENT,
+    jobs: int = DEFAULT_JOBS,
+) -> Artifact:
+    """Copy parts of an artifact into the local registry, unless they are there, and give it no name.
+
+    Garbage collection spares it for its grace period.
+
+    Args:
+        local: where it goes; a registry in a directory.
+        remote: where it comes from; None to use what is local.
+        digest: the artifact.
+        parts: which parts.
+        progress: progress callback, in bytes read.
+        jobs: objects transferred at the same time.
+
+    Raises:
+        NotFoundError: there is no such artifact.
+        PartAbsentError: the artifact has no such part, or the remote does not hold it.
+        CorruptError: the remote's objects are damaged; nothing of them became visible.
+        UnavailableError: the remote does not answer.
+    """
+    _, store = _directory(local)
+    if remote is not None and not set(parts) <= _present(local, digest):
+        data, manifest = read_manifest(remote.store, digest)
+        needed = objects_of(manifest, parts)
+        missing = absent(absent(needed, listing(remote.store, digest)), listing(local.store, digest))
+        if missing:
+            raise PartAbsentError(
+                f"{remote.name} does not hold all of {digest.short}: {missing[0].key} is missing",
+                hint="ask its owner to push it again",
+            )
+        fetched = _Fetched(remote.store, store, digest, progress)
+        local.ensure_uuid()
+        delivery = Delivery(store, digest, data, needed)
+        settle(delivery, lambda: fetched.bring(needed, jobs), lambda: None, patience_s=local.patience_s)
+    artifact = local.artifact(digest)
+    for part in parts:
+        artifact.require(part)
+    return artifact
+
+
+def _present(local: Registry, digest: Digest) -> frozenset[str]:
+    try:
+        _, manifest = read_manifest(local.store, digest)
+        return whole_parts(local.store, digest, manifest, listing(local.store, digest))
+    except (NotFoundError, DataError):
+        # What is damaged or incomplete here is brought again.
+        return frozenset()
 
 
 def _may_move(remote: Registry, resolved: Resolved, head: RefEntry | None, origin: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -38,7 +39,7 @@ class Pushed(Result):
         digest: the artifact.
         remote: name of the remote.
         url: where the remote is, without credentials.
-        parts: the parts that were local, and are on the remote now.
+        parts: the parts that were sent, or were there already.
         sent_objects: objects that were transferred.
         sent_bytes: their size.
         reused_bytes: size of the objects that the remote had already.
@@ -70,6 +71,7 @@ def push(
     ref: Ref,
     *,
     tag: str | None = None,
+    parts: Collection[str] | None = None,
     force: bool = False,
     progress: Progress = SILENT,
     jobs: int = DEFAULT_JOBS,
@@ -81,6 +83,7 @@ def push(
         remote: where it goes.
         ref: what to publish.
         tag: the remote's tag; that of ``ref`` when left out.
+        parts: which of the parts that are here; all when left out.
         force: move the remote's tag even from an artifact that the local registry did not know it pointed to.
         progress: progress callback, in bytes transferred.
         jobs: objects transferred at the same time; as many are in memory.
@@ -104,10 +107,11 @@ def push(
         replacing = f"maskreg push {ref} --remote {remote.name}{option} --force"
         check_follows((local, remote), remote_ref, digest, after, replacing)
     data, manifest = read_manifest(local.store, digest)
-    parts = whole_parts(local.store, digest, manifest, listing(local.store, digest))
-    if not parts:
+    whole = whole_parts(local.store, digest, manifest, listing(local.store, digest))
+    sending = whole if parts is None else whole & frozenset(parts)
+    if not sending:
         raise PartAbsentError(f"no part of {ref} is in {local.name}", hint=f"maskreg pull {ref}")
-    needed = objects_of(manifest, parts)
+    needed = objects_of(manifest, sending)
     remote.ensure_uuid()
     sent = _Sent(local.store, remote.store, digest, progress)
     # The mark goes with the tag, and not to another one, such as latest.
@@ -130,7 +134,7 @@ def push(
     reused = max(0, sum(entry.size for entry in needed) - sent.bytes)
     replaces = Removal.before(after, digest)
     pushed = Pushed(
-        *(remote_ref, digest, remote.name, remote.url, parts, sent.count, sent.bytes, reused),
+        *(remote_ref, digest, remote.name, remote.url, sending, sent.count, sent.bytes, reused),
         immutable=entry.immutable,
         replaces=replaces,
     )

@@ -1,0 +1,127 @@
+"""The weights of a model in memory, read like a checkpoint: under the names and in the layout of one on a disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.errors import WrongCheckpointError
+from maskreg.live.layout import links
+from maskreg.live.memory import CODES, DTYPES
+from maskreg.live.naming import find
+from maskreg.tensors.info import TensorInfo
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from maskreg.checkpoint.base import Memory
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+class ModelState(Checkpoint):
+    """The weights of a running model, as the tensors of a checkpoint. Fused and stacked parameters are read apart.
+
+    Nothing is copied but the span that is read. The model must not change while it is read.
+    """
+
+    def __init__(self, model: torch.nn.Module | Mapping[str, torch.Tensor], like: Checkpoint) -> None:
+        """Find every tensor of a checkpoint in a model.
+
+        Args:
+            model: a module, or its state dict; prefixes of wrappers are resolved.
+            like: the checkpoint that names and shapes come from, and the small files.
+
+        Raises:
+            WrongCheckpointError: the model lacks a tensor, has it in another shape or in parts, or has weights that the
+                checkpoint lacks.
+        """
+        self.format, self.path, self.hub = like.format, like.path, ""
+        self._like = like
+        module = model if isinstance(model, torch.nn.Module) else None
+        named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
+        tensors = {name: value for name, value in named if isinstance(value, torch.Tensor)}
+        self._views = dict(_views(like, tensors, module))
+        _refuse_surplus(module, tensors, self._views)
+        self.tensors: Mapping[str, TensorInfo] = {
+            name: TensorInfo(name, _NAMES[self._views[name].dtype], info.shape) for name, info in like.tensors.items()
+        }
+        self._whole: tuple[str, torch.Tensor | None] = "", None
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
+        """Elements of a tensor, copied from its device if that is not the CPU."""
+        info = self.tensors[name]
+        if not 0 <= start <= stop <= info.numel:
+            raise ValueError(f"{name}: elements {start} to {stop} of {info.numel}")
+        span = self._flat(name)[start:stop].cpu().numpy()
+        return span.view(np.dtype(f"<u{info.item_bytes}"))
+
+    def small_files(self) -> Mapping[str, Path]:
+        """Those of the checkpoint that names come from: training changes none."""
+        return self._like.small_files()
+
+    def other_weights(self) -> tuple[str, ...]:
+        """None: a model has no files."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing: the model belongs to its owner."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _flat(self, name: str) -> torch.Tensor:
+        view = self._views[name]
+        bits = view.detach().view(CODES[view.element_size()])
+        if bits.is_contiguous():
+            return bits.reshape(-1)
+        # One copy for all blocks of a tensor, which are read one after another.
+        known, whole = self._whole
+        if known != name or whole is None:
+            whole = bits.reshape(-1)
+            self._whole = name, whole
+        return whole
+
+
+def _views(
+    like: Checkpoint, tensors: Mapping[str, torch.Tensor], module: torch.nn.Module | None
+) -> Iterator[tuple[str, torch.Tensor]]:
+    matches = find(like.tensors, tensors, module)
+    if absent := matches.missing + matches.ignored:
+        raise WrongCheckpointError(absent[0], "missing in this model", hint=f"publish the model of {like.path}")
+    for join in matches.joins:
+        if len(join.targets) > 1:
+            parts = " and ".join(join.targets)
+            raise WrongCheckpointError(join.first, f"the model keeps it in parts: {parts}", hint="publish a checkpoint")
+        shapes = {name: like.tensors[name].shape for group in join.sources for name in group}
+        for link in links(join, shapes, tensors):
+            view = link.of_parameter
+            if view.is_meta or hasattr(view, "to_local") or view.layout is not torch.strided:
+                state = "on the meta device" if view.is_meta else "sharded over processes or sparse"
+                raise WrongCheckpointError(link.tensor, f"its data is {state}", hint="load or gather it first")
+            if view.dtype not in _NAMES:
+                raise WrongCheckpointError(link.tensor, f"{view.dtype} in this model, which no checkpoint holds")
+            yield link.tensor, view
+
+
+def _refuse_surplus(
+    module: torch.nn.Module | None, tensors: Mapping[str, torch.Tensor], views: Mapping[str, torch.Tensor]
+) -> None:
+    # A module's buffers may be surplus, such as tables that are computed; its parameters may not: they would be lost.
+    known = {view.untyped_storage().data_ptr() for view in views.values()}
+    weights = dict(module.named_parameters(remove_duplicate=False)) if module is not None else tensors
+    for name, tensor in weights.items():
+        if tensor.numel() and tensor.untyped_storage().data_ptr() not in known:
+            raise WrongCheckpointError(
+                name,
+                "a weight of this model that the source lacks, so it would not be published",
+                hint="publish without adapters, or begin from a source that has it",
+            )

@@ -1,0 +1,214 @@
+"""Chains in registries: the links below an artifact, and the shortest way from a state of the weights to it.
+
+::
+
+    walk     from the tag's artifact down, link by link, until one applies to the weights at hand
+    search   when that is long, or a link is missing: also by what other tags of the name, and earlier entries of
+             this tag, point to. Artifacts are edges between roots; the way with the fewest wins.
+
+For example, a reader at R1 of the chain R0 -A-> R1 -B-> R2 -C-> R3 takes B and C. If somebody squashed B and C into
+S: R1 -> R3, and gave S a tag of the same name, a slow reader takes S alone. A tag that moved back to B is reached from
+R3 only where C is reversible.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from maskreg.artifact.links import Link
+from maskreg.artifact.presence import read_manifest
+from maskreg.digest import Digest
+from maskreg.errors import BrokenChainError, MissingLinkError, NotFoundError, NotOnChainError
+from maskreg.ref import Ref
+from maskreg.registry.registry import Registry
+
+LONG = 8
+"""Links that are taken one by one before shorter ways are looked for."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A link on the way from one state of the weights to another.
+
+    Attributes:
+        link: the artifact.
+        revert: from its target to its source.
+    """
+
+    link: Link
+    revert: bool = False
+
+    @property
+    def before(self) -> str:
+        """Root of the weights that it applies to."""
+        return self.link.after if self.revert else self.link.before
+
+    @property
+    def after(self) -> str:
+        """Root of the weights that it gives."""
+        return self.link.before if self.revert else self.link.after
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Reads chains from one registry, or from several that are asked in turn.
+
+    Attributes:
+        registries: the one that has the tags is the last; the others are nearer.
+    """
+
+    registries: Sequence[Registry]
+    _known: dict[Digest, Link] = field(default_factory=dict, repr=False)
+
+    def link(self, digest: Digest) -> Link:
+        """An artifact of a chain, by its manifest.
+
+        Raises:
+            MissingLinkError: no registry has it.
+            DataError: its manifest is damaged.
+        """
+        if digest not in self._known:
+            self._known[digest] = self._read(digest)
+        return self._known[digest]
+
+    def below(self, head: Digest) -> Iterator[Link]:
+        """The links from an artifact down to the first of its chain, each checked to follow from the one below.
+
+        Raises:
+            MissingLinkError: a link is in no registry; names it and the one that stands on it.
+            BrokenChainError: two do not follow one another, or a state occurs twice.
+        """
+        link = self.link(head)
+        _check_values(link)
+        states = {link.after: link}
+        yield link
+        while (digest := link.below) is not None:
+            try:
+                below = self.link(digest)
+            except MissingLinkError as error:
+                raise _gap(link, digest, error) from error
+            link.check_on(below)
+            _check_values(below)
+            if below.after in states:
+                raise _circle(states[below.after], below)
+            states[below.after] = link = below
+            yield below
+        if link.before in states:
+            raise _circle(states[link.before], link)
+
+    def way(self, ref: Ref, head: Digest, at: str) -> tuple[Step, ...]:
+        """The steps that turn weights of one root into those that an artifact gives; empty where they are those.
+
+        Args:
+            ref: the tag that points to the artifact; shorter ways are looked for beside it.
+            head: the artifact.
+            at: root of the weights at hand.
+
+        Raises:
+            MissingLinkError: no way is whole.
+            NotOnChainError: no way begins at these weights.
+            BrokenChainError: links do not follow one another.
+        """
+        if self.link(head).after == at:
+            return ()
+        walked: list[Link] = []
+        gap: MissingLinkError | None = None
+        try:
+            for link in self.below(head):
+                walked.append(link)
+                if link.before == at:
+                    break
+        except MissingLinkError as error:
+            gap = error
+        direct = tuple(Step(link) for link in reversed(walked)) if walked[-1].before == at else ()
+        if direct and len(direct) <= LONG:
+            return direct
+        beside = (link for digest in self._beside(ref, whole=not direct) for link in self._if_there(digest))
+        if steps := shortest([*walked, *beside], at, walked[0].after):
+            return steps
+        raise gap or NotOnChainError(
+            f"no link leads from root {Digest(at).short} to {ref} ({head.short}), which gives root "
+            f"{Digest(walked[0].after).short}: the tag was moved back, or these are other weights",
+            hint="begin again from the source of the chain",
+        )
+
+    def _beside(self, ref: Ref, *, whole: bool) -> Iterator[Digest]:
+        # Other tags of the name; with ``whole`` also what this tag pointed to earlier.
+        registry = self.registries[-1]
+        for tag in registry.refs.tags():
+            if (tag.project, tag.name) == (ref.project, ref.name) and tag.tag != ref.tag:
+                entry = registry.head(tag)
+                if entry is not None and entry.digest is not None:
+                    yield entry.digest
+        if whole:
+            # Removed and replaced artifacts too: garbage is collected later.
+            for entry in reversed(registry.history(replace(ref, digest=None))):
+                if entry.digest is not None:
+                    yield entry.digest
+
+    def _if_there(self, digest: Digest) -> Iterator[Link]:
+        try:
+            link = self.link(digest)
+        except MissingLinkError:
+            return
+        if link.manifest.kind == "delta" and link.manifest.exact:
+            yield link
+
+    def _read(self, digest: Digest) -> Link:
+        for registry in self.registries:
+            try:
+                return Link(digest, read_manifest(registry.store, digest)[1])
+            except NotFoundError:
+                continue
+        names = " or ".join(registry.name for registry in self.registries)
+        raise MissingLinkError(f"artifact {digest.short} is not in {names}", hint=self.registries[-1].listing_step)
+
+
+def shortest(links: Iterable[Link], start: str, end: str) -> tuple[Step, ...]:
+    """The fewest steps from one root to another; empty where no steps lead there.
+
+    Args:
+        links: in any order; those with a reverse part lead both ways.
+        start: root of the weights at hand.
+        end: root of the weights that are wanted.
+    """
+    ahead: dict[str, list[Step]] = {}
+    for link in links:
+        steps = [Step(link), *([Step(link, revert=True)] if "reverse" in link.manifest.parts else [])]
+        for step in steps:
+            ahead.setdefault(step.before, []).append(step)
+    came_by: dict[str, Step] = {}
+    waiting = deque([start])
+    while waiting and end not in came_by:
+        for step in ahead.get(waiting.popleft(), ()):
+            if step.after != start and step.after not in came_by:
+                came_by[step.after] = step
+                waiting.append(step.after)
+    steps = []
+    while end in came_by:
+        steps.append(came_by[end])
+        end = steps[-1].before
+    return tuple(reversed(steps))
+
+
+def _check_values(link: Link) -> None:
+    manifest = link.manifest
+    if manifest.kind != "delta" or not manifest.exact:
+        why = "drops small changes" if manifest.kind == "delta" else "holds no values"
+        raise BrokenChainError(
+            f"artifact {link.digest.short} {why}, so nothing can stand on it and it cannot be followed",
+            hint="extract with --rule exact, which keeps all values",
+        )
+
+
+def _gap(link: Link, digest: Digest, error: MissingLinkError) -> MissingLinkError:
+    return MissingLinkError(f"link {link.digest.short} stands on {digest.short}; {error.message}", hint=error.hint)
+
+
+def _circle(above: Link, below: Link) -> BrokenChainError:
+    return BrokenChainError(
+        f"the chain goes in a circle: {below.digest.short} and {above.digest.short} have a state in common",
+        hint="to return to an earlier state, move the tag back: maskreg tag REF@DIGEST TAG",
+    )

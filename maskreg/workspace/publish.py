@@ -1,0 +1,304 @@
+"""Publish: what a training run has become, again and again, each time as a link that stands on the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from maskreg.artifact.links import LINK_RECIPE, Link
+from maskreg.digest import Digest
+from maskreg.errors import BrokenChainError, MissingLinkError, NotFoundError, NotOnChainError, TryAgainError, UsageError
+from maskreg.extras import requiring
+from maskreg.flow.chain.chained import Chained
+from maskreg.flow.chain.snapshot import Snapshot, root_of
+from maskreg.ref import Card, Ref
+from maskreg.registry.chains import Chains
+from maskreg.registry.transfer.pull import bring
+from maskreg.registry.transfer.push import Pushed
+from maskreg.result import plain
+from maskreg.update.recorded import RecordedSide
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.pull import pull
+from maskreg.workspace.push import push
+from maskreg.workspace.sources import with_source
+from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+    from maskreg.checkpoint import Checkpoint
+
+WeightsLike: TypeAlias = "torch.nn.Module | Mapping[str, torch.Tensor] | str | Path | Checkpoint"
+"""A model, its state dict, or a checkpoint."""
+
+
+@dataclass(frozen=True)
+class Published(Stored):
+    """Weights that were published.
+
+    Attributes:
+        moved: whether any weight differs from what was published before; without, nothing is published.
+        pushed: what was sent to the remote; None without one.
+    """
+
+    moved: bool = True
+    pushed: Pushed | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        pushed = self.pushed.to_json() if self.pushed else None
+        return {**super().to_json(), "moved": plain(self.moved), "pushed": pushed}
+
+
+class Publisher:
+    """Publishes the weights of a run, each time as a link of one chain.
+
+    It holds what was published last in memory, in 16 bits, since the next link is coded against it. A run that starts
+    again makes it anew from the source and the links. A context manager; leaving it closes what it opened.
+
+    Attributes:
+        ref: the tag that every link moves.
+    """
+
+    def __init__(
+        self,
+        onto: str | Ref,
+        *,
+        source: CheckpointLike | None = None,
+        remote: str | None = None,
+        family: str = "",
+        method: str = "",
+        license: str = "",
+        description: str = "",
+        reversible: bool = False,
+        parts: tuple[str, ...] = ("delta",),
+        jobs: int | None = None,
+        workspace: Workspace | None = None,
+    ) -> None:
+        """Decide where to publish; nothing is read yet.
+
+        Args:
+            onto: ``[project/]name[:tag]``: the first link makes it, every further one moves it.
+            source: the checkpoint that training began from, or one that a link gave; without one it is looked for
+                where this machine has seen it.
+            remote: where to push every link; without one they stay in the local registry.
+            family: model family, such as ``qwen3-8b``.
+            method: how the run trains: ``opd``, ``rlvr``, ``sft`` or another word.
+            license: SPDX identifier.
+            description: one paragraph for people.
+            reversible: readers can go back from every link.
+            parts: what is pushed; readers need ``delta``, and ``reverse`` to go back.
+            jobs: threads; by default one per CPU, at most 16.
+            workspace: where links are stored; by default what the settings say.
+
+        Raises:
+            BadRefError: a name that does not follow the grammar.
+            UsageError: a name with a digest.
+        """
+        self.ref = as_name(onto)
+        self._source = source
+        self._remote = remote
+        self._card = Card(family, method, license, description).checked()
+        self._options: dict[str, Any] = {"reversible": reversible, "jobs": jobs}
+        self._parts = (*parts, *(["reverse"] if reversible and "reverse" not in parts else []))
+        self._open = ExitStack()
+        self._space = workspace or self._open.enter_context(Workspace())
+        self._snapshot: Snapshot | None = None
+        self._root = ""
+
+    def publish(self, weights: WeightsLike, *, meta: Mapping[str, str] | None = None) -> Published:
+        """Publish the weights as they are now. They must not change before this returns.
+
+        Args:
+            weights: a model, its state dict, or a checkpoint; wider weights than the source's are cast to bf16.
+            meta: metadata of this link, such as ``{"step": "40"}``.
+
+        Raises:
+            WrongCheckpointError: the weights are not those of the source's model.
+            BrokenChainError: the weights are those of an earlier link.
+            ConflictError: somebody else moved the tag; the link is kept without a name, and the next one stands on
+                theirs.
+            TryAgainError: the weights changed while they were read; nothing was published.
+            NotFoundError: the source was not named, and is not known here.
+            UnavailableError: the remote does not answer; the link is in the local registry, and the next one that
+                reaches the remote takes it along.
+        """
+        from maskreg.flow.extract.extraction import extract
+
+        space = self._space
+        self._join()
+        naming = Naming(space, self.ref)
+        head = naming.head.digest if naming.head is not None else None
+        snapshot = self._at(head)
+        with self._target(weights, snapshot) as target:
+            before = self._root
+            parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
+            extracted = extract(snapshot, target, space.root, parents=parents, recipe=recipe, **self._options)
+            link = Link(extracted.digest, space.local.artifact(extracted.digest).manifest)
+            if head is not None and link.after == before:
+                space.note(f"nothing moved since {head.short}, so no link was published")
+                assert naming.head is not None
+                return Published(self.ref, space.local.artifact(head), naming.head.card, moved=False)
+            self._check(link, before, head)
+            self._take(snapshot, target, link)
+        card = self._card_with(meta)
+        stored = naming.store(extracted.digest, card, extracted.notes)
+        pushed = None
+        if self._remote is not None:
+            pushed = push(self.ref, remote=self._remote, parts=self._parts, workspace=space)
+        return Published(**vars(stored), pushed=pushed)
+
+    def close(self) -> None:
+        """Free the weights that are held, and close what was opened."""
+        self._snapshot, self._root = None, ""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _join(self) -> None:
+        # A run that goes on elsewhere stands on what the remote has.
+        head = self._space.local.head(self.ref)
+        if self._remote is None or (head is not None and head.digest is not None):
+            return
+        try:
+            pull(self.ref, remote=self._remote, parts=["delta"], workspace=self._space)
+        except NotFoundError:
+            return
+
+    def _at(self, head: Digest | None) -> Snapshot:
+        """The weights that the tag stands for."""
+        if head is None:
+            return self._snapshot or self._begin(None)
+        if self._snapshot is None:
+            return self._moved_to(head, self._begin(head))
+        try:
+            return self._moved_to(head, self._snapshot)
+        except (NotOnChainError, MissingLinkError):
+            # The tag was moved back.
+            return self._moved_to(head, self._begin(head))
+
+    def _moved_to(self, head: Digest, snapshot: Snapshot) -> Snapshot:
+        steps = self._chains.way(self.ref, head, self._root)
+        if steps:
+            local, nearest = self._space.local, self._chains.registries[-1]
+            remote = None if nearest is local else nearest
+            parts = ["reverse" if step.revert else "delta" for step in steps]
+            artifacts = [
+                (bring(local, remote, step.link.digest, parts=[part]), step.revert)
+                for step, part in zip(steps, parts, strict=True)
+            ]
+            self._root = ""  # until all of it is there
+            snapshot.take(Chained(snapshot, artifacts))
+            self._root = steps[-1].after
+        return snapshot
+
+    def _begin(self, head: Digest | None) -> Snapshot:
+        if self._source is not None:
+            with self._space.checkpoint(self._source, side="source") as checkpoint:
+                snapshot, path = Snapshot(checkpoint), checkpoint.path
+        elif head is not None:
+            first = [*self._chains.below(head)][-1]
+            snapshot, path = with_source(self._space, first.manifest.source, Snapshot)
+        else:
+            why = f"there is no {self.ref} yet, so its source has to be named"
+            raise UsageError(why, hint="pass source=CHECKPOINT")
+        self._root = root_of(snapshot)
+        self._snapshot = snapshot
+        remember(self._space, self._root, path)
+        return snapshot
+
+    @cached_property
+    def _chains(self) -> Chains:
+        remotes = [self._space.remote(self._remote)] if self._remote is not None else []
+        return Chains([self._space.local, *remotes])
+
+    @contextmanager
+    def _target(self, weights: WeightsLike, snapshot: Snapshot) -> Iterator[Checkpoint]:
+        # Asked by its method: where torch is not installed, nothing is a module.
+        if isinstance(weights, Mapping) or hasattr(weights, "state_dict"):
+            with requiring("publishing a model in memory"):
+                from maskreg.live.state import ModelState
+            yield ModelState(weights, snapshot)  # type: ignore[arg-type]
+            return
+        with self._space.checkpoint(weights, side="target") as checkpoint:
+            yield checkpoint
+
+    def _check(self, link: Link, before: str, head: Digest | None) -> None:
+        if link.before != before:
+            self._snapshot, self._root = None, ""
+            raise BrokenChainError("the weights that were published last changed in memory; nothing was published")
+        if head is None:
+            return
+        earlier = self._earlier(head, link.after)
+        if earlier is not None:
+            verb = "gives" if link.after == earlier.after else "applies to"
+            raise BrokenChainError(
+                f"these are the weights that {earlier.digest.short} {verb}, so {link.digest.short} would close a "
+                "circle; it was not published",
+                hint=f"to return to what a link gives: maskreg tag {self.ref}@DIGEST {self.ref.tag}",
+            )
+
+    def _earlier(self, head: Digest, root: str) -> Link | None:
+        # Links below one that was collected are not asked: no reader gets there.
+        with suppress(MissingLinkError):
+            for below in self._chains.below(head):
+                if root == below.after or (below.below is None and root == below.before):
+                    return below
+        return None
+
+    def _take(self, snapshot: Snapshot, target: Checkpoint, link: Link) -> None:
+        self._root = ""
+        snapshot.take(target)
+        if not RecordedSide(self._space.local.artifact(link.digest), "target").matches(snapshot):
+            self._snapshot = None
+            raise TryAgainError(
+                "the weights changed while they were read; nothing was published",
+                hint="publish between two optimizer steps",
+            )
+        self._root = link.after
+
+    def _card_with(self, meta: Mapping[str, str] | None) -> Card:
+        card = self._card
+        return Card(card.family, card.method, card.license, card.description, dict(meta or {})).checked()
+
+
+@check_arguments
+def publish(
+    weights: WeightsLike,
+    onto: str | Ref,
+    *,
+    source: CheckpointLike | None = None,
+    remote: str | None = None,
+    meta: Mapping[str, str] | None = None,
+    workspace: Workspace | None = None,
+    **options: Any,
+) -> Published:
+    """Publish weights once, as a link that stands on what a tag points to. In a loop, use :class:`Publisher`.
+
+    Args:
+        weights: a model, its state dict, or a checkpoint.
+        onto: the tag; made when there is none.
+        source: the checkpoint that training began from, or one that a link gave.
+        remote: where to push the link; without one it stays in the local registry.
+        meta: metadata of this link, such as ``{"step": "40"}``.
+        workspace: where links are stored; by default what the settings say.
+        options: as :class:`Publisher` takes them.
+
+    Raises:
+        MaskregError: as :meth:`Publisher.publish`.
+    """
+    with Publisher(onto, source=source, remote=remote, workspace=workspace, **options) as publisher:
+        return publisher.publish(weights, meta=meta)

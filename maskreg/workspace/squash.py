@@ -1,0 +1,92 @@
+"""Squash: one artifact in place of a chain of links, and give it a name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from maskreg.artifact.links import Link
+from maskreg.digest import Digest
+from maskreg.errors import UsageError
+from maskreg.flow.chain.chained import Chained
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card, Ref
+from maskreg.registry.chains import Chains
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.sources import with_source
+from maskreg.workspace.storing import Naming, Stored
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, as_name, opened
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.flow.extract.extraction import ExtractResult
+
+
+@check_arguments
+def squash(
+    artifact: ArtifactLike,
+    name: str | Ref | None = None,
+    *,
+    since: ArtifactLike | None = None,
+    source: CheckpointLike | None = None,
+    reversible: bool = False,
+    description: str = "",
+    download: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Stored:
+    """Squash a chain of links into one artifact, and store it in the local registry.
+
+    The result is what extracting the two ends of the chain gives, with the same digest. Nothing of the chain is written
+    to the disk in between. Under another tag of the same name, readers that are far behind find it.
+
+    Args:
+        artifact: the last link.
+        name: ``[project/]name[:tag]``; without one the result is known by its digest alone.
+        since: squash only the links above this one; all when left out.
+        source: the checkpoint that the first of the links applies to. Without one, it is looked for where this machine
+            has seen it, then in the hub cache.
+        reversible: keep the way back too.
+        description: one paragraph for people.
+        download: fetch the checkpoint from the hub when it is not in the cache.
+        progress: progress callback, in bytes of both ends.
+        workspace: where the links are; by default what the settings say.
+
+    Raises:
+        UsageError: ``since`` is not below the artifact, or is the artifact.
+        MissingLinkError: a link is not in the local registry.
+        BrokenChainError: the links do not follow one another.
+        WrongCheckpointError: ``source`` is not what the first link applies to.
+        NotFoundError: there is no such artifact, or the checkpoint was not named.
+        PartAbsentError: the values of a link are not in the local registry.
+        NoSpaceError: the disk would fill up.
+    """
+    from maskreg.flow.extract.extraction import extract
+
+    with opened(workspace) as space:
+        naming = Naming(space, None if name is None else as_name(name))
+        last = space.find(artifact)
+        links = _links(space, last.digest, None if since is None else space.find(since).digest)
+        artifacts = [(space.local.artifact(link.digest), False) for link in links]
+
+        def work(checkpoint: Checkpoint) -> ExtractResult:
+            chained = Chained(checkpoint, artifacts, with_code=True)
+            return extract(checkpoint, chained, space.root, reversible=reversible, with_code=True, progress=progress)
+
+        squashed, _ = with_source(space, links[0].manifest.source, work, source=source, download=download)
+        card = Card(last.card.family, last.card.method, last.card.license, description or last.card.description)
+        return naming.store(squashed.digest, naming.card_for(squashed.digest, card.checked()), squashed.notes)
+
+
+def _links(space: Workspace, head: Digest, since: Digest | None) -> list[Link]:
+    links: list[Link] = []
+    for link in Chains([space.local]).below(head):
+        if link.digest == since:
+            break
+        links.append(link)
+    else:
+        if since is not None:
+            raise UsageError("the artifact to squash since is not below the other one", hint="maskreg log <name>")
+    if not links:
+        raise UsageError("there is nothing to squash: both are the same artifact", hint="maskreg log <name>")
+    links.reverse()
+    return links
