@@ -26,6 +26,9 @@ from maskreg.parallel import PAGE
 DIRECT_BYTES = 1 << 20
 """Shorter pieces are written through the page cache, which writes several at once."""
 
+_REFUSALS = (errno.EINVAL, errno.EOPNOTSUPP)
+"""How file systems say that they write nothing directly: some when a file is opened, others when it is written."""
+
 _WIDEST = 8
 """Bytes of the widest element: memory of any other phase could not be viewed as an array."""
 
@@ -48,7 +51,11 @@ class DirectFile:
             OSError: it exists, or cannot be made.
         """
         self._cached = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._direct = _open_direct(path, self._cached)
+        try:
+            self._direct = _open_direct(path, self._cached)
+        except OSError:
+            os.close(self._cached)
+            raise
 
     def write_at(self, offset: int, data: memoryview) -> None:
         """Write bytes at their place.
@@ -75,8 +82,7 @@ class DirectFile:
             try:
                 count = os.pwrite(self._direct, data[done:], offset + done)
             except OSError as error:
-                # The file system has opened the file, and does not write it so.
-                if error.errno != errno.EINVAL:
+                if error.errno not in _REFUSALS:
                     raise
                 break
             done += count
@@ -113,7 +119,8 @@ def _open_direct(path: Path, handle: int) -> int | None:
     try:
         return os.open(path, os.O_WRONLY | os.O_CLOEXEC | flag)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+        # A umask may leave a file that is open for writing, and cannot be opened so again.
+        if error.errno not in (*_REFUSALS, errno.EACCES):
             raise
         return None
 

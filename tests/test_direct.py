@@ -5,6 +5,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maskreg import direct
 from maskreg.direct import DIRECT_BYTES, DirectFile, phase
 from maskreg.parallel import PAGE, Buffers
 
@@ -118,10 +120,10 @@ def test_memory_for_an_odd_offset_can_still_be_viewed_as_elements() -> None:
     assert [phase(offset) for offset in (0, 8, 9, PAGE + 16, PAGE + 2)] == [0, 8, 0, 16, 0]
 
 
-def refusing(pwrite: Pwrite) -> Pwrite:
+def refusing(pwrite: Pwrite, number: int = errno.EINVAL) -> Pwrite:
     def write(handle: int, data: memoryview, offset: int) -> int:
         if is_direct(handle):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            raise OSError(number, os.strerror(number))
         return pwrite(handle, data, offset)
 
     return write
@@ -131,7 +133,7 @@ def halving(pwrite: Pwrite) -> Pwrite:
     return lambda handle, data, offset: pwrite(handle, data[: -(-len(data) // 2)], offset)
 
 
-@pytest.mark.parametrize("fault", [refusing, halving])
+@pytest.mark.parametrize("fault", [refusing, partial(refusing, number=errno.EOPNOTSUPP), halving])
 def test_what_is_not_written_directly_goes_through_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Pwrite], Pwrite]
 ) -> None:
@@ -151,20 +153,25 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file.close()
 
 
-@pytest.fixture(params=["no flag", "refused", "large blocks"])
+def opening(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let files be opened for direct writes with an error alone."""
+    opened = os.open
+
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        if FLAG and flags & FLAG:
+            raise OSError(number, os.strerror(number))
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+
+
+@pytest.fixture(params=["no flag", errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES, "large blocks"])
 def cached_only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A system, or a file system, that writes nothing directly."""
     if request.param == "no flag":
         monkeypatch.delattr(os, "O_DIRECT", raising=False)
-    elif request.param == "refused":
-        opened = os.open
-
-        def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
-            if FLAG and flags & FLAG:
-                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-            return opened(path, flags, mode)
-
-        monkeypatch.setattr(os, "open", refuse)
+    elif isinstance(request.param, int):
+        opening(monkeypatch, request.param)
     else:
         real = os.fstatvfs
 
@@ -182,6 +189,20 @@ def test_without_direct_writes_everything_goes_through_the_cache(
     data = piece(LARGE, 0, 5)
     assert write(tmp_path / "file", 0, data) == data
     assert writes == [(False, 0, LARGE)]
+
+
+def test_a_file_that_cannot_be_opened_leaves_no_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handles: list[int] = []
+
+    def fail(path: Path, handle: int) -> int:
+        handles.append(handle)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(direct, "_open_direct", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        DirectFile(tmp_path / "file")
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(handles[0])
 
 
 def test_an_existing_file_stays(tmp_path: Path) -> None:
