@@ -25,6 +25,7 @@ SECTIONS = {
         "apply": "apply",
         "retrain": "retrain",
         "combine": "combine",
+        "merge": "merge",
         "squash": "squash",
     },
     "Sharing": {

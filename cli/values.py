@@ -129,6 +129,17 @@ class PairType(click.ParamType):  # type: ignore[type-arg] # generic in newer ve
         return key, text
 
 
+class WeightType(PairType):
+    """``REF=number``."""
+
+    name = "ref=w"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Split at the first ``=``, and parse the number."""
+        key, text = super().convert(value, param, ctx)
+        return key, NUMBER.convert(text, param, ctx)
+
+
 class OutType(click.Path):
     """A path to write to."""
 
@@ -152,4 +163,5 @@ NATURAL = IntegerType(0)
 POSITIVE = IntegerType(1)
 NUMBER = NumberType()
 OUT = OutType()
+WEIGHT = WeightType()
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.gc import gc
     from maskreg.workspace.import_ import import_
     from maskreg.workspace.log import log
+    from maskreg.workspace.merge import merge
     from maskreg.workspace.move import mv
     from maskreg.workspace.publish import Published, Publisher, publish
     from maskreg.workspace.pull import load, pull
@@ -103,6 +104,7 @@ __all__ = [
     "list",
     "load",
     "log",
+    "merge",
     "mv",
     "open_checkpoint",
     "plots",
@@ -167,6 +169,7 @@ _HOMES = {
     "list": "maskreg.workspace.search:search",
     "load": "maskreg.workspace.pull",
     "log": "maskreg.workspace.log",
+    "merge": "maskreg.workspace.merge",
     "mv": "maskreg.workspace.move",
     "open_checkpoint": "maskreg.checkpoint",
     "plots": "maskreg.workspace",

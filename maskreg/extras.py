@@ -16,6 +16,7 @@ EXTRAS = {
     "safetensors": "train",
     "torch": "torch",
     "transformers": "train",
+    "yaml": "yaml",
 }
 """The extra of this package that brings each optional package."""
 

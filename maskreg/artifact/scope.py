@@ -66,6 +66,27 @@ def groups_of(artifacts: Sequence[Artifact]) -> tuple[Group, ...]:
     )
 
 
+def require_one_source(artifacts: Sequence[Artifact], kind: str, hint: str) -> None:
+    """Refuse artifacts that were not made from one source checkpoint.
+
+    Args:
+        artifacts: at least one; each is compared with the first.
+        kind: what they are, in the plural, for the message.
+        hint: the next step.
+
+    Raises:
+        PairMismatchError: two have different sources; names both, and the tensors that differ.
+    """
+    first = artifacts[0]
+    for artifact in artifacts[1:]:
+        if artifact.manifest.source.root != first.manifest.source.root:
+            raise PairMismatchError(
+                f"{first.digest.short} and {artifact.digest.short} are {kind} of different sources: "
+                + _difference(first, artifact),
+                hint=hint,
+            )
+
+
 def scope_of(artifacts: Sequence[Artifact], *, allow_different: bool = False) -> Scope:
     """The tensors that several masks can be compared on, each once.
 
@@ -115,3 +136,17 @@ def _left_out(artifacts: Sequence[Artifact], shared: Sequence[tuple[Tensor, ...]
         kept = {rows[index].name for rows in shared}
         names |= dict.fromkeys(row.name for row in artifact.tensors if row.numel and row.name not in kept)
     return list(names)
+
+
+def _difference(left: Artifact, right: Artifact) -> str:
+    sides = [{n: t for n, t in m.by_name.items() if t.source_shape is not None} for m in (left, right)]
+    alone = tuple(sorted(sides[0].keys() ^ sides[1].keys()))
+    if alone:
+        return f"only one has {listed(alone)}"
+    for name, row in sides[0].items():
+        match = sides[1][name]
+        if (row.source_dtype, row.source_shape) != (match.source_dtype, match.source_shape):
+            forms = [f"{t.source_dtype} {list(t.source_shape or ())}" for t in (row, match)]
+            return f"{name} is {forms[0]} in one and {forms[1]} in the other"
+    differing = tuple(n for n, t in sides[0].items() if t.source_fingerprint != sides[1][n].source_fingerprint)
+    return f"{counted(len(differing), 'tensor', 'has')} other values, {listed(differing)}"

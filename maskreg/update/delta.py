@@ -16,7 +16,7 @@ from maskreg.artifact.tensors import Tensor
 from maskreg.codec import Codec
 from maskreg.errors import CorruptError, FormatError, PartAbsentError
 from maskreg.parallel import Buffers
-from maskreg.tensors.blocks import blocks_of
+from maskreg.tensors.blocks import BLOCK_NUMEL, blocks_of
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.leaves import check_after, leaves_between
 from maskreg.update.recorded import RecordedSide
@@ -126,20 +126,30 @@ class TensorDelta:
         Raises:
             CorruptError: the artifact is damaged.
         """
-        if self.after is None:
-            return
+        for number, _ in enumerate(blocks_of(self.after.numel) if self.after is not None else ()):
+            yield self.span(number)
+
+    def span(self, number: int) -> SpanDelta:
+        """What becomes of one block of a tensor that the result has; of the payload only leaves are read.
+
+        Args:
+            number: of the block in the tensor.
+
+        Raises:
+            CorruptError: the artifact is damaged.
+        """
+        assert self.after is not None
         leaves = self._delta.after.leaves(self.name)
         if self.change is Change.KEEP and not np.array_equal(leaves, self._delta.before.leaves(self.name)):
             raise CorruptError(f"tensor {self.name}", "recorded as unchanged, but its leaves differ")
+        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, self.after.numel)
         width = self.after.item_bytes
-        for number, (start, stop) in enumerate(blocks_of(self.after.numel)):
-            expected = leaves_between(leaves, start, stop)
-            coded = stored = None
-            if self.change is Change.DECODE:
-                coded = self._delta.coded(self.row.first_block + number)
-            elif self.change is not Change.KEEP:
-                stored = self._delta.stored(self.row, start * width, stop * width)
-            yield SpanDelta(self.name, start, stop, expected, width, coded, stored)
+        coded = stored = None
+        if self.change is Change.DECODE:
+            coded = self._delta.coded(self.row.first_block + number)
+        elif self.change is not Change.KEEP:
+            stored = self._delta.stored(self.row, start * width, stop * width)
+        return SpanDelta(self.name, start, stop, leaves_between(leaves, start, stop), width, coded, stored)
 
 
 class Delta(Mapping[str, TensorDelta]):

@@ -8,8 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from maskreg.disk import occupied
-from maskreg.errors import OutputExistsError, UsageError
+from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.flow.apply.on_disk import ApplyResult
 from maskreg.flow.apply.on_disk import apply as apply_on_disk
@@ -17,7 +16,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source
-from maskreg.workspace.storing import remember
+from maskreg.workspace.storing import remember, require_free
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, opened
 
 if TYPE_CHECKING:
@@ -222,8 +221,5 @@ def _output(workspace: Workspace, ref: Ref | None, out: str | Path | None, *, fo
     if out == "":
         raise UsageError("the path to write to is empty", hint="pass out=PATH")
     path = Path(out) if out is not None else Path(ref.name if ref else "")
-    # Before anything is searched or read.
-    if occupied(path) and not force:
-        another, force_it = workspace.retry_with("out", "OTHER"), workspace.retry_with("force")
-        raise OutputExistsError(f"{path} exists already", hint=f"{another}, or to replace it: {force_it}")
+    require_free(workspace, path, force=force)
     return path

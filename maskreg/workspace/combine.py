@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.storing import Naming, Stored
+from maskreg.workspace.storing import Naming, Stored, shared_family
 from maskreg.workspace.workspace import ArtifactLike, Workspace, as_name, opened
 
 
@@ -49,8 +49,7 @@ def combine(
     with opened(workspace) as space:
         naming = Naming(space, None if name is None else as_name(name))
         operands = [space.find(mask) for mask in masks]
-        families = {operand.card.family for operand in operands}
-        card = Card(families.pop() if len(families) == 1 else "", description=description).checked()
+        card = Card(shared_family(operands), description=description).checked()
         artifacts = [operand.artifact for operand in operands]
         digest = combine_masks(
             artifacts, space.root, how=how, k=at_least, allow_different=allow_different, progress=progress

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maskreg.digest import Digest
-from maskreg.errors import ConflictError, ImmutableTagError, MaskregError
+from maskreg.disk import occupied
+from maskreg.errors import ConflictError, ImmutableTagError, MaskregError, OutputExistsError
 from maskreg.ref import Card, Ref
 from maskreg.registry.naming import Removal
 from maskreg.registry.transfer.followed import is_followed
@@ -105,6 +106,12 @@ class Naming:
         return note_move(self._workspace, ref, self.head, digest)
 
 
+def shared_family(operands: Sequence[Named]) -> str:
+    """The family of a result: that of everything it was made of; empty where they differ."""
+    families = {operand.card.family for operand in operands}
+    return families.pop() if len(families) == 1 else ""
+
+
 def user_of(local: Registry, head: RefEntry | None) -> str:
     """Who else may use a tag of the local registry, to follow "it"; empty when nobody does, as far as is known.
 
@@ -127,6 +134,17 @@ def remember(workspace: Workspace, root: str, path: Path) -> None:
     with suppress(MaskregError):
         if workspace.local.catalog is not None:
             workspace.local.catalog.saw_source(root, str(path.absolute()))
+
+
+def require_free(workspace: Workspace, out: Path, *, force: bool) -> None:
+    """Refuse to write over what exists, before anything is searched or read.
+
+    Raises:
+        OutputExistsError: something is there, and ``force`` is not set; the hint says what to type.
+    """
+    if occupied(out) and not force:
+        another, force_it = workspace.retry_with("out", "OTHER"), workspace.retry_with("force")
+        raise OutputExistsError(f"{out} exists already", hint=f"{another}, or to replace it: {force_it}")
 
 
 def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Digest) -> Digest | None:

@@ -37,6 +37,10 @@ def cases(folder: Path) -> dict[str, Case]:
             ["combine", REF, OTHER, "--how", "and", "--name", "both"],
             lambda: maskreg.combine([REF, OTHER], "both", how="and"),
         ),
+        "merge": (
+            ["merge", REF, "--method", "scale", "--set", "factor=0.5", "--source", source, "--dry-run"],
+            lambda: maskreg.merge([REF], method="scale", settings={"factor": 0.5}, source=source, dry_run=True),
+        ),
         "compare": (
             ["compare", REF, OTHER, "--source", source],
             lambda: maskreg.compare(REF, OTHER, source=source),

@@ -17,6 +17,7 @@ OWN = {
     "apply": {"ref_text"},
     "baseline": {"ref"},
     "combine": {"refs"},
+    "merge": {"refs"},
     "compare": {"refs", "by", "verbose", "exit_code", "explain"},
     "analyze": {"operands", "by", "verbose", "explain", "trajectory"},
     "report": {"ref"},

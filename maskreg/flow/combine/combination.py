@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.artifact.reader import Artifact
-from maskreg.artifact.scope import Group, groups_of
+from maskreg.artifact.scope import Group, groups_of, require_one_source
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, role_of
 from maskreg.digest import FINGERPRINT_BYTES, Digest
@@ -26,7 +26,7 @@ from maskreg.settings import Settings
 from maskreg.tensors.blocks import blocks_of, numel_of
 from maskreg.tensors.info import TensorInfo
 from maskreg.update.recorded import RecordedSide
-from maskreg.words import counted, listed
+from maskreg.words import listed
 
 
 class _Block(NamedTuple):
@@ -122,13 +122,8 @@ def _recipe(masks: Sequence[Artifact], how: str, k: int) -> dict[str, Any]:
 def _refuse_different(masks: Sequence[Artifact], allow_different: bool) -> None:
     first = masks[0]
     names = set(first.mask)
+    require_one_source(masks, "masks", "combine masks that were extracted from one source checkpoint")
     for mask in masks[1:]:
-        if mask.manifest.source.root != first.manifest.source.root:
-            raise PairMismatchError(
-                f"{first.digest.short} and {mask.digest.short} are masks of different sources: "
-                + _difference(first, mask),
-                hint="combine masks that were extracted from one source checkpoint",
-            )
         alone = tuple(sorted(names ^ set(mask.mask)))
         if alone:
             raise PairMismatchError(
@@ -143,20 +138,6 @@ def _refuse_different(masks: Sequence[Artifact], allow_different: bool) -> None:
                 f"{mask.manifest.rule}: their masks mean different things",
                 hint="extract both under one rule, or add --allow-different",
             )
-
-
-def _difference(left: Artifact, right: Artifact) -> str:
-    sides = [{n: t for n, t in m.by_name.items() if t.source_shape is not None} for m in (left, right)]
-    alone = tuple(sorted(sides[0].keys() ^ sides[1].keys()))
-    if alone:
-        return f"only one has {listed(alone)}"
-    for name, row in sides[0].items():
-        match = sides[1][name]
-        if (row.source_dtype, row.source_shape) != (match.source_dtype, match.source_shape):
-            forms = [f"{t.source_dtype} {list(t.source_shape or ())}" for t in (row, match)]
-            return f"{name} is {forms[0]} in one and {forms[1]} in the other"
-    differing = tuple(n for n, t in sides[0].items() if t.source_fingerprint != sides[1][n].source_fingerprint)
-    return f"{counted(len(differing), 'tensor', 'has')} other values, {listed(differing)}"
 
 
 def _blocks(masks: Sequence[Artifact], groups: Sequence[Group]) -> Iterator[_Block]:

@@ -1,0 +1,127 @@
+"""``maskreg merge``: one update, or one checkpoint, of several updates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maskreg.ref import Ref, printable
+from maskreg.words import counted, percent
+
+from .command import Command, workspace
+from .output import Output
+from .values import FILE, NAME, OUT, PAIR, REF, WEIGHT
+
+if TYPE_CHECKING:
+    from maskreg.flow.merge.report import RoleFigures
+    from maskreg.workspace.merge import Merged
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg merge qwen3-8b-opd qwen3-8b-rlvr --method ties --name qwen3-8b-both
+    maskreg merge qwen3-8b-opd qwen3-8b-rlvr --method linear --weight qwen3-8b-rlvr=0.5 -o ./Qwen3-8B-both
+    maskreg merge qwen3-8b-opd --method restrict --set mask=qwen3-8b-rlvr --dry-run
+    maskreg merge --recipe merge.yaml --name qwen3-8b-both
+    """,
+)
+@click.argument("refs", type=REF, nargs=-1, metavar="REF...")
+@click.option("--method", default="", metavar="NAME", help="How to merge, from the list above.")
+@click.option("--weight", "weights", type=WEIGHT, multiple=True, metavar="REF=W", help="Weight of a REF [1].")
+@click.option(
+    "--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
+)
+@click.option("--recipe", type=FILE, metavar="FILE", help="YAML file with method, artifacts, weights and settings.")
+@click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Name of the merged artifact.")
+@click.option("--source", metavar="CKPT", help="Source checkpoint of the artifacts: file, directory or hub id.")
+@click.option("-o", "--out", type=OUT, help="Write the merged checkpoint here.")
+@click.option("--dry-run", is_flag=True, help="Say what merging would do, and write nothing.")
+@click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
+@click.option("--description", default="", help="Free text, one paragraph.")
+@click.option("--force", is_flag=True, help="Replace an earlier output; other files stay.")
+@click.option("--download", is_flag=True, help="Download the source if it is not cached.")
+@click.option("--with-code", is_flag=True, help="Take along files that can run code, such as .py.")
+@click.pass_obj
+def command(
+    output: Output,
+    /,
+    refs: tuple[Ref, ...],
+    weights: tuple[tuple[str, float], ...],
+    settings: tuple[tuple[str, str], ...],
+    **options: Any,
+) -> None:
+    """Merge updates of one source, in fp32.
+
+    \b
+    linear           weighted average
+    task-arithmetic  weighted sum; negative weights take away (lambda)
+    ties             keep the model's largest changes, elect signs (density, lambda)
+    ties-per-tensor  the same, an exact number in each tensor (density, lambda)
+    dare             drop at random, rescale (density, rescale, sign, lambda, seed)
+    breadcrumbs      without largest and smallest (density, gamma, sign, lambda)
+    della            drop small ones more often (density, epsilon, rescale, sign, ...)
+    model-stock      average, as far as the angles between updates suggest
+    slerp            the point on the arc between two models (t)
+    ram, ram+        average shared changes, keep or enlarge unique ones (epsilon, ...)
+    union            every change (conflict: first, mean or sign)
+    consensus        changes that at least k updates make (k)
+    restrict         one update on the coordinates of a mask (mask)
+    scale, negate    one update times a factor (factor), or reversed
+
+    In parentheses: what --set sets. With --name, the result is stored in the local registry, with REF... as its
+    parents; with -o, it is written as a checkpoint. Without --source, the checkpoint is looked up where this machine
+    has seen it, then in the hub cache.
+    """  # noqa: D301
+    if options["name"] is None and options["out"] is None and not options["dry_run"]:
+        raise click.UsageError("choose what to make: --name NAME, -o OUT, or --dry-run")
+    for pairs, option in ((weights, "--weight"), (settings, "--set")):
+        if len(dict(pairs)) < len(pairs):
+            raise click.UsageError(f"{option} names one thing twice")
+    from maskreg.workspace.merge import merge
+
+    output.note_slow_kernels()
+    with output.progress() as progress:
+        merged = merge(
+            refs,
+            weights=dict(weights) or None,
+            settings=dict(settings),
+            **options,
+            progress=progress,
+            workspace=workspace(output),
+        )
+    _tell(output, merged)
+
+
+def _tell(output: Output, merged: Merged) -> None:
+    if output.json:
+        output.document(merged.to_json())
+        return
+    for note in merged.notes:
+        output.note(f"note: {note}")
+    if not output.quiet:
+        output.data("\n".join(_table(merged)))
+    if merged.artifact is not None:
+        from .summary import tell_stored
+
+        output.data("") if not output.quiet else None
+        tell_stored(output, merged.artifact)
+    if merged.out is not None:
+        output.value(str(merged.out))
+
+
+def _table(merged: Merged) -> list[str]:
+    from .table import table
+
+    names = [printable(name) for name in merged.operands]
+    roles = sorted(merged.report.roles.items(), key=lambda item: -item[1].numel)
+    rows = [("role", "coordinates", *names, "any", "conflicts", "opposite signs", "result")]
+    rows += [_row(role, figures) for role, figures in [*roles, ("all", merged.report.whole)]]
+    title = f"{merged.method} of {counted(len(names), 'artifact')}: shares of the coordinates that moved"
+    return [title, "", *table(rows)]
+
+
+def _row(role: str, figures: RoleFigures) -> tuple[str, ...]:
+    counts = (*figures.before, figures.union, figures.conflicts, figures.disagreements, figures.after)
+    return (role, f"{figures.numel:,}", *(percent(count / figures.numel if figures.numel else 0.0) for count in counts))

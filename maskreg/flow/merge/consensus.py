@@ -1,0 +1,42 @@
+"""Consensus: the mean change of coordinates that at least k updates moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from maskreg.errors import UsageError
+from maskreg.flow.merge.base import Floats, Method, Setting, Settings, Tile
+from maskreg.flow.merge.fusing import total
+
+
+def merge(tile: Tile) -> Floats:
+    """The mean over those that moved a coordinate, where they are enough."""
+    count = np.sum([update != 0 for update in tile.updates], axis=0, dtype=np.int32)
+    mean = total(tile.updates) / np.maximum(count, 1).astype(np.float32)
+    return np.where(count >= tile.settings["k"], mean, np.float32(0))
+
+
+def check(weights: Sequence[float], settings: Settings) -> None:
+    """Refuse to ask for more updates than there are.
+
+    Raises:
+        UsageError: there are fewer.
+    """
+    if settings["k"] > len(weights):
+        raise UsageError(
+            f"k is {settings['k']}, of {len(weights)} artifacts", hint=f"--set k=1 to --set k={len(weights)}"
+        )
+
+
+METHOD = Method(
+    name="consensus",
+    paper="",
+    summary="the mean change of coordinates that at least k updates moved",
+    merge=merge,
+    settings={"k": Setting(2, "how many updates must have moved a coordinate", 1)},
+    weighted=False,
+    check=check,
+)
+"""The line of the table of methods."""

@@ -1,0 +1,58 @@
+"""DARE: drop coordinates of every update at random, and rescale what is left."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maskreg.flow.merge.base import DENSITY, LAMBDA, SIGN, Floats, Method, Setting, Sums, Tile
+from maskreg.flow.merge.fusing import fused
+from maskreg.mask.philox import WORDS
+
+
+def merge(tile: Tile) -> Floats:
+    """The thinned and rescaled updates, brought together."""
+    thinned = [_kept(tile, index) for index in range(len(tile.updates))]
+    rescale = tile.settings["rescale"]
+    if rescale == "inverse":
+        thinned = [update / np.float32(tile.settings["density"]) for update in thinned]
+    elif rescale == "l1":
+        thinned = [u * _factor(tile.known.sums[2 * n : 2 * n + 2]) for n, u in enumerate(thinned)]
+    return fused(thinned, tile.weights, tile.settings)
+
+
+def measure(tile: Tile) -> Sums:
+    """Sums of absolute values before and after dropping, for each artifact."""
+    pairs = [(u, _kept(tile, n)) for n, u in enumerate(tile.updates)]
+    return np.array([np.abs(side).sum(dtype=np.float64) for pair in pairs for side in pair])
+
+
+def _kept(tile: Tile, index: int) -> Floats:
+    border = np.uint32(round((1 - tile.settings["density"]) * WORDS))
+    return np.where(tile.words(index) >= border, tile.updates[index], np.float32(0))
+
+
+def _factor(sums: Sums) -> np.float32:
+    before, after = sums
+    return np.float32(before / after if after else 1.0)
+
+
+METHOD = Method(
+    name="dare",
+    paper='L. Yu et al., "Language models are super Mario", ICML 2024, arXiv 2311.03099',
+    summary="drop changes at random, rescale the others, and add up or elect signs",
+    merge=merge,
+    settings={
+        "density": Setting(DENSITY.default, DENSITY.meaning, 1e-6, 1.0),
+        "rescale": Setting(
+            "inverse",
+            "inverse: by 1 / density, as published; l1: to the sum of absolute values of each tensor, as mergekit does",
+            words=("inverse", "l1", "none"),
+        ),
+        "sign": Setting("sum", SIGN.meaning, words=SIGN.words),
+        "lambda": LAMBDA,
+        "seed": Setting(0, "of the random words", 0, 2**64 - 1),
+    },
+    measure=measure,
+    measures=lambda settings: bool(settings["rescale"] == "l1"),
+)
+"""The line of the table of methods."""

@@ -1,0 +1,243 @@
+"""A merged model: a checkpoint whose weights are computed when they are read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.scope import require_one_source
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.code import can_run_code
+from maskreg.checkpoint.roles import role_of
+from maskreg.device import Device, open_device
+from maskreg.flow.merge.base import Known
+from maskreg.flow.merge.knowing import MODEL, Sweeps
+from maskreg.flow.merge.operands import Operands, Span
+from maskreg.flow.merge.outline import SOURCE, Fate, fates_of
+from maskreg.flow.merge.recipe import Recipe
+from maskreg.flow.merge.report import Report, RoleFigures
+from maskreg.flow.merge.tiling import Arithmetic, Counts
+from maskreg.parallel import worker_count
+from maskreg.progress import SILENT, Progress
+from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.info import TensorInfo
+from maskreg.words import counted, listed
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint.base import Memory
+
+
+@dataclass(frozen=True)
+class _Files:
+    taken: Mapping[str, bytes]
+    left_out: tuple[str, ...]
+    code: tuple[str, ...]
+
+
+class MergedCheckpoint:
+    """A merged model; see :class:`maskreg.checkpoint.base.Checkpoint`. Reading computes, in bounded memory.
+
+    Attributes:
+        source: the checkpoint that the artifacts were made from.
+        recipe: how they are merged.
+        notes: remarks, one sentence each.
+    """
+
+    def __init__(
+        self,
+        artifacts: Sequence[Artifact],
+        source: Checkpoint,
+        recipe: Recipe,
+        *,
+        mask: Artifact | None = None,
+        device: str | Device = "cpu",
+        with_code: bool = False,
+        progress: Progress = SILENT,
+        jobs: int | None = None,
+    ) -> None:
+        """Verify the source, and sweep over what the method has to know before.
+
+        Args:
+            artifacts: with values, of one source.
+            source: that checkpoint; stays open until this one is no longer read.
+            recipe: how to merge.
+            mask: for methods that take one; of the same source.
+            device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded; the result does not depend on it.
+            with_code: take along small files that can run code too.
+            progress: progress callback, in bytes of a sweep.
+            jobs: threads; by default one per CPU, at most 16. The result does not depend on it.
+
+        Raises:
+            UsageError: the recipe does not fit the artifacts.
+            PairMismatchError: artifacts of different sources, or that do different things to what cannot be merged.
+            PartAbsentError: an artifact has no values, or they are not here.
+            WrongCheckpointError: ``source`` is another checkpoint.
+            DataError: an artifact is damaged.
+        """
+        recipe.check(len(artifacts), masked=mask is not None)
+        every = [*artifacts, *([mask] if mask is not None else [])]
+        require_one_source(every, "artifacts", "merge artifacts that were extracted from one source checkpoint")
+        threads = worker_count(jobs)
+        self.source, self.recipe = source, recipe
+        self._artifacts = tuple(artifacts)
+        self._operands = Operands(artifacts, source, open_device(device), mask=mask, jobs=threads)
+        self._fates = fates_of(self._operands.deltas)
+        self._by_name = {name: fate for fate in self._fates for name in fate.group.names}
+        self._arithmetic = Arithmetic(
+            recipe.method, recipe.settings, recipe.weights, [artifact.digest for artifact in artifacts]
+        )
+        groups = [fate.group for fate in self._fates if fate.merged]
+        self._known = Sweeps(self._operands, self._arithmetic, groups, threads, progress).known()
+        self._counts: dict[tuple[str, int], Counts] = {}
+        self._lock = Lock()
+        self._files = _small_files(artifacts, source, with_code)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.format, self.path, self.hub = source.format, source.path, ""
+        self.tensors: Mapping[str, TensorInfo] = {
+            name: TensorInfo(name, fate.info.dtype, fate.info.shape)
+            for name in _in_order(source, self._by_name)
+            if (fate := self._by_name[name]).info is not None
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See the class."""
+        notes = []
+        taken = [fate.name for fate in self._fates if not fate.merged and fate.owner != SOURCE]
+        if taken:
+            notes.append(f"{counted(len(taken), 'tensor', 'is')} taken from one artifact as a whole: {listed(taken)}")
+        if self._files.left_out:
+            notes.append(
+                f"small files that the artifacts do not agree on stay as in the source: {listed(self._files.left_out)}"
+            )
+        if self._files.code:
+            notes.append(f"left out, because it can run code: {listed(self._files.code)}")
+        number = sum(counts.nonfinite for counts in self._counts.values())
+        if number:
+            notes.append(
+                f"{counted(number, 'coordinate', 'is')} NaN or infinite in an artifact or the source: "
+                "not merged, but taken from the first artifact that changes it"
+            )
+        return tuple(notes)
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
+        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
+        info = self.tensors[name]
+        if not 0 <= start <= stop <= info.numel:
+            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
+        size = (stop - start) * info.item_bytes
+        result = np.empty(size, np.uint8) if into is None else into[:size]
+        values = result.view(np.dtype(f"<u{info.item_bytes}"))
+        for number in range(start // BLOCK_NUMEL, -(-stop // BLOCK_NUMEL)):
+            offset = number * BLOCK_NUMEL
+            own = slice(max(start, offset), min(stop, offset + BLOCK_NUMEL))
+            block = self._block(self._by_name[name], number)
+            values[own.start - start : own.stop - start] = block[own.start - offset : own.stop - offset]
+        return values
+
+    def changes(self) -> Iterator[tuple[str, TensorInfo | None]]:
+        """Tensors whose form is not that of the source, by name; None for one that is removed."""
+        for name, fate in self._by_name.items():
+            before, after = self.source.tensors.get(name), fate.info
+            if after is None or before is None or (before.dtype, before.shape) != (after.dtype, after.shape):
+                yield name, self.tensors.get(name)
+
+    def report(self) -> Report:
+        """What merging does, by role; complete when every tensor has been read."""
+        figures: dict[str, RoleFigures] = {}
+        for fate in self._fates:
+            role = role_of(fate.name)
+            empty = RoleFigures(0, (0,) * len(self._artifacts), 0, 0, 0, 0)
+            figures[role] = figures.get(role, empty).plus(self._figures(fate))
+        return Report(figures)
+
+    def small_files(self) -> Mapping[str, Path]:
+        """The source's small files, and those that all artifacts bring alike."""
+        if self._files.taken and self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="maskreg-merge-")
+            for name, data in self._files.taken.items():
+                (Path(self._folder.name) / name).write_bytes(data)
+        own = {name: Path(self._folder.name) / name for name in self._files.taken} if self._folder else {}
+        return {**self.source.small_files(), **own}
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """Small files that win over the source's."""
+        return self._files.taken
+
+    def other_weights(self) -> tuple[str, ...]:
+        """What lies beside the source and is never copied."""
+        return self.source.other_weights()
+
+    def close(self) -> None:
+        """Remove temporary files; the source stays open."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _block(self, fate: Fate, number: int) -> npt.NDArray[Any]:
+        if not fate.merged:
+            # Unchanged everywhere: any artifact gives the source's values, checked.
+            return self._operands.taken(max(fate.owner, 0), fate.name, number)
+        row = fate.group.rows[0]
+        start, stop = number * BLOCK_NUMEL, min((number + 1) * BLOCK_NUMEL, row.numel)
+        first, last = start, stop
+        if length := self._arithmetic.rows(row.source_shape or ()):
+            first, last = start // length * length, -(-stop // length) * length
+        bits = self._operands.bits(Span(fate.group, first, last))
+        known = self._known.get(MODEL) or self._known.get(fate.name) or Known()
+        merged, counts = self._arithmetic.merged(fate.group, first, bits, known)
+        with self._lock:
+            # A block may be read several times; what is counted stays the same.
+            self._counts[fate.name, number] = counts
+        return merged[start - first : stop - first]
+
+    def _figures(self, fate: Fate) -> RoleFigures:
+        rows = fate.group.rows
+        # A tensor that one artifact adds has no coordinates to compare.
+        moved = tuple(row.nnz for row in rows) if len(rows) == len(self._artifacts) else (0,) * len(self._artifacts)
+        if fate.merged:
+            own = [counts for (name, _), counts in self._counts.items() if name == fate.name]
+            total = Counts()
+            for counts in own:
+                total = total.plus(counts)
+            return RoleFigures(rows[0].numel, moved, *total[:4])
+        after = max(moved, default=0)
+        return RoleFigures(rows[0].numel, moved, after, 0, 0, after)
+
+
+def _in_order(source: Checkpoint, fates: Mapping[str, Fate]) -> Iterator[str]:
+    yield from source.tensors
+    yield from (name for name in fates if name not in source.tensors)
+
+
+def _small_files(artifacts: Sequence[Artifact], source: Checkpoint, with_code: bool) -> _Files:
+    brought = [artifact.files() for artifact in artifacts]
+    names = sorted({name for files in brought for name in files})
+    own = source.small_files()
+    taken, code = {}, []
+    for name in names:
+        versions = {files.get(name) for files in brought}
+        data = versions.pop()
+        if versions or data is None:
+            continue
+        if not with_code and can_run_code(name, data, own[name].read_bytes() if name in own else None):
+            code.append(name)
+        else:
+            taken[name] = data
+    left_out = tuple(name for name in names if name not in taken and name not in code)
+    return _Files(taken, left_out, tuple(code))

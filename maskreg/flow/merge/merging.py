@@ -1,0 +1,177 @@
+"""Merging: the merged model as an artifact, or as a checkpoint, in one pass; or only looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from maskreg.checkpoint import CheckpointWriter, OutputPlan, plan_like, write_checkpoint
+from maskreg.digest import Digest
+from maskreg.flow.extract.extraction import ExtractResult, extract
+from maskreg.flow.merge.merged import MergedCheckpoint
+from maskreg.parallel import Buffers, ordered, worker_count
+from maskreg.progress import SILENT, Progress
+from maskreg.result import Result
+from maskreg.tensors.blocks import blocks_of, numel_of
+
+
+@dataclass(frozen=True)
+class Written(Result):
+    """A merged checkpoint on disk.
+
+    Attributes:
+        out: the checkpoint.
+        tensors: how many it has.
+        bytes: size of its files.
+        skipped_files: weight files and folders beside the source that were not copied.
+        kept_files: files that were in the output's folder, and that ``force`` left there.
+    """
+
+    out: Path
+    tensors: int
+    bytes: int
+    skipped_files: tuple[str, ...]
+    kept_files: tuple[str, ...]
+
+
+class _Task(NamedTuple):
+    name: str
+    start: int
+    stop: int
+    offset: int
+
+
+def store(
+    merged: MergedCheckpoint,
+    root: Path,
+    parents: tuple[Digest, ...],
+    *,
+    device: str = "cpu",
+    with_code: bool = False,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
+) -> ExtractResult:
+    """Extract the update from the source to the merged model; its lineage are the artifacts and the recipe.
+
+    Args:
+        merged: the merged model.
+        root: folder of the registry's file store.
+        parents: digests of the artifacts, in order.
+        device: where codes are compared.
+        with_code: take along small files that can run code too.
+        progress: progress callback, in bytes of both sides.
+        jobs: threads.
+
+    Raises:
+        DataError: the source is another one, or an artifact is damaged.
+        NoSpaceError: the disk would fill up.
+    """
+    return extract(
+        merged.source,
+        merged,
+        root,
+        allow_mismatch=any(True for _ in merged.changes()),
+        with_code=with_code,
+        device=device,
+        parents=parents,
+        recipe=merged.recipe.to_json(),
+        progress=progress,
+        jobs=jobs,
+    )
+
+
+def write(
+    merged: MergedCheckpoint,
+    out: str | Path,
+    *,
+    force: bool = False,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
+) -> Written:
+    """Write the merged model as a checkpoint with the source's layout.
+
+    Args:
+        merged: the merged model.
+        out: path of the new checkpoint.
+        force: replace files of an earlier output that are written again; others in its folder stay.
+        progress: progress callback, in bytes of the result.
+        jobs: threads; by default one per CPU, at most 16.
+
+    Raises:
+        DataError: the source is another one, or an artifact is damaged.
+        CannotCreateError: ``out`` exists, or cannot be written.
+        NoSpaceError: the output does not fit on the disk.
+    """
+    plan = _plan(merged)
+    progress.start("merge", plan.total_bytes)
+    with write_checkpoint(Path(out), plan, force=force) as writer:
+        work = _Copier(merged, writer)
+        with closing(ordered(work, _tasks(plan), jobs=worker_count(jobs), size=numel_of)) as results:
+            for written in results:
+                progress.advance(written)
+    return Written(
+        out=writer.out,
+        tensors=sum(1 for _ in plan.tensors),
+        bytes=plan.total_bytes,
+        skipped_files=(*merged.other_weights(), *writer.skipped_files),
+        kept_files=writer.kept_files,
+    )
+
+
+def look(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int | None = None) -> None:
+    """Compute all of the merged model, and write nothing; its report is complete afterwards.
+
+    Raises:
+        DataError: the source is another one, or an artifact is damaged.
+    """
+    tasks = [_Task(name, *span, 0) for name, info in merged.tensors.items() for span in blocks_of(info.numel)]
+    progress.start("merge", sum(info.nbytes for info in merged.tensors.values()))
+    buffers = Buffers()
+
+    def work(task: _Task) -> int:
+        size = numel_of(task) * merged.tensors[task.name].item_bytes
+        return merged.read(task.name, task.start, task.stop, buffers.bytes("merged", size)).nbytes
+
+    with closing(ordered(work, tasks, jobs=worker_count(jobs), size=numel_of)) as results:
+        for read in results:
+            progress.advance(read)
+
+
+class _Copier:
+    """Reads a span of the merged model and writes it, on any thread; returns how many bytes."""
+
+    def __init__(self, merged: MergedCheckpoint, writer: CheckpointWriter) -> None:
+        self._merged = merged
+        self._writer = writer
+        self._buffers = Buffers()
+
+    def __call__(self, task: _Task) -> int:
+        size = numel_of(task) * self._merged.tensors[task.name].item_bytes
+        # Memory that is written begins where the disk can fetch it from.
+        into = self._buffers.bytes("merged", size, self._writer.phase(task.offset))
+        values = self._merged.read(task.name, task.start, task.stop, into)
+        self._writer.write_at(task.offset, values)
+        return values.nbytes
+
+
+def _tasks(plan: OutputPlan) -> Iterator[_Task]:
+    offset = 0
+    for info in plan.tensors:
+        for start, stop in blocks_of(info.numel):
+            yield _Task(info.name, start, stop, offset)
+            offset += (stop - start) * info.item_bytes
+
+
+def _plan(merged: MergedCheckpoint) -> OutputPlan:
+    changes = dict(merged.changes())
+    known = merged.source.tensors
+    return plan_like(
+        merged.source,
+        replace={name: info for name, info in changes.items() if info is not None and name in known},
+        remove=[name for name, info in changes.items() if info is None],
+        add=[info for name, info in changes.items() if info is not None and name not in known],
+        files=merged.files,
+    )

@@ -1,0 +1,81 @@
+"""A recipe: the method, the weights and the settings of a merge, checked and complete."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from maskreg.errors import UsageError
+from maskreg.flow.merge import METHODS
+from maskreg.flow.merge.base import Method
+from maskreg.words import counted
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How artifacts are merged.
+
+    Attributes:
+        method: the method.
+        weights: of the artifacts, in order.
+        settings: of the method, complete.
+    """
+
+    method: Method
+    weights: tuple[float, ...]
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, method: str, weights: Sequence[float], settings: Mapping[str, object] | None = None) -> Recipe:
+        """A recipe of these; settings that are not given have their defaults.
+
+        Raises:
+            UsageError: an unknown method or setting, a value that makes no sense, or weights that the method does not
+                take.
+        """
+        if method not in METHODS:
+            raise UsageError(f"unknown merge method {method!r}", hint=f"choose {', '.join(METHODS)}")
+        known = METHODS[method]
+        given = dict(settings or {})
+        for key in given:
+            if key not in known.settings:
+                takes = f"it takes {', '.join(known.settings)}" if known.settings else "it takes none"
+                raise UsageError(f"{method} has no setting {key!r}", hint=takes)
+        for weight in weights:
+            if not math.isfinite(weight):
+                raise UsageError(f"a weight is {weight}; it must be a finite number")
+        if not known.weighted and any(weight != 1 for weight in weights):
+            raise UsageError(f"{method} takes no weights", hint="choose a method such as linear or task-arithmetic")
+        values = {key: known.settings[key].parsed(key, value) for key, value in given.items()}
+        complete = {key: values.get(key, setting.default) for key, setting in known.settings.items()}
+        if known.check is not None:
+            known.check(weights, complete)
+        return cls(known, tuple(float(weight) for weight in weights), complete)
+
+    def check(self, count: int, *, masked: bool) -> None:
+        """Check that it is for so many artifacts, and for a mask or none.
+
+        Raises:
+            UsageError: it is not.
+        """
+        least, most = self.method.operands
+        name = self.method.name
+        if not least <= count <= most:
+            number = f"at least {least}" if most > least else "one" if most == 1 else "two"
+            raise UsageError(f"{name} merges {number}, not {counted(count, 'artifact')}", hint="name other artifacts")
+        if count != len(self.weights):
+            raise UsageError(f"{counted(len(self.weights), 'weight')} for {counted(count, 'artifact')}")
+        if masked != self.method.masked:
+            fault = f"{name} needs a mask" if self.method.masked else f"{name} takes no mask"
+            raise UsageError(fault, hint="--set mask=REF" if self.method.masked else "--method restrict")
+
+    def to_json(self) -> dict[str, Any]:
+        """The lineage recipe of the result; the artifacts are its parents, in order."""
+        return {
+            "kind": "merge",
+            "method": self.method.name,
+            **({"weights": list(self.weights)} if self.method.weighted else {}),
+            **({"settings": dict(self.settings)} if self.settings else {}),
+        }

@@ -1,0 +1,201 @@
+"""The arithmetic on one span: bits to tiles of fp32 numbers, a method's function on each, and back to bits.
+
+Two rules make a merge exact where it can be. A coordinate whose merged update is that of an artifact gets that
+artifact's bits, and one whose merged update is 0 keeps the source's. In fp32, source + (target - source) differs from
+the target where the source is over 2^15 times as large, and the sign of zero would be lost. Coordinates that are NaN or
+infinite on a side take no part in the arithmetic: they get the bits of the first artifact that changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.artifact.scope import Group
+from maskreg.digest import short_key
+from maskreg.flow.merge.base import Floats, Known, Method, Settings, Sums, Tile
+from maskreg.flow.merge.numbers import Bits, bits_of, numbers_of
+from maskreg.flow.merge.operands import SpanBits
+from maskreg.mask.philox import TILE as DRAWN
+from maskreg.mask.philox import words_of
+from maskreg.tensors.blocks import BLOCK_NUMEL
+
+TILE_NUMEL = 1 << 16
+"""Coordinates whose intermediate results fit a core's cache; a multiple of those that are drawn together."""
+
+
+class Counts(NamedTuple):
+    """What merging did to some coordinates.
+
+    Attributes:
+        moved: that any artifact moved.
+        conflicts: that several moved.
+        disagreements: that were moved up by one and down by another.
+        result: that moved in the result.
+        nonfinite: that are NaN or infinite on a side.
+    """
+
+    moved: int = 0
+    conflicts: int = 0
+    disagreements: int = 0
+    result: int = 0
+    nonfinite: int = 0
+
+    def plus(self, more: Counts) -> Counts:
+        """The sum."""
+        return Counts(*(a + b for a, b in zip(self, more, strict=True)))
+
+
+class _Piece(NamedTuple):
+    tile: Tile
+    at: slice
+    nonfinite: npt.NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """A method with all that its function needs. Pure.
+
+    Attributes:
+        method: the method.
+        settings: complete.
+        weights: of the artifacts.
+        digests: of the artifacts; random words depend on them.
+    """
+
+    method: Method
+    settings: Settings
+    weights: Sequence[float]
+    digests: Sequence[str]
+
+    def rows(self, shape: tuple[int, ...]) -> int:
+        """Elements of a row, for methods by row; 0 where spans are blocks."""
+        row = shape[-1] if len(shape) > 1 else int(np.prod(shape))
+        return row if self.method.by_row and row <= BLOCK_NUMEL else 0
+
+    def tiles(self, group: Group, start: int, bits: SpanBits, known: Known) -> Iterator[Tile]:
+        """The tiles of a span, in order.
+
+        Args:
+            group: the tensor.
+            start: its first element in the span.
+            bits: the span.
+            known: what sweeps have found out.
+        """
+        for piece in self._pieces(group, start, bits, known):
+            yield piece.tile
+
+    def merged(self, group: Group, start: int, bits: SpanBits, known: Known) -> tuple[Bits, Counts]:
+        """The merged bits of a span, and what merging did; arguments as above."""
+        dtype = group.rows[0].source_dtype
+        result, counts = np.empty_like(bits.source), Counts()
+        with np.errstate(over="ignore", invalid="ignore"):
+            for tile, at, nonfinite in self._pieces(group, start, bits, known):
+                source, targets = bits.source[at], [target[at] for target in bits.targets]
+                merged = self._exact(tile, source, targets, dtype)
+                if nonfinite is not None:
+                    _fill_nonfinite(merged, source, targets, nonfinite)
+                result[at] = merged
+                counts = counts.plus(_counted(tile, merged, source, nonfinite, dtype))
+        return result, counts
+
+    def _exact(self, tile: Tile, source: Bits, targets: Sequence[Bits], dtype: str) -> Bits:
+        merged = self.method.merge(tile)
+        if self.method.gives == "values":
+            result = bits_of(merged.reshape(-1), dtype)
+            for target, values in zip(reversed(targets), reversed(tile.targets), strict=True):
+                np.copyto(result, target, where=(merged == values).reshape(-1))
+            return result
+        flat = merged.reshape(-1)
+        result = bits_of((tile.source + merged).reshape(-1), dtype)
+        np.copyto(result, source, where=flat == 0)
+        for target, update in zip(reversed(targets), reversed(tile.updates), strict=True):
+            np.copyto(result, target, where=(flat == update.reshape(-1)) & (target != source))
+        return result
+
+    def _pieces(self, group: Group, start: int, bits: SpanBits, known: Known) -> Iterator[_Piece]:
+        dtype = group.rows[0].source_dtype
+        row = self.rows(group.rows[0].source_shape or ())
+        step = max(row, TILE_NUMEL // row * row) if row else TILE_NUMEL
+        with np.errstate(over="ignore", invalid="ignore"):
+            for first in range(0, bits.source.size, step):
+                at = slice(first, min(first + step, bits.source.size))
+                shape = (-1, row) if row else (-1,)
+                source = numbers_of(bits.source[at], dtype)
+                targets = [numbers_of(target[at], dtype) for target in bits.targets]
+                updates = [target - source for target in targets]
+                nonfinite = _without_nonfinite(source, targets, updates)
+                yield _Piece(
+                    Tile(
+                        source.reshape(shape),
+                        [target.reshape(shape) for target in targets],
+                        [update.reshape(shape) for update in updates],
+                        self.weights,
+                        self.settings,
+                        known,
+                        start + first,
+                        partial(self._words, group.names[0], start + first, source.reshape(shape).shape),
+                    ),
+                    at,
+                    nonfinite,
+                )
+
+    def _words(self, name: str, first: int, shape: tuple[int, ...], index: int) -> npt.NDArray[np.uint32]:
+        key = short_key(f"{self.settings['seed']} {self.method.name} {self.digests[index]}")
+        before = first % DRAWN
+        words = words_of(key, short_key(name), first - before, before + int(np.prod(shape)))
+        return words[before:].reshape(shape)
+
+
+def add_up(sums: Sums, more: Sums) -> Sums:
+    """The sum of two measures, of which the first may be empty."""
+    return sums + more if sums.size else more
+
+
+def _without_nonfinite(
+    source: Floats, targets: Sequence[Floats], updates: Sequence[Floats]
+) -> npt.NDArray[np.bool_] | None:
+    """Set updates to 0, and numbers to those of 0, where any is not finite; None where all are."""
+    # A sum is finite only if all its terms are, and adding up is faster than looking at each.
+    if all(np.isfinite(np.add.reduce(update)) for update in updates):
+        return None
+    nonfinite = ~np.isfinite(updates[0])
+    for update in updates[1:]:
+        nonfinite |= ~np.isfinite(update)
+    for values in (source, *targets, *updates):
+        values[nonfinite] = 0
+    return nonfinite if nonfinite.any() else None
+
+
+def _fill_nonfinite(merged: Bits, source: Bits, targets: Sequence[Bits], nonfinite: npt.NDArray[np.bool_]) -> None:
+    np.copyto(merged, source, where=nonfinite)
+    for target in reversed(targets):
+        np.copyto(merged, target, where=nonfinite & (target != source))
+
+
+def _counted(tile: Tile, merged: Bits, source: Bits, nonfinite: npt.NDArray[np.bool_] | None, dtype: str) -> Counts:
+    first = tile.updates[0]
+    moved, several = first != 0, np.zeros(first.shape, np.bool_)
+    up, down = first > 0, first < 0
+    for update in tile.updates[1:]:
+        own = update != 0
+        several |= moved & own
+        moved |= own
+        up |= update > 0
+        down |= update < 0
+    # Zeros of either sign are one number.
+    differs = merged != source
+    shift = np.array(1, source.dtype)
+    differs &= ((merged | source) << shift) != 0
+    return Counts(
+        int(np.count_nonzero(moved)),
+        int(np.count_nonzero(several)),
+        int(np.count_nonzero(up & down)),
+        int(np.count_nonzero(differs)),
+        0 if nonfinite is None else int(np.count_nonzero(nonfinite)),
+    )

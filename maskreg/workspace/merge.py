@@ -1,0 +1,219 @@
+"""Merge: several updates of one source become one update, one checkpoint, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskreg.errors import UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card, Ref
+from maskreg.result import Result
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.merge_recipe import Request, request_of
+from maskreg.workspace.sources import with_source
+from maskreg.workspace.storing import Naming, Stored, remember, require_free, shared_family
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.digest import Digest
+    from maskreg.flow.merge.merged import MergedCheckpoint
+    from maskreg.flow.merge.report import Report
+
+
+@dataclass(frozen=True)
+class Merged(Result):
+    """What a merge made, and what it did.
+
+    Attributes:
+        method: the method.
+        operands: names of the artifacts, in order.
+        recipe: the method, its weights and settings, complete; the lineage recipe of the artifact.
+        report: coordinates that moved before and after, conflicts and sign disagreements, by role.
+        artifact: the artifact; None when none was to be made.
+        out: the checkpoint; None when none was to be written.
+        source: the checkpoint that the artifacts were made from.
+        notes: remarks for people, one sentence each.
+    """
+
+    method: str
+    operands: tuple[str, ...]
+    recipe: Mapping[str, Any]
+    report: Report
+    artifact: Stored | None
+    out: Path | None
+    source: Path
+    notes: tuple[str, ...]
+
+    @property
+    def digest(self) -> Digest | None:
+        """The artifact's digest; None when there is none."""
+        return self.artifact.digest if self.artifact is not None else None
+
+    @property
+    def ref(self) -> Ref | None:
+        """The artifact's name; None when there is none."""
+        return self.artifact.ref if self.artifact is not None else None
+
+
+@check_arguments
+def merge(
+    artifacts: Sequence[ArtifactLike] = (),
+    name: str | Ref | None = None,
+    *,
+    method: str = "",
+    weights: Sequence[float] | Mapping[str, float] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    recipe: str | Path | None = None,
+    source: CheckpointLike | None = None,
+    out: str | Path | None = None,
+    dry_run: bool = False,
+    device: str = "cpu",
+    description: str = "",
+    force: bool = False,
+    download: bool = False,
+    with_code: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Merged:
+    """Merge updates of one source into one artifact, into a checkpoint, or both.
+
+    Arithmetic is in fp32, and memory is bounded, whatever the size of the model. Merging one artifact with weight 1
+    gives its target's bits. The result names the artifacts as its parents and the recipe as its lineage.
+
+    Args:
+        artifacts: references, digests or open artifacts, with deltas; none when the recipe names them.
+        name: ``[project/]name[:tag]`` of the new artifact; without a name and without ``out``, it is known by its
+            digest alone.
+        method: ``linear``, ``task-arithmetic``, ``ties``, ``ties-per-tensor``, ``dare``, ``breadcrumbs``, ``della``,
+            ``model-stock``, ``slerp``, ``ram``, ``ram+``, ``union``, ``consensus``, ``restrict``, ``scale`` or
+            ``negate``.
+        weights: in the order of the artifacts, or by reference; 1 for those that are not named.
+        settings: of the method; ``mask`` is the mask for ``restrict``.
+        recipe: a YAML file with all of these, in place of them.
+        source: the checkpoint that the artifacts were made from. Without one, it is looked for where this machine has
+            seen it, then in the hub cache.
+        out: where to write the merged checkpoint; none is written without it.
+        dry_run: compute everything, and write nothing.
+        device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded; the result does not depend on it.
+        description: one paragraph for people.
+        force: replace files of an earlier output that are written again; others in its folder stay.
+        download: fetch the source from the hub when it is not in the cache.
+        with_code: take along small files that can run code too.
+        progress: progress callback, in bytes.
+        workspace: where artifacts and known checkpoints are; by default what the settings say.
+
+    Raises:
+        UsageError: an unknown method or setting, or values that make no sense.
+        PairMismatchError: artifacts of different sources, or that do different things to what cannot be merged.
+        NotFoundError: there is no such artifact, or its source was not found.
+        PartAbsentError: an artifact has no values, or they are not in the local registry.
+        WrongCheckpointError: ``source`` is another checkpoint.
+        DataError: an artifact is damaged, or the recipe cannot be read.
+        CannotCreateError: ``out`` exists, or cannot be written.
+        ConfigError: there is no such device.
+    """
+    request = request_of(artifacts, method, weights, settings, recipe)
+    if dry_run and (name is not None or out is not None):
+        raise UsageError("a dry run makes nothing", hint="leave out the name and the output, or --dry-run")
+    with opened(workspace) as space:
+        operands = [space.find(artifact) for artifact in request.artifacts]
+        mask = space.find(request.mask) if request.mask is not None else None
+        path = None if out is None else Path(out)
+        if path is not None:
+            require_free(space, path, force=force)
+        naming = Naming(space, None if name is None else as_name(name))
+        card = Card(shared_family(operands), "merge", description=description).checked()
+        job = _Job(space, request, operands, mask, naming, card, path)
+
+        def work(checkpoint: Checkpoint) -> Merged:
+            with job.opened(checkpoint, device=device, with_code=with_code, progress=progress) as merged:
+                if dry_run:
+                    return job.looked(merged, progress)
+                if name is None and path is not None:
+                    return job.written(merged, progress, force=force)
+                return job.stored(merged, progress, device=device, with_code=with_code, force=force)
+
+        side = operands[0].artifact.manifest.source
+        result, used = with_source(space, side, work, source=source, download=download)
+        remember(space, side.root, used)
+        return result
+
+
+@dataclass(frozen=True)
+class _Job:
+    space: Workspace
+    request: Request
+    operands: Sequence[Named]
+    mask: Named | None
+    naming: Naming
+    card: Card
+    out: Path | None
+
+    def opened(self, checkpoint: Checkpoint, *, device: str, with_code: bool, progress: Progress) -> MergedCheckpoint:
+        from maskreg.flow.merge.merged import MergedCheckpoint
+
+        return MergedCheckpoint(
+            [operand.artifact for operand in self.operands],
+            checkpoint,
+            self.request.recipe(self.operands),
+            mask=None if self.mask is None else self.mask.artifact,
+            device=device,
+            with_code=with_code,
+            progress=progress,
+        )
+
+    def looked(self, merged: MergedCheckpoint, progress: Progress) -> Merged:
+        from maskreg.flow.merge.merging import look
+
+        look(merged, progress=progress)
+        return self._result(merged, None, None, ())
+
+    def written(self, merged: MergedCheckpoint, progress: Progress, *, force: bool) -> Merged:
+        from maskreg.flow.merge.merging import write
+
+        assert self.out is not None
+        written = write(merged, self.out, force=force, progress=progress)
+        return self._result(merged, None, written.out, ())
+
+    def stored(
+        self, merged: MergedCheckpoint, progress: Progress, *, device: str, with_code: bool, force: bool
+    ) -> Merged:
+        from maskreg.flow.apply.on_disk import apply
+        from maskreg.flow.merge.merging import store
+
+        operands = [*self.operands, *([self.mask] if self.mask is not None else [])]
+        parents = tuple(operand.digest for operand in operands)
+        extracted = store(merged, self.space.root, parents, device=device, with_code=with_code, progress=progress)
+        stored = self.naming.store(extracted.digest, self.naming.card_for(extracted.digest, self.card), extracted.notes)
+        out, notes = None, extracted.notes
+        if self.out is not None:
+            # What was stored is what is written: every block of it is checked once more.
+            applied = apply(
+                stored.artifact,
+                merged.source,
+                self.out,
+                device=device,
+                force=force,
+                with_code=with_code,
+                progress=progress,
+            )
+            out, notes = applied.out, (*notes, *applied.notes)
+        return self._result(merged, stored, out, notes)
+
+    def _result(
+        self, merged: MergedCheckpoint, stored: Stored | None, out: Path | None, notes: Sequence[str]
+    ) -> Merged:
+        return Merged(
+            method=merged.recipe.method.name,
+            operands=tuple(operand.name for operand in self.operands),
+            recipe=merged.recipe.to_json(),
+            report=merged.report(),
+            artifact=stored,
+            out=out,
+            source=merged.source.path,
+            notes=(*merged.notes, *notes),
+        )
