@@ -13,7 +13,7 @@ from .command import Command, workspace
 from .explanation import explanation
 from .layout import GROUPS
 from .output import Output
-from .values import NAME, POSITIVE, SEED
+from .values import FORCE, NAME, POSITIVE, SEED
 
 _SHARED = ("exact_up_to", "seed", "device", "download")
 _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverage")
@@ -49,6 +49,7 @@ _GROUPS = ("sparsity", "norm", "rank", "angles", "shift", "projection", "coverag
 )
 @click.option("--device", default="cpu", show_default=True, help="Device to decompose matrices on: cpu or cuda.")
 @click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
+@FORCE
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
 @click.pass_obj
 def command(

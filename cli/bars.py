@@ -91,6 +91,11 @@ class Bars:
         self._task = self._drawn.add_task(self._label, total=self._total or None, completed=self._done)
         self._drawn.start()
 
+    def pause(self) -> None:
+        """Draw nothing until there is more to draw: a question has the terminal."""
+        with self._lock:
+            self._stop()
+
     def _stop(self) -> None:
         if self._drawn is not None:
             self._drawn.stop()

@@ -10,7 +10,7 @@ from maskreg.ref import Ref
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, NUMBER, POSITIVE, REF, SEED
+from .values import FORCE, NAME, NUMBER, POSITIVE, REF, SEED
 
 
 @click.command(
@@ -37,6 +37,7 @@ from .values import NAME, NUMBER, POSITIVE, REF, SEED
     help="Name of the baseline [<name>-<kind>, then parameters and -s<seed>].",
 )
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
+@FORCE
 @click.pass_obj
 def command(output: Output, /, ref: Ref, kind: str, **options: Any) -> None:
     """Make a baseline of a mask and store it.

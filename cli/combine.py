@@ -10,7 +10,7 @@ from maskreg.ref import Ref
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, POSITIVE, REF
+from .values import FORCE, NAME, POSITIVE, REF
 
 
 @click.command(
@@ -31,6 +31,7 @@ from .values import NAME, POSITIVE, REF
 @click.option("--name", type=NAME, required=True, metavar="NAME[:TAG]", help="Name of the result.")
 @click.option("--description", default="", help="Free text, one paragraph.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules.")
+@FORCE
 @click.pass_obj
 def command(output: Output, /, refs: tuple[Ref, ...], how: str | None, at_least: int | None, **options: Any) -> None:
     """Combine masks of one source into a new mask.

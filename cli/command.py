@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -41,10 +42,12 @@ def again(*first: str, without: tuple[str, ...] = ()) -> str:
 
 
 def workspace(output: Output) -> Workspace:
-    """The workspace of the settings, closed when the command ends; its notes are printed."""
+    """The workspace of the settings, closed when the command ends; it prints notes, and asks at a terminal."""
     from maskreg.workspace.workspace import Workspace
 
     opened = Workspace(command=again(), note=lambda text: output.note(f"note: {text}"))
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        opened.confirm = output.ask
     return click.get_current_context().with_resource(opened)
 
 

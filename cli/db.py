@@ -58,7 +58,7 @@ def check(output: Output, remote: str | None) -> None:
     if output.json:
         output.document(schema.to_json())
     else:
-        output.data(f"usable, schema {schema.revision}")
+        output.data(f"usable, schema {schema.revision}" if schema.usable else "does not exist yet")
 
 
 @command.command(example="maskreg db rebuild")

@@ -21,6 +21,8 @@ from maskreg.errors import (
     WorkerError,
 )
 
+from .output import DeclinedError
+
 BUG = 70
 CANNOT_WRITE = 73
 INTERRUPTED = 130
@@ -38,6 +40,7 @@ EXITS: Mapping[type[BaseException], int] = {
     TryAgainError: 75,
     NotAllowedError: 77,
     ConfigError: 78,
+    DeclinedError: 1,
     click.Abort: INTERRUPTED,
     KeyboardInterrupt: INTERRUPTED,
     BrokenPipeError: BROKEN_PIPE,
@@ -95,13 +98,15 @@ def failure(error: BaseException, ref: str = "") -> Failure:
     if isinstance(error, OSError) and not isinstance(error, MaskregError) and (error.errno or 0) in _SYSTEM:
         status, code = _SYSTEM[error.errno or 0]
         if code == "NO_SPACE":
-            return Failure(code, f"{error.filename or 'the output'}: the disk is full", "df -h", status)
+            return Failure(code, f"{error.filename or 'the output'}: {error.strerror}", "", status)
         return Failure(code, str(error), "", status)
     status = next((EXITS[kind] for kind in type(error).__mro__ if kind in EXITS), BUG)
     if isinstance(error, MaskregError):
         return Failure(error.code, error.message, error.hint.replace("<name>", ref or "<name>"), status)
     if isinstance(error, click.ClickException):
         return Failure("USAGE", _one_line(error.format_message()), _help_line(error), status)
+    if isinstance(error, DeclinedError):
+        return Failure("DECLINED", "nothing was changed", "", status)
     if status == INTERRUPTED:
         return Failure("INTERRUPTED", "interrupted", "", status)
     return Failure("BUG", f"{type(error).__name__}: {error}", "", status)

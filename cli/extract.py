@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, PAIR
+from .values import FORCE, NAME, PAIR
 
 
 @click.command(
@@ -35,7 +34,7 @@ from .values import NAME, PAIR
 )
 @click.option("--download", is_flag=True, help="Download hub checkpoints that are not cached.")
 @click.option("--with-code", is_flag=True, help="Take along differing files that can run code, such as .py.")
-@click.option("--force", is_flag=True, help="Move a name that somebody else may use; its history keeps what it was.")
+@FORCE
 @click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
 @click.pass_obj
 def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, str], ...], **options: Any) -> None:
@@ -49,17 +48,12 @@ def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, 
     if options["mask_only"] and options["reversible"]:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
     from maskreg.rules import parse_rule
-    from maskreg.workspace.extract import extract, question_before
+    from maskreg.workspace.extract import extract
 
     from .summary import tell_stored
 
     parse_rule(options["rule"])
     output.note_slow_kernels()
-    space = workspace(output)
-    if not options["force"] and sys.stdin.isatty() and sys.stderr.isatty():
-        # Before the work and its progress: nobody waits for a question after an hour.
-        question = question_before(options["name"], space)
-        options["force"] = bool(question) and output.ask(question)
     with output.progress() as progress:
-        stored = extract(source, target, meta=dict(meta), **options, progress=progress, workspace=space)
+        stored = extract(source, target, meta=dict(meta), **options, progress=progress, workspace=workspace(output))
     tell_stored(output, stored)

@@ -108,7 +108,7 @@ def command(
     elif entries and sys.stdout.isatty():
         output.make_room()
         show_table(entries, fields, header=not output.quiet)
-    elif not sys.stdout.isatty():
+    elif entries:
         for line in lines(entries, fields, header=not output.quiet):
             output.data(line)
     if entries.remark:

@@ -17,7 +17,7 @@ from maskreg.errors import MaskregError
 
 from .command import LazyGroup
 from .exits import BROKEN_PIPE, BUG, CANNOT_WRITE, INTERRUPTED, TERMINATED, Failure, failure
-from .output import Output
+from .output import DeclinedError, Output
 
 SECTIONS = {
     "Updates": {
@@ -150,7 +150,10 @@ def _report(error: BaseException, described: Failure, args: list[str], output: O
             described = replace(described, hint=_save_traceback(error))
         elif described.hint.startswith("maskreg pull ") and "|" not in described.hint:
             described = replace(described, hint=_hint_without_remotes() or described.hint)
-        output.failure(described.message, described.hint)
+        if isinstance(error, DeclinedError):
+            output.note(described.message)
+        else:
+            output.failure(described.message, described.hint)
         # "in args": arguments that could not be parsed have set nothing.
         if (output.json or "--json" in args) and not output.reported:
             output.document({"error": described.to_json()})

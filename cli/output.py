@@ -18,7 +18,12 @@ from maskreg.ref import printable
 if TYPE_CHECKING:
     from maskreg.progress import Progress
 
+    from .bars import Bars
     from .waiting import Waiting
+
+
+class DeclinedError(Exception):
+    """Somebody answered a question with no, before anything was changed."""
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Output:
         ref: the reference that the command works on, for hints; empty while there is none.
         reported: the command has printed its failure as JSON itself.
         waiting: what says that the command is at work, where people watch.
+        bars: how far it is, where people watch.
     """
 
     json: bool = False
@@ -40,6 +46,7 @@ class Output:
     ref: str = ""
     reported: bool = False
     waiting: Waiting | None = None
+    bars: Bars | None = None
 
     def data(self, text: str) -> None:
         """Print one or more lines of data, with everything escaped that a terminal would obey or not show."""
@@ -92,16 +99,20 @@ class Output:
         """Ask a question on stderr, with nothing drawn beside it; True for yes.
 
         Raises:
-            click.Abort: the answer was no.
+            DeclinedError: the answer was no.
         """
         with self.alone():
-            return click.confirm(question, abort=True, err=True)
+            if not click.confirm(question, err=True):
+                raise DeclinedError
+            return True
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Draw nothing inside: something else has the terminal."""
         if self.waiting is not None:
             self.waiting.hide()
+        if self.bars is not None:
+            self.bars.pause()
         try:
             yield
         finally:
@@ -136,8 +147,15 @@ class Output:
             return
         from .bars import Bars, Lines
 
-        with Bars(self.waiting) if sys.stderr.isatty() else Lines() as listener:
-            yield listener
+        if not sys.stderr.isatty():
+            with Lines() as lines:
+                yield lines
+            return
+        with Bars(self.waiting) as self.bars:
+            try:
+                yield self.bars
+            finally:
+                self.bars = None
 
 
 def _follows_a_pipe() -> bool:

@@ -11,7 +11,7 @@ from maskreg.words import counted, human_bytes, percent
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, NATURAL, NUMBER, OUT, POSITIVE, REF, SEED, IntegerType, NumberType
+from .values import FORCE, NAME, NATURAL, NUMBER, OUT, POSITIVE, REF, SEED, IntegerType, NumberType
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +51,7 @@ class _WithTorchrun(Command):
     "-o", "--out", type=OUT, required=True, help="Folder of the run, made if missing; the model is in OUT/model."
 )
 @click.option("--name", type=NAME, metavar="NAME[:TAG]", help="Store what changed as an artifact of this name.")
+@FORCE
 @click.option("--control", default="", metavar="KIND", help="Train a control instead of the mask; see above.")
 @click.option("--control-seed", type=SEED, metavar="N", help="Seed for random controls [0].")
 @click.option("--control-density", type=NUMBER, metavar="SHARE", help="Density of control subset, of all coordinates.")
@@ -110,7 +111,7 @@ class _WithTorchrun(Command):
 @click.option("--download", is_flag=True, help="Fetch hub checkpoints that are not in the cache.")
 @click.option("--dry-run", is_flag=True, help="Check everything, and print what the run would need.")
 @click.pass_context
-def command(ctx: click.Context, /, ref: Ref | None, out: Path, name: Ref | None, dry_run: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, ref: Ref | None, out: Path, dry_run: bool, **options: Any) -> None:
     """Train only the coordinates of a mask.
 
     Training starts from the mask's source. Coordinates outside the mask keep their bits and have no optimizer state.
@@ -131,6 +132,7 @@ def command(ctx: click.Context, /, ref: Ref | None, out: Path, name: Ref | None,
     from .steps import Steps
 
     space = workspace(output)
+    naming = {option: options.pop(option) for option in ("name", "force")}
     with Steps(output) as steps, output.progress() as progress:
         if dry_run:
             planned = plan(ref, **options, out=out, progress=progress, workspace=space)
@@ -139,7 +141,7 @@ def command(ctx: click.Context, /, ref: Ref | None, out: Path, name: Ref | None,
                 ref,
                 **options,
                 out=out,
-                name=name,
+                **naming,
                 torchrun=ctx.meta.get(_TORCHRUN, []),
                 listener=steps,
                 progress=progress,

@@ -165,3 +165,8 @@ NUMBER = NumberType()
 OUT = OutType()
 WEIGHT = WeightType()
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+FORCE = click.option(
+    "--force", is_flag=True, help="Move a name that somebody else may use; its history keeps what it was."
+)
+"""The option of commands that give a new artifact a name."""

@@ -182,7 +182,8 @@ class FileStore:
     def clock(self) -> datetime:
         """The time by the file system's clock, which over a network is the server's."""
         with self.errors("read", "the clock"):
-            if not self.root.exists():
+            if not self.root.exists() or not any(self.root.iterdir()):
+                # Asking makes nothing where there is nothing.
                 return datetime.now(UTC)
         try:
             with self._temporary(b"") as temporary:

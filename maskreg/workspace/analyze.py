@@ -76,6 +76,7 @@ def analyze(
     exact_up_to: int = 4096,
     device: str = "cpu",
     download: bool = False,
+    force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Analysis:
@@ -97,6 +98,8 @@ def analyze(
         exact_up_to: smaller sides up to this get an exact SVD.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where matrices are decomposed.
         download: fetch hub checkpoints that are not in the cache.
+        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+            history keeps the old artifact.
         progress: progress callback, in bytes of the source.
         workspace: where to store it; by default what the settings say.
 
@@ -105,6 +108,8 @@ def analyze(
         NotFoundError: there is no such artifact or checkpoint, or its source was not named and is not found.
         WrongCheckpointError: a side is not the checkpoint that the artifact was made from.
         PartAbsentError: there is no target, and no delta in the local registry to make it from.
+        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
+            artifact is kept.
         ConfigError: there is no such device, or torch is not installed.
     """
     from maskreg.artifact.analysis import read_analysis
@@ -121,7 +126,7 @@ def analyze(
             after = None
             if target is not None:
                 after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
-            naming = Naming(space, _name(named) if name is None else as_name(name))
+            naming = Naming(space, _name(named) if name is None else as_name(name), careful=not force)
             digest = _earlier(space, named, naming, lineage_recipe(named.artifact, after, spec, device))
             if digest is None:
 

@@ -33,6 +33,7 @@ def baseline(
     alpha: float | None = None,
     source: CheckpointLike | None = None,
     download: bool = False,
+    force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Stored:
@@ -49,6 +50,8 @@ def baseline(
         source: the mask's source, which kinds from exponent-matched to safe look at. Without one it is looked for
             where this machine has seen it, then in the hub cache.
         download: fetch the source from the hub when it is not in the cache.
+        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+            history keeps the old artifact.
         progress: progress callback, in bytes.
         workspace: where to store it; by default what the settings say.
 
@@ -57,6 +60,8 @@ def baseline(
         NotFoundError: there is no such mask, or its source was not found.
         WrongCheckpointError: ``source`` is another checkpoint.
         DataError: the artifact is damaged.
+        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
+            artifact is kept.
         ConfigError: the kind needs torch, which is not installed.
     """
     from maskreg.flow.baseline.build import make_baseline
@@ -73,7 +78,7 @@ def baseline(
             import torch  # noqa: F401 (now, and not after the source was read)
     with opened(workspace) as space:
         named = space.find(artifact)
-        naming = Naming(space, _name(named, spec) if name is None else as_name(name))
+        naming = Naming(space, _name(named, spec) if name is None else as_name(name), careful=not force)
 
         def work(checkpoint: Checkpoint | None) -> BaselineResult:
             return make_baseline(named.artifact, spec, space.root, checkpoint, progress=progress)

@@ -20,6 +20,7 @@ def combine(
     at_least: int = 0,
     description: str = "",
     allow_different: bool = False,
+    force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Stored:
@@ -34,6 +35,8 @@ def combine(
         at_least: coordinates in this many masks or more, in place of ``how``.
         description: one paragraph for people.
         allow_different: combine masks of different rules too.
+        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+            history keeps the old artifact.
         progress: progress callback, in bytes of masks.
         workspace: where the masks are; by default what the settings say.
 
@@ -42,12 +45,14 @@ def combine(
         PairMismatchError: the masks are of different sources, tensors or rules.
         NotFoundError: there is no such mask.
         PartAbsentError: a mask is not in the local registry.
+        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
+            artifact is kept.
         NoSpaceError: the disk would fill up.
     """
     from maskreg.flow.combine.combination import combine as combine_masks
 
     with opened(workspace) as space:
-        naming = Naming(space, None if name is None else as_name(name))
+        naming = Naming(space, None if name is None else as_name(name), careful=not force)
         operands = [space.find(mask) for mask in masks]
         card = Card(shared_family(operands), description=description).checked()
         artifacts = [operand.artifact for operand in operands]

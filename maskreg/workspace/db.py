@@ -43,7 +43,7 @@ class Usable(Revision):
     """A catalog that can be used.
 
     Attributes:
-        usable: always true; a catalog that cannot be used is an error.
+        usable: false while it is still to be made; a catalog that cannot be used is an error.
     """
 
     usable: bool = True
@@ -77,6 +77,8 @@ def check(remote: str | None = None, *, workspace: Workspace | None = None) -> U
     from maskreg.catalog.sql import current
 
     with _registry(remote, workspace) as registry:
+        if registry.index.is_unmade():
+            return Usable(None, usable=False)
         open_catalog(registry.catalog_url).close()
         return Usable(current(registry.catalog_url))
 

@@ -12,6 +12,7 @@ from typing import Literal
 from maskreg.disk import is_read_only, nearest_existing, remove_drafts
 from maskreg.errors import MaskregError
 from maskreg.registry import Registry
+from maskreg.registry.moving import unfinished
 from maskreg.result import Result
 from maskreg.settings import Remote
 from maskreg.space import free_bytes
@@ -79,6 +80,7 @@ def findings(workspace: Workspace, directory: Path | None = None) -> Iterator[Fi
     if settings.home.is_dir():
         yield _permissions(settings.home)
     yield _checked("catalog", lambda: _catalog(workspace))
+    yield from _renames(workspace)
     yield _disk(settings.home)
     for remote in settings.remotes.values():
         yield _checked(f"remote {remote.name}", lambda remote=remote: _remote(workspace, remote))  # type: ignore[misc]
@@ -158,6 +160,11 @@ def _catalog(workspace: Workspace) -> Finding:
         detail = f"unusable, so lists are read from the store: {problem.message if problem else 'unknown reason'}"
         return Finding("catalog", "bad", detail, catalog_step(problem, None))
     return Finding("catalog", "ok", "usable")
+
+
+def _renames(workspace: Workspace) -> Iterator[Finding]:
+    for move in unfinished(workspace.local):
+        yield Finding("rename", "bad", move.sentence, f"maskreg mv {move.old} {move.new}")
 
 
 def _disk(home: Path) -> Finding:

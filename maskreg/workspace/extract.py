@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.storing import Naming, Stored, remember, user_of
+from maskreg.workspace.storing import Naming, Stored, remember
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name, opened
 
 
@@ -94,12 +95,11 @@ def extract(
 
     parse_rule(rule)
     card = Card(family, method, license, description, dict(meta or {})).checked()
-    with (
-        opened(workspace) as space,
-        space.checkpoint(source, download=download, side="source") as before,
-        space.checkpoint(target, download=download, side="target") as after,
-    ):
+    with ExitStack() as stack:
+        space = stack.enter_context(opened(workspace))
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
+        before = stack.enter_context(space.checkpoint(source, download=download, side="source"))
+        after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
         extracted = extract_from(
             before,
             after,
@@ -120,17 +120,6 @@ def extract(
         remember(space, manifest.source.root, before.path)
         remember(space, manifest.target.root, after.path)
         return Extracted(**vars(stored), code_files=extracted.code_files, code_left_out=extracted.code_left_out)
-
-
-def question_before(name: str | Ref, workspace: Workspace) -> str:
-    """What to ask before a name that somebody else may use moves to another artifact; empty when nothing is to be."""
-    head = workspace.local.head(as_name(name))
-    user = user_of(workspace.local, head)
-    if not user or head is None or head.digest is None:
-        return ""
-    return (
-        f"{head.ref} ({head.digest.short}) {user}. If the new artifact differs, move it? Its history keeps the old one"
-    )
 
 
 def _merged(old: Card, new: Card) -> Card:

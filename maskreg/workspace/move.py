@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from maskreg.digest import Digest
 from maskreg.errors import ConflictError, NotFoundError, UsageError
 from maskreg.ref import DEFAULT_TAG, Ref
-from maskreg.registry import tags
+from maskreg.registry.moving import Unfinished, finish, rename
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry
@@ -46,7 +46,7 @@ def mv(
     """Rename a tag: the new name gets the artifact and its card, then the old one is removed.
 
     Nothing is lost: the history of the old name stays, and so does what the new one pointed to. Remotes keep the old
-    name.
+    name. A rename that was interrupted between its two steps is finished first.
 
     Args:
         artifact: a reference, or a digest that one tag points to.
@@ -67,19 +67,28 @@ def mv(
         ImmutableTagError: the new name must not move to another artifact; nothing was moved.
     """
     with opened(workspace) as space:
-        local, old = space.local, space.name_of(artifact)
+        local = space.local
+        finished = {(move.old, move.new): Moved(move.old, move.new, move.digest, None) for move in _finished(space)}
+        old = space.name_of(artifact)
         name = as_name(new)
         has_tag = name.tag != DEFAULT_TAG or str(new).endswith(f":{DEFAULT_TAG}")
         if all_tags and has_tag:
             raise UsageError(f"all tags keep theirs, so the new name has none: {replace(name, tag=DEFAULT_TAG)}")
         olds = _tags(space, old) if all_tags else [old]
         pairs = [(item, name if has_tag else name.with_tag(item.tag)) for item in olds]
+        if not all_tags and pairs[0] in finished:
+            return (finished[pairs[0]],)
         plan = [_planned(space, item, target, force) for item, target in pairs]
-        moved = [
-            _move(space, item, target, entry, head) for (item, target), (entry, head) in zip(pairs, plan, strict=True)
-        ]
+        moved = [_move(space, target, entry, head) for (_, target), (entry, head) in zip(pairs, plan, strict=True)]
         note_catalog(space, local)
         return tuple(moved)
+
+
+def _finished(space: Workspace) -> tuple[Unfinished, ...]:
+    moves = finish(space.local)
+    for move in moves:
+        space.note(f"{move.sentence}; {move.old} is removed now, as was meant")
+    return moves
 
 
 def _tags(space: Workspace, old: Ref) -> list[Ref]:
@@ -109,14 +118,9 @@ def _planned(space: Workspace, old: Ref, new: Ref, force: bool) -> tuple[RefEntr
     return entry, head
 
 
-def _move(space: Workspace, old: Ref, new: Ref, entry: RefEntry, head: RefEntry | None) -> Moved:
-    local = space.local
+def _move(space: Workspace, new: Ref, entry: RefEntry, head: RefEntry | None) -> Moved:
     assert entry.digest is not None  # it is live
-    # The new name first: whatever stops the second step leaves both, and never none.
-    set_to = local.publish(
-        new, entry.digest, card=entry.card, after=head, origin=entry.origin, immutable=entry.immutable or None
-    )
-    removed = tags.remove(local, replace(old, digest=entry.digest))
+    set_to, removed = rename(space.local, entry, new, head)
     tagged = Tagged.of(set_to, head)
     note_removal(space, new, tagged.replaces)
     return Moved(removed.ref, new, entry.digest, note_move(space, new, head, entry.digest))

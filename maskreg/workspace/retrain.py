@@ -100,6 +100,7 @@ def retrain(
     out: str | Path,
     source: CheckpointLike | None = None,
     name: str | Ref | None = None,
+    force: bool = False,
     torchrun: Sequence[str] = (),
     listener: StepListener | None = None,
     progress: Progress = SILENT,
@@ -121,6 +122,8 @@ def retrain(
         source: the checkpoint to train; by default it is looked for where this machine has seen it, then in the hub
             cache.
         name: ``[project/]name[:tag]`` for what changed; without one, no artifact is made.
+        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+            history keeps the old artifact.
         torchrun: options for torchrun; without any, this process trains.
         listener: called for every step.
         progress: progress callback, in bytes.
@@ -136,7 +139,8 @@ def retrain(
         DataError: the source is not the mask's, or something cannot be trained on.
         OutputExistsError: ``out`` holds something else, or another run.
         PairMismatchError: coordinates outside the mask have changed.
-        ConflictError: the name was moved concurrently; the artifact is kept.
+        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
+            artifact is kept.
         ConfigError: torch or transformers is not installed, or there is no such device.
     """
     with requiring("training", "train"):
@@ -150,7 +154,7 @@ def retrain(
     request = RunRequest.of(recipe, data, **options)
     with opened(workspace) as space:
         named = None if artifact is None else _with_mask(space, artifact)
-        naming = Naming(space, None if name is None else as_name(name))
+        naming = Naming(space, None if name is None else as_name(name), careful=not force)
         prepared = _prepared(space, named, source, request, progress)
         folder.check(prepared.setup)
         if folder.summary() is not None:

@@ -11,6 +11,7 @@ from maskreg.catalog.query import Query, Range, SearchResult
 from maskreg.errors import BadRefError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.index.results import LeftOut
+from maskreg.registry.moving import unfinished
 from maskreg.registry.naming import similar_names
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
@@ -161,6 +162,8 @@ def search(
         registry = space.registry(remote)
         search = registry.search(_narrowed(query, patterns))
         note_catalog(space, registry)
+        for move in unfinished(registry) if registry.root else ():
+            space.note(f"{move.sentence}; next: maskreg mv {move.old} {move.new}")
         names = [Listed(**vars(entry)) for entry in search.results]
         names = [entry for entry in names if all(pattern.matches(entry.ref, entry.digest) for pattern in patterns)]
         left_out = [

@@ -57,18 +57,32 @@ class Naming:
         head: the name's latest entry when the work began; None when there was none.
     """
 
-    def __init__(self, workspace: Workspace, ref: Ref | None, *, careful: bool = False) -> None:
-        """Look up what the name points to now.
+    def __init__(self, workspace: Workspace, ref: Ref | None, *, careful: bool) -> None:
+        """Look up what the name points to now, and ask before it may be moved, where somebody can be asked.
 
         Args:
             workspace: whose local registry.
             ref: the name.
-            careful: do not move a name that somebody else may use.
+            careful: do not move a name that somebody else may use, unless it is confirmed.
         """
         self._workspace = workspace
-        self._careful = careful
         self.ref = ref
         self.head: RefEntry | None = workspace.local.head(ref) if ref else None
+        self._careful = careful
+        if careful and workspace.confirm is not None and (question := self._question()):
+            # Before the work and its progress: nobody waits for a question after an hour.
+            self._careful = not workspace.confirm(question)
+
+    def _question(self) -> str:
+        head, user = self.head, self._user()
+        if head is None or head.digest is None or not user:
+            return ""
+        again = "If the new artifact differs, move it? Its history keeps the old one"
+        return f"{head.ref} ({head.digest.short}) {user}. {again}"
+
+    def _user(self) -> str:
+        # A name that is immutable never moves, whoever uses it.
+        return "" if self.head is None or self.head.immutable else user_of(self._workspace.local, self.head)
 
     def card_for(self, digest: Digest, card: Card) -> Card:
         """The card to store: the present one while the name already points to this very artifact."""
@@ -90,9 +104,8 @@ class Naming:
         return Stored(self.ref, local.artifact(digest), card, was, replaces, tuple(notes))
 
     def _publish(self, local: Registry, ref: Ref, digest: Digest, card: Card) -> Digest | None:
-        user = user_of(local, self.head) if self._careful else ""
-        # An immutable one is refused below, for good.
-        if user and self.head is not None and not self.head.immutable and self.head.digest not in (None, digest):
+        user = self._user() if self._careful else ""
+        if user and self.head is not None and self.head.digest not in (None, digest):
             raise ConflictError(
                 f"{ref} stays at {self.head.last_digest and self.head.last_digest.short}, because it {user}; the new "
                 f"artifact is {digest.short}, and is kept",

@@ -96,13 +96,12 @@ class Named(Displayed):
 
 
 class Workspace:
-    """The local registry and the remotes of one set of settings. Nothing is opened before it is used.
-
-    A context manager; leaving it closes what it opened.
+    """The local registry and the remotes of one set of settings; each is opened when it is used, and closed on leaving.
 
     Attributes:
         command: the command line as it was typed, for hints that add an option; empty in Python.
         note: called with remarks for people, one sentence each; by default they go to the ``maskreg`` logger.
+        confirm: asked before work whose result would move a name that somebody else may use; None asks nobody.
         looked_up: references that were looked up, in order; for hints.
     """
 
@@ -121,6 +120,7 @@ class Workspace:
         self._remotes: dict[str | None, Registry] = {}
         self.command = command
         self.note = note
+        self.confirm: Callable[[str], bool] | None = None
         self.looked_up: list[str] = []
 
     @cached_property

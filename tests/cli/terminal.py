@@ -36,6 +36,20 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
+def answered(monkeypatch: pytest.MonkeyPatch, answer: str) -> Terminal:
+    """Make stdin a terminal at which this is typed, and stderr one that is returned."""
+    typed, screen = Terminal(answer), watch(monkeypatch)
+    monkeypatch.setattr(sys, "stdin", typed)
+
+    def ask(prompt: str) -> str:
+        screen.write(prompt)
+        return typed.readline().rstrip("\n")
+
+    # In place of Python's input(), which needs a terminal of the system.
+    monkeypatch.setattr("click.termui.visible_prompt_func", ask)
+    return screen
+
+
 def at_terminal(columns: int, *args: str) -> str:
     """What a command writes to a terminal of so many columns.
 

@@ -44,6 +44,42 @@ def test_doctor_creates_nothing(run: Run, artifact: str, tmp_path: Path, monkeyp
         assert everything() == before
 
 
+READING = (
+    ("list",),
+    ("list", "absent"),
+    ("list", "--kind", "mask", "--density", "0.1..", "--json"),
+    ("db", "check"),
+    ("db", "current"),
+    ("gc", "--dry-run"),
+    ("verify", "--all"),
+    ("doctor",),
+    ("config", "show"),
+    ("remote", "list"),
+)
+"""Commands that read, and that succeed where there is nothing."""
+
+
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_reading_commands_create_nothing_in_an_empty_home(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    for home in ("never", "empty"):
+        monkeypatch.setenv("MASKREG_HOME", str(tmp_path / home))
+        if home == "empty":
+            (tmp_path / home).mkdir(mode=0o700)
+        before = sorted(tmp_path.rglob("*"))
+        run(*command)
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_catalog_that_is_still_to_be_made_is_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "never"))
+    assert run("db", "check").out == "does not exist yet\n"
+    assert run("db", "check", "--json").json == {"revision": None, "usable": False}
+    assert run("list").out == ""
+    assert run("list").err.startswith("the local registry has no artifacts\n  next: maskreg extract SOURCE TARGET")
+
+
 def test_outputs_make_the_folders_that_they_need(
     run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path
 ) -> None:

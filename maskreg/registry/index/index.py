@@ -74,7 +74,7 @@ class Index:
         self._opened: Catalog | None = None
 
     def open(self) -> Catalog | None:
-        """The catalog, filled; None when there is none or it cannot be used (see ``problem``)."""
+        """The catalog, filled, and made if it is missing; None when there is none or it is unusable (``problem``)."""
         opened = self._open(self._fill_if_new)
         if opened is None and self.problem is not None and self._repair(self.problem):
             opened = self._open(self._fill_if_new)
@@ -121,7 +121,9 @@ class Index:
         Raises:
             UsageError: the query is malformed.
         """
-        search = self.use(lambda catalog: self._searched(catalog, query, (seen, hint), follows=True))
+        search = None
+        if not self.is_unmade():
+            search = self.use(lambda catalog: self._searched(catalog, query, (seen, hint), follows=True))
         if search is None:
             search = self._searched(self._in_memory(), query, (seen, hint), follows=False)
         return search
@@ -138,6 +140,11 @@ class Index:
                 return catalog.number(ref) if catalog.filled_from() == self._uuid() else 0
         except MaskregError:
             return 0
+
+    def is_unmade(self) -> bool:
+        """Whether a local catalog is still to be made, and has nothing to hold yet: then looking does not make it."""
+        is_missing = self.url.startswith(_LOCAL) and not Path(self.url.removeprefix(_LOCAL)).exists()
+        return is_missing and not self._refs.numbers()
 
     def note(self, entry: RefEntry, action: str) -> None:
         """Index an entry of the ref log and the artifact it points to, and log the event."""
@@ -186,6 +193,8 @@ class Index:
         does not know yet is no damage: the next search takes it in.
         """
         self.close()
+        if self.is_unmade():
+            return ()
         if (catalog := self._open(_leave)) is None:
             return (self.problem,) if self.problem is not None else ()
         try:

@@ -13,6 +13,7 @@ import pytest
 from tests.checkpoints import make_checkpoint
 from tests.cli.conftest import Run
 from tests.cli.retrain.conftest import Train
+from tests.cli.terminal import answered
 from tests.train.making import WORDS, make_model, sums, write_lines
 
 
@@ -87,6 +88,18 @@ def test_records_of_every_kind(train: Train, tmp_path: Path) -> None:
 )
 def test_questions_that_make_no_sense(train: Train, args: list[str], status: int, words: str, tmp_path: Path) -> None:
     assert words in train(*args, status=status).err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_name_that_somebody_may_use_is_asked_about_before_training(
+    train: Train, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("remote", "add", "team", tmp_path / "team")
+    run("push", "toy")
+    with monkeypatch.context() as patch:
+        screen = answered(patch, "n\n")
+        train("--name", "toy", status=1)
+    assert "was pushed to a remote. If the new artifact differs, move it?" in screen.getvalue()
     assert not (tmp_path / "run").exists()
 
 
