@@ -27,7 +27,10 @@ class Limits:
         json_depth: nesting of any JSON document.
         json_values: values in a JSON document for which no other number is given.
         safetensors_header_bytes: size of a safetensors header.
-        index_json_bytes: size of ``model.safetensors.index.json``.
+        index_json_bytes: size of ``model.safetensors.index.json``, or of another weight index.
+        archive_bytes: size of the directory of an archive of PyTorch, which lists its entries.
+        pickle_bytes: size of one pickle: of an archive of PyTorch, or the metadata of a distributed checkpoint.
+        pickle_steps: instructions in it.
     """
 
     manifest_bytes: int = 4 << 20
@@ -48,6 +51,9 @@ class Limits:
     json_values: int = 250_000
     safetensors_header_bytes: int = 100_000_000
     index_json_bytes: int = 64 << 20
+    archive_bytes: int = 64 << 20
+    pickle_bytes: int = 256 << 20
+    pickle_steps: int = 20_000_000
 
 
 LIMITS = Limits()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
@@ -167,16 +167,44 @@ class OutputPlan(Protocol):
         """A writer of this plan; see :func:`maskreg.checkpoint.writing.write_checkpoint`."""
 
 
+@runtime_checkable
+class Noted(Protocol):
+    """A checkpoint of which something must be said: what was left out, renamed or computed on opening."""
+
+    notes: tuple[str, ...]
+    """One sentence each."""
+
+
+def notes_of(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """What must be said of a checkpoint, one sentence each."""
+    return checkpoint.notes if isinstance(checkpoint, Noted) else ()
+
+
+class Reopen(Protocol):
+    """Opens a checkpoint that another one is built on."""
+
+    def __call__(self, spec: str, /) -> Checkpoint:
+        """Open it.
+
+        Args:
+            spec: a path or a hub id, as the other one names it.
+
+        Raises:
+            MaskregError: see :func:`maskreg.checkpoint.opening.open_checkpoint`.
+        """
+
+
 class Opener(Protocol):
     """Opens a checkpoint of one format."""
 
-    def __call__(self, path: Path, *, hub: str, limits: Limits) -> Checkpoint:
+    def __call__(self, path: Path, *, hub: str, limits: Limits, reopen: Reopen) -> Checkpoint:
         """Open the file or directory at ``path``, checking everything but the tensors' data.
 
         Args:
             path: a file or directory that exists.
             hub: ``org/name@commit`` when known, else empty.
             limits: bounds on what is read.
+            reopen: opens what it is built on, such as the base model of an adapter.
 
         Raises:
             DataError: it breaks the format, or exceeds a limit.

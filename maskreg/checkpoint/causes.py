@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
+from maskreg.checkpoint.layouts import is_adapter, is_dcp, is_fsdp, is_safetensors, is_torch
 from maskreg.errors import FormatError
 from maskreg.tensors.names import shown
 from maskreg.words import listed, natural
@@ -26,7 +27,8 @@ class FileCause(NamedTuple):
         name: of the cause.
         test: whether it is this, by its first bytes and its size.
         fault: what it is; continues a sentence that begins with its path.
-        hint: the next step; ``{folder}`` is where it lies, quoted for a shell.
+        hint: the next step; ``{folder}`` is where it lies, ``{path}`` its path and ``{stem}`` that without its suffix,
+            all quoted for a shell.
     """
 
     name: str
@@ -42,7 +44,7 @@ class FolderCause(NamedTuple):
         name: of the cause.
         files: a pattern of names that gives it away.
         fault: what it holds; ``{names}`` are the first of these names.
-        hint: the next step; ``{folder}`` is its path and ``{out}`` one for a new folder, both quoted for a shell.
+        hint: the next step.
     """
 
     name: str
@@ -78,8 +80,8 @@ FILE_CAUSES = (
     FileCause(
         "pickle",
         lambda head, size: head.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x04", b"\x80\x05")),
-        "a PyTorch pickle file, which can run code; maskreg reads safetensors only",
-        "save the model again with save_pretrained, which writes safetensors",
+        "a file of torch.save, not safetensors, as its name says",
+        "mv {path} {stem}.bin",
     ),
     FileCause("gguf", lambda head, size: head.startswith(b"GGUF"), "a GGUF file, not safetensors", _SAFETENSORS),
     FileCause(
@@ -93,30 +95,10 @@ FILE_CAUSES = (
 
 FOLDER_CAUSES = (
     FolderCause(
-        "verl",
-        re.compile(r"model_world_size_\d+_rank_\d+\.pt"),
-        "the shards of a verl run ({names}), which must be merged first",
-        "python -m verl.model_merger merge --backend fsdp --local_dir {folder} --target_dir {out}",
-    ),
-    FolderCause(
-        "distcp",
-        re.compile(r".+\.distcp"),
-        "a distributed PyTorch checkpoint ({names}), which must be merged first",
-        "accelerate merge-weights {folder} {out}",
-    ),
-    FolderCause(
-        "adapter",
-        re.compile(r"adapter_model\.bin"),
-        "a PEFT adapter as a pickle file ({names}), which must be merged first",
-        'python -c "from peft import AutoPeftModelForCausalLM as M; import sys; '
-        'M.from_pretrained(sys.argv[1]).merge_and_unload().save_pretrained(sys.argv[2])" {folder} {out}',
-    ),
-    FolderCause(
-        "pickle",
+        "trainer",
         re.compile(r".+\.(bin|pt|pth|ckpt)"),
-        "no safetensors weights, only PyTorch pickle files ({names}), which can run code",
-        'python -c "from transformers import AutoModelForCausalLM as M; import sys; '
-        "M.from_pretrained(sys.argv[1], dtype='auto').save_pretrained(sys.argv[2])\" {folder} {out}",
+        "no weights, only what a trainer keeps beside them ({names})",
+        "name the folder that the model itself was saved to",
     ),
     FolderCause(
         "gguf", re.compile(r".+\.(gguf|ggml)"), "no safetensors weights, only GGUF files ({names})", _SAFETENSORS
@@ -131,7 +113,7 @@ FOLDER_CAUSES = (
 """Folders, the first that fits."""
 
 
-def explained(error: FormatError, path: Path, head: bytes, size: int) -> FormatError:
+def explained(error: FormatError, path: Path, head: bytes, size: int, *, own: str = "") -> FormatError:
     """The error for a file that breaks the format: a known cause, else ``error`` itself.
 
     Args:
@@ -139,11 +121,13 @@ def explained(error: FormatError, path: Path, head: bytes, size: int) -> FormatE
         path: of the file.
         head: its first bytes, up to :data:`HEAD_BYTES`.
         size: of the file in bytes.
+        own: the cause that is what the reader expects, and so none.
     """
     # Where a header begins as it should, its first bytes are a length, and mean nothing else.
     for cause in () if head[4:9] == b"\0\0\0\0{" else FILE_CAUSES:
-        if cause.test(head, size):
-            hint = cause.hint.format(folder=shlex.quote(str(path.parent)))
+        if cause.name != own and cause.test(head, size):
+            paths = {"folder": path.parent, "path": path, "stem": path.with_suffix("")}
+            hint = cause.hint.format(**{name: shlex.quote(str(value)) for name, value in paths.items()})
             return FormatError(f"{path.name}: {cause.fault}", hint=hint)
     return error
 
@@ -155,10 +139,7 @@ def why_no_weights(folder: Path) -> tuple[str, str]:
         return "an empty folder", "name the folder that the run wrote its checkpoint to"
     for cause in FOLDER_CAUSES:
         if signs := [name for name in names if cause.files.fullmatch(name)]:
-            # A plain path: the name of the folder itself may be empty or two dots.
-            out = f"{folder.absolute()}-safetensors"
-            hint = cause.hint.format(folder=shlex.quote(str(folder)), out=shlex.quote(out))
-            return cause.fault.format(names=listed([shown(sign) for sign in signs], 2)), hint
+            return cause.fault.format(names=listed([shown(sign) for sign in signs], 2)), cause.hint
     if inner := _folders_of_weights(folder, names):
         step = f"name one of them: {folder / inner[-1]}"
         return f"no weights here, but in {listed(inner, 3)}", step
@@ -166,4 +147,8 @@ def why_no_weights(folder: Path) -> tuple[str, str]:
 
 
 def _folders_of_weights(folder: Path, names: Collection[str]) -> list[str]:
-    return [name for name in names if (folder / name).is_dir() and any((folder / name).glob("*.safetensors"))]
+    return [name for name in names if (folder / name).is_dir() and _holds_weights(folder / name)]
+
+
+def _holds_weights(folder: Path) -> bool:
+    return is_safetensors(folder) or is_adapter(folder) or is_dcp(folder) or is_fsdp(folder) or is_torch(folder)

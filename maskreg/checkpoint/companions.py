@@ -15,7 +15,7 @@ SMALL_FILES = ("*.json", "*.txt", "*.jinja", "*.model", "*.tiktoken", "*.py")
 
 _SMALL = re.compile(r".+\.(json|txt|jinja|model|tiktoken|py)|(licen[sc]e|notice|copying)([._-].*)?", re.I)
 _WEIGHTS = re.compile(
-    r"consolidated.*|.+\.index\.json|.+\.(safetensors|bin|pt|pth|ckpt|gguf|ggml|h5|msgpack|onnx|npz)", re.I
+    r"consolidated.*|.+\.index\.json|.+\.(safetensors|bin|pt|pth|ckpt|distcp|gguf|ggml|h5|msgpack|onnx|npz)", re.I
 )
 # Where hub models keep their weights in other formats.
 _WEIGHT_FOLDERS = {"original", "onnx", "gguf", "metal"}

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from maskreg.checkpoint.base import Format
+from maskreg.checkpoint.dcp import DCP
+from maskreg.checkpoint.fsdp import FSDP
 from maskreg.checkpoint.safetensors import SAFETENSORS
+from maskreg.checkpoint.torch_files import TORCH
 
-FORMATS: Mapping[str, Format] = {known.name: known for known in (SAFETENSORS,)}
+FORMATS: Mapping[str, Format] = {known.name: known for known in (SAFETENSORS, DCP, FSDP, TORCH)}
 """Every format by name; the first that recognizes a path opens it."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, Reopen
 from maskreg.checkpoint.formats import FORMATS, format_of
 from maskreg.checkpoint.hub import HubId, hub_identity, not_cached, snapshot
 from maskreg.errors import NotFoundError, UsageError
@@ -39,22 +39,26 @@ def open_checkpoint(spec: str | Path, *, download: bool = False, limits: Limits 
         raise UsageError("a path of bytes was given; pass text or a Path")
     if not text.strip():
         raise NotFoundError("the path of the checkpoint is empty", hint=f"a checkpoint is {_ACCEPTED}")
+
+    def reopen(base: str) -> Checkpoint:
+        return open_checkpoint(base, download=download, limits=limits)
+
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
     if os.path.exists(path):  # noqa: PTH110  # Path.exists raises where a parent may not be read
-        return format_of(path).open(path, hub=hub_identity(path), limits=limits)
+        return format_of(path).open(path, hub=hub_identity(path), limits=limits, reopen=reopen)
     hub = HubId.parse(text)
     link = os.path.islink(path)  # noqa: PTH114  # Path.is_symlink raises for a name that is too long
     if hub is None or link:
         fault = "a dangling link" if link else "no such file or directory"
         raise NotFoundError(f"{text}: {fault}", hint=f"a checkpoint is {_ACCEPTED}")
-    return _open_cached(hub, download, limits)
+    return _open_cached(hub, download, limits, reopen)
 
 
-def _open_cached(hub: HubId, download: bool, limits: Limits) -> Checkpoint:
+def _open_cached(hub: HubId, download: bool, limits: Limits, reopen: Reopen) -> Checkpoint:
     patterns = [pattern for known in FORMATS.values() for pattern in known.hub_files]
     directory = snapshot(hub, patterns, download=download)
     try:
-        return format_of(directory).open(directory, hub=hub_identity(directory), limits=limits)
+        return format_of(directory).open(directory, hub=hub_identity(directory), limits=limits, reopen=reopen)
     except NotFoundError as error:
         # An interrupted download leaves a directory without some of its files.
         if download:

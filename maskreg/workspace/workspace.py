@@ -272,7 +272,7 @@ class Workspace:
             DataError: it cannot be read.
         """
         if not isinstance(checkpoint, str | Path):
-            if not hasattr(checkpoint, "shards"):
+            if not hasattr(checkpoint, "small_files"):
                 raise _unusable(checkpoint, "a checkpoint: a path, a hub id, or an open checkpoint")
             yield checkpoint
             return

@@ -126,7 +126,7 @@ FILES: dict[str, tuple[bytes, str, str]] = {
     "lfs": (LFS, "a Git LFS pointer, not the weights", "git -C {folder} lfs pull"),
     "html": (HTML, "a web page, not the weights: the download failed", "hf download"),
     "json": (b'{"error": "Repository not found"}', "a JSON text, not the weights", "hf download"),
-    "pickle": (b"PK\x03\x04" + bytes(200), "a PyTorch pickle file, which can run code", "save_pretrained"),
+    "torch": (b"PK\x03\x04" + bytes(200), "a file of torch.save, not safetensors", "mv {folder}/model.safetensors"),
     "gguf": (b"GGUF\x03\0\0\0" + bytes(200), "a GGUF file, not safetensors", "16 bits"),
     "empty": (b"", "the file is empty", "download or copy the checkpoint again"),
     "zeros": (bytes(5000), "the file begins with zeros", "download or copy the checkpoint again"),
@@ -167,11 +167,10 @@ def test_a_header_that_begins_like_another_format_is_a_header(
 
 
 FOLDERS: dict[str, tuple[str, str, str]] = {
-    "pickle": ("pytorch_model.bin", "only PyTorch pickle files ('pytorch_model.bin')", "save_pretrained(sys.argv[2])"),
-    "adapter": ("adapter_model.bin", "a PEFT adapter as a pickle file", "merge_and_unload()"),
+    "trainer": ("optimizer.bin", "only what a trainer keeps beside them ('optimizer.bin')", "model itself was saved"),
     "gguf": ("m.Q4_K_M.gguf", "only GGUF files", "16 bits"),
-    "fsdp": ("__0_0.distcp", "a distributed PyTorch checkpoint", "accelerate merge-weights {path} {path}-safetensors"),
-    "verl": ("model_world_size_8_rank_0.pt", "the shards of a verl run", "verl.model_merger merge --backend fsdp"),
+    "dcp": ("__0_0.distcp", "without .metadata, which is written last: saving did not finish", "the last checkpoint"),
+    "fsdp": ("model_world_size_8_rank_0.pt", "the files of 7 of 8 processes are missing: ranks 1, 2", "every node"),
     "flax": ("flax_model.msgpack", "only weights of another library", "16 bits"),
     "other": ("README.md", "no safetensors weights", "a checkpoint directory holds model.safetensors"),
 }

@@ -15,6 +15,7 @@ from maskreg.checkpoint import FORMATS, Checkpoint, OutputPlan, open_checkpoint,
 from maskreg.checkpoint.safetensors import plan as safetensors_plan
 from maskreg.errors import CannotCreateError, MaskregError, NoSpaceError, OutputExistsError, WrongCheckpointError
 from maskreg.tensors.info import TensorInfo
+from tests.checkpoint.saving import save_dcp, save_torch
 from tests.checkpoints import SMALL_FILES, Tensor, bf16, f16, f32, make_checkpoint
 
 TENSORS: Mapping[str, Tensor] = {
@@ -28,13 +29,20 @@ TENSORS: Mapping[str, Tensor] = {
 
 SOURCES: Mapping[str, Callable[[Path], Path]] = {
     "safetensors": lambda folder: make_checkpoint(folder, TENSORS),
+    "torch": lambda folder: save_torch(folder, TENSORS),
+    "dcp": lambda folder: save_dcp(folder, TENSORS),
+    "fsdp": lambda folder: save_torch(folder, TENSORS, "model_world_size_1_rank_0.pt"),
 }
 """By format: writes a checkpoint of :data:`TENSORS` without maskreg, and returns what to open."""
+
+BY_TORCH = {"torch", "dcp", "fsdp"}
 
 WRITABLE = sorted(name for name, known in FORMATS.items() if known.plan is not None)
 
 
-@pytest.fixture(params=sorted(FORMATS))
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.torch] if name in BY_TORCH else []) for name in sorted(FORMATS)]
+)
 def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return SOURCES[request.param](tmp_path / "source")
 

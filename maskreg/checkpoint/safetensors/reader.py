@@ -1,30 +1,23 @@
-"""Safetensors checkpoints, one file or many, read span by span with ``pread``.
-
-Files are not mapped into memory, though the format allows it. A mapped page that cannot be read (a file that was cut
-short meanwhile, a network disk that went away) kills the process with SIGBUS, where ``pread`` returns an error; and
-mapped pages count as the process's memory, so that reading a large checkpoint would look like holding it.
-``pread`` takes its offset as an argument, so any number of threads can share a file without a lock.
-"""
+"""Safetensors checkpoints, one file or many, read span by span."""
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import stat
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.causes import HEAD_BYTES, explained, why_no_weights
+from maskreg.checkpoint.files import close_all, fill, in_folder, open_regular, read_whole
+from maskreg.checkpoint.index import check_index, parse_index
+from maskreg.checkpoint.layouts import is_safetensors
 from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, Shard, header_length, parse_header
-from maskreg.checkpoint.safetensors.index import INDEX_NAME, check_index, parse_index
+from maskreg.checkpoint.safetensors.index import INDEX_NAME
 from maskreg.errors import (
     CorruptError,
-    DataError,
     FormatError,
     LimitError,
     MaskregError,
@@ -32,7 +25,6 @@ from maskreg.errors import (
     NotFoundError,
     UnavailableError,
     UsageError,
-    prefixed,
 )
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.dtypes import ITEM_BYTES
@@ -41,7 +33,7 @@ from maskreg.tensors.info import TensorInfo
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from maskreg.checkpoint.base import Memory
+    from maskreg.checkpoint.base import Memory, Reopen
 
 SINGLE_NAME = "model.safetensors"
 """The weight file of a checkpoint that is not sharded."""
@@ -85,12 +77,13 @@ class SafetensorsCheckpoint:
         self._limits = limits
         handles: list[int] = []
         # The header is read through the handle that later reads the data, so that both are of one file.
-        self._release = weakref.finalize(self, _close_all, handles)
+        self._release = weakref.finalize(self, close_all, handles)
         try:
             self.shards = tuple(_open_shard(file, handles, limits) for file in files)
             if weight_map is not None:
-                with _in_folder(path):
-                    check_index(weight_map, self.shards)
+                with in_folder(path):
+                    contents = [(shard.file_name, [info.name for info in shard.tensors]) for shard in self.shards]
+                    check_index(weight_map, contents, INDEX_NAME)
         except MaskregError:
             self.close()
             raise
@@ -118,7 +111,7 @@ class SafetensorsCheckpoint:
         width = ITEM_BYTES[info.dtype]
         memory = np.empty((stop - start) * width, np.uint8) if into is None else into
         handle, offset = self._locations[name]
-        if memory.size and not _fill(handle, memory.data, offset + start * width, self.path):
+        if memory.size and not fill(handle, memory.data, offset + start * width, self.path):
             raise CorruptError(name, f"{self.path} was cut short while it was read")
         return memory.view(np.dtype(f"<u{width}"))
 
@@ -146,10 +139,12 @@ class SafetensorsCheckpoint:
 
 def recognize(path: Path) -> bool:
     """Whether a file is called ``*.safetensors``, or a directory holds such a file or an index of some."""
-    return any(path.glob("*.safetensors*")) if path.is_dir() else path.suffix == ".safetensors"
+    return is_safetensors(path) if path.is_dir() else path.suffix == ".safetensors"
 
 
-def open_path(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> SafetensorsCheckpoint:
+def open_path(
+    path: Path, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
+) -> SafetensorsCheckpoint:
     """Open one file, or a directory with ``model.safetensors``, an index and shards, or one safetensors file.
 
     Raises:
@@ -162,9 +157,9 @@ def open_path(path: Path, *, hub: str = "", limits: Limits = LIMITS) -> Safetens
     if os.path.lexists(path / SINGLE_NAME):
         return SafetensorsCheckpoint(path, [path / SINGLE_NAME], hub=hub, limits=limits)
     if os.path.lexists(path / INDEX_NAME):
-        index = _read_whole(path / INDEX_NAME, limits.index_json_bytes)
-        with _in_folder(path):
-            weight_map = parse_index(index, limits)
+        index = read_whole(path / INDEX_NAME, limits.index_json_bytes)
+        with in_folder(path):
+            weight_map = parse_index(index, INDEX_NAME, (".safetensors",), limits)
         files = [path / name for name in sorted(set(weight_map.values()))]
         return SafetensorsCheckpoint(path, files, index=index, weight_map=weight_map, hub=hub, limits=limits)
     return SafetensorsCheckpoint(path, [_only_weights(path)], hub=hub, limits=limits)
@@ -200,78 +195,21 @@ def _is_one_of_many(name: str) -> bool:
 
 
 def _open_shard(path: Path, handles: list[int], limits: Limits) -> Shard:
-    handle, size = _open_regular(path)
+    handle, size = open_regular(path)
     handles.append(handle)
-    with _in_folder(path.parent):
+    with in_folder(path.parent):
         try:
             return _read_header(handle, size, path, limits)
         except FormatError as error:
             head = bytearray(min(HEAD_BYTES, size))
-            _fill(handle, memoryview(head), 0, path)
+            fill(handle, memoryview(head), 0, path)
             raise explained(error, path, bytes(head), size) from error
 
 
 def _read_header(handle: int, size: int, path: Path, limits: Limits) -> Shard:
     first = bytearray(min(LENGTH_BYTES, size))
-    _fill(handle, memoryview(first), 0, path)
+    fill(handle, memoryview(first), 0, path)
     header = bytearray(LENGTH_BYTES + header_length(bytes(first), size, path.name, limits))
-    if not _fill(handle, memoryview(header), 0, path):
+    if not fill(handle, memoryview(header), 0, path):
         raise CorruptError(path.name, "cut short while it was read")
     return parse_header(bytes(header), size - len(header), path.name, limits)
-
-
-def _in_folder(folder: Path) -> AbstractContextManager[None]:
-    """Put the folder in front of messages that begin with the name of a file."""
-    return prefixed(str(folder / "_")[:-1], DataError)
-
-
-def _read_whole(path: Path, max_bytes: int) -> bytes:
-    handle, size = _open_regular(path)
-    try:
-        with _in_folder(path.parent):
-            if size > max_bytes:
-                raise LimitError(f"{path.name}: {size} bytes; the limit is {max_bytes}")
-            data = bytearray(size)
-            if not _fill(handle, memoryview(data), 0, path):
-                raise CorruptError(path.name, "cut short while it was read")
-            return bytes(data)
-    finally:
-        os.close(handle)
-
-
-def _open_regular(path: Path) -> tuple[int, int]:
-    try:
-        # O_NONBLOCK: opening a FIFO must not wait for somebody to write into it.
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise NotFoundError(f"{path}: a file of the checkpoint is missing") from error
-    except PermissionError as error:
-        raise NotAllowedError(f"{path}: not allowed to read it", hint=f"ls -l {path}") from error
-    except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ELOOP):
-            raise FormatError(f"{path}: not a regular file") from error
-        raise UnavailableError(f"{path}: {error.strerror}") from error
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(handle)
-        raise FormatError(f"{path}: not a regular file")
-    return handle, status.st_size
-
-
-def _fill(handle: int, into: memoryview, offset: int, path: Path) -> bool:
-    """Fill ``into`` from ``offset`` on; False when the file ends before."""
-    done = 0
-    while done < len(into):
-        try:
-            count = os.preadv(handle, [into[done:]], offset + done)
-        except OSError as error:
-            raise UnavailableError(f"{path}: {error.strerror}") from error
-        if not count:
-            return False
-        done += count
-    return True
-
-
-def _close_all(handles: list[int]) -> None:
-    while handles:
-        os.close(handles.pop())

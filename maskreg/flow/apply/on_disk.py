@@ -13,7 +13,7 @@ import numpy as np
 
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint import Checkpoint, OutputPlan, plan_like, write_checkpoint
-from maskreg.checkpoint.base import CheckpointWriter
+from maskreg.checkpoint.base import CheckpointWriter, notes_of
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device
@@ -128,7 +128,7 @@ def apply(
         kept_files=writer.kept_files,
         code_files=tuple(sorted({*files.code, *files.own_code} - set(writer.skipped_files))),
         code_left_out=files.left_out,
-        notes=(*_notes(delta), *files.notes),
+        notes=(*(f"source: {note}" for note in notes_of(source)), *_notes(delta), *files.notes),
     )
 
 

@@ -12,7 +12,7 @@ from maskreg.artifact.manifest import PartName, Side
 from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
 from maskreg.checkpoint import layer_of, role_of
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.base import Checkpoint, notes_of
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
@@ -136,7 +136,8 @@ def extract(
                 codec=codec.name if codec else "",
             )
         )
-    notes = (*notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs), *_code_notes(code))
+    opening = [f"{side}: {note}" for side, c in (("source", source), ("target", target)) for note in notes_of(c)]
+    notes = (*opening, *notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs), *_code_notes(code))
     return ExtractResult(digest, notes, code.taken, code.left_out)
 
 

@@ -1,0 +1,231 @@
+"""Distributed checkpoints of PyTorch (DCP): a directory with ``.metadata`` and a file or more for each process.
+
+::
+
+    .metadata        a pickle: every tensor's shape and chunks, and in which file each chunk lies
+    __0_0.distcp     chunks of process 0, each an archive of torch.save, one after another
+    __1_0.distcp     ...
+
+The pickle is read with a table of the few classes that it may name. Tensors of an optimizer are not even opened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from maskreg.checkpoint.base import Format, Reopen
+from maskreg.checkpoint.boxes import Box, Shape
+from maskreg.checkpoint.companions import is_plain_name
+from maskreg.checkpoint.files import AGAIN, in_folder, read_whole
+from maskreg.checkpoint.layouts import is_dcp
+from maskreg.checkpoint.pickled.archive import Archive
+from maskreg.checkpoint.pickled.machine import Names, Record, load
+from maskreg.checkpoint.pickled.tensors import DTYPE_NAMES, NAMES, StoredTensor, info_of, load_archive, piece_of
+from maskreg.checkpoint.pieces import Contents, Files, Piece, PiecewiseCheckpoint
+from maskreg.checkpoint.statedict import Path as KeyPath
+from maskreg.checkpoint.statedict import weights_among
+from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, NotFoundError
+from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.names import check_name, shown
+
+METADATA_NAME = ".metadata"
+"""The file that is written last, when all processes have written theirs."""
+
+_METADATA = "torch.distributed.checkpoint.metadata"
+_CLASSES = (
+    "Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "TensorProperties", "ChunkStorageMetadata",
+    "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING",
+)  # fmt: skip
+_PATHS = ("pathlib", "pathlib._local")
+
+METADATA_NAMES = Names(
+    makers={name: NAMES.makers[name] for name in ("torch.Size", "collections.OrderedDict")},
+    records=frozenset(
+        {
+            *(f"{_METADATA}.{name}" for name in _CLASSES),
+            "torch.distributed.checkpoint.filesystem._StorageInfo",
+            "torch.serialization._get_layout",
+            "torch.device",
+            *(f"{module}.{name}" for module in _PATHS for name in ("PosixPath", "PurePosixPath", "WindowsPath")),
+        }
+    ),
+    constants=frozenset(name for name in NAMES.constants if name in DTYPE_NAMES or name.count(".") == 1),
+)
+"""What the metadata may name."""
+
+
+class _Chunk(NamedTuple):
+    file: str
+    offset: int
+    size: int
+
+
+def recognize(path: Path) -> bool:
+    """Whether a directory holds ``.distcp`` files, and nothing better."""
+    return path.is_dir() and is_dcp(path)
+
+
+def open_path(
+    path: Path, *, hub: str = "", limits: Limits = LIMITS, reopen: Reopen | None = None
+) -> PiecewiseCheckpoint:
+    """Open the model's tensors.
+
+    Raises:
+        DataError: metadata or files break the format, or the chunks do not fill a tensor.
+        NotFoundError: a file is missing.
+    """
+    if not (path / METADATA_NAME).exists():
+        raise NotFoundError(
+            f"{path}: a distributed checkpoint without {METADATA_NAME}, which is written last: saving did not finish",
+            hint="name the last checkpoint that has one",
+        )
+    files = Files()
+    try:
+        data = read_whole(path / METADATA_NAME, limits.pickle_bytes)
+        with in_folder(path):
+            metadata = load(data, METADATA_NAMES, METADATA_NAME, limits=limits)
+            contents = _Reader(path, files, _Metadata(metadata), limits).contents()
+        own = frozenset({METADATA_NAME, *(entry.name for entry in path.glob("*.distcp"))})
+        return PiecewiseCheckpoint("dcp", path, files, contents, companions=path, own=own, hub=hub, limits=limits)
+    except MaskregError:
+        files.close()
+        raise
+
+
+class _Metadata:
+    """The metadata, checked.
+
+    Attributes:
+        tensors: of all that was saved, by name: the whole tensor's record.
+        paths: keys to it in the dictionaries that were saved, by name.
+        others: names of what is no tensor.
+        places: where each chunk lies, by name and begin.
+    """
+
+    def __init__(self, metadata: Any) -> None:
+        fields = _fields(metadata, "Metadata")
+        entries, places = fields.get("state_dict_metadata"), fields.get("storage_data")
+        if not isinstance(entries, dict) or not isinstance(places, dict):
+            raise _damaged("it lists no tensors or no files")
+        self.tensors = {name: entry for name, entry in entries.items() if _is(entry, "TensorStorageMetadata")}
+        self.others = [name for name, entry in entries.items() if not _is(entry, "TensorStorageMetadata")]
+        flat = fields.get("planner_data")
+        self.paths: dict[str, KeyPath] = {name: (str(name),) for name in entries}
+        if isinstance(flat, dict):
+            for name, keys in flat.items():
+                if name in self.paths and isinstance(keys, tuple) and keys:
+                    self.paths[name] = tuple(map(str, keys))
+        self.places: dict[tuple[str, Shape | None], _Chunk] = {}
+        for index, info in places.items():
+            key = _fields(index, "MetadataIndex")
+            begin = key.get("offset")
+            self.places[str(key.get("fqn")), None if begin is None else _shape(begin)] = _chunk(info)
+
+
+class _Reader:
+    def __init__(self, folder: Path, files: Files, metadata: _Metadata, limits: Limits) -> None:
+        self._folder, self._files, self._metadata, self._limits = folder, files, metadata, limits
+
+    def contents(self) -> Contents:
+        tensors = self._metadata.tensors
+        if len(tensors) > self._limits.tensors:
+            raise LimitError(f"{METADATA_NAME}: {len(tensors)} tensors; the limit is {self._limits.tensors}")
+        shapes = {name: _shape(_fields(entry, "TensorStorageMetadata").get("size")) for name, entry in tensors.items()}
+        paths = self._metadata.paths
+        choice = weights_among({paths[name]: math.prod(shape) for name, shape in shapes.items()}, METADATA_NAME)
+        contents = Contents(notes=(*choice.notes, *self._rest(choice.prefix)))
+        for stored, shape in shapes.items():
+            if name := choice.names.get(paths[stored], ""):
+                check_name(name, METADATA_NAME, self._limits)
+                self._add(contents, name, stored, shape)
+        return contents
+
+    def _add(self, contents: Contents, name: str, stored: str, shape: Shape) -> None:
+        fields = _fields(self._metadata.tensors[stored], "TensorStorageMetadata")
+        info: TensorInfo | None = None
+        pieces: list[Piece] = []
+        for entry in fields.get("chunks", ()):
+            chunk = _fields(entry, "ChunkStorageMetadata")
+            box = Box(_shape(chunk.get("offsets")), _shape(chunk.get("sizes")))
+            if len(box.begin) != len(shape) or len(box.shape) != len(shape):
+                raise _damaged(f"a chunk of {shown(stored)} has other dimensions than the tensor")
+            archive, tensor = self._tensor(stored, box)
+            own = info_of(name, tensor, archive.file.path.name, self._limits)
+            if info is not None and own.dtype != info.dtype:
+                raise _damaged(f"chunks of {shown(stored)} have several dtypes")
+            info = TensorInfo(name, own.dtype, shape)
+            if box.numel:
+                pieces.append(piece_of(archive, tensor, box))
+        if info is None:
+            raise _damaged(f"{shown(stored)} has no chunks")
+        contents.add(info, pieces, METADATA_NAME)
+
+    def _tensor(self, stored: str, box: Box) -> tuple[Archive, StoredTensor]:
+        """What lies in the place of a chunk."""
+        places = self._metadata.places
+        place = places.get((stored, box.begin)) or places.get((stored, None))
+        if place is None:
+            raise _damaged(f"it does not say where a chunk of {shown(stored)} lies")
+        archive = Archive(self._files.open(self._folder / place.file), place.offset, place.size, self._limits)
+        tensor = load_archive(archive, self._limits)
+        if not isinstance(tensor, StoredTensor) or tensor.shape != box.shape:
+            raise CorruptError(place.file, f"not the chunk of {shown(stored)} at byte {place.offset}", hint=AGAIN)
+        return archive, tensor
+
+    def _rest(self, prefix: KeyPath) -> tuple[str, ...]:
+        paths = self._metadata.paths
+        own = [paths[name][-1] for name in self._metadata.others if paths[name][:-1] == prefix]
+        if not own or not prefix:
+            return ()
+        return (f"left out: {len(own)} values of the state dict that are no tensors, such as {shown(own[0])}",)
+
+
+def _is(value: Any, name: str) -> bool:
+    return isinstance(value, Record) and value.name == f"{_METADATA}.{name}"
+
+
+def _fields(value: Any, name: str) -> Mapping[str, Any]:
+    if not _is(value, name) or not isinstance(value.state, dict):
+        raise _damaged(f"no {name} where one should be")
+    fields: Mapping[str, Any] = value.state
+    return fields
+
+
+def _shape(value: Any) -> Shape:
+    if not isinstance(value, tuple) or any(type(size) is not int or size < 0 for size in value):
+        raise _damaged("a malformed shape")
+    return value
+
+
+def _chunk(info: Any) -> _Chunk:
+    fields = info.state if isinstance(info, Record) and info.name.endswith("._StorageInfo") else None
+    if not isinstance(fields, dict):
+        raise _damaged("no place of a chunk where one should be")
+    name, offset, size = (fields.get(key) for key in ("relative_path", "offset", "length"))
+    if not isinstance(name, str) or not is_plain_name(name):
+        raise _damaged(f"not the plain name of a file: {shown(name)}")
+    if type(offset) is not int or type(size) is not int:
+        raise _damaged("a malformed place of a chunk")
+    if fields.get("transform_descriptors"):
+        raise FormatError(
+            f"{METADATA_NAME}: chunks that an extension changed when they were saved, such as {shown(name)}",
+            hint="save the checkpoint without extensions",
+        )
+    return _Chunk(name, offset, size)
+
+
+def _damaged(fault: str) -> FormatError:
+    return FormatError(f"{METADATA_NAME}: damaged, or of an unknown version: {fault}", hint=AGAIN)
+
+
+DCP = Format(
+    name="dcp",
+    accepts=f"a distributed PyTorch checkpoint ({METADATA_NAME} and .distcp files)",
+    recognize=recognize,
+    open=open_path,
+)
+"""The line of the table of formats."""

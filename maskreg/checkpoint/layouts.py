@@ -1,0 +1,70 @@
+"""What a checkpoint's folder holds, judged by names: of several formats in one folder, one is the checkpoint."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ADAPTER_CONFIG = "adapter_config.json"
+"""What a folder of PEFT's has beside an adapter's weights."""
+
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+"""The weights of an adapter, the first that exists."""
+
+RANK_FILE = re.compile(r"model_world_size_(?P<world>\d{1,6})_rank_(?P<rank>\d{1,6})\.pt")
+"""The weights of one process of a run, as verl names them."""
+
+
+TORCH_NAME = "pytorch_model.bin"
+"""The weight file of a state dict that is not sharded."""
+
+TORCH_INDEX_NAME = "pytorch_model.bin.index.json"
+"""The file that says which tensor is in which shard."""
+
+TORCH_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
+"""How the names of state dicts end."""
+
+# What trainers save beside the weights.
+_BESIDE = re.compile(r"(training_args|scheduler|scaler|rng_state|random_states|extra_state|.*optim.*)([._-].*)?\.\w+")
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter and no whole model."""
+    if not (folder / ADAPTER_CONFIG).is_file() or not any((folder / name).exists() for name in ADAPTER_WEIGHTS):
+        return False
+    return not any(name for name in _safetensors(folder) if name not in ADAPTER_WEIGHTS)
+
+
+def is_safetensors(folder: Path) -> bool:
+    """Whether a folder holds safetensors weights, or an index of some, of a model or of an adapter without a config."""
+    return bool(_safetensors(folder)) and not is_adapter(folder)
+
+
+def is_dcp(folder: Path) -> bool:
+    """Whether a folder holds a distributed checkpoint of PyTorch, and no other weights to prefer."""
+    return any(folder.glob("*.distcp")) and not _safetensors(folder)
+
+
+def is_fsdp(folder: Path) -> bool:
+    """Whether a folder holds the weights of each process of a run, and no others to prefer."""
+    ranks = (RANK_FILE.fullmatch(entry.name) for entry in folder.glob("model_world_size_*"))
+    return any(ranks) and not _safetensors(folder) and not is_dcp(folder)
+
+
+def state_dicts(folder: Path) -> list[Path]:
+    """The one file or index of a state dict in a folder, or all that may be one."""
+    for name in (TORCH_NAME, TORCH_INDEX_NAME):
+        if (folder / name).exists():
+            return [folder / name]
+    files = sorted(entry for entry in folder.iterdir() if entry.suffix in TORCH_SUFFIXES and entry.is_file())
+    return [entry for entry in files if not _BESIDE.fullmatch(entry.name)]
+
+
+def is_torch(folder: Path) -> bool:
+    """Whether a folder holds state dicts of ``torch.save``, and no other weights to prefer."""
+    others = _safetensors(folder) or is_adapter(folder) or is_dcp(folder) or is_fsdp(folder)
+    return not others and bool(state_dicts(folder))
+
+
+def _safetensors(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.glob("*.safetensors*")]

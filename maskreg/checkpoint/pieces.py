@@ -1,0 +1,301 @@
+"""Checkpoints whose tensors lie in pieces: each a box of a tensor, somewhere in a file, in C order or not.
+
+Files of ``torch.save`` have one piece for each tensor, the shards of a run one or more for each process. A span of
+elements is read piece by piece, so memory is bounded by the span::
+
+    tensor (4, 6) of two processes, sharded by columns      span [6, 18): rows 1 and 2
+        piece 0: columns 0 to 2, in file 0                      read 6 elements at row 1 of piece 0, put them into 0..2
+        piece 1: columns 3 to 5, in file 1                      read 6 elements at row 1 of piece 1, put them into 3..5
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from maskreg.checkpoint import companions
+from maskreg.checkpoint.boxes import Box, Shape, boxes_of, strides_of, tiling_fault
+from maskreg.checkpoint.files import AGAIN, close_all, fill, open_regular
+from maskreg.checkpoint.tying import tied
+from maskreg.digest import LEAF_NUMEL
+from maskreg.errors import CorruptError, FormatError, UsageError
+from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.info import TensorInfo
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from maskreg.checkpoint.base import Memory
+
+_WINDOW_BYTES = 8 << 20
+_WASTE = 16
+_ALIGNMENT = [
+    "BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "C64", "F64",
+    "I64", "U64",
+]  # fmt: skip
+
+
+class OpenFile(NamedTuple):
+    """A file that is open for reading.
+
+    Attributes:
+        path: of the file.
+        handle: to read from.
+        size: in bytes.
+    """
+
+    path: Path
+    handle: int
+    size: int
+
+
+class Files:
+    """Files that were opened once each, and are closed together."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, OpenFile] = {}
+        self._handles: list[int] = []
+        self._release = weakref.finalize(self, close_all, self._handles)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return not self._release.alive
+
+    def open(self, path: Path) -> OpenFile:
+        """The file at a path, opened if it is not yet; raises what ``open_regular`` does."""
+        if path not in self._open:
+            handle, size = open_regular(path)
+            self._handles.append(handle)
+            self._open[path] = OpenFile(path, handle, size)
+        return self._open[path]
+
+    def close(self) -> None:
+        """Close all files; may be called twice."""
+        self._release()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A box of a tensor, and where its elements lie.
+
+    Attributes:
+        box: within the tensor.
+        file: that holds it.
+        offset: of its first element in the file, in bytes.
+        strides: in elements, one for each dimension.
+    """
+
+    box: Box
+    file: OpenFile
+    offset: int
+    strides: Shape
+
+
+@dataclass
+class Contents:
+    """What a format has found in its files.
+
+    Attributes:
+        tensors: every tensor by name.
+        pieces: of each tensor; they fill it, each element once.
+        notes: what was left out or renamed, one sentence each.
+    """
+
+    tensors: dict[str, TensorInfo] = field(default_factory=dict)
+    pieces: dict[str, Sequence[Piece]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def add(self, info: TensorInfo, pieces: Sequence[Piece], document: str) -> None:
+        """Add a tensor.
+
+        Raises:
+            FormatError: there is one of this name, or the pieces do not fill it.
+        """
+        if info.name in self.tensors:
+            raise FormatError(f"{document}: tensor {info.name} is there twice")
+        if fault := tiling_fault(info.shape, [piece.box for piece in pieces]):
+            raise FormatError(f"{document}: tensor {info.name}: {fault}", hint=AGAIN)
+        self.tensors[info.name] = info
+        self.pieces[info.name] = pieces
+
+
+class PiecewiseCheckpoint:
+    """A checkpoint whose tensors lie in pieces; see :class:`maskreg.checkpoint.base.Checkpoint`.
+
+    Attributes:
+        aliases: names under which the files hold a tensor a second time: an output head that is tied to the embedding.
+            They are not in ``tensors``; by name, of which tensor there.
+        notes: what was left out or renamed, one sentence each.
+    """
+
+    def __init__(
+        self,
+        format: str,
+        path: Path,
+        files: Files,
+        contents: Contents,
+        *,
+        companions: Path | None = None,
+        own: frozenset[str] = frozenset(),
+        hub: str = "",
+        limits: Limits = LIMITS,
+    ) -> None:
+        """Take over open files.
+
+        Args:
+            format: the format's name in the table.
+            path: directory or file that it was opened from.
+            files: closed with the checkpoint.
+            contents: what they hold.
+            companions: the directory whose small files travel with the weights; None for none.
+            own: names in it that are read, and files that only the run itself uses.
+            hub: ``org/name@commit`` when known.
+            limits: the largest small file.
+        """
+        self.format, self.path, self.hub = format, path, hub
+        self.tensors: Mapping[str, TensorInfo] = dict(sorted(contents.tensors.items(), key=_library_order))
+        self.notes = contents.notes
+        self._pieces = {name: _Sorted(pieces) for name, pieces in contents.pieces.items()}
+        self._files = files
+        self._companions, self._own, self._limits = companions, own, limits
+        self.aliases: Mapping[str, str] = tied(self, contents.pieces)
+        self.tensors = {name: info for name, info in self.tensors.items() if name not in self.aliases}
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
+        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
+        import numpy as np
+
+        info = self.tensors[name]
+        if not 0 <= start <= stop <= info.numel:
+            raise ValueError(f"tensor {name} has {info.numel} elements, not [{start}, {stop})")
+        if self._files.closed:
+            raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
+        memory = np.empty((stop - start) * info.item_bytes, np.uint8) if into is None else into
+        values = memory.view(np.dtype(f"<u{info.item_bytes}"))
+        self._pieces[name].read(info, start, stop, values)
+        return values
+
+    def small_files(self) -> Mapping[str, Path]:
+        """Config, tokenizer and license files that travel with the weights."""
+        if self._companions is None:
+            return {}
+        files = companions.small_files(self._companions, self._limits)
+        return {name: path for name, path in files.items() if name not in self._own}
+
+    def other_weights(self) -> tuple[str, ...]:
+        """Names of what is never copied: other weight files and folders, small files that are too large."""
+        return () if self._companions is None else companions.other_weights(self._companions, self._own, self._limits)
+
+    def close(self) -> None:
+        """Release file handles; no other thread may still be reading."""
+        self._files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _library_order(item: tuple[str, TensorInfo]) -> tuple[int, str]:
+    """The order in which the safetensors library would write the tensors, so that artifacts list them in the same."""
+    name, info = item
+    return -_ALIGNMENT.index(info.dtype), name
+
+
+def same_elements(info: TensorInfo, left: Sequence[Piece], right: Sequence[Piece]) -> bool:
+    """Whether two sets of pieces hold the same bytes of a tensor."""
+    import numpy as np
+
+    sides = _Sorted(left), _Sorted(right)
+    memory = [np.empty(min(info.numel, LEAF_NUMEL), np.dtype(f"<u{info.item_bytes}")) for _ in sides]
+    for start in range(0, info.numel, LEAF_NUMEL):
+        stop = min(start + LEAF_NUMEL, info.numel)
+        for side, values in zip(sides, memory, strict=True):
+            side.read(info, start, stop, values[: stop - start])
+        if not np.array_equal(memory[0][: stop - start], memory[1][: stop - start]):
+            return False
+    return True
+
+
+class _Sorted:
+    """The pieces of a tensor, sorted by where they begin in the first dimension."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = sorted(pieces, key=lambda piece: piece.box.begin)
+        self._begins = [piece.box.begin[0] if piece.box.begin else 0 for piece in self._pieces]
+        self._longest = max((piece.box.shape[0] for piece in pieces if piece.box.shape), default=1)
+
+    def read(self, info: TensorInfo, start: int, stop: int, values: npt.NDArray[Any]) -> None:
+        """Read elements ``[start, stop)`` of a tensor into ``values``."""
+        import numpy as np
+
+        strides = strides_of(info.shape)
+        for box in boxes_of(info.shape, start, stop):
+            for piece, part in self._within(box):
+                first = sum(position * stride for position, stride in zip(part.begin, strides, strict=True)) - start
+                # The same memory as a box: elements that lie apart in it are written where they belong.
+                view = np.ndarray(
+                    part.shape,
+                    values.dtype,
+                    values,
+                    first * info.item_bytes,
+                    tuple(stride * info.item_bytes for stride in strides),
+                )
+                _read_box(info.name, piece, part.seen_from(piece.box), view)
+
+    def _within(self, box: Box) -> Iterator[tuple[Piece, Box]]:
+        """Pieces that have elements of a box, and which."""
+        begin, end = (box.begin[0], box.end[0]) if box.begin else (0, 1)
+        first, last = bisect_right(self._begins, begin - self._longest), bisect_left(self._begins, end)
+        for piece in self._pieces[first:last]:
+            if (part := box.cut(piece.box)) is not None:
+                yield piece, part
+
+
+def _read_box(name: str, piece: Piece, part: Box, into: npt.NDArray[Any]) -> None:
+    """Read a part of a piece, its positions counted from the piece's begin.
+
+    In the order of the file, the innermost dimensions are read together: as one run, or as a window with other elements
+    between, unless it would hold far more of them::
+
+        strides (1, 1000), part (2, 900), of 1000 rows      window of 899,002 elements for 1,800: too many, so
+                                                            900 reads of 2 elements each
+    """
+    import numpy as np
+
+    item = into.dtype.itemsize
+    first = piece.offset + item * sum(a * b for a, b in zip(part.begin, piece.strides, strict=True))
+    # Where a dimension has one position, its stride says nothing.
+    dims = sorted((d for d, size in enumerate(part.shape) if size > 1), key=lambda d: -piece.strides[d])
+    outer, useful, window = len(dims), 1, 1
+    while outer:
+        dim = dims[outer - 1]
+        wider = window + (part.shape[dim] - 1) * piece.strides[dim]
+        useful *= part.shape[dim]
+        if wider != useful and (wider > _WASTE * useful or wider * item > _WINDOW_BYTES):
+            break
+        window, outer = wider, outer - 1
+    inner = dims[outer:]
+    # The last dimensions have one position each; the dots keep a view a view where it has no dimension at all.
+    view = into.transpose([*dims, *(d for d, size in enumerate(part.shape) if size <= 1)])
+    shape = tuple(part.shape[d] for d in inner) + (1,) * (into.ndim - len(dims))
+    begin: tuple[Any, ...] = (*((slice(0, 1),) * outer), ...)
+    sample = view[begin]
+    direct = window == sample.size and sample.flags.c_contiguous
+    apart = np.empty(0 if direct else window, into.dtype)
+    strides = tuple(piece.strides[d] * item for d in inner) + (item,) * (into.ndim - len(dims))
+    for at in np.ndindex(*(part.shape[d] for d in dims[:outer])):
+        offset = first + item * sum(i * piece.strides[d] for i, d in zip(at, dims[:outer], strict=True))
+        index: tuple[Any, ...] = (*(slice(i, i + 1) for i in at), ...)
+        target = view[index]
+        memory = target.reshape(-1) if direct else apart
+        if not fill(piece.file.handle, memory.view(np.uint8).data, offset, piece.file.path):
+            raise CorruptError(name, f"{piece.file.path} was cut short while it was read")
+        if not direct:
+            target[...] = np.ndarray(shape, into.dtype, memory, 0, strides)

@@ -1,0 +1,50 @@
+"""Tied weights: names under which a checkpoint holds the same tensor again.
+
+``save_pretrained`` writes an output head that is tied to the embedding once. State dicts have it under both names, and
+so have the files of runs; there, the head is an alias of the embedding, and not a tensor of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.roles import role_of
+from maskreg.digest import LEAF_NUMEL
+from maskreg.tensors.info import TensorInfo
+
+
+def tied(checkpoint: Checkpoint, places: Mapping[str, Sequence[Hashable]]) -> Mapping[str, str]:
+    """Aliases of tensors: names of the same bytes in the same place, and output heads that equal an embedding.
+
+    Args:
+        checkpoint: read from only where an output head has the form of an embedding.
+        places: where each tensor lies.
+    """
+    owners: dict[tuple[Hashable, ...], str] = {}
+    aliases: dict[str, str] = {}
+    # The head is the alias, wherever it stands.
+    for info in sorted(checkpoint.tensors.values(), key=lambda info: role_of(info.name) == "lm_head"):
+        if info.numel:
+            owner = owners.setdefault((info.dtype, info.shape, *places[info.name]), info.name)
+            if owner != info.name:
+                aliases[info.name] = owner
+    by_role: dict[str, list[TensorInfo]] = {"embedding": [], "lm_head": []}
+    for info in checkpoint.tensors.values():
+        by_role.get(role_of(info.name), []).append(info)
+    for head in by_role["lm_head"]:
+        for owner_info in by_role["embedding"]:
+            same_form = (owner_info.dtype, owner_info.shape) == (head.dtype, head.shape)
+            if head.name not in aliases and head.numel and same_form and _same_bits(checkpoint, owner_info, head):
+                aliases[head.name] = owner_info.name
+    return aliases
+
+
+def _same_bits(checkpoint: Checkpoint, left: TensorInfo, right: TensorInfo) -> bool:
+    import numpy as np
+
+    for start in range(0, left.numel, LEAF_NUMEL):
+        stop = min(start + LEAF_NUMEL, left.numel)
+        if not np.array_equal(checkpoint.read(left.name, start, stop), checkpoint.read(right.name, start, stop)):
+            return False
+    return True
