@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, is_dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,6 +51,8 @@ This page is made from the docstrings: `python -m scripts.reference`.
 _WIDTH = 100
 _HEADING = re.compile(r"^(Args|Attributes|Returns|Raises|Yields):$")
 _ITEM = re.compile(r"^(\*{0,2}[\w, .]+?): (.*)$")
+_SENTENCE = re.compile(r".*?\.(?= |$)|.*")
+_CLASS = re.compile(r"(?<!\[)`([A-Z]\w+)`(?!\])")
 _BUILTINS = {"list": "search"}
 """Public names that are other names of the same thing."""
 
@@ -99,12 +101,43 @@ def page() -> str:
     results: dict[str, type] = {}
     for title, names in SECTIONS.items():
         parts.append(f"## {title}\n")
+        parts.append("| name | in one sentence |\n|---|---|")
+        parts += [f"| [`{name}`](#{name.lower()}) | {_sentence(name, getattr(maskreg, name))} |" for name in names]
+        parts.append("")
         for name in names:
             parts += _entry(name, getattr(maskreg, name), results)
     parts.append("## Results\n")
     for name in sorted(results):
         parts += _result(name, results[name])
-    return "\n".join(parts).rstrip() + "\n"
+    entries = {name for names in SECTIONS.values() for name in names} | set(results)
+    return _linked("\n".join(parts).rstrip() + "\n", {name for name in entries if name[0].isupper()})
+
+
+def _sentence(name: str, value: Any) -> str:
+    if name in _BUILTINS:
+        return f"Another name of `{_BUILTINS[name]}`."
+    if name == "errors":
+        return "Every error, as a tree."
+    if name == "Mask":
+        return "The mask of each tensor, by name."
+    text = Docstring.of(value).text.partition("\n\n")[0].replace("\n", " ")
+    return _SENTENCE.match(text)[0].replace("|", "\\|")  # type: ignore[index]
+
+
+def _linked(page: str, entries: Set[str]) -> str:
+    """The page with a link wherever it names a class that it has an entry for; other errors lead to their tree."""
+    lines, fenced = [], False
+    for line in page.splitlines(keepends=True):
+        fenced ^= line.startswith("```")
+        lines.append(line if fenced or line.startswith("#") else _CLASS.sub(partial(_link, entries), line))
+    return "".join(lines)
+
+
+def _link(entries: Set[str], match: re.Match[str]) -> str:
+    name = match[1]
+    if name in entries:
+        return f"[`{name}`](#{_anchor(name)})"
+    return f"[`{name}`](#errors)" if hasattr(maskreg.errors, name) else match[0]
 
 
 def _entry(name: str, value: Any, results: dict[str, type]) -> Iterator[str]:
@@ -146,8 +179,8 @@ def _function(name: str, function: Callable[..., Any], results: dict[str, type])
     returned = _result_of(function, signature, results)
     said = " ".join(text for _, text in documented.sections.get("Returns", ()))
     if returned or said:
-        link = f"[`{returned}`](#{returned.lower()})" if returned else ""
-        yield f"**Returns** {': '.join(part for part in (link, said) if part)}\n"
+        kind = f"`{returned}`" if returned else ""
+        yield f"**Returns** {': '.join(part for part in (kind, said) if part)}\n"
     yield from _items("Raises", documented.sections.get("Raises", ()))
 
 
@@ -167,6 +200,8 @@ def _class(name: str, value: type) -> Iterator[str]:
 
 
 def _result(name: str, value: type) -> Iterator[str]:
+    if name.lower() in maskreg.__all__:
+        yield f'<a id="{_anchor(name)}"></a>\n'
     yield f"### {name}\n"
     yield f"{Docstring.of(value).text}\n"
     yield from _items("Attributes", _attributes(value))
@@ -191,6 +226,11 @@ def _methods(value: type) -> Iterator[tuple[str, str]]:
             prefix = f"{value.__name__}." if isinstance(member, classmethod) else ""
             summary = Docstring.of(function).text.partition("\n\n")[0].replace("\n", " ")
             yield f"{prefix}{name}({', '.join(parameters)})", summary
+
+
+def _anchor(name: str) -> str:
+    # Headings that differ only in case would have one anchor: `report` returns a `Report`.
+    return f"{name.lower()}-value" if name[0].isupper() and name.lower() in maskreg.__all__ else name.lower()
 
 
 def _result_of(function: Callable[..., Any], signature: inspect.Signature, results: dict[str, type]) -> str:

@@ -87,16 +87,17 @@ def trajectory_plot(run: Trajectory) -> Plot:
     return Plot("trajectory", "Growth of the update", alt, partial(growth, run))
 
 
-def page(findings: Findings, version: str) -> str:
+def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = None) -> str:
     """The page as HTML, with everything that comes from artifacts escaped.
 
     Args:
         findings: the content.
         version: of maskreg.
+        plots: those of the findings, if there is another use for what was drawn.
     """
     mark, sentence = words.answer(findings)
     geometry = words.GEOMETRY_DEFINITIONS if findings.geometry or findings.trajectory else {}
-    plots = plots_of(findings)
+    plots = plots_of(findings) if plots is None else plots
     return render(
         "page.html.j2",
         findings=findings,

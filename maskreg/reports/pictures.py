@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib as mpl
@@ -36,6 +36,7 @@ class Plot:
     title: str
     alt: str
     draw: Callable[[Theme, Size], Drawing]
+    _documents: dict[tuple[Theme, Size], str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 def figure(plot: Plot, theme: Theme) -> Drawing:
@@ -45,7 +46,13 @@ def figure(plot: Plot, theme: Theme) -> Drawing:
 
 
 def svg(plot: Plot, theme: Theme, size: Size = WIDE) -> str:
-    """A plot as an SVG document."""
+    """A plot as an SVG document, drawn once: a page shows what it offers for download, and what is exported."""
+    if (theme, size) not in plot._documents:
+        plot._documents[theme, size] = _document(plot, theme, size)
+    return plot._documents[theme, size]
+
+
+def _document(plot: Plot, theme: Theme, size: Size) -> str:
     buffer = io.StringIO()
     with mpl.rc_context(style(theme, _salt(plot, theme, size))):
         plot.draw(theme, size).savefig(buffer, format="svg", metadata={"Date": None, "Creator": "maskreg"})

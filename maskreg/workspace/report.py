@@ -123,10 +123,11 @@ def report(
             )
             findings = replace(counts, geometry=geometry, trajectory=growth)
             progress.start("draw the plots", 0)
-            written = page(findings, __version__).encode()
+            drawn = plots_of(findings)
+            written = page(findings, __version__, drawn).encode()
             file.write(written)
             # Before the page appears: a folder that cannot be written leaves no page either.
-            exported = export(list(plots_of(findings).values()), Path(plots)) if plots else []
+            exported = export(list(drawn.values()), Path(plots)) if plots else []
     mark, sentence = answer(findings)
     return Report(
         mask.name,

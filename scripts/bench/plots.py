@@ -13,9 +13,29 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from scripts.bench.codec import Result, Row
+from scripts.themes import with_both_themes
 
 DEFAULT, OURS, PEER, LIMIT = "#0072B2", "#56B4E9", "#B8B8B8", "#D55E00"
 """Colors (Okabe and Ito): maskreg's default codec, its other codecs, other tools, the entropy limit."""
+
+INK, GROUND, GRID = "#1F2328", "#FFFFFF", "#E5E5E5"
+"""Colors of text and axes, of the background, and of the grid."""
+
+DARK = {
+    INK: "#e6e9ed",
+    GROUND: "#14181d",
+    GRID: "#39414b",
+    DEFAULT: "#3d9be0",
+    PEER: "#626e7a",
+    LIMIT: "#ff8a3d",
+    "#999999": "#8c959f",
+    "#444444": "#c8ced6",
+    "#8B5A2B": "#b98a5a",
+    "#9A9A9A": "#7d8794",
+    "#C4C4C4": "#58626d",
+    "#EFEFEF": "#39414b",
+}
+"""Colors that a dark page replaces; the others are seen on both."""
 
 PEER_MARKS = (
     ("o", "#E69F00"),
@@ -40,6 +60,14 @@ STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
     "font.size": 9,
+    "figure.facecolor": GROUND,
+    "axes.facecolor": GROUND,
+    "savefig.facecolor": GROUND,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -54,7 +82,7 @@ def draw(results: Sequence[Result], folder: Path, description: str = "") -> None
 
 
 def save(figure: Figure, path: Path, description: str = "") -> None:
-    """Write SVG.
+    """Write SVG that follows the reader's color scheme.
 
     Args:
         figure: what was drawn.
@@ -63,7 +91,8 @@ def save(figure: Figure, path: Path, description: str = "") -> None:
     """
     figure.savefig(path, metadata={"Date": None} | ({"Description": description} if description else {}))
     # Matplotlib leaves trailing spaces.
-    path.write_text("\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n")
+    drawn = "\n".join(line.rstrip() for line in path.read_text().splitlines()) + "\n"
+    path.write_text(with_both_themes(drawn, {color.lower(): counterpart for color, counterpart in DARK.items()}))
 
 
 def size(results: Sequence[Result]) -> Figure:
@@ -79,7 +108,7 @@ def size(results: Sequence[Result]) -> Figure:
         for y, value in enumerate(values):
             text = f"{value:.2f}" if value >= 1 else f"{value:.3f}"
             text, end = (text, value) if value <= cut else (f"{text} →", cut)
-            backed = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+            backed = {"facecolor": GROUND, "edgecolor": "none", "pad": 0.8}
             panel.annotate(
                 text,
                 (end, y),
@@ -127,7 +156,7 @@ def speed(results: Sequence[Result]) -> Figure:
             axis.set_major_locator(mpl.ticker.LogLocator(subs=subs))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_locator(mpl.ticker.NullLocator())
-        panel.grid(color="#E5E5E5", linewidth=0.7)
+        panel.grid(color=GRID, linewidth=0.7)
     handles = [*seen.values(), mpl.lines.Line2D([], [], color=LIMIT, linestyle="--")]
     labels = [*seen, "entropy given exponents"]
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)

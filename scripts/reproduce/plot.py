@@ -8,13 +8,12 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from maskreg.reports.theme import DARK, LIGHT, style
+from maskreg.reports.theme import LIGHT, style
 from scripts.reproduce.statistics import Estimate, Results
 from scripts.reproduce.table import PUBLISHED
+from scripts.themes import COUNTERPARTS, with_both_themes
 
-INK, FAINT, GROUND, MARK, SECOND = LIGHT.ink, LIGHT.faint, LIGHT.ground, LIGHT.observed, LIGHT.null
-DARK_COLORS = {INK: DARK.ink, FAINT: DARK.faint, GROUND: DARK.ground, MARK: DARK.observed, SECOND: DARK.null}
-"""Colors in light mode, and their counterparts in dark mode."""
+INK, FAINT, MARK, SECOND = LIGHT.ink, LIGHT.faint, LIGHT.observed, LIGHT.null
 
 STYLE = {**style(LIGHT, "maskreg"), "axes.edgecolor": INK, "axes.spines.left": False}
 
@@ -25,7 +24,7 @@ def draw(results: Results, path: Path) -> None:
         figure = _figure(results)
         figure.savefig(path, format="svg", metadata={"Date": None})
     lines = [line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()]
-    path.write_text(_with_dark_mode("\n".join(lines) + "\n"), encoding="utf-8")
+    path.write_text(with_both_themes("\n".join(lines) + "\n", COUNTERPARTS), encoding="utf-8")
 
 
 def _figure(results: Results) -> Figure:
@@ -63,15 +62,3 @@ def _frame(panel: Any, label: str) -> None:
     panel.tick_params(axis="y", length=0)
     panel.set_xlabel(label)
     panel.locator_params(axis="x", nbins=5)
-
-
-def _with_dark_mode(svg: str) -> str:
-    """Replace colors by CSS variables with values for light and dark mode."""
-    names = {color: f"--c{number}" for number, color in enumerate(DARK_COLORS)}
-    for color, name in names.items():
-        svg = svg.replace(color, f"var({name})")
-    light = " ".join(f"{name}: {color};" for color, name in names.items())
-    dark = " ".join(f"{names[color]}: {counterpart};" for color, counterpart in DARK_COLORS.items())
-    style = f"<style>svg {{ {light} }} @media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
-    head, tag, rest = svg.partition("<defs>")
-    return f"{head}{style}\n {tag}{rest}"

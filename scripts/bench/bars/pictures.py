@@ -97,7 +97,8 @@ def _codec(panel: Any, run: Run, pair: Pair, direction: str, least: float) -> No
 def _stack(panel: Any, y: int, lengths: Mapping[str, float], colors: list[str]) -> None:
     left = 0.0
     for (name, length), color in zip(lengths.items(), colors, strict=True):
-        panel.barh([y], [length], left=left, color=color, edgecolor="white", linewidth=0.6, height=0.72, label=name)
+        edge = {"edgecolor": plots.GROUND, "linewidth": 0.6}
+        panel.barh([y], [length], left=left, color=color, height=0.72, label=name, **edge)
         left += length
 
 
