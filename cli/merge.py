@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Say what merging would do, and write nothing.")
 @click.option("--device", default="cpu", show_default=True, help="Device to decode on: cpu or cuda.")
 @click.option("--description", default="", help="Free text, one paragraph.")
-@click.option("--force", is_flag=True, help="Replace an earlier output; other files stay.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace an earlier output, where other files stay; move a name that somebody else may use.",
+)
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Take along files that can run code, such as .py.")
 @click.pass_obj

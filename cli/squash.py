@@ -10,7 +10,7 @@ from maskreg.ref import Ref
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, REF
+from .values import FORCE, NAME, REF
 
 
 @click.command(
@@ -27,6 +27,7 @@ from .values import NAME, REF
 @click.option("--reversible", is_flag=True, help="Keep the source's values too.")
 @click.option("--description", default="", help="Free text, one paragraph.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
+@FORCE
 @click.pass_obj
 def command(output: Output, /, ref: Ref, **options: Any) -> None:
     """Squash the chain of links that ends in REF into one artifact.

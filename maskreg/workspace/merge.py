@@ -100,7 +100,8 @@ def merge(
         dry_run: compute everything, and write nothing.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded; the result does not depend on it.
         description: one paragraph for people.
-        force: replace files of an earlier output that are written again; others in its folder stay.
+        force: replace files of an earlier output that are written again; others in its folder stay. And move a name that
+            somebody else may use.
         download: fetch the source from the hub when it is not in the cache.
         with_code: take along small files that can run code too.
         progress: progress callback, in bytes.
@@ -114,6 +115,8 @@ def merge(
         WrongCheckpointError: ``source`` is another checkpoint.
         DataError: an artifact is damaged, or the recipe cannot be read.
         CannotCreateError: ``out`` exists, or cannot be written.
+        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
+            artifact is kept.
         ConfigError: there is no such device.
     """
     request = request_of(artifacts, method, weights, settings, recipe)
@@ -125,7 +128,7 @@ def merge(
         path = None if out is None else Path(out)
         if path is not None:
             require_free(space, path, force=force)
-        naming = Naming(space, None if name is None else as_name(name))
+        naming = Naming(space, None if name is None else as_name(name), careful=not force)
         card = Card(shared_family(operands), "merge", description=description).checked()
         job = _Job(space, request, operands, mask, naming, card, path)
 

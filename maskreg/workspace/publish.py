@@ -134,7 +134,8 @@ class Publisher:
 
         space = self._space
         self._join()
-        naming = Naming(space, self.ref)
+        # The links of a run are what its readers wait for: the tag moves, however many follow it.
+        naming = Naming(space, self.ref, careful=False)
         head = naming.head.digest if naming.head is not None else None
         snapshot = self._at(head)
         with self._target(weights, snapshot) as target:

@@ -31,6 +31,7 @@ def squash(
     reversible: bool = False,
     description: str = "",
     download: bool = False,
+    force: bool = False,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> Stored:
@@ -48,6 +49,8 @@ def squash(
         reversible: keep the way back too.
         description: one paragraph for people.
         download: fetch the checkpoint from the hub when it is not in the cache.
+        force: move a name that somebody else may use: one that was pulled or pushed, or that another user has set. Its
+            history keeps the old artifact.
         progress: progress callback, in bytes of both ends.
         workspace: where the links are; by default what the settings say.
 
@@ -59,11 +62,13 @@ def squash(
         NotFoundError: there is no such artifact, or the checkpoint was not named.
         PartAbsentError: the values of a link are not in the local registry.
         NoSpaceError: the disk would fill up.
+        ConflictError: somebody else may use the name, and ``force`` is not set; or it was moved concurrently. The
+            artifact is kept.
     """
     from maskreg.flow.extract.extraction import extract
 
     with opened(workspace) as space:
-        naming = Naming(space, None if name is None else as_name(name))
+        naming = Naming(space, None if name is None else as_name(name), careful=not force)
         last = space.find(artifact)
         links = _links(space, last.digest, None if since is None else space.find(since).digest)
         artifacts = [(space.local.artifact(link.digest), False) for link in links]

@@ -11,6 +11,7 @@ from maskreg.checkpoint import Checkpoint, plan_like, write_checkpoint
 from maskreg.flow.chain.chained import Chained
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
+from maskreg.space import filling
 from maskreg.tensors.blocks import blocks_of, numel_of
 
 
@@ -59,7 +60,7 @@ def write_chained(
                 yield _Task(info.name, start, stop, offset)
                 offset += (stop - start) * info.item_bytes
 
-    with write_checkpoint(out, plan, force=force) as writer:
+    with filling(out, plan.total_bytes, what="the checkpoint"), write_checkpoint(out, plan, force=force) as writer:
 
         def write(task: _Task) -> int:
             values = chained.read(task.name, task.start, task.stop)

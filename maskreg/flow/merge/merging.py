@@ -15,6 +15,7 @@ from maskreg.flow.merge.merged import MergedCheckpoint
 from maskreg.parallel import Buffers, ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.result import Result
+from maskreg.space import filling
 from maskreg.tensors.blocks import blocks_of, numel_of
 
 
@@ -107,7 +108,10 @@ def write(
     """
     plan = _plan(merged)
     progress.start("merge", plan.total_bytes)
-    with write_checkpoint(Path(out), plan, force=force) as writer:
+    with (
+        filling(Path(out), plan.total_bytes, what="the checkpoint"),
+        write_checkpoint(Path(out), plan, force=force) as writer,
+    ):
         work = _Copier(merged, writer)
         with closing(ordered(work, _tasks(plan), jobs=worker_count(jobs), size=numel_of)) as results:
             for written in results:
