@@ -27,6 +27,7 @@ SECTIONS = {
         "combine": "combine",
         "merge": "merge",
         "squash": "squash",
+        "convert": "convert",
     },
     "Sharing": {
         "pull": "pull",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from maskreg.workspace.baseline import baseline
     from maskreg.workspace.combine import combine
     from maskreg.workspace.compare import compare
+    from maskreg.workspace.convert import convert_from, convert_to
     from maskreg.workspace.diff import diff
     from maskreg.workspace.doctor import doctor
     from maskreg.workspace.export import export
@@ -93,6 +94,8 @@ __all__ = [
     "combine",
     "compare",
     "config",
+    "convert_from",
+    "convert_to",
     "db",
     "diff",
     "doctor",
@@ -158,6 +161,8 @@ _HOMES = {
     "combine": "maskreg.workspace.combine",
     "compare": "maskreg.workspace.compare",
     "config": "maskreg.workspace",
+    "convert_from": "maskreg.workspace.convert",
+    "convert_to": "maskreg.workspace.convert",
     "db": "maskreg.workspace",
     "diff": "maskreg.workspace.diff",
     "doctor": "maskreg.workspace.doctor",

@@ -23,7 +23,7 @@ ORDER = [
     {"analysis", "codec", "store", "train/optim"},
     {"artifact", "device"},
     {"update"},
-    {"catalog"},
+    {"catalog", "exchange"},
     {"flow", "registry"},
     {"reports", "train"},
     {"workspace"},

@@ -48,7 +48,7 @@ HOMES = {
     "matplotlib": {"reports", "workspace"},
     "numcodecs": {"artifact"},
     "psycopg": {"catalog"},
-    "msgspec": {"artifact", "cli", "document"},
+    "msgspec": {"artifact", "cli", "document", "exchange"},
     "rich": {"cli"},
     "safetensors": set[str](),
     "sqlalchemy": {"catalog", "migrations"},

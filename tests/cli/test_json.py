@@ -41,6 +41,10 @@ def cases(folder: Path) -> dict[str, Case]:
             ["merge", REF, "--method", "scale", "--set", "factor=0.5", "--source", source, "--dry-run"],
             lambda: maskreg.merge([REF], method="scale", settings={"factor": 0.5}, source=source, dry_run=True),
         ),
+        "convert": (
+            ["convert", REF, "--to", "slime", "--source", source, "-o", str(folder / "step"), "--force"],
+            lambda: maskreg.convert_to(REF, "slime", folder / "step", source=source, force=True),
+        ),
         "compare": (
             ["compare", REF, OTHER, "--source", source],
             lambda: maskreg.compare(REF, OTHER, source=source),

@@ -156,6 +156,8 @@ def test_everything_about_updates_works_without_torch(tmp_path: Path, pair: tupl
         ("extract", *pair, "--name", "lab/mask", "--mask-only"),
         ("baseline", "lab/opd:v1", "--kind", "exponent-matched", "--source", pair[0]),
         ("combine", "lab/opd:v1", "lab/mask", "--how", "and", "--name", "lab/both"),
+        ("convert", "lab/opd:v1", "--to", "slime", "-o", "step"),
+        ("convert", "step", "--from", "slime", "--source", pair[0], "--name", "lab/step"),
         ("compare", "lab/opd:v1", "lab/mask", "--source", pair[0], "--by", "role", "--record"),
         ("tag", "lab/opd:v1", "stable"),
         ("export", "lab/opd:v1", "-o", "opd.maskreg"),

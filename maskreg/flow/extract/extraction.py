@@ -16,7 +16,7 @@ from maskreg.checkpoint.base import Checkpoint, notes_of
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
-from maskreg.errors import UsageError
+from maskreg.errors import PairMismatchError, UsageError
 from maskreg.flow.extract.differ import BlockDiff, Differ, spans_of
 from maskreg.flow.extract.files import CodeFiles, add_files
 from maskreg.flow.extract.pairing import Pair, StoredAs, estimated_bytes, pair_up
@@ -60,6 +60,7 @@ def extract(
     device: str | Device = "cpu",
     parents: Sequence[Digest] = (),
     recipe: Mapping[str, Any] | None = None,
+    source_root: str = "",
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> ExtractResult:
@@ -89,12 +90,13 @@ def extract(
         device: ``cpu``, ``cuda`` or ``cuda:N``, where codes are compared; the result does not depend on it.
         parents: artifacts that this one derives from.
         recipe: lineage recipe of the target, if known; part of the artifact's identity.
+        source_root: identity that the source must turn out to have, if known; empty for any.
         progress: progress callback, in bytes of both sides.
         jobs: threads; by default one per CPU, at most 16.
 
     Raises:
         UsageError: contradictory options, or an invalid rule.
-        DataError: checkpoints that do not pair up or cannot be read.
+        DataError: checkpoints that do not pair up or cannot be read, or another source than ``source_root`` says.
         NoSpaceError: the disk would fill up.
         ConfigError: there is no such device; or without ``root``, the settings are wrong.
     """
@@ -124,12 +126,18 @@ def extract(
         code = CodeFiles()
         if codec:
             code = add_files(writer, source, target, reversible=reversible, with_code=with_code)
+        side = _side(source, writer.tensors, "source", cast="")
+        if source_root and side.root != source_root:
+            raise PairMismatchError(
+                f"the source {source.path} has root {side.root[:19]}, and the update is of root {source_root[:19]}",
+                hint="give the source checkpoint that the update was made on",
+            )
         digest = writer.finish(
             Provenance(
                 kind="delta" if codec else "mask",
                 rule=parsed.name,
                 exact=codec is not None and parsed.keeps_target,
-                source=_side(source, writer.tensors, "source", cast=""),
+                source=side,
                 target=_side(target, writer.tensors, "target", cast=_cast_of(pairs)),
                 parents=parents,
                 recipe=recipe,

@@ -1,0 +1,137 @@
+"""``maskreg convert``: an artifact in another tool's format, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maskreg.errors import BadRefError
+from maskreg.ref import Ref, parse_artifact
+from maskreg.words import counted, human_bytes
+
+from .command import Command, workspace
+from .output import Output
+from .values import NAME, NATURAL, OUT
+
+if TYPE_CHECKING:
+    from maskreg.workspace.convert import Converted
+
+_FORMATS = click.Choice(["slime", "sparse-safetensors"])
+_TAKEN_BY = {"encoding": "slime", "checksum": "slime", "version": "slime", "base_version": "slime"}
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg convert qwen3-8b-opd --to slime --source ./Qwen3-8B -o weight_v000001
+    maskreg convert weight_v000001 --from slime --source ./Qwen3-8B --name qwen3-8b-step:v1
+    maskreg convert qwen3-8b-opd --to sparse-safetensors -o opd.safetensors
+    """,
+)
+@click.argument("subject", metavar="REF|PATH")
+@click.option("--to", "to", type=_FORMATS, help="Write the artifact REF in this format.")
+@click.option("--from", "from_", type=_FORMATS, help="Read PATH, which is in this format.")
+@click.option("--source", metavar="CKPT", help="Checkpoint that the update is made on: file, directory or hub id.")
+@click.option("-o", "--out", type=OUT, help="With --to: output path; missing folders are made.")
+@click.option("--name", type=NAME, metavar="NAME[:TAG]", help="With --from: name of the result.")
+@click.option("--family", default="", help="With --from: model family, such as qwen3-8b.")
+@click.option("--method", default="", help="With --from: how the target was trained: opd, rlvr, sft or another word.")
+@click.option("--license", default="", help="With --from: SPDX identifier.")
+@click.option("--description", default="", help="With --from: free text, one paragraph.")
+@click.option("--encoding", type=click.Choice(["xor", "overwrite"]), help="slime: how bytes are coded [xor].")
+@click.option("--checksum", type=click.Choice(["xxh3-128", "adler32"]), help="slime: checksum of tensors [xxh3-128].")
+@click.option("--version", type=NATURAL, metavar="N", help="slime: number of this version [1].")
+@click.option("--base-version", type=NATURAL, metavar="N", help="slime: number of the version before it [0].")
+@click.option("--with-code", is_flag=True, help="Take along small files that can run code, such as .py.")
+@click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
+@click.option("--force", is_flag=True, help="Replace an earlier output, or move a name that others may use.")
+@click.pass_obj
+def command(output: Output, /, subject: str, to: str | None, from_: str | None, **options: Any) -> None:
+    """Write an artifact in another tool's format, or make an artifact of what another tool wrote.
+
+    Formats of values need the source checkpoint; with --to it is looked up where this machine has seen it. What a
+    format does not hold of an artifact is said.
+    """
+    if (to is None) == (from_ is None):
+        raise click.UsageError("say what to convert to (--to FORMAT), or from (--from FORMAT)")
+    if to is not None:
+        _write(output, subject, to, options)
+    elif from_ is not None:
+        _read(output, subject, from_, options)
+
+
+def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> None:
+    _refuse(options, ("name", "family", "method", "license", "description"), "--from")
+    out: Path | None = options["out"]
+    if out is None:
+        raise click.UsageError("say where to write: -o PATH")
+    try:
+        artifact = parse_artifact(subject)
+    except BadRefError as error:
+        raise click.UsageError(f"{error}; {error.hint}") from error
+    output.ref = str(artifact)
+    given = {key: options[key] for key in _TAKEN_BY if options[key] is not None}
+    from maskreg.workspace.convert import convert_to
+
+    with output.progress() as progress:
+        output.note_slow_kernels()
+        converted = convert_to(
+            artifact,
+            to,
+            out,
+            source=options["source"],
+            options=given,
+            with_code=options["with_code"],
+            force=options["force"],
+            download=options["download"],
+            progress=progress,
+            workspace=workspace(output),
+        )
+    _tell(output, converted)
+
+
+def _read(output: Output, subject: str, from_: str, options: dict[str, Any]) -> None:
+    _refuse(options, ("out", *_TAKEN_BY), "--to")
+    source: str | None = options["source"]
+    name: Ref | None = options["name"]
+    if source is None or name is None:
+        raise click.UsageError("reading a format needs the checkpoint and a name: --source CKPT --name NAME[:TAG]")
+    from maskreg.workspace.convert import convert_from
+
+    from .summary import tell_stored
+
+    keys = ("family", "method", "license", "description", "with_code", "force", "download")
+    with output.progress() as progress:
+        output.note_slow_kernels()
+        stored = convert_from(
+            subject,
+            from_,
+            source,
+            name,
+            **{key: options[key] for key in keys},
+            progress=progress,
+            workspace=workspace(output),
+        )
+    tell_stored(output, stored)
+
+
+def _refuse(options: dict[str, Any], names: tuple[str, ...], direction: str) -> None:
+    given = [name for name in names if options[name] not in (None, "")]
+    if given:
+        flag = "-o" if given[0] == "out" else "--" + given[0].replace("_", "-")
+        raise click.UsageError(f"{flag} goes with {direction}")
+
+
+def _tell(output: Output, converted: Converted) -> None:
+    if output.json:
+        output.document(converted.to_json())
+        return
+    for note in converted.notes:
+        output.note(f"note: {note}")
+    if converted.kept_files:
+        output.note(f"kept in {converted.out}: {', '.join(converted.kept_files)}")
+    amount = f"{counted(converted.tensors, 'tensor')}, {counted(converted.coordinates, 'coordinate')}"
+    output.note(f"converted to {converted.format}: {amount}, {human_bytes(converted.bytes)}")
+    output.value(str(converted.out))

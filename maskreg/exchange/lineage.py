@@ -1,0 +1,121 @@
+"""What maskreg writes beside an update in another tool's format, so that it comes back as the artifact that it was.
+
+One JSON text, in whatever place for metadata the format has; other tools skip it::
+
+    {"schema": "maskreg.exchange/1", "digest": "sha256:...", "kind": "delta", "rule": "exact",
+     "source": {"root": ..., "hub": ...}, "target": {...}, "checks": {"model.norm.weight": "32 hex digits", ...}}
+
+Nothing of it is believed: each tensor that is read is held against its check, and the source against its root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from maskreg.artifact.manifest import Manifest, Sha256
+from maskreg.digest import Digest
+from maskreg.document import canonical, checked, parse_object
+from maskreg.errors import BadRuleError, FormatError
+from maskreg.limits import LIMITS, Limits
+from maskreg.ref import printable
+from maskreg.rules import parse_rule
+
+KEY = "maskreg"
+"""The key of the text in a format's metadata."""
+
+Check = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
+_HUB = Annotated[str, msgspec.Meta(max_length=512)]
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Identity of a checkpoint: its root, and its hub id if it has one."""
+
+    root: Sha256
+    hub: _HUB = ""
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an update in another format comes from.
+
+    Attributes:
+        digest: the artifact that was written.
+        kind: what it is.
+        rule: its rule for "moved".
+        source, target: its checkpoints.
+        reversible: it holds the source's values too.
+        removed_files: small files of the source that the target lacks.
+        parents: artifacts that it was derived from.
+        recipe: its lineage recipe.
+        checks: by tensor name, the fingerprint of the target's tensor; of masks the xxh3-128 of its packed bits.
+    """
+
+    schema: Literal["maskreg.exchange/1"]
+    digest: Sha256
+    kind: Literal["mask", "delta", "baseline"]
+    rule: str
+    source: Origin
+    target: Origin
+    reversible: bool = False
+    removed_files: tuple[str, ...] = ()
+    parents: tuple[Sha256, ...] = ()
+    recipe: dict[str, Any] | None = None
+    checks: dict[str, Check] = {}
+
+
+def lineage_of(
+    digest: Digest, manifest: Manifest, checks: Mapping[str, str], *, removed_files: tuple[str, ...] = ()
+) -> str:
+    """The text that says where an artifact's update comes from.
+
+    Args:
+        digest: the artifact.
+        manifest: its manifest.
+        checks: see :class:`Lineage`.
+        removed_files: small files of the source that the target lacks.
+    """
+    lineage = Lineage(
+        schema="maskreg.exchange/1",
+        digest=str(digest),
+        kind=manifest.kind,  # type: ignore[arg-type]  # an analysis is refused before
+        rule=manifest.rule,
+        source=Origin(root=manifest.source.root, hub=manifest.source.hub),
+        target=Origin(root=manifest.target.root, hub=manifest.target.hub),
+        reversible="reverse" in manifest.parts,
+        removed_files=removed_files,
+        parents=manifest.parents,
+        recipe=manifest.recipe,
+        checks=dict(checks),
+    )
+    return canonical(msgspec.to_builtins(lineage)).decode()
+
+
+def parse_lineage(text: Any, document: str, limits: Limits = LIMITS) -> Lineage | None:
+    """Read the text back.
+
+    Args:
+        text: what the format's metadata holds under :data:`KEY`; None when it holds nothing there.
+        document: names the file in messages.
+        limits: bounds on its size.
+
+    Raises:
+        DataError: it is malformed.
+    """
+    if text is None:
+        return None
+    if not isinstance(text, str) or printable(text) != text:
+        raise FormatError(f"{document}: {KEY}: not a text that can be printed")
+    value = parse_object(
+        text.encode(),
+        f"{document}: {KEY}",
+        max_bytes=limits.tensors_json_bytes,
+        max_values=4 * limits.tensors + limits.json_values,
+    )
+    lineage = checked(Lineage, value, f"{document}: {KEY}")
+    try:
+        parse_rule(lineage.rule)
+    except BadRuleError as error:
+        raise FormatError(f"{document}: {KEY}: {error.message}") from error
+    return lineage

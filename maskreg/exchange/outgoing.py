@@ -1,0 +1,251 @@
+"""What an artifact changes, as exchange formats write it: spans of changed tensors, checked before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from maskreg.artifact.layout import FILES, REVERSE_FILES
+from maskreg.artifact.reader import Artifact
+from maskreg.artifact.tensors import Tensor
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.code import can_run_code
+from maskreg.checkpoint.companions import check_small_file
+from maskreg.errors import CorruptError, UsageError
+from maskreg.exchange.lineage import lineage_of
+from maskreg.mask import unpack
+from maskreg.parallel import Buffers, ordered, worker_count
+from maskreg.progress import SILENT, Progress
+from maskreg.tensors.blocks import blocks_of, numel_of
+from maskreg.tensors.info import TensorInfo
+from maskreg.update.delta import Change, Delta, SpanDelta
+from maskreg.update.verified import VerifiedSource
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from maskreg.codec.base import Codes
+
+ResultT = TypeVar("ResultT")
+
+
+class ChangedSpan(NamedTuple):
+    """Elements ``[start, stop)`` of a tensor that an artifact changes; the arrays are valid while it is worked on.
+
+    Attributes:
+        info: the tensor.
+        start, stop: elements.
+        before: unsigned integers of the element's width, the source's.
+        after: the target's.
+    """
+
+    info: TensorInfo
+    start: int
+    stop: int
+    before: npt.NDArray[Any]
+    after: npt.NDArray[Any]
+
+
+class Outgoing:
+    """An artifact as exchange formats take it.
+
+    Attributes:
+        artifact: the artifact.
+        source: path of the source checkpoint, which no output may replace; None for a mask.
+        with_code: small files that can run code are written too.
+        progress: progress callback, in bytes.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        source: Checkpoint | None = None,
+        *,
+        with_code: bool = False,
+        progress: Progress = SILENT,
+        jobs: int | None = None,
+    ) -> None:
+        """Check that the artifact can be written.
+
+        Args:
+            artifact: with a delta, if a source is given; else with a mask.
+            source: the checkpoint that it applies to, for formats of values.
+            with_code: write small files that can run code, too.
+            progress: progress callback, in bytes of the changed tensors.
+            jobs: threads; by default one per CPU, at most 16.
+
+        Raises:
+            PartAbsentError: the part that is needed is absent.
+            WrongCheckpointError: ``source`` is another checkpoint.
+        """
+        self.artifact = artifact
+        self.source = source
+        self.with_code = with_code
+        self.progress = progress
+        self._jobs = worker_count(jobs)
+        self._buffers = Buffers()
+        if source is None:
+            artifact.require("mask")
+        else:
+            self._delta = Delta(artifact)
+            self._verified = VerifiedSource(artifact, source, jobs=self._jobs)
+
+    # Values
+
+    @cached_property
+    def changed(self) -> Mapping[str, TensorInfo]:
+        """Every tensor whose bits change, by name, tied names included.
+
+        Raises:
+            UsageError: the artifact adds, removes or reshapes a tensor, which no exchange format can hold.
+        """
+        infos: dict[str, TensorInfo] = {}
+        for tensor in self._delta.values():
+            if tensor.change is Change.KEEP:
+                continue
+            if tensor.before is None or tensor.before != tensor.after:
+                verb = "adds" if tensor.before is None else "removes" if tensor.after is None else "reshapes or retypes"
+                raise UsageError(
+                    f"the artifact {verb} tensor {tensor.name}, which no patch of values can hold",
+                    hint="maskreg apply writes the whole checkpoint",
+                )
+            infos[tensor.name] = tensor.before
+        return infos
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How many elements change, by the names of :attr:`changed`."""
+        coded = {name: self._delta[name].row.differing for name in self.changed if self._is_coded(name)}
+        uncounted = [name for name in self.changed if name not in coded]
+        for span, count in self.map(lambda span: int(np.count_nonzero(span.before != span.after)), uncounted):
+            coded[span.name] = coded.get(span.name, 0) + count
+        return {name: coded.get(name, 0) for name in self.changed}
+
+    def map(
+        self, work: Callable[[ChangedSpan], ResultT], names: list[str] | None = None
+    ) -> Generator[tuple[SpanDelta, ResultT], None, None]:
+        """Call ``work`` on every span of the changed tensors, on threads, and yield the results in order.
+
+        Args:
+            work: what it returns must not share memory with the span.
+            names: only these tensors, in this order.
+
+        Raises:
+            WrongCheckpointError: the source is another checkpoint.
+            CorruptError: the artifact is damaged.
+        """
+
+        def on_span(span: SpanDelta) -> tuple[SpanDelta, ResultT]:
+            info = self.changed[span.name]
+            room = self._buffers.bytes("source", numel_of(span) * info.item_bytes)
+            before = self._verified.read(span.name, span.start, span.stop, room)
+            after = span.result(before, self._decode, self._buffers)
+            return span, work(ChangedSpan(info, span.start, span.stop, before, after))
+
+        spans = (span for name in (self.changed if names is None else names) for span in self._delta[name].spans())
+        with closing(ordered(on_span, spans, jobs=self._jobs, size=numel_of)) as results:
+            for span, result in results:
+                yield span, result
+                self.progress.advance(numel_of(span) * span.item_bytes)
+
+    def begin(self) -> None:
+        """Report the beginning of the work on values."""
+        self.progress.start("convert", sum(info.nbytes for info in self.changed.values()))
+
+    def finish(self) -> None:
+        """Hash what was not read of the artifact, before an output appears.
+
+        Raises:
+            CorruptError: it is damaged.
+        """
+        self.artifact.verify_rest(jobs=self._jobs)
+
+    def _is_coded(self, name: str) -> bool:
+        return self._delta[name].change is Change.DECODE
+
+    def _decode(self, context: Codes, block: memoryview) -> Codes:
+        into = self._buffers.array("values", context.size, np.uint16)
+        return self._delta.codec.decode(context, block, into)
+
+    # Masks
+
+    @cached_property
+    def masked(self) -> Mapping[str, Tensor]:
+        """Every tensor with a mask by name, tied names included: its row of the tensor table."""
+        return {name: self.artifact.by_name[name] for name in self.artifact.mask}
+
+    def bits(self, name: str) -> Iterator[npt.NDArray[np.bool_]]:
+        """The mask of a tensor in blocks; none for a tensor without elements.
+
+        Raises:
+            CorruptError: the artifact is damaged.
+        """
+        row = self.masked[name]
+        for start, stop in blocks_of(row.numel):
+            yield unpack(self.artifact.mask_bits(row, start, stop), stop - start)
+            self.progress.advance(stop - start)
+
+    def begin_masks(self) -> None:
+        """Report the beginning of the work on masks."""
+        self.progress.start("convert", sum(row.numel for row in self.masked.values()))
+
+    # Beside the tensors
+
+    @cached_property
+    def files(self) -> Mapping[str, bytes]:
+        """Small files of the target that differ from the source's; those that can run code only ``with_code``."""
+        assert self.source is not None
+        own = self.source.small_files()
+        files = self.artifact.files("delta")
+        for name, data in files.items():
+            check_small_file(name, len(data))
+        known = {name: own[name].read_bytes() for name in files if name in own}
+        return {
+            name: data
+            for name, data in files.items()
+            if self.with_code or not can_run_code(name, data, known.get(name))
+        }
+
+    @property
+    def left_out_files(self) -> tuple[str, ...]:
+        """Small files of the target that can run code and are not among :attr:`files`."""
+        return tuple(sorted(self._file_names(FILES) - self.files.keys()))
+
+    def lineage(self) -> str:
+        """The text that says where the values come from; see :mod:`maskreg.exchange.lineage`."""
+        checks = {name: row.target_fingerprint for name, row in self.artifact.by_name.items() if row.target_fingerprint}
+        gone = tuple(sorted(self._file_names(REVERSE_FILES) - self._file_names(FILES)))
+        return lineage_of(self.artifact.digest, self.artifact.manifest, checks, removed_files=gone)
+
+    def mask_lineage(self) -> str:
+        """The same for masks; reads all of them, since a file begins with its metadata."""
+        checks = {name: mask_check(self.artifact, row) for name, row in self.masked.items()}
+        return lineage_of(self.artifact.digest, self.artifact.manifest, checks)
+
+    def _file_names(self, prefix: str) -> set[str]:
+        keys = (entry.key for entry in self.artifact.manifest.objects)
+        return {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
+
+
+def mask_check(artifact: Artifact, row: Tensor) -> str:
+    """The xxh3-128 of the packed bits of a tensor's mask, as 32 hex digits."""
+    import xxhash
+
+    hasher = xxhash.xxh3_128()
+    for start, stop in blocks_of(row.numel):
+        hasher.update(artifact.mask_bits(row, start, stop).data)
+    return str(hasher.hexdigest())
+
+
+def require_count(name: str, stated: int, written: int) -> None:
+    """Refuse to write fewer or more values of a tensor than a file's beginning says.
+
+    Raises:
+        CorruptError: the artifact's tensor table is wrong.
+    """
+    if stated != written:
+        raise CorruptError(f"tensor {name}", f"the artifact states {stated:,} changed elements and holds {written:,}")

@@ -1,0 +1,285 @@
+"""The delta directory of slime, which SGLang's ``/pull_weights`` applies and ModelExpress keeps on object storage.
+
+A version is a directory like that of a sharded checkpoint. Its index says which file has which changed tensor, and in
+its metadata, all texts, how: ``version``, ``base_version``, ``delta_encoding``, ``compression_format`` and
+``checksum_format``. A changed tensor is U8, one-dimensional: one zstd frame, of
+
+* ``xor``: the target's bytes XOR the source's, as many as the tensor has;
+* ``overwrite``: a count and so many byte positions, u32 little-endian, then the target's bytes there.
+
+The metadata of each safetensors file has the checksum of each tensor's bytes in the target, by its name.
+
+Readers decompress a tensor's frame as one, so a tensor is in memory as a whole: while it is written, and read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from maskreg.artifact.zstd import pack_frame
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.files import read_whole
+from maskreg.checkpoint.index import parse_index
+from maskreg.checkpoint.safetensors.header import build_header
+from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
+from maskreg.errors import FormatError, UsageError
+from maskreg.exchange.base import Format, Values, Written
+from maskreg.exchange.files import (
+    file_notes,
+    new_folder,
+    parse_document,
+    require_folder,
+    sync_file,
+    target_of,
+    tensor_of,
+    value_notes,
+)
+from maskreg.exchange.frames import CHECKSUMS, POSITION, FramePatch, Frames, as_bytes
+from maskreg.exchange.lineage import KEY, parse_lineage
+from maskreg.exchange.outgoing import ChangedSpan, Outgoing
+from maskreg.limits import Limits
+from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.names import shown
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bytes = npt.NDArray[np.uint8]
+
+ENCODINGS = ("xor", "overwrite")
+"""What ``delta_encoding`` may be."""
+
+_FILE_BYTES = 5 * 10**9
+"""Bytes of the tensors that one file is about; only a single larger tensor exceeds it."""
+
+_ZSTD_LEVEL = 1
+_POSITIONS = 1 << 32
+
+
+class _Encoded(NamedTuple):
+    """A span of a changed tensor.
+
+    Attributes:
+        after: the target's bytes.
+        delta: of ``xor`` as many bytes; of ``overwrite`` the target's bytes at the positions.
+        positions: of ``overwrite`` the changed bytes, of the whole tensor.
+    """
+
+    after: Bytes
+    delta: Bytes
+    positions: npt.NDArray[np.uint32] | None = None
+
+
+def write(
+    update: Outgoing,
+    out: Path,
+    *,
+    force: bool,
+    encoding: str = "xor",
+    checksum: str = "xxh3-128",
+    version: int = 1,
+    base_version: int = 0,
+) -> Written:
+    """Write a version directory; see :class:`maskreg.exchange.base.Format`.
+
+    Args:
+        update: what to write.
+        out: the directory, such as ``weight_v000001``.
+        force: replace an earlier one.
+        encoding: ``xor``, or ``overwrite``, which may be applied twice.
+        checksum: ``xxh3-128`` or ``adler32``.
+        version: number of this version.
+        base_version: number of the version that it is applied to.
+    """
+    _check_options(encoding, checksum, version, base_version)
+    if encoding == "overwrite":
+        _refuse_large(update.changed.values())
+    groups = list(_grouped(update.changed.values()))
+    names = [f"model-{n:05d}-of-{len(groups):05d}.safetensors" for n in range(len(groups))]
+    index = {
+        "metadata": {
+            "version": f"{version:06d}",
+            "base_version": f"{base_version:06d}",
+            "delta_encoding": encoding,
+            "compression_format": "zstd",
+            "checksum_format": checksum,
+            KEY: update.lineage(),
+        },
+        "weight_map": {info.name: name for name, group in zip(names, groups, strict=True) for info in group},
+    }
+    files = {**update.files, INDEX_NAME: (json.dumps(index, indent=2) + "\n").encode()}
+    needed = sum(map(len, files.values())) + sum(info.nbytes for info in update.changed.values())
+    encoder = _Encoder(update, encoding, checksum)
+    with new_folder(
+        update, out, weights=INDEX_NAME, names={*names, *files}, needed_bytes=needed, force=force
+    ) as pending:
+        update.begin()
+        size = sum(encoder.write(pending.work / name, group) for name, group in zip(names, groups, strict=True))
+        for name, data in files.items():
+            with (pending.work / name).open("xb") as file:
+                file.write(data)
+                sync_file(file)
+        update.finish()
+    return Written(
+        out=pending.path,
+        tensors=len(update.changed),
+        coordinates=sum(update.counts.values()),
+        bytes=size + sum(map(len, files.values())),
+        kept_files=pending.kept,
+        notes=(*value_notes(update), *file_notes(update, holds_files=True)),
+    )
+
+
+def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:
+    """Open a version directory; see :class:`maskreg.exchange.base.Reader`."""
+    require_folder(path, FORMAT.accepts)
+    data = read_whole(path / INDEX_NAME, limits.index_json_bytes)
+    document = parse_document(data, path / INDEX_NAME, limits)
+    metadata = _checked_metadata(document.get("metadata"), path / INDEX_NAME)
+    patches: dict[str, FramePatch] = {}
+    frames = Frames(source, metadata["delta_encoding"], CHECKSUMS[metadata["checksum_format"]])
+    if document.get("weight_map") != {}:
+        weight_map = parse_index(data, INDEX_NAME, (".safetensors",), limits)
+        files = [path / name for name in sorted(set(weight_map.values()))]
+        file = SafetensorsCheckpoint(path, files, index=data, weight_map=weight_map, limits=limits)
+        closing(file)
+        for shard in file.shards:
+            for info in shard.tensors:
+                expected = shard.metadata.get(info.name, "")
+                patches[info.name] = frames.patch(file, tensor_of(source, info.name), expected)
+    lineage = parse_lineage(metadata.get(KEY), str(path / INDEX_NAME), limits)
+    return Values(target_of(source, patches, path, lineage, (), limits), lineage)
+
+
+def _check_options(encoding: str, checksum: str, version: int, base_version: int) -> None:
+    if encoding not in ENCODINGS:
+        raise UsageError(f"unknown encoding {encoding!r}", hint=f"choose {' or '.join(ENCODINGS)}")
+    if checksum not in CHECKSUMS:
+        raise UsageError(f"unknown checksum {checksum!r}", hint=f"choose {' or '.join(CHECKSUMS)}")
+    if not 0 <= base_version < version:
+        raise UsageError(
+            f"version {version} cannot follow version {base_version}", hint="a version is larger than its base"
+        )
+
+
+def _refuse_large(infos: Iterable[TensorInfo]) -> None:
+    for info in infos:
+        if info.nbytes > _POSITIONS:
+            raise UsageError(
+                f"tensor {info.name}: {info.nbytes:,} bytes, and overwrite has 32 bits for a position",
+                hint="use --encoding xor",
+            )
+
+
+def _grouped(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
+    group: list[TensorInfo] = []
+    size = 0
+    for info in infos:
+        if group and size + info.nbytes > _FILE_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(info)
+        size += info.nbytes
+    if group:
+        yield group
+
+
+class _Encoder:
+    """Writes the files of a version, each as its frames become known.
+
+    A safetensors file begins with a header that states sizes which only compressing tells. So room is left for the
+    longest header that there can be, which is then written in front and padded with spaces, as the format allows.
+    """
+
+    def __init__(self, update: Outgoing, encoding: str, checksum: str) -> None:
+        self._update = update
+        self._encode = _xor if encoding == "xor" else _overwrite
+        self._checksum = CHECKSUMS[checksum]
+
+    def write(self, path: Path, infos: Sequence[TensorInfo]) -> int:
+        """Write one file with these tensors, and return its size."""
+        longest = [TensorInfo(info.name, "U8", (_most(info),)) for info in infos]
+        room = len(build_header(longest, {info.name: "0" * 32 for info in infos}))
+        frames: list[TensorInfo] = []
+        checksums: dict[str, str] = {}
+        with path.open("xb") as file:
+            file.seek(room)
+            encoded = self._update.map(self._encode, [info.name for info in infos])
+            for name, spans in groupby(encoded, key=lambda result: result[0].name):
+                size, checksums[name] = self._write_tensor(file, (span for _, span in spans))
+                frames.append(TensorInfo(name, "U8", (size,)))
+            header = build_header(frames, checksums)
+            file.seek(0)
+            file.write((room - 8).to_bytes(8, "little") + header[8:].ljust(room - 8))
+            sync_file(file)
+        return room + sum(info.nbytes for info in frames)
+
+    def _write_tensor(self, file: BinaryIO, spans: Iterable[_Encoded]) -> tuple[int, str]:
+        hasher, parts, positions = self._checksum(), [], []
+        for encoded in spans:
+            hasher.update(encoded.after.data)
+            parts.append(encoded.delta)
+            if encoded.positions is not None:
+                positions.append(encoded.positions)
+        if positions:
+            count = np.array([sum(map(len, positions))], POSITION)
+            parts = [count.view(np.uint8), *(part.view(np.uint8) for part in positions), *parts]
+        frame = pack_frame(np.concatenate(parts), _ZSTD_LEVEL)
+        file.write(frame)
+        return len(frame), hasher.hexdigest()
+
+
+def _most(info: TensorInfo) -> int:
+    # Larger than any frame: zstd adds a 128th at most to what it cannot compress.
+    return (4 + (1 + POSITION.itemsize) * info.nbytes) * 2 + 1024
+
+
+def _xor(span: ChangedSpan) -> _Encoded:
+    before, after = as_bytes(span.before), as_bytes(span.after)
+    return _Encoded(after.copy(), before ^ after)
+
+
+def _overwrite(span: ChangedSpan) -> _Encoded:
+    before, after = as_bytes(span.before), as_bytes(span.after)
+    local = np.flatnonzero(before != after)
+    positions = (local + span.start * span.info.item_bytes).astype(POSITION)
+    return _Encoded(after.copy(), after[local], positions)
+
+
+def _checked_metadata(metadata: Any, document: Path) -> dict[str, Any]:
+    if not isinstance(metadata, dict) or "delta_encoding" not in metadata:
+        raise FormatError(
+            f"{document}: its metadata has no delta_encoding: not a delta directory",
+            hint="a full checkpoint is a target: maskreg extract SOURCE TARGET",
+        )
+    known: dict[str, Sequence[str]] = {
+        "delta_encoding": ENCODINGS,
+        "compression_format": ("zstd",),
+        "checksum_format": tuple(CHECKSUMS),
+    }
+    for key, words in known.items():
+        if metadata.get(key) not in words:
+            raise FormatError(f"{document}: {key} is {shown(metadata.get(key))}; known: {', '.join(words)}")
+    for key in ("version", "base_version"):
+        text = metadata.get(key)
+        if not isinstance(text, str) or not text.isascii() or not text.isdigit():
+            raise FormatError(f"{document}: {key} is {shown(text)}, not a number as text")
+    return metadata
+
+
+FORMAT = Format(
+    name="slime",
+    holds="values",
+    accepts=f"a directory with {INDEX_NAME} that names a delta_encoding",
+    write=write,
+    read=read,
+    options={"encoding": "xor", "checksum": "xxh3-128", "version": 1, "base_version": 0},
+)
+"""The line of the table of formats."""

@@ -1,0 +1,170 @@
+"""Sparse values: flat indices in ascending order and the target's elements there, written and read span by span.
+
+A reader does not hold a tensor's indices. It finds by bisection where those of a span begin and end, and checks what
+it reads. Spans follow each other, so their pieces do too: if each is ascending and within its span, all indices are
+ascending, unique and within the tensor::
+
+    indices of the file     3 17 20 | 33 40 | 64 ...
+    span                    0..31   | 32..63 | 64..95
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.errors import FormatError
+from maskreg.exchange.outgoing import ChangedSpan
+from maskreg.tensors.info import TensorInfo
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+INDEX_DTYPES = {"I32": np.int32, "I64": np.int64, "U32": np.uint32}
+"""Dtypes that indices may have."""
+
+_INT32 = 1 << 31
+
+
+class SparseSpan(NamedTuple):
+    """The changed elements of a span.
+
+    Attributes:
+        indices: int64, ascending, of the whole tensor in C order.
+        values: the target's bits there, unsigned integers of the element's width.
+    """
+
+    indices: npt.NDArray[np.int64]
+    values: npt.NDArray[Any]
+
+
+def changes_of(span: ChangedSpan) -> SparseSpan:
+    """The elements of a span whose bits change."""
+    local = np.flatnonzero(span.before != span.after)
+    return SparseSpan(local + span.start, span.after[local])
+
+
+def index_dtype(numel: int) -> str:
+    """The narrowest dtype for flat indices of a tensor: ``I32`` up to 2^31 elements, else ``I64``."""
+    return "I32" if numel <= _INT32 else "I64"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Indices and values of a tensor in one file, or a part of them.
+
+    Attributes:
+        file: an open safetensors file.
+        indices: name of the tensor with the indices.
+        values: name of the tensor with the values.
+        where: what messages call it.
+    """
+
+    file: Checkpoint
+    indices: str
+    values: str
+    where: str
+
+    @property
+    def count(self) -> int:
+        """How many elements it changes."""
+        return self.file.tensors[self.indices].numel
+
+    def index(self, at: int, stop: int) -> npt.NDArray[np.int64]:
+        """Indices ``[at, stop)`` of the piece."""
+        stored = self.file.read(self.indices, at, stop)
+        return stored.view(INDEX_DTYPES[self.file.tensors[self.indices].dtype]).astype(np.int64)
+
+
+class SparsePatch:
+    """Sparse values of one tensor, in one piece or several; a :class:`maskreg.exchange.patched.Patch`."""
+
+    def __init__(self, info: TensorInfo, pieces: Sequence[Piece]) -> None:
+        """Check dtypes and counts; indices and values are checked where they are read.
+
+        Args:
+            info: the tensor.
+            pieces: one after another; indices ascend over all of them.
+
+        Raises:
+            FormatError: they do not fit the tensor.
+        """
+        self._info = info
+        self._pieces = tuple(pieces)
+        for piece in pieces:
+            self._check_form(piece)
+        self._ends = [sum(p.count for p in pieces[: n + 1]) for n in range(len(pieces))]
+        if self._ends and self._ends[-1] > info.numel:
+            raise self._fault(f"{self._ends[-1]:,} indices for {info.numel:,} elements")
+
+    def apply(self, start: int, stop: int, values: npt.NDArray[Any]) -> None:
+        """Write the target's elements that lie in ``[start, stop)``; see :class:`~maskreg.exchange.patched.Patch`."""
+        first = self._position(start) if start else 0
+        last = self._position(stop) if stop < self._info.numel else self._count
+        before = start - 1
+        for piece, at, end in self._parts(first, last):
+            indices = piece.index(at, end)
+            if indices[0] <= before or indices[-1] >= stop or (indices[1:] <= indices[:-1]).any():
+                raise self._fault(self._why(indices))
+            before = int(indices[-1])
+            values[indices - start] = piece.file.read(piece.values, at, end)
+
+    @property
+    def _count(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def _position(self, element: int) -> int:
+        """How many indices lie before an element, if they ascend."""
+        return bisect_left(_Lookup(self), element)
+
+    def _parts(self, first: int, last: int) -> list[tuple[Piece, int, int]]:
+        """What ``[first, last)`` of all indices is in the single pieces."""
+        parts = []
+        for piece, end in zip(self._pieces, self._ends, strict=True):
+            begin = end - piece.count
+            at, until = max(first, begin), min(last, end)
+            if at < until:
+                parts.append((piece, at - begin, until - begin))
+        if first > last:
+            raise self._fault("indices are not in ascending order")
+        return parts
+
+    def _why(self, indices: npt.NDArray[np.int64]) -> str:
+        outside = indices[(indices < 0) | (indices >= self._info.numel)]
+        if outside.size:
+            return f"index {int(outside[0])} is not within its {self._info.numel:,} elements"
+        repeated = indices[1:][indices[1:] == indices[:-1]]
+        if repeated.size:
+            return f"index {int(repeated[0])} appears twice"
+        return "indices are not in ascending order"
+
+    def _check_form(self, piece: Piece) -> None:
+        indices, values = (piece.file.tensors[name] for name in (piece.indices, piece.values))
+        if indices.dtype not in INDEX_DTYPES:
+            raise self._fault(f"{piece.where}: indices are {indices.dtype}, not {', '.join(INDEX_DTYPES)}")
+        if values.dtype != self._info.dtype:
+            raise self._fault(f"{piece.where}: values are {values.dtype}; the source has {self._info.dtype}")
+        if len(indices.shape) != 1 or indices.shape != values.shape:
+            raise self._fault(f"{piece.where}: indices {list(indices.shape)} with values {list(values.shape)}")
+
+    def _fault(self, fault: str) -> FormatError:
+        return FormatError(f"tensor {self._info.name}: {fault}")
+
+
+class _Lookup(Sequence[int]):
+    """All indices of a patch as a sequence that reads one at a time, for bisection."""
+
+    def __init__(self, patch: SparsePatch) -> None:
+        self._patch = patch
+
+    def __len__(self) -> int:
+        return self._patch._count
+
+    def __getitem__(self, position: Any) -> Any:
+        ((piece, at, end),) = self._patch._parts(position, position + 1)
+        return int(piece.index(at, end)[0])

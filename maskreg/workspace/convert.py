@@ -1,0 +1,239 @@
+"""Convert: write an artifact in another tool's format, and make an artifact of what another tool wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskreg.disk import occupied
+from maskreg.errors import NotFoundError, OutputExistsError, UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Card, Ref
+from maskreg.result import Result
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.sources import with_source
+from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, as_name, opened
+
+if TYPE_CHECKING:
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.digest import Digest
+    from maskreg.exchange.base import Format, Values, Written
+    from maskreg.exchange.lineage import Lineage
+
+
+@dataclass(frozen=True)
+class Converted(Result):
+    """What an artifact was converted to.
+
+    Attributes:
+        ref: name of the artifact; None when it was given as a digest or open.
+        digest: the artifact.
+        format: what it was converted to.
+        source: the checkpoint whose values were needed; None for a mask.
+        out: the file or folder.
+        tensors: tensors in it.
+        coordinates: values in it, or coordinates of its masks.
+        bytes: size of its files.
+        kept_files: files that were in the output's folder, and that ``force`` left there.
+        notes: what the format does not hold of the artifact, and other remarks, one sentence each.
+    """
+
+    ref: Ref | None
+    digest: Digest
+    format: str
+    source: Path | None
+    out: Path
+    tensors: int
+    coordinates: int
+    bytes: int
+    kept_files: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@check_arguments
+def convert_to(
+    artifact: ArtifactLike,
+    to: str,
+    out: str | Path,
+    *,
+    source: CheckpointLike | None = None,
+    options: Mapping[str, Any] | None = None,
+    with_code: bool = False,
+    force: bool = False,
+    download: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Converted:
+    """Write an artifact in another tool's format.
+
+    The output appears at the end, whole, or not at all. Values are checked before and after they are decoded.
+
+    Args:
+        artifact: a reference, a digest or an open artifact.
+        to: the format, such as ``slime``.
+        out: the file or folder to write.
+        source: the checkpoint that the artifact applies to, for formats of values. Without one, it is looked for where
+            this machine has seen it, then in the hub cache.
+        options: options of the format by name, such as ``{"encoding": "overwrite"}``.
+        with_code: write small files that can run code, too.
+        force: replace an earlier output.
+        download: fetch the checkpoint from the hub when it is not in the cache.
+        progress: progress callback, in bytes of the changed tensors, or in coordinates of masks.
+        workspace: where the artifact is; by default what the settings say.
+
+    Raises:
+        UsageError: an unknown format or option, or the format cannot hold this artifact; names the tensor.
+        WrongCheckpointError: ``source`` is not the checkpoint that the artifact applies to.
+        NotFoundError: there is no such artifact, or its checkpoint was not found.
+        PartAbsentError: the part that the format holds is absent.
+        DataError: the artifact is damaged.
+        CannotCreateError: ``out`` exists, or cannot be written.
+    """
+    from maskreg.exchange import format_named
+    from maskreg.exchange.outgoing import Outgoing
+
+    known = format_named(to)
+    checked = _checked_options(known, options or {})
+    path = _output(out, force)
+    with opened(workspace) as space:
+        named = space.find(artifact)
+
+        def work(checkpoint: Checkpoint | None) -> Written:
+            update = Outgoing(named.artifact, checkpoint, with_code=with_code, progress=progress)
+            return known.write(update, path, force=force, **checked)
+
+        if known.holds == "mask":
+            used, written = None, work(None)
+        else:
+            side = named.artifact.manifest.source
+            written, used = with_source(space, side, work, source=source, download=download)
+            remember(space, side.root, used)
+    return Converted(ref=named.ref, digest=named.digest, format=known.name, source=used, **vars(written))
+
+
+@check_arguments
+def convert_from(
+    path: str | Path,
+    format: str,
+    source: CheckpointLike,
+    name: str | Ref | None = None,
+    *,
+    family: str = "",
+    method: str = "",
+    license: str = "",
+    description: str = "",
+    with_code: bool = False,
+    force: bool = False,
+    download: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Stored:
+    """Make an artifact of what another tool wrote, and store it in the local registry.
+
+    Values give the artifact that extraction makes of the source and the patched source; a mask gives an artifact of
+    kind mask. What :func:`convert_to` wrote gives the same artifact again where the format holds all of it.
+
+    Args:
+        path: the file or folder.
+        format: what it is, such as ``slime``.
+        source: the checkpoint that it belongs to.
+        name: ``[project/]name[:tag]``; without one the artifact is known by its digest alone.
+        family: model family, such as ``qwen3-8b``.
+        method: how the target was trained: ``opd``, ``rlvr``, ``sft`` or another word.
+        license: SPDX identifier.
+        description: one paragraph for people.
+        with_code: take along small files that can run code, too.
+        force: move a name that somebody else may use.
+        download: fetch a hub checkpoint that is not in the cache.
+        progress: progress callback, in bytes.
+        workspace: where to store it; by default what the settings say.
+
+    Raises:
+        UsageError: an unknown format, or a name with a digest.
+        DataError: the file breaks its format, is damaged, exceeds a limit or does not fit the source; names the tensor.
+        NotFoundError: there is no such file or checkpoint.
+        ConflictError: somebody else may use the name, and ``force`` is not set. The artifact is kept.
+        NoSpaceError: the disk would fill up.
+        ConfigError: an optional package is missing.
+    """
+    from maskreg.exchange import format_named
+    from maskreg.exchange.base import Values
+    from maskreg.limits import LIMITS
+
+    known = format_named(format)
+    given = _input(path, known)
+    card = Card(family, method, license, description).checked()
+    with (
+        opened(workspace) as space,
+        space.checkpoint(source, download=download, side="source") as checkpoint,
+        ExitStack() as stack,
+    ):
+        naming = Naming(space, None if name is None else as_name(name), careful=not force)
+        incoming = known.read(given, checkpoint, LIMITS, stack.enter_context)
+        assert isinstance(incoming, Values)
+        digest, notes = _stored(incoming, checkpoint, space, with_code, progress)
+        stored = naming.store(digest, naming.card_for(digest, card), (*incoming.notes, *notes))
+        remember(space, stored.artifact.manifest.source.root, checkpoint.path)
+        return stored
+
+
+def _stored(
+    incoming: Values, source: Checkpoint, space: Workspace, with_code: bool, progress: Progress
+) -> tuple[Digest, tuple[str, ...]]:
+    from maskreg.exchange.patched import PatchedCheckpoint
+    from maskreg.flow.extract.extraction import extract
+
+    lineage = incoming.lineage
+    if lineage is not None and lineage.source.hub and not source.hub:
+        source = PatchedCheckpoint(source, {}, path=source.path, hub=lineage.source.hub)
+    extracted = extract(
+        source,
+        incoming.target,
+        space.root,
+        rule=lineage.rule if lineage else "exact",
+        reversible=bool(lineage and lineage.reversible),
+        with_code=with_code,
+        parents=_digests(lineage),
+        recipe=lineage.recipe if lineage else None,
+        source_root=lineage.source.root if lineage else "",
+        progress=progress,
+    )
+    return extracted.digest, extracted.notes
+
+
+def _digests(lineage: Lineage | None) -> tuple[Digest, ...]:
+    from maskreg.digest import Digest
+
+    return tuple(map(Digest, lineage.parents)) if lineage else ()
+
+
+def _checked_options(known: Format, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, value in options.items():
+        if name not in known.options:
+            accepted = ", ".join(known.options) or "none"
+            raise UsageError(f"{known.name} has no option {name!r}", hint=f"its options: {accepted}")
+        kind = type(known.options[name])
+        if type(value) is not kind:
+            raise UsageError(f"{name}: {type(value).__name__} was given; pass {kind.__name__}")
+    return options
+
+
+def _output(out: str | Path, force: bool) -> Path:
+    if out == "":
+        raise UsageError("the path to write to is empty")
+    path = Path(out)
+    # Before any work is done; it is checked again when the output appears.
+    if not force and occupied(path.expanduser()):
+        raise OutputExistsError(f"{path}: exists already", hint="choose another -o, or add --force to replace it")
+    return path
+
+
+def _input(path: str | Path, known: Format) -> Path:
+    given = Path(path).expanduser()
+    if path == "" or not given.exists():
+        raise NotFoundError(f"{path or 'the path'}: no such file or folder", hint=f"{known.name} is {known.accepts}")
+    return given

@@ -1,0 +1,117 @@
+"""Sparse safetensors: read by the real library, and refused when indices are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import maskreg
+from maskreg.errors import CorruptError, FormatError
+from tests.checkpoints import Bits
+from tests.exchange.conftest import SOURCE, Lab, target_of
+
+Q = "model.layers.0.mlp.experts.up_proj"
+
+
+@pytest.mark.torch
+def test_the_documented_application_gives_the_target(lab: Lab) -> None:
+    from safetensors import safe_open
+
+    out = lab.folder / "update.safetensors"
+    converted = maskreg.convert_to("toy:v1", "sparse-safetensors", out, workspace=lab.space)
+    assert out.is_file()
+    # A single file has no room for them, and says so.
+    assert converted.notes == (
+        "left out, for this output has no room for small files: config.json, generation_config.json",
+    )
+    with safe_open(out, "pt") as file:
+        names = {name.removesuffix(".indices") for name in file.keys() if name.endswith(".indices")}  # noqa: SIM118
+        assert names == SOURCE.keys() - {"model.still.weight", "model.empty"}
+        for name, (_, expected) in target_of(SOURCE).items():
+            if name in names:
+                tensor = np.array(SOURCE[name][1]).reshape(-1)
+                values = file.get_tensor(f"{name}.values")
+                import torch
+
+                bits = values.view({2: torch.int16, 4: torch.int32}[values.element_size()]).numpy()
+                tensor[file.get_tensor(f"{name}.indices").numpy()] = bits.view(tensor.dtype)
+                assert np.array_equal(tensor.reshape(expected.shape), expected)
+
+
+def plain(folder: Path, indices: Bits, values: Bits, name: str = Q) -> Path:
+    """A file of another tool, with one tensor of U16 values that pass for the source's dtype."""
+    path = folder / "other.safetensors"
+    save_file({f"{name}.indices": indices, f"{name}.values": values}, path)
+    blob = path.read_bytes()
+    path.write_bytes(blob.replace(b'"U16"', b'"F16"'))
+    return path
+
+
+HALF = "model.half.weight"
+BAD = {
+    "beyond": ([3, 90], "index 90 is not within its 90 elements"),
+    "negative": ([-1, 4], "index -1 is not within its 90 elements"),
+    "twice": ([4, 4], "index 4 appears twice"),
+    "order": ([7, 4], "indices are not in ascending order"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_wrong_indices_are_refused_by_name(lab: Lab, kind: str, dtype: type[np.signedinteger]) -> None:
+    indices, message = BAD[kind]
+    path = plain(lab.folder, np.array(indices, dtype), np.zeros(2, np.uint16), HALF)
+    with pytest.raises(FormatError, match=rf"tensor {HALF}: {message}"):
+        maskreg.convert_from(path, "sparse-safetensors", lab.source, "back", workspace=lab.space)
+
+
+def test_a_file_of_another_tool_is_read(lab: Lab) -> None:
+    path = plain(lab.folder, np.array([3, 89], np.uint32), np.array([1, 2], np.uint16), HALF)
+    back = maskreg.convert_from(path, "sparse-safetensors", lab.source, "back", workspace=lab.space)
+    assert back.artifact.by_name[HALF].differing == 2
+    assert np.flatnonzero(back.artifact.mask[HALF].to_bool()).tolist() == [3, 89]
+
+
+def test_what_does_not_fit_is_refused_by_name(lab: Lab) -> None:
+    ones, two = np.ones(2, np.uint16), np.array([1, 2], np.int32)
+    cases = (
+        ("the source has BF16", two, ones, Q),
+        ("indices are U8", np.array([1, 2], np.uint8), ones, HALF),
+        (r"indices \[2\] with values \[3\]", two, np.ones(3, np.uint16), HALF),
+        ("91 indices for 90 elements", np.arange(91, dtype=np.int32), np.ones(91, np.uint16), HALF),
+        ("not in the source", two, ones, "model.unknown"),
+    )
+    for message, indices, values, name in cases:
+        path = plain(lab.folder, indices, values, name)
+        with pytest.raises(FormatError, match=rf"tensor '?model\..*{message}"):
+            maskreg.convert_from(path, "sparse-safetensors", lab.source, "back", workspace=lab.space)
+    for names in (("a.indices",), ("a.values",), ("a",)):
+        save_file(dict.fromkeys(names, two), lab.folder / "other.safetensors")
+        with pytest.raises(FormatError, match=r"tensor 'a"):
+            maskreg.convert_from(
+                lab.folder / "other.safetensors", "sparse-safetensors", lab.source, workspace=lab.space
+            )
+
+
+def test_a_flipped_value_is_refused_by_name(lab: Lab) -> None:
+    out = lab.folder / "update.safetensors"
+    maskreg.convert_to("toy:v1", "sparse-safetensors", out, workspace=lab.space)
+    blob = bytearray(out.read_bytes())
+    blob[-1] ^= 1
+    out.write_bytes(blob)
+    with pytest.raises(CorruptError, match=r"tensor \S+: does not come out as it was written"):
+        maskreg.convert_from(out, "sparse-safetensors", lab.source, "back", workspace=lab.space)
+    with pytest.raises(CorruptError, match="cut short"):
+        out.write_bytes(blob[:-9])
+        maskreg.convert_from(out, "sparse-safetensors", lab.source, "back", workspace=lab.space)
+
+
+def test_another_source_is_refused(lab: Lab) -> None:
+    out = lab.folder / "update.safetensors"
+    maskreg.convert_to("toy:v1", "sparse-safetensors", out, workspace=lab.space)
+    with pytest.raises(maskreg.DataError, match="has root"):
+        maskreg.convert_from(out, "sparse-safetensors", lab.target, "back", workspace=lab.space)
+    assert not list((lab.folder / "home" / "staging").glob("*"))
