@@ -189,6 +189,16 @@ class Artifact:
         """
         self._array(array).read(start, stop, into)
 
+    def rows_of_objects(self, array: str) -> list[tuple[int, int]]:
+        """Rows of an array that each of its objects has, first and one past the last, in order.
+
+        Raises:
+            CorruptError: the artifact is damaged.
+        """
+        layout = self._array(array).layout
+        rows = layout.chunk_bytes * layout.chunks_per_shard // layout.row_bytes
+        return [(at, min(at + rows, layout.length)) for at in range(0, layout.length, rows)]
+
     def codec(self, part: str) -> Codec:
         """The codec of ``delta`` or ``reverse``.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -47,6 +46,27 @@ class Payload(Protocol):
         Raises:
             CorruptError: the artifact is damaged.
         """
+
+
+class Stored(NamedTuple):
+    """Rows of an array of an artifact, as a :class:`Payload`.
+
+    Attributes:
+        artifact: has the array.
+        array: its name; of bytes.
+        start, stop: bytes.
+    """
+
+    artifact: Artifact
+    array: str
+    start: int
+    stop: int
+
+    def __call__(self, buffers: Buffers) -> npt.NDArray[np.uint8]:
+        """Read and verify them, into a buffer."""
+        data = buffers.bytes("payload", self.stop - self.start)
+        self.artifact.read_bytes(self.array, self.start, self.stop, data)
+        return data
 
 
 class SpanDelta(NamedTuple):
@@ -209,14 +229,14 @@ class Delta(Mapping[str, TensorDelta]):
         """
         return self.artifact.codec(self.part)
 
-    def coded(self, index: int) -> Payload:
+    def coded(self, index: int) -> Stored:
         """A coded block; ``index`` counts over the whole artifact."""
-        return partial(_read, self.artifact, self.part, *self.artifact.block_span(self.part, index))
+        return Stored(self.artifact, self.part, *self.artifact.block_span(self.part, index))
 
-    def stored(self, row: Tensor, start: int, stop: int) -> Payload:
+    def stored(self, row: Tensor, start: int, stop: int) -> Stored:
         """Bytes ``[start, stop)`` of a tensor that is stored whole."""
         array, offset = ("reverse_whole", row.reverse_whole_offset) if self.revert else ("whole", row.whole_offset)
-        return partial(_read, self.artifact, array, offset + start, offset + stop)
+        return Stored(self.artifact, array, offset + start, offset + stop)
 
     def _tensor(self, name: str, row: Tensor) -> TensorDelta:
         before, after = self.before.tensors.get(name), self.after.tensors.get(name)
@@ -235,9 +255,3 @@ class Delta(Mapping[str, TensorDelta]):
         if not row.blocks or after.item_bytes != 2:
             raise FormatError(f"tensors.json: {row.name}: it changes, but its values are not stored")
         return Change.DECODE
-
-
-def _read(artifact: Artifact, array: str, start: int, stop: int, buffers: Buffers) -> npt.NDArray[np.uint8]:
-    data = buffers.bytes("payload", stop - start)
-    artifact.read_bytes(array, start, stop, data)
-    return data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ from maskreg.flow.apply.on_disk import ApplyResult
 from maskreg.flow.apply.on_disk import apply as apply_on_disk
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Ref
+from maskreg.update.delta import Delta
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import remember, require_free
@@ -21,6 +23,7 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace,
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed import ProcessGroup
 
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
@@ -112,6 +115,7 @@ def apply_(
     *,
     revert: bool = False,
     jobs: int | None = None,
+    group: ProcessGroup | None = None,
     workspace: Workspace | None = None,
 ) -> None:
     """Patch a model in memory, in place: the source into the target, or back.
@@ -120,12 +124,18 @@ def apply_(
     untouched. Memory is bounded by one block per thread, four on a GPU. Tensors that share memory (tied weights) are
     patched once; tensors that the artifact does not know stay.
 
+    A sharded model (FSDP2, tensor parallelism, any DTensor) is patched by all its processes together: each must call
+    this, reads and decodes its share, and keeps that share of the compressed delta in memory meanwhile. If one fails
+    before anything is written, all do.
+
     Args:
         model: a module or a state dict with every tensor of the artifact, on any device; prefixes of wrappers
             (``module.``, ``_orig_mod.``) are resolved where that is unambiguous.
         artifact: a reference, a digest or an open artifact, with a delta; with a reverse part to go back.
         revert: turn the target into the source, as :func:`revert_` does.
         jobs: threads; by default one per CPU, at most 16.
+        group: of the processes that hold the model; by default all if it is sharded, or those of its
+            ``DistributedDataParallel``.
         workspace: where the artifact is; by default the local registry of the settings.
 
     Raises:
@@ -140,8 +150,14 @@ def apply_(
         ConfigError: torch is not installed.
     """
     in_memory = _in_memory(model)
-    with opened(workspace) as space:
-        in_memory.apply_(model, space.find(artifact).artifact, revert=revert, jobs=jobs)
+    with ExitStack() as stack:
+
+        def deltas() -> list[Delta]:
+            # Where several processes patch a model, all must know if one does not find the artifact.
+            space = stack.enter_context(opened(workspace))
+            return [Delta(space.find(artifact).artifact, revert=revert)]
+
+        in_memory.patch_(model, deltas, jobs=jobs, group=group)
 
 
 @check_arguments
@@ -150,6 +166,7 @@ def revert_(
     artifact: ArtifactLike,
     *,
     jobs: int | None = None,
+    group: ProcessGroup | None = None,
     workspace: Workspace | None = None,
 ) -> None:
     """Patch a model in memory, in place: the target of an artifact back into its source.
@@ -158,12 +175,14 @@ def revert_(
         model: as :func:`apply_` takes it.
         artifact: a reference, a digest or an open artifact, with a reverse part (``extract --reversible``).
         jobs: threads; by default one per CPU, at most 16.
+        group: of the processes that hold the model; by default all if it is sharded, or those of its
+            ``DistributedDataParallel``.
         workspace: where the artifact is; by default the local registry of the settings.
 
     Raises:
         MaskregError: as :func:`apply_`.
     """
-    apply_(model, artifact, revert=True, jobs=jobs, workspace=workspace)
+    apply_(model, artifact, revert=True, jobs=jobs, group=group, workspace=workspace)
 
 
 @check_arguments
@@ -173,6 +192,7 @@ def switch_(
     after: ArtifactLike,
     *,
     jobs: int | None = None,
+    group: ProcessGroup | None = None,
     workspace: Workspace | None = None,
 ) -> None:
     """Patch a model in memory, in place: the target of one artifact into the target of another.
@@ -186,6 +206,8 @@ def switch_(
             (``extract --reversible``).
         after: the one whose target it becomes; with a delta.
         jobs: threads; by default one per CPU, at most 16.
+        group: of the processes that hold the model; by default all if it is sharded, or those of its
+            ``DistributedDataParallel``.
         workspace: where the artifacts are; by default the local registry of the settings.
 
     Raises:
@@ -194,8 +216,13 @@ def switch_(
         MaskregError: as :func:`apply_`.
     """
     in_memory = _in_memory(model)
-    with opened(workspace) as space:
-        in_memory.switch_(model, space.find(before).artifact, space.find(after).artifact, jobs=jobs)
+    with ExitStack() as stack:
+
+        def deltas() -> list[Delta]:
+            space = stack.enter_context(opened(workspace))
+            return list(in_memory.switching(space.find(before).artifact, space.find(after).artifact))
+
+        in_memory.patch_(model, deltas, jobs=jobs, group=group)
 
 
 def _in_memory(model: object) -> ModuleType:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,60 +13,80 @@ from maskreg.artifact.reader import Artifact
 from maskreg.device import own_stream
 from maskreg.errors import UsageError
 from maskreg.flow.apply.blocks import Blocks
-from maskreg.flow.apply.matching import Live, Model, is_sharded, matched
+from maskreg.flow.apply.matching import Live, Model, is_sharded, matched, mesh_device
+from maskreg.flow.apply.sharded import patch_sharded
 from maskreg.live.memory import CODES
+from maskreg.live.processes import Processes
+from maskreg.live.refusals import refuse_wrapped
 from maskreg.parallel import ordered, worker_count
 from maskreg.update.delta import Delta
 from maskreg.update.route import Route, TensorRoute
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 _BLOCKS_ON_GPU = 4
 """Blocks that a thread decodes at once on a GPU, about 20 MB each; 16 threads with four each keep it busy."""
 
 
-def apply_(model: Model, artifact: Artifact, *, revert: bool = False, jobs: int | None = None) -> None:
-    """Patch a model in place: the source into the target, or back.
+Open = Callable[[], Sequence[Delta]]
+"""Opens deltas, of which each continues the one before."""
+
+
+def apply_(
+    model: Model,
+    artifact: Artifact,
+    *,
+    revert: bool = False,
+    jobs: int | None = None,
+    group: ProcessGroup | None = None,
+) -> None:
+    """Patch a model in place: the source into the target, or back; see :func:`patch_`.
 
     Args:
-        model: holds every tensor of the artifact by name; prefixes of wrappers (``module.``, ``_orig_mod.``) are
-            resolved where that is unambiguous.
+        model: a module or a state dict.
         artifact: with a delta; with a reverse part to go back.
         revert: turn the target into the source.
         jobs: threads; by default one per CPU, at most 16.
+        group: of the processes that hold the model.
 
     Raises:
-        WrongCheckpointError: a tensor is missing, of another dtype or shape, or not what the artifact applies to; or
-            something else wrote to it during patching, and the model is half patched.
-        AlreadyAppliedError: the model is the result already.
-        UsageError: the artifact adds, removes or reshapes tensors, tensors overlap in memory, or a wrapper keeps them
-            elsewhere: nothing can be done in place.
-        PartAbsentError: the artifact has no values for this direction, or the part is absent.
-        CorruptError: the artifact is damaged.
+        MaskregError: as :func:`patch_`.
     """
-    patch_(model, [Delta(artifact, revert=revert)], jobs=jobs)
+    patch_(model, lambda: [Delta(artifact, revert=revert)], jobs=jobs, group=group)
 
 
-def switch_(model: Model, before: Artifact, after: Artifact, *, jobs: int | None = None) -> None:
+def switch_(
+    model: Model, before: Artifact, after: Artifact, *, jobs: int | None = None, group: ProcessGroup | None = None
+) -> None:
     """Patch a model in place: the target of one artifact into that of another, over the source of both.
 
-    The source need not be anywhere: each block goes back to it and on in one go.
-
     Args:
-        model: as :func:`apply_` takes it.
-        before: the model is its target; with a reverse part.
-        after: the model becomes its target; with a delta.
+        model: a module or a state dict; the target of ``before``.
+        before: with a reverse part.
+        after: with a delta.
         jobs: threads; by default one per CPU, at most 16.
+        group: of the processes that hold the model.
 
     Raises:
-        PairMismatchError: the artifacts have different sources.
-        UsageError: they are one artifact; or as :func:`apply_`.
-        MaskregError: as :func:`apply_`.
+        MaskregError: as :func:`patch_`.
+    """
+    patch_(model, lambda: switching(before, after), jobs=jobs, group=group)
+
+
+def switching(before: Artifact, after: Artifact) -> list[Delta]:
+    """The deltas from one target to another.
+
+    Raises:
+        UsageError: both are one artifact.
+        PartAbsentError: a part is absent.
     """
     if before.digest == after.digest:
         raise UsageError(f"{before.digest.short} was given twice: there is nothing to switch to")
-    patch_(model, [Delta(before, revert=True), Delta(after)], jobs=jobs)
+    return [Delta(before, revert=True), Delta(after)]
 
 
-def patch_(model: Model, deltas: Sequence[Delta], *, jobs: int | None = None) -> None:
+def patch_(model: Model, deltas: Open, *, jobs: int | None = None, group: ProcessGroup | None = None) -> None:
     """Patch a model in place with deltas, of which each continues the one before.
 
     Two passes, because half a patch cannot be undone::
@@ -75,31 +97,86 @@ def patch_(model: Model, deltas: Sequence[Delta], *, jobs: int | None = None) ->
     So when anything does not match, the model is untouched. Pass 2 checks its input again: if a training step
     changed the weights of block 7 in between, decoding them would write noise.
 
-    Memory is bounded by one block per thread, four on a GPU, and a copy of a tensor that is not contiguous. Tensors
-    that share memory (tied weights) are patched once; tensors that overlap in any other way are refused. Tensors that
-    the artifacts do not know stay.
+    Memory is bounded by one block per thread, four on a GPU, and a copy of a tensor that is not contiguous; of a
+    sharded model, by what :mod:`maskreg.flow.apply.sharing` keeps too. Tensors that share memory (tied weights) are
+    patched once; tensors that overlap in any other way are refused. Tensors that the artifacts do not know stay.
+
+    Where several processes hold the model, all of them must call this. If it fails on one, before anything is written,
+    it fails on all, and nothing is written on any.
 
     Args:
-        model: a module or a state dict.
-        deltas: at least one.
+        model: a module or a state dict with every tensor by name; prefixes of wrappers (``module.``, ``_orig_mod.``)
+            are resolved where that is unambiguous.
+        deltas: opens them.
         jobs: threads; by default one per CPU, at most 16.
+        group: of the processes that hold the model; by default all if a tensor is sharded, those of
+            ``DistributedDataParallel`` if the model is wrapped in it, and otherwise this one alone.
 
     Raises:
-        MaskregError: as :func:`apply_`.
+        WrongCheckpointError: a tensor is missing, of another dtype or shape, or not what the first delta applies to;
+            or something else wrote to it during patching, and the model is half patched.
+        AlreadyAppliedError: the model is the result already.
+        PairMismatchError: the artifacts have different sources.
+        UsageError: an artifact adds, removes or reshapes tensors, tensors overlap in memory, or a wrapper keeps them
+            elsewhere: nothing can be done in place; or processes were given different artifacts or models.
+        PartAbsentError: an artifact has no values for its direction, or the part is absent.
+        CorruptError: an artifact is damaged.
     """
     threads = worker_count(jobs)
-    route = Route(deltas)
-    live = matched(route, model)
+    if isinstance(model, torch.nn.Module):
+        refuse_wrapped(model)
+    processes = _processes_of(model, group)
+    if processes is None:
+        route = Route(deltas())
+        _patch(route, matched(route, model), threads, lambda work: work())
+        return
+    route = processes.together(lambda: Route(deltas()))
+    live = processes.together(lambda: matched(route, model, processes.rank))
+    processes.require_same([(str(d.artifact.digest), d.revert) for d in route.deltas], "artifacts")
     if is_sharded(model):
-        raise UsageError("the model is sharded over processes", hint="patch it before it is sharded")
-    changing = [item for item in live if item.route.changes]
-    for delta in route.deltas:
-        delta.artifact.verify_rest(jobs=threads)
-    for device in {item.held.local.device for item in live if item.held.local.is_cuda}:
-        # The threads' own streams do not wait for kernels launched earlier.
-        torch.cuda.synchronize(device)
-    _for_each(live, _TensorPatcher(route, write=False), threads)
-    _for_each(changing, _TensorPatcher(route, write=True), threads)
+        processes.require_same([item.route.name for item in live if len(item.held.of) > 1], "tensors")
+        patch_sharded(route, live, processes, threads)
+    else:
+        _patch(route, live, threads, processes.together)
+
+
+def _processes_of(model: Model, group: ProcessGroup | None) -> Processes | None:
+    """Those that hold the model; None for this process alone."""
+    device_type = mesh_device(model)
+    if group is None and device_type is None:
+        ddp = _replicated(model)
+        if ddp is None:
+            return None
+        group, device_type = ddp.process_group, "cpu"
+    if device_type in (None, "cpu"):
+        return Processes(group, torch.device("cpu"))
+    return Processes(group, torch.device(device_type, torch.get_device_module(device_type).current_device()))
+
+
+def _replicated(model: Model) -> Any:
+    """The first wrapper for data parallelism in a model."""
+    parallel: Any = sys.modules.get("torch.nn.parallel")
+    if parallel is None or not isinstance(model, torch.nn.Module):
+        return None
+    return next((each for each in model.modules() if isinstance(each, parallel.DistributedDataParallel)), None)
+
+
+def _patch(route: Route, live: list[Live], threads: int, together: Callable[[Callable[[], None]], None]) -> None:
+    """Patch tensors that this process holds whole, tensor by tensor."""
+
+    def check() -> None:
+        for delta in route.deltas:
+            delta.artifact.verify_rest(jobs=threads)
+        for device in {item.held.local.device for item in live if item.held.local.is_cuda}:
+            # The threads' own streams do not wait for kernels launched earlier.
+            torch.cuda.synchronize(device)
+        _for_each(live, _TensorPatcher(route, write=False), threads)
+
+    def write() -> None:
+        _for_each([item for item in live if item.route.changes], _TensorPatcher(route, write=True), threads)
+
+    together(check)
+    together(write)
 
 
 class _TensorPatcher:

@@ -13,7 +13,7 @@ from maskreg.live.held import Held, held, whole
 from maskreg.live.layout import Join, links
 from maskreg.live.memory import DTYPES, storage_key
 from maskreg.live.naming import find
-from maskreg.live.refusals import quantized, quantized_error, refuse_wrapped
+from maskreg.live.refusals import quantized, quantized_error
 from maskreg.tensors.dtypes import WIDE
 from maskreg.update.route import Route, TensorRoute
 
@@ -30,9 +30,18 @@ class Live(NamedTuple):
 Model = torch.nn.Module | Mapping[str, torch.Tensor]
 
 
+def mesh_device(model: Model) -> str | None:
+    """The type of device of the processes over which tensors of the model are distributed; None if none are."""
+    for tensor in _tensors_of(model).values():
+        if _is_distributed(tensor):
+            device_type: str = tensor.device_mesh.device_type  # type: ignore[attr-defined]
+            return device_type
+    return None
+
+
 def is_sharded(model: Model) -> bool:
     """Whether a tensor of the model is distributed over processes."""
-    return any(_is_distributed(tensor) for tensor in _tensors_of(model).values())
+    return mesh_device(model) is not None
 
 
 def matched(route: Route, model: Model, rank: int = 0) -> list[Live]:
@@ -48,8 +57,6 @@ def matched(route: Route, model: Model, rank: int = 0) -> list[Live]:
         UsageError: tensors overlap in memory, or a wrapper keeps them elsewhere.
     """
     module = model if isinstance(model, torch.nn.Module) else None
-    if module is not None:
-        refuse_wrapped(module)
     live = _unique(_matched(route, _tensors_of(model), module, rank))
     refuse_aliasing(NamedTensor(item.route.name, item.held.local, item.route.changes) for item in live)
     return live

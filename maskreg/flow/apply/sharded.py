@@ -1,0 +1,244 @@
+"""Applying to a model that several processes hold: each decodes its share of the blocks.
+
+Every process goes through the same rounds. In each, an owner decodes a block of every queue::
+
+    send what I hold of others' blocks  <->  receive what others hold of mine
+    put my blocks together, check, decode, check
+    pass 2 only: send others their part of the result  <->  receive mine, and write it
+
+A process that fails keeps on sending and receiving until the pass is over, so nobody waits for it; then all fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from maskreg.flow.apply.blocks import Blocks
+from maskreg.flow.apply.matching import Live
+from maskreg.flow.apply.plan import Work, needs_of, plan, rounds
+from maskreg.flow.apply.sharing import Kept
+from maskreg.live.memory import CODES
+from maskreg.live.processes import FAILURES, Processes
+from maskreg.parallel import ordered
+from maskreg.update.delta import Stored
+from maskreg.update.route import Route, SpanRoute
+
+if TYPE_CHECKING:
+    from maskreg.live.held import Indexes
+
+_BLOCKS_ON_GPU = 16
+"""Blocks that a process decodes at once on a GPU, about 20 MB each."""
+
+
+def patch_sharded(route: Route, live: Sequence[Live], processes: Processes, jobs: int) -> Kept:
+    """Patch what this process holds; every process must call it.
+
+    Returns:
+        What this process read, and kept in memory until now.
+
+    Raises:
+        MaskregError: on any process, and then on all; nothing is written unless the message says so.
+    """
+    works = processes.together(lambda: plan(live, processes.rank))
+    own = [work.span for each in works.values() for work in each if work.span is not None]
+    artifacts = [delta.artifact for delta in route.deltas]
+    kept = Kept((need for span in own for need in needs_of(span)), artifacts)
+    kept.read(processes)
+    for write in (False, True):
+        passed = _Pass(route, live, processes, kept, jobs, write=write)
+        for shared_by in works:
+            concerned = [work for work in works[shared_by] if not write or live[work.item].route.changes]
+            passed.run(concerned)
+        processes.together(passed.raise_first)
+    return kept
+
+
+class _Pass:
+    """One pass over all blocks."""
+
+    def __init__(
+        self, route: Route, live: Sequence[Live], processes: Processes, kept: Kept, jobs: int, *, write: bool
+    ) -> None:
+        self._live = live
+        self._processes = processes
+        self._kept = kept
+        self._jobs = jobs
+        self._write = write
+        self._most = _BLOCKS_ON_GPU if any(item.held.local.is_cuda for item in live) else jobs
+        self._blocks = Blocks(route, write=write, most=self._most)
+        self._memory = _Memory(live)
+        self._failures: list[BaseException] = []
+
+    @torch.no_grad()
+    def run(self, works: Sequence[Work]) -> None:
+        """Go through the blocks of tensors that the same processes share."""
+        self._memory.expect([work for work in works if self._processes.rank in work.slices])
+        for every in rounds(works, self._most):
+            turn = [work for work in every if self._processes.rank in work.slices]
+            gathered = self._gathered(turn)
+            results = self._results(gathered)
+            if self._write:
+                self._distribute(turn, results)
+            self._memory.release(turn, write=self._write)
+
+    def raise_first(self) -> None:
+        """Raise the first error of this pass, if there was one."""
+        if self._failures:
+            raise self._failures[0]
+
+    def _gathered(self, turn: Sequence[Work]) -> list[tuple[Work, torch.Tensor]]:
+        """This process's blocks, whole."""
+        me = self._processes.rank
+        sent: dict[int, list[torch.Tensor]] = {}
+        expected: dict[int, int] = {}
+        for work in turn:
+            if work.owner != me:
+                sent.setdefault(work.owner, []).append(_bytes(self._own(work)))
+            else:
+                for rank, taken in work.slices.items():
+                    if rank != me:
+                        width = self._memory.of(work.item).element_size()
+                        expected[rank] = expected.get(rank, 0) + (taken.stop - taken.start) * width
+        received = _Stream(self._processes.exchange(sent, expected))
+        gathered = []
+        for work in turn:
+            if work.owner == me:
+                gathered.append((work, self._joined(work, received)))
+        return gathered
+
+    def _joined(self, work: Work, received: _Stream) -> torch.Tensor:
+        me, flat = self._processes.rank, self._memory.of(work.item)
+        if set(work.slices) == {me}:
+            return self._own(work)
+        block = torch.empty(work.stop - work.start, dtype=flat.dtype, device=flat.device)
+        for rank, taken in work.slices.items():
+            if rank == me:
+                part = self._own(work)
+            else:
+                part = received.next(rank, (taken.stop - taken.start) * flat.element_size()).to(flat.device)
+                part = part.view(flat.dtype)
+            block[self._positions(work, rank)] = part
+        return block
+
+    def _results(self, gathered: Sequence[tuple[Work, torch.Tensor]]) -> list[tuple[Work, torch.Tensor]]:
+        """What becomes of the blocks; what they are where that failed, or something else did before."""
+        if self._failures or not gathered:
+            return list(gathered)
+        spans = [self._from_memory(work.span) for work, _ in gathered if work.span is not None]
+        at_hand = [values for _, values in gathered]
+        try:
+            if at_hand[0].is_cuda:
+                results = self._blocks(spans, at_hand)
+            else:
+                # Each result is copied, because the next call of a thread takes its memory.
+                results = list(
+                    ordered(
+                        self._on_cpu, zip(spans, at_hand, strict=True), jobs=self._jobs, size=lambda t: t[1].numel()
+                    )
+                )
+        except FAILURES as error:
+            self._failures.append(error)
+            return list(gathered)
+        return [(work, result) for (work, _), result in zip(gathered, results, strict=True)]
+
+    def _on_cpu(self, task: tuple[SpanRoute, torch.Tensor]) -> torch.Tensor:
+        span, values = task
+        with torch.no_grad():
+            (result,) = self._blocks([span], [values])
+            return result.clone() if self._write else values
+
+    def _distribute(self, turn: Sequence[Work], results: Sequence[tuple[Work, torch.Tensor]]) -> None:
+        """Send the results to where they belong, and write this process's part."""
+        me = self._processes.rank
+        sent: dict[int, list[torch.Tensor]] = {}
+        expected: dict[int, int] = {}
+        for work, result in results:
+            for rank in work.slices:
+                part = result[self._positions(work, rank)]
+                if rank == me:
+                    self._own(work).copy_(part)
+                else:
+                    sent.setdefault(rank, []).append(_bytes(part))
+        others = [work for work in turn if work.owner != me]
+        for work in others:
+            expected[work.owner] = expected.get(work.owner, 0) + _bytes(self._own(work)).numel()
+        received = _Stream(self._processes.exchange(sent, expected))
+        for work in others:
+            own = self._own(work)
+            own.copy_(received.next(work.owner, own.numel() * own.element_size()).to(own.device).view(own.dtype))
+
+    def _own(self, work: Work) -> torch.Tensor:
+        return self._memory.of(work.item)[work.slices[self._processes.rank]]
+
+    def _positions(self, work: Work, rank: int) -> slice | torch.Tensor:
+        positions: slice | Indexes = self._live[work.item].held.of[rank].positions(work.slices[rank], work.start)
+        if isinstance(positions, np.ndarray):
+            return torch.from_numpy(positions).to(self._memory.of(work.item).device)
+        return positions
+
+    def _from_memory(self, span: SpanRoute) -> SpanRoute:
+        """The same, reading what was kept."""
+        steps = []
+        for step in span.steps:
+            coded, stored = (
+                self._kept.payload(payload) if isinstance(payload, Stored) else None
+                for payload in (step.coded, step.stored)
+            )
+            steps.append(step._replace(coded=coded, stored=stored))
+        return span._replace(steps=tuple(steps))
+
+
+class _Stream:
+    """Bytes of each process, taken one after another."""
+
+    def __init__(self, received: dict[int, torch.Tensor]) -> None:
+        self._received = received
+        self._at = dict.fromkeys(received, 0)
+
+    def next(self, rank: int, n: int) -> torch.Tensor:
+        """The next bytes of a process."""
+        at = self._at[rank]
+        self._at[rank] = at + n
+        # Copied, because a part of 2-byte elements may begin anywhere between those of 4 bytes.
+        return self._received[rank][at : at + n].clone()
+
+
+class _Memory:
+    """What this process holds of each tensor, flattened: the memory itself, or a copy where that has gaps."""
+
+    def __init__(self, live: Sequence[Live]) -> None:
+        self._live = live
+        self._flat: dict[int, torch.Tensor] = {}
+        self._left: dict[int, int] = {}
+
+    def expect(self, works: Sequence[Work]) -> None:
+        """Note how often each tensor will be used."""
+        for work in works:
+            self._left[work.item] = self._left.get(work.item, 0) + 1
+
+    def of(self, item: int) -> torch.Tensor:
+        """Integers of the elements' width, one-dimensional."""
+        if item not in self._flat:
+            self._flat[item] = self._bits(item).contiguous().reshape(-1)
+        return self._flat[item]
+
+    def release(self, works: Sequence[Work], *, write: bool) -> None:
+        """Give up what is no longer used; write it back first, if it is a copy."""
+        for work in works:
+            self._left[work.item] -= 1
+            if not self._left[work.item]:
+                flat, bits = self._flat.pop(work.item), self._bits(work.item)
+                if write and not bits.is_contiguous():
+                    bits.copy_(flat.reshape(bits.shape))
+
+    def _bits(self, item: int) -> torch.Tensor:
+        local = self._live[item].held.local.detach()
+        return local.view(CODES[local.element_size()])
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8)

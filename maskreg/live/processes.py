@@ -1,0 +1,131 @@
+"""Processes that hold a model together: they fail together, and exchange tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from maskreg.errors import MaskregError, UsageError, WorkerError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+T = TypeVar("T")
+
+FAILURES = (MaskregError, OSError, RuntimeError, MemoryError)
+"""What may go wrong on one process alone, and must then be known to all. Running out of GPU memory is among them."""
+
+
+class Failure(NamedTuple):
+    """An error as one process tells others of it."""
+
+    kind: type[BaseException]
+    message: str
+    hint: str
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """What others are told of an error."""
+        if isinstance(error, MaskregError):
+            facts = {name: value for name, value in vars(error).items() if name not in ("message", "hint")}
+            return cls(type(error), error.message, error.hint, facts)
+        return cls(WorkerError, f"{type(error).__name__}: {error}", "", {})
+
+    def told(self, rank: int) -> MaskregError:
+        """The same error, as one of another process."""
+        error: MaskregError = self.kind.__new__(self.kind)  # type: ignore[assignment]
+        MaskregError.__init__(error, f"process {rank}: {self.message}", hint=self.hint)
+        vars(error).update(self.facts)
+        return error
+
+
+class Processes:
+    """The processes of a group, this one among them.
+
+    Attributes:
+        rank: of this process among all.
+        ranks: of all processes of the group, in order.
+        device: where they exchange tensors.
+    """
+
+    def __init__(self, group: ProcessGroup | None, device: torch.device) -> None:
+        """Take part; nothing is sent.
+
+        Args:
+            group: by default all processes.
+            device: where the group can exchange tensors.
+        """
+        self._group = group
+        self.rank = dist.get_rank()
+        self.ranks = sorted(dist.get_process_group_ranks(group))
+        self.device = device
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Do work, and go on only if no process failed at it.
+
+        A process that failed raises its error; the others raise that of the first process that did.
+
+        Raises:
+            MaskregError: the work failed on some process.
+        """
+        own: BaseException | None = None
+        result: list[T] = []
+        try:
+            result.append(work())
+        except FAILURES as error:
+            own = error
+        failures = self.gathered(None if own is None else Failure.of(own))
+        if own is not None:
+            raise own
+        for rank, failure in zip(self.ranks, failures, strict=True):
+            if failure is not None:
+                raise failure.told(rank)
+        return result[0]
+
+    def gathered(self, value: T) -> list[T]:
+        """A value of each process, in the order of the ranks."""
+        values: list[Any] = [None] * len(self.ranks)
+        dist.all_gather_object(values, value, self._group)
+        by_rank = dict(zip(dist.get_process_group_ranks(self._group), values, strict=True))
+        return [by_rank[rank] for rank in self.ranks]
+
+    def require_same(self, value: object, what: str) -> None:
+        """Refuse to go on if processes do not have the same.
+
+        Raises:
+            UsageError: a process has another value than the first.
+        """
+        first, *others = self.gathered(value)
+        for rank, other in zip(self.ranks[1:], others, strict=True):
+            if other != first:
+                raise UsageError(
+                    f"process {rank} has other {what} than process {self.ranks[0]}",
+                    hint="call it in all processes, with the same arguments and the same model",
+                )
+
+    def exchange(
+        self, sent: Mapping[int, Sequence[torch.Tensor]], expected: Mapping[int, int]
+    ) -> dict[int, torch.Tensor]:
+        """Send bytes to other processes and receive theirs; each process names the same sizes as its peers.
+
+        Args:
+            sent: uint8 tensors of one dimension for each rank, which it receives as one.
+            expected: how many bytes come from each rank; more than none.
+
+        Returns:
+            uint8, by rank, on the device of the exchange.
+        """
+        outgoing = {
+            rank: torch.cat([each.to(self.device) for each in parts]) for rank, parts in sent.items() if len(parts)
+        }
+        received = {rank: torch.empty(n, dtype=torch.uint8, device=self.device) for rank, n in expected.items()}
+        # In one order everywhere, as some backends match messages by it.
+        operations = [dist.P2POp(dist.isend, each, rank, self._group) for rank, each in sorted(outgoing.items())]
+        operations += [dist.P2POp(dist.irecv, each, rank, self._group) for rank, each in sorted(received.items())]
+        for work in dist.batch_isend_irecv(operations) if operations else []:
+            work.wait()
+        return received

@@ -1,0 +1,111 @@
+"""Models that several processes hold, patched by all of them together."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from maskreg.artifact import arrays, metadata
+from maskreg.checkpoint import open_checkpoint
+from tests.checkpoints import make_checkpoint
+from tests.flow.apply.sharding import small_objects, source_of, target_of
+from tests.flow.making import extracted
+from tests.live import models
+from tests.live.quiet import quiet
+from tests.live.test_masks import perturb
+
+__all__ = ["quiet"]
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints and artifacts of two updates, and of models of transformers."""
+    path = tmp_path_factory.mktemp("sharded")
+    for kind, make in (("moe", models.qwen3_moe), ("visual", models.qwen2_5_vl)):
+        torch.manual_seed(0)
+        model: Any = make().to(torch.bfloat16)
+        for side in ("source", "target"):
+            model.save_pretrained(path / kind / side)
+            perturb(model)
+        pair = [open_checkpoint(path / kind / side) for side in ("source", "target")]
+        extracted(path / kind / "root", pair[0], pair[1], reversible=True)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((metadata, "SHARD_BYTES"), (metadata, "CHUNK_BYTES"), (arrays, "SHARD_BYTES")):
+            patch.setattr(module, name, getattr(module, name))  # put back at the end
+        small_objects()
+        source = source_of()
+        before = open_checkpoint(make_checkpoint(path / "tensors/source", source))
+        for seed, update in enumerate(("first", "second")):
+            after = make_checkpoint(path / f"tensors/target-{update}", target_of(source, seed))
+            extracted(path / "tensors" / update, before, open_checkpoint(after), reversible=True)
+    return path
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def ranks(request: pytest.FixtureRequest, directory: Path) -> list[dict[str, Any]]:
+    """What :mod:`tests.flow.apply.sharding` wrote, for each process."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(request.param)]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*torchrun, str(ROOT / "tests/flow/apply/sharding.py"), str(directory)],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MASKREG_HOME": str(directory / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: list[dict[str, Any]] = json.loads((directory / "found.json").read_text())
+    assert len(found) == request.param
+    return found
+
+
+@pytest.mark.usefixtures("quiet")
+def test_every_process_holds_its_part_of_the_result(ranks: list[dict[str, Any]]) -> None:
+    for of in ranks:
+        assert of["moe"] == of["visual"] == {"applied": True, "reverted": True, "state dict": True}
+        assert of["parallel"] == {"applied": True}
+        assert [of["tensors"][step] for step in ("applied", "switched", "reverted")] == [True] * 3
+
+
+def test_each_process_reads_its_share(ranks: list[dict[str, Any]]) -> None:
+    kept, read = zip(*(of["tensors"]["read"] for of in ranks), strict=True)
+    share = 1 / len(ranks)
+    assert max(kept) < (share + 0.1) * sum(kept)
+    assert max(read) < (share + 0.1) * sum(read)
+    # Tensors that every process has whole are small; all others are kept once.
+    assert sum(kept) < 1.01 * sum(read)
+
+
+def test_a_mistake_on_one_process_stops_all_before_anything_is_written(ranks: list[dict[str, Any]]) -> None:
+    last = len(ranks) - 1
+    for rank, of in enumerate(ranks):
+        told = {step: of["tensors"][step] for step in ("already", "wrong bit", "other artifact", "missing", "not here")}
+        assert told["already"][0] == "AlreadyAppliedError"
+        assert "this model is already the target of" in told["already"][1]
+        assert told["wrong bit"][0] == "WrongCheckpointError"
+        assert "tensor bias: elements 0..76 are not those" in told["wrong bit"][1]
+        assert told["other artifact"] == ["UsageError", f"process {last} has other artifacts than process 0"]
+        own = "" if rank == last else f"process {last}: "
+        assert told["missing"] == ["WrongCheckpointError", f"{own}tensor whole: missing in this model"]
+        assert told["not here"][0] == "NotFoundError"
+        assert told["not here"][1].startswith(own)
+        assert of["tensors"]["untouched"]
+        assert of["tensors"]["still untouched"]
+
+
+def test_under_ddp_all_copies_are_patched_or_none(ranks: list[dict[str, Any]]) -> None:
+    for rank, of in enumerate(ranks):
+        assert of["replicated"]["applied"]
+        own = "" if rank == 1 else "process 1: "
+        assert of["replicated"]["wrong bit"][1].startswith(f"{own}tensor bias: elements 0..76")
+    assert ranks[0]["replicated"]["untouched"]
