@@ -32,6 +32,7 @@ SECTIONS = {
     "Sharing": {
         "pull": "pull",
         "push": "push",
+        "follow": "follow",
         "remote": "remote",
         "export": "export",
         "import": "import_",

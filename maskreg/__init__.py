@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from maskreg.workspace.doctor import doctor
     from maskreg.workspace.export import export
     from maskreg.workspace.extract import extract
+    from maskreg.workspace.follow import follow
+    from maskreg.workspace.follow_folder import follow_folder
+    from maskreg.workspace.following import Followed, Follower
     from maskreg.workspace.gc import gc
     from maskreg.workspace.import_ import import_
     from maskreg.workspace.log import log
@@ -71,6 +74,8 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Digest",
+    "Followed",
+    "Follower",
     "Mask",
     "MaskregError",
     "NotAllowedError",
@@ -102,6 +107,8 @@ __all__ = [
     "errors",
     "export",
     "extract",
+    "follow",
+    "follow_folder",
     "gc",
     "import_",
     "list",
@@ -139,6 +146,8 @@ _HOMES = {
     "ConfigError": "maskreg.errors",
     "DataError": "maskreg.errors",
     "Digest": "maskreg.digest",
+    "Followed": "maskreg.workspace.following",
+    "Follower": "maskreg.workspace.following",
     "Mask": "maskreg.mask",
     "MaskregError": "maskreg.errors",
     "NotAllowedError": "maskreg.errors",
@@ -169,6 +178,8 @@ _HOMES = {
     "errors": "maskreg",
     "export": "maskreg.workspace.export",
     "extract": "maskreg.workspace.extract",
+    "follow": "maskreg.workspace.follow",
+    "follow_folder": "maskreg.workspace.follow_folder",
     "gc": "maskreg.workspace.gc",
     "import_": "maskreg.workspace.import_",
     "list": "maskreg.workspace.search:search",

@@ -30,26 +30,36 @@ class ModelState(Checkpoint):
     Nothing is copied but the span that is read. The model must not change while it is read.
     """
 
-    def __init__(self, model: torch.nn.Module | Mapping[str, torch.Tensor], like: Checkpoint) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module | Mapping[str, torch.Tensor],
+        expected: Mapping[str, TensorInfo],
+        small_files: Mapping[str, Path] | None = None,
+        *,
+        allow_surplus: bool = False,
+    ) -> None:
         """Find every tensor of a checkpoint in a model.
 
         Args:
             model: a module, or its state dict; prefixes of wrappers are resolved.
-            like: the checkpoint that names and shapes come from, and the small files.
+            expected: the tensors of the checkpoint, by name; dtypes are the model's.
+            small_files: those of the checkpoint: training changes none.
+            allow_surplus: ignore weights of the model that the checkpoint lacks.
 
         Raises:
             WrongCheckpointError: the model lacks a tensor, has it in another shape or in parts, or has weights that the
                 checkpoint lacks.
         """
-        self.format, self.path, self.hub = like.format, like.path, ""
-        self._like = like
+        self.format, self.path, self.hub = "safetensors", Path(), ""
+        self._small_files = small_files or {}
         module = model if isinstance(model, torch.nn.Module) else None
         named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
         tensors = {name: value for name, value in named if isinstance(value, torch.Tensor)}
-        self._views = dict(_views(like, tensors, module))
-        _refuse_surplus(module, tensors, self._views)
+        self._views = dict(_views(expected, tensors, module))
+        if not allow_surplus:
+            _refuse_surplus(module, tensors, self._views)
         self.tensors: Mapping[str, TensorInfo] = {
-            name: TensorInfo(name, _NAMES[self._views[name].dtype], info.shape) for name, info in like.tensors.items()
+            name: TensorInfo(name, _NAMES[self._views[name].dtype], info.shape) for name, info in expected.items()
         }
         self._whole: tuple[str, torch.Tensor | None] = "", None
 
@@ -62,8 +72,8 @@ class ModelState(Checkpoint):
         return span.view(np.dtype(f"<u{info.item_bytes}"))
 
     def small_files(self) -> Mapping[str, Path]:
-        """Those of the checkpoint that names come from: training changes none."""
-        return self._like.small_files()
+        """Those of the checkpoint that names come from."""
+        return self._small_files
 
     def other_weights(self) -> tuple[str, ...]:
         """None: a model has no files."""
@@ -91,17 +101,23 @@ class ModelState(Checkpoint):
         return whole
 
 
+def is_sharded(model: torch.nn.Module | Mapping[str, torch.Tensor]) -> bool:
+    """Whether several processes hold the weights of a model together, as DTensors."""
+    weights = model.parameters() if isinstance(model, torch.nn.Module) else model.values()
+    return any(hasattr(weight, "to_local") for weight in weights)
+
+
 def _views(
-    like: Checkpoint, tensors: Mapping[str, torch.Tensor], module: torch.nn.Module | None
+    expected: Mapping[str, TensorInfo], tensors: Mapping[str, torch.Tensor], module: torch.nn.Module | None
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    matches = find(like.tensors, tensors, module)
+    matches = find(expected, tensors, module)
     if absent := matches.missing + matches.ignored:
-        raise WrongCheckpointError(absent[0], "missing in this model", hint=f"publish the model of {like.path}")
+        raise WrongCheckpointError(absent[0], "missing in this model", hint="this is the model of another checkpoint")
     for join in matches.joins:
         if len(join.targets) > 1:
             parts = " and ".join(join.targets)
             raise WrongCheckpointError(join.first, f"the model keeps it in parts: {parts}", hint="publish a checkpoint")
-        shapes = {name: like.tensors[name].shape for group in join.sources for name in group}
+        shapes = {name: expected[name].shape for group in join.sources for name in group}
         for link in links(join, shapes, tensors):
             view = link.of_parameter
             if view.is_meta or hasattr(view, "to_local") or view.layout is not torch.strided:

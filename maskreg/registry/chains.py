@@ -15,14 +15,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from maskreg.artifact.links import Link
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
-from maskreg.errors import BrokenChainError, MissingLinkError, NotFoundError, NotOnChainError
+from maskreg.errors import BrokenChainError, CorruptError, MissingLinkError, NotFoundError, NotOnChainError
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from maskreg.artifact.reader import Artifact
 
 LONG = 8
 """Links that are taken one by one before shorter ways are looked for."""
@@ -72,6 +77,18 @@ class Chains:
         if digest not in self._known:
             self._known[digest] = self._read(digest)
         return self._known[digest]
+
+    def artifact(self, digest: Digest) -> Artifact:
+        """An artifact, where the nearest registry has it.
+
+        Raises:
+            MissingLinkError: no registry has it.
+            DataError: it is damaged.
+        """
+        for registry in self.registries[:-1]:
+            with suppress(NotFoundError, CorruptError):
+                return registry.artifact(digest)
+        return self.registries[-1].artifact(digest)
 
     def below(self, head: Digest) -> Iterator[Link]:
         """The links from an artifact down to the first of its chain, each checked to follow from the one below.

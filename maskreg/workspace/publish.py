@@ -158,7 +158,7 @@ class Publisher:
 
     def close(self) -> None:
         """Free the weights that are held, and close what was opened."""
-        self._snapshot, self._root = None, ""
+        self._drop()
         self._open.close()
 
     def __enter__(self) -> Self:
@@ -168,6 +168,11 @@ class Publisher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _drop(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.close()
+        self._snapshot, self._root = None, ""
 
     def _join(self) -> None:
         # A run that goes on elsewhere stands on what the remote has.
@@ -198,7 +203,7 @@ class Publisher:
             remote = None if nearest is local else nearest
             parts = ["reverse" if step.revert else "delta" for step in steps]
             artifacts = [
-                (bring(local, remote, step.link.digest, parts=[part]), step.revert)
+                (bring(local, remote, step.link.digest, parts=[part]).artifact, step.revert)
                 for step, part in zip(steps, parts, strict=True)
             ]
             self._root = ""  # until all of it is there
@@ -216,6 +221,7 @@ class Publisher:
         else:
             why = f"there is no {self.ref} yet, so its source has to be named"
             raise UsageError(why, hint="pass source=CHECKPOINT")
+        self._drop()
         self._root = root_of(snapshot)
         self._snapshot = snapshot
         remember(self._space, self._root, path)
@@ -232,14 +238,14 @@ class Publisher:
         if isinstance(weights, Mapping) or hasattr(weights, "state_dict"):
             with requiring("publishing a model in memory"):
                 from maskreg.live.state import ModelState
-            yield ModelState(weights, snapshot)  # type: ignore[arg-type]
+            yield ModelState(weights, snapshot.tensors, snapshot.small_files())  # type: ignore[arg-type]
             return
         with self._space.checkpoint(weights, side="target") as checkpoint:
             yield checkpoint
 
     def _check(self, link: Link, before: str, head: Digest | None) -> None:
         if link.before != before:
-            self._snapshot, self._root = None, ""
+            self._drop()
             raise BrokenChainError("the weights that were published last changed in memory; nothing was published")
         if head is None:
             return
@@ -264,7 +270,7 @@ class Publisher:
         self._root = ""
         snapshot.take(target)
         if not RecordedSide(self._space.local.artifact(link.digest), "target").matches(snapshot):
-            self._snapshot = None
+            self._drop()
             raise TryAgainError(
                 "the weights changed while they were read; nothing was published",
                 hint="publish between two optimizer steps",

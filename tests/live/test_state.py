@@ -43,6 +43,10 @@ def filled(source: Checkpoint) -> Model:
     return model
 
 
+def state(weights: torch.nn.Module | dict[str, torch.Tensor], source: Checkpoint) -> ModelState:
+    return ModelState(weights, source.tensors, source.small_files())
+
+
 def test_a_model_reads_as_the_checkpoint_it_was_loaded_from(source: Checkpoint) -> None:
     model = filled(source)
     wrapped = torch.nn.Sequential()
@@ -50,21 +54,21 @@ def test_a_model_reads_as_the_checkpoint_it_was_loaded_from(source: Checkpoint) 
     for weights in (model, model.state_dict(), wrapped):
         if isinstance(weights, dict):
             del weights["table"]
-        assert root_of(ModelState(weights, source)) == root_of(source)
-    assert ModelState(model, source).small_files() == source.small_files()
+        assert root_of(state(weights, source)) == root_of(source)
+    assert state(model, source).small_files() == source.small_files()
     with pytest.raises(ValueError, match="elements 0 to 33 of 32"):
-        ModelState(model, source).read("up.weight", 0, 33)
+        state(model, source).read("up.weight", 0, 33)
 
 
 def test_what_the_source_lacks_is_refused(source: Checkpoint) -> None:
     model = filled(source)
     model.extra = torch.nn.Parameter(torch.ones(3))
     with pytest.raises(WrongCheckpointError, match="extra: a weight of this model that the source lacks"):
-        ModelState(model, source)
+        state(model, source)
     with pytest.raises(WrongCheckpointError, match=r"down.weight: missing in this model"):
-        ModelState({"up.weight": torch.zeros(4, 8)}, source)
+        state({"up.weight": torch.zeros(4, 8)}, source)
     with pytest.raises(WrongCheckpointError, match="meta device"):
-        ModelState(Model().to("meta"), source)
+        state(Model().to("meta"), source)
 
 
 def test_training_publishes_every_step(source: Checkpoint, tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_training_publishes_every_step(source: Checkpoint, tmp_path: Path) -> No
             loss.backward()
             optimizer.step()
             link = run.publish(model, meta={"step": str(step)})
-            assert link.manifest.target.root == root_of(ModelState(model, source))
+            assert link.manifest.target.root == root_of(state(model, source))
         weights = {name: value for name, value in model.state_dict().items() if name != "table"}
         assert run.publish(weights).moved is False
         masters = {name: value.float() for name, value in weights.items()}

@@ -100,18 +100,7 @@ class Chained(Checkpoint):
 
     def small_files(self) -> Mapping[str, Path]:
         """The source's small files, and over them those of the links, as they lie in the registry."""
-        return {name: path for name, path in self._files.items() if name not in self.removed_files}
-
-    @cached_property
-    def added_files(self) -> Mapping[str, Path]:
-        """Small files that links bring, by name; those that can run code only with ``with_code``."""
-        own = self._source.checkpoint.small_files()
-        return {name: path for name, path in self.small_files().items() if own.get(name) != path}
-
-    @cached_property
-    def removed_files(self) -> frozenset[str]:
-        """Small files of the source that a link which is reverted takes away."""
-        return frozenset(name for name, path in self._files.items() if path == _GONE)
+        return {name: path for name, path in self._files.items() if path != _GONE}
 
     @cached_property
     def _files(self) -> Mapping[str, Path]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import filecmp
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, Self
+from weakref import finalize
 
 import numpy as np
 
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Snapshot(Checkpoint):
-    """A checkpoint in memory, which takes as much as its tensors, with the small files of the one it was made from.
+    """A checkpoint in memory, which takes as much as its tensors, and its small files in a temporary folder.
 
     What training publishes next is coded against it, so the run need not keep what it published last on a disk.
     """
@@ -38,13 +42,14 @@ class Snapshot(Checkpoint):
         """
         self.format, self.path, self.hub = checkpoint.format, checkpoint.path, checkpoint.hub
         self.tensors: Mapping[str, TensorInfo] = dict(checkpoint.tensors)
-        self._small_files = dict(checkpoint.small_files())
+        self._folder = Path(mkdtemp(prefix="maskreg-"))
+        self._remove_files = finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._other_weights = checkpoint.other_weights()
         self._values = {name: np.empty(info.numel, f"<u{info.item_bytes}") for name, info in self.tensors.items()}
         self.take(checkpoint, jobs=jobs)
 
     def take(self, checkpoint: Checkpoint, *, jobs: int | None = None) -> None:
-        """Replace all values by those of a checkpoint with the same tensors; wider ones are cast to bf16.
+        """Replace all values, and the small files, by those of a checkpoint; wider values are cast to bf16.
 
         Block by block, so the checkpoint may be one that is computed from this one.
         """
@@ -57,6 +62,7 @@ class Snapshot(Checkpoint):
 
         for _ in ordered(copy, _spans(self), jobs=worker_count(jobs), size=lambda span: span[2] - span[1]):
             pass
+        self._take_files(checkpoint.small_files())
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
         """Elements of a tensor, as they lie in memory."""
@@ -65,15 +71,25 @@ class Snapshot(Checkpoint):
         return self._values[name][start:stop]
 
     def small_files(self) -> Mapping[str, Path]:
-        """Those of the checkpoint that was read."""
-        return self._small_files
+        """Those of the checkpoint that was taken last, as they were."""
+        return {path.name: path for path in self._folder.iterdir()}
 
     def other_weights(self) -> tuple[str, ...]:
         """Those of the checkpoint that was read."""
         return self._other_weights
 
     def close(self) -> None:
-        """Nothing: memory is freed with the object."""
+        """Remove the small files; memory is freed with the object."""
+        self._remove_files()
+
+    def _take_files(self, files: Mapping[str, Path]) -> None:
+        # Copies, since a run may delete its checkpoints.
+        held = self.small_files()
+        for name in held.keys() - files.keys():
+            held[name].unlink()
+        for name, path in files.items():
+            if name not in held or (path != held[name] and not filecmp.cmp(path, held[name], shallow=False)):
+                shutil.copyfile(path, self._folder / name)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maskreg.checkpoint import Checkpoint, plan_like, write_checkpoint
-from maskreg.flow.chain.chained import Chained
 from maskreg.parallel import ordered, worker_count
 from maskreg.progress import SILENT, Progress
 from maskreg.space import filling
@@ -22,8 +21,8 @@ class _Task(NamedTuple):
     offset: int
 
 
-def write_chained(
-    chained: Chained,
+def write_weights(
+    weights: Checkpoint,
     layout: Checkpoint,
     out: Path,
     *,
@@ -31,11 +30,11 @@ def write_chained(
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> int:
-    """Write what links make of a checkpoint; the output appears at the end, whole, or not at all.
+    """Write weights as a checkpoint; the output appears at the end, whole, or not at all.
 
     Args:
-        chained: the result.
-        layout: the checkpoint that the links apply to, whose files and shards the output gets.
+        weights: what to write, such as what links make of a checkpoint.
+        layout: the checkpoint whose files and shards the output gets: the one that the links apply to.
         out: path of the new checkpoint.
         force: replace an earlier output.
         progress: progress callback, in bytes of the result.
@@ -49,8 +48,9 @@ def write_chained(
         CorruptError: a link is damaged.
         CannotCreateError: ``out`` exists, or cannot be written.
     """
-    files = {name: path.read_bytes() for name, path in chained.added_files.items()}
-    plan = plan_like(layout, files=files, remove_files=chained.removed_files & layout.small_files().keys())
+    own, files = layout.small_files(), weights.small_files()
+    added = {name: path.read_bytes() for name, path in files.items() if own.get(name) != path}
+    plan = plan_like(layout, files=added, remove_files=own.keys() - files.keys())
     progress.start("follow", plan.total_bytes)
 
     def tasks() -> Iterator[_Task]:
@@ -63,7 +63,7 @@ def write_chained(
     with filling(out, plan.total_bytes, what="the checkpoint"), write_checkpoint(out, plan, force=force) as writer:
 
         def write(task: _Task) -> int:
-            values = chained.read(task.name, task.start, task.stop)
+            values = weights.read(task.name, task.start, task.stop)
             writer.write_at(task.offset, values)
             return values.nbytes
 

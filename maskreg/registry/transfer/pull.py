@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from maskreg.artifact.layout import artifact_prefix
 from maskreg.artifact.presence import absent, listing, matches, objects_of, read_manifest, read_object, whole_parts
@@ -60,6 +60,18 @@ class Pulled:
     fetched_bytes: int = 0
     reused_bytes: int = 0
     note: str = ""
+
+
+class Brought(NamedTuple):
+    """An artifact that is in the local registry now.
+
+    Attributes:
+        artifact: the artifact.
+        bytes: transferred.
+    """
+
+    artifact: Artifact
+    bytes: int
 
 
 def pull(
@@ -160,7 +172,7 @@ def bring(
     parts: Collection[str],
     progress: Progress = SILENT,
     jobs: int = DEFAULT_JOBS,
-) -> Artifact:
+) -> Brought:
     """Copy parts of an artifact into the local registry, unless they are there, and give it no name.
 
     Garbage collection spares it for its grace period.
@@ -180,6 +192,7 @@ def bring(
         UnavailableError: the remote does not answer.
     """
     _, store = _directory(local)
+    size = 0
     if remote is not None and not set(parts) <= _present(local, digest):
         data, manifest = read_manifest(remote.store, digest)
         needed = objects_of(manifest, parts)
@@ -193,10 +206,11 @@ def bring(
         local.ensure_uuid()
         delivery = Delivery(store, digest, data, needed)
         settle(delivery, lambda: fetched.bring(needed, jobs), lambda: None, patience_s=local.patience_s)
+        size = fetched.bytes
     artifact = local.artifact(digest)
     for part in parts:
         artifact.require(part)
-    return artifact
+    return Brought(artifact, size)
 
 
 def _present(local: Registry, digest: Digest) -> frozenset[str]:

@@ -12,7 +12,7 @@ from maskreg.checkpoint import Checkpoint, open_checkpoint
 from maskreg.errors import BrokenChainError, UsageError, WrongCheckpointError
 from maskreg.flow.chain.chained import Chained
 from maskreg.flow.chain.snapshot import Snapshot, root_of
-from maskreg.flow.chain.writing import write_chained
+from maskreg.flow.chain.writing import write_weights
 from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
 from tests.flow.making import BLOCK, LEAF, edge_pair, extracted, stored
 
@@ -55,7 +55,7 @@ def test_it_goes_back_where_links_are_reversible(three: list[Checkpoint], links:
 def test_written_it_equals_the_last_target_file_by_file(
     three: list[Checkpoint], links: list[Artifact], tmp_path: Path
 ) -> None:
-    write_chained(Chained(three[0], [(link, False) for link in links]), three[0], tmp_path / "out")
+    write_weights(Chained(three[0], [(link, False) for link in links]), three[0], tmp_path / "out")
     assert stored(tmp_path / "out") == stored(three[2].path)
     for path in three[2].path.iterdir():
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()

@@ -1,0 +1,89 @@
+"""``maskreg follow``: keep a folder at what a run publishes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maskreg.errors import NotFoundError, TryAgainError, UnavailableError
+from maskreg.words import counted, human_bytes
+
+from .command import Command, workspace
+from .output import Output
+from .values import NAME, OUT, POSITIVE
+
+if TYPE_CHECKING:
+    from maskreg.ref import Ref
+    from maskreg.workspace.following import Followed, Follower
+
+_PASSING = (UnavailableError, TryAgainError, NotFoundError)
+"""What may be gone at the next look: a remote that is away, a tag that is not there yet, a link on its way."""
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served
+    maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served --once
+    maskreg follow qwen3-8b-run --source ./Qwen3-8B -o ./served --every 1 | xargs -n 1 ./reload
+    """,
+)
+@click.argument("ref", type=NAME, metavar="REF")
+@click.option("--source", required=True, metavar="CKPT", help="Checkpoint that the chain began from, or a later one.")
+@click.option("-o", "--out", type=OUT, required=True, help="Folder; its link `current` is the latest checkpoint.")
+@click.option("--once", is_flag=True, help="Bring the folder up to date and end.")
+@click.option("--every", "every_s", type=float, default=5.0, show_default=True, help="Seconds between two looks.")
+@click.option(
+    "--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints that stay, the current included."
+)
+@click.option("--remote", metavar="NAME", help="Remote [default: the default remote, or the local registry].")
+@click.option("--with-code", is_flag=True, help="Write the links' files that can run code, such as .py.")
+@click.pass_obj
+def command(output: Output, /, ref: Ref, once: bool, **options: Any) -> None:
+    """Keep a folder at what a run publishes under REF.
+
+    The folder has a complete checkpoint for each state, and a link `current` to the latest, which is replaced by one
+    rename. Only new links are fetched. Every path is printed when it is complete. What passes by itself, such as a
+    remote that does not answer, is waited out. Start it again at any time: it goes on where it was.
+    """
+    from maskreg.workspace.follow_folder import follow_folder
+
+    with (
+        output.progress() as progress,
+        follow_folder(ref, progress=progress, workspace=workspace(output), **options) as follower,
+    ):
+        if once:
+            _tell(output, _caught_up(follower))
+            return
+        said = ""
+        while True:
+            try:
+                if followed := follower.step():
+                    _tell(output, followed)
+                said = ""
+            except _PASSING as error:
+                if error.message != said:
+                    said = error.message
+                    output.note(f"waiting: {said}")
+            time.sleep(follower.every_s or 0.05)
+
+
+def _caught_up(follower: Follower) -> Followed:
+    follower.fetch()
+    followed = follower.apply()
+    assert followed is not None  # the first look always has something to say
+    return followed
+
+
+def _tell(output: Output, followed: Followed) -> None:
+    if output.json:
+        output.record(followed.to_json())
+        return
+    step = f", step {followed.card.meta['step']}" if "step" in followed.card.meta else ""
+    fetched = f", {human_bytes(followed.bytes)} fetched" if followed.bytes else ""
+    how = counted(followed.links, "link") + fetched if followed.links else "no change"
+    output.note(f"{followed.ref} is {followed.digest.short}{step}: {how}")
+    assert followed.out is not None
+    output.value(str(followed.out.resolve()))

@@ -1,0 +1,278 @@
+"""Follow with a folder: a checkpoint for each state, and a link to the latest.
+
+::
+
+    DIR/<first digits of the root>/      a checkpoint, complete, with the files and shards of the source
+    DIR/current -> <digits>              replaced by one rename, when the checkpoint is durable
+    DIR/.maskreg/<digits>.json           its root, and which tag it is of; written before the link moves
+    DIR/.maskreg/lock                    held by the process that follows
+
+A process that died leaves an old link, or a checkpoint that nothing names: the next one goes on from where the link
+points. What it patches it checks leaf by leaf, so a checkpoint that was changed or damaged is noticed, and made again
+from the source.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maskreg.checkpoint import open_checkpoint
+from maskreg.digest import Digest
+from maskreg.disk import make_folder, replacing, sync_folder
+from maskreg.errors import (
+    CannotCreateError,
+    DataError,
+    NotFoundError,
+    NotOnChainError,
+    OutputExistsError,
+    TryAgainError,
+    UsageError,
+    WrongCheckpointError,
+    prefixed,
+)
+from maskreg.flow.chain.chained import Chained
+from maskreg.flow.chain.snapshot import root_of
+from maskreg.flow.chain.writing import write_weights
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
+from maskreg.seal import parse_sealed, sealed
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.following import EVERY_S, Follower
+from maskreg.workspace.workspace import CheckpointLike, Workspace
+
+if TYPE_CHECKING:
+    from maskreg.artifact.reader import Artifact
+    from maskreg.checkpoint import Checkpoint
+    from maskreg.registry.chains import Chains
+
+CURRENT = "current"
+"""The link to the latest checkpoint."""
+
+_STATE = ".maskreg"
+_SCHEMA = "maskreg.followed-state/1"
+_MAX_BYTES = 64 << 10
+_DIGITS = 16
+_NAME = re.compile(rf"[0-9a-f]{{{_DIGITS}}}")
+
+
+@check_arguments
+def follow_folder(
+    ref: str | Ref,
+    out: str | Path,
+    source: CheckpointLike,
+    *,
+    remote: str | None = None,
+    every_s: float = EVERY_S,
+    keep: int = 2,
+    safe: Callable[[], bool] | None = None,
+    with_code: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Follower:
+    """Keep a folder at what a run publishes under a tag.
+
+    ``out/current`` always points to a complete checkpoint. It is moved by one rename; earlier checkpoints stay for a
+    while, so that a server that has one open can go on reading it.
+
+    Args:
+        ref: the tag.
+        out: the folder; made when there is none.
+        source: the checkpoint that the chain began from, or one that any of its links gave.
+        remote: where the tag is; by default the default remote, or the local registry where there is none.
+        every_s: seconds between two looks at the tag.
+        keep: checkpoints that stay, the current one included.
+        safe: asked before the link moves; while it says no, links wait.
+        with_code: write small files of the links that can run code too.
+        progress: progress callback, in bytes of the checkpoint.
+        workspace: where links are kept; by default what the settings say.
+
+    Raises:
+        UsageError: a pinned reference, a negative time, or nothing is to be kept.
+        OutputExistsError: the folder holds other things.
+        TryAgainError: another process follows with this folder.
+        CannotCreateError: the folder cannot be made.
+        ConfigError: there is no such remote, or several and no default.
+    """
+    if keep < 1:
+        raise UsageError(f"keep={keep}: the current checkpoint has to stay")
+    options = _Options(Path(out), source, keep, with_code, progress)
+    folder = _Folder(options, str(ref))
+    try:
+        return Follower(folder, ref, remote=remote, every_s=every_s, safe=safe, workspace=workspace)
+    except BaseException:
+        folder.close()
+        raise
+
+
+@dataclass(frozen=True)
+class _Options:
+    out: Path
+    source: CheckpointLike
+    keep: int
+    with_code: bool
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class _State:
+    """What is recorded of a checkpoint in the folder."""
+
+    number: int
+    name: str
+    root: str
+
+
+class _Folder:
+    """Checkpoints in a folder, and which of them is the current one."""
+
+    def __init__(self, options: _Options, ref: str) -> None:
+        self._options = options
+        self._ref = ref
+        self._open = ExitStack()
+        self._state = options.out / _STATE
+        self._from_source: Checkpoint | None = None
+        self._source_root = ""
+        _check_free(options.out)
+        self._lock()
+        # Now, so that a path that is wrong is not waited for.
+        with self._closing_if_it_fails():
+            self._source = self._opened_source()
+
+    @property
+    def out(self) -> Path | None:
+        return self._options.out / CURRENT
+
+    def root(self, chains: Chains, head: Digest) -> str:
+        state = self._current()
+        if state is None:
+            raise NotOnChainError(f"{self._options.out} has no current checkpoint")
+        self._from_source = None
+        return state.root
+
+    def begin_again(self) -> str | None:
+        self._from_source = self._source
+        self._source_root = self._source_root or root_of(self._source)
+        return self._source_root
+
+    def take(self, artifacts: Sequence[tuple[Artifact, bool]], root: str) -> None:
+        state = self._current()
+        if self._from_source is not None or state is None:
+            assert self._from_source is not None
+            self._write(self._from_source, artifacts, root, state.number if state else 0)
+            self._from_source = None
+        elif artifacts:
+            with open_checkpoint(self._options.out / state.name) as checkpoint:
+                try:
+                    self._write(checkpoint, artifacts, root, state.number)
+                except WrongCheckpointError:
+                    # Somebody changed it. The next time, it is made again from the source.
+                    self._forget(state)
+                    raise
+
+    def agree(self, value: Any) -> Any:
+        return value
+
+    def all(self, value: bool) -> bool:
+        return value
+
+    def close(self) -> None:
+        self._open.close()
+
+    @contextmanager
+    def _closing_if_it_fails(self) -> Iterator[None]:
+        with ExitStack() as failed:
+            failed.callback(self.close)
+            yield
+            failed.pop_all()
+
+    def _opened_source(self) -> Checkpoint:
+        source = self._options.source
+        if not isinstance(source, str | Path):
+            return source
+        with prefixed("source: "):
+            checkpoint = open_checkpoint(source)
+        self._open.callback(checkpoint.close)
+        return checkpoint
+
+    def _write(
+        self, checkpoint: Checkpoint, artifacts: Sequence[tuple[Artifact, bool]], root: str, before: int
+    ) -> None:
+        options, name = self._options, Digest(root).hex[:_DIGITS]
+        weights = Chained(checkpoint, artifacts, with_code=options.with_code) if artifacts else checkpoint
+        write_weights(weights, checkpoint, options.out / name, force=True, progress=options.progress)
+        row = {"schema": _SCHEMA, "number": before + 1, "name": name, "root": root, "ref": self._ref}
+        with replacing(self._state / f"{name}.json") as file:
+            file.write(sealed(row))
+        self._point_at(name)
+        self._prune()
+
+    def _point_at(self, name: str) -> None:
+        out = self._options.out
+        draft = self._state / f"{CURRENT}-{os.getpid()}"
+        draft.unlink(missing_ok=True)
+        # Relative to where the link will be, so that the folder can be moved.
+        draft.symlink_to(name)
+        draft.replace(out / CURRENT)
+        sync_folder(out)
+
+    def _current(self) -> _State | None:
+        link = self._options.out / CURRENT
+        if not link.is_symlink():
+            return None
+        name = str(link.readlink())
+        state = next((state for state in self._states() if state.name == name), None)
+        return state if state is not None and link.is_dir() else None
+
+    def _states(self) -> list[_State]:
+        states = []
+        for path in sorted(self._state.glob("*.json")):
+            # A record that is damaged names nothing; its checkpoint is made again.
+            with suppress(DataError, NotFoundError, KeyError, TypeError, ValueError):
+                row = parse_sealed(path.read_bytes(), path.name, schema=_SCHEMA, max_bytes=_MAX_BYTES)
+                states.append(_State(int(row["number"]), str(row["name"]), Digest(row["root"])))
+        return sorted(states, key=lambda state: state.number)
+
+    def _forget(self, state: _State) -> None:
+        (self._state / f"{state.name}.json").unlink(missing_ok=True)
+
+    def _prune(self) -> None:
+        out, states = self._options.out, self._states()
+        kept = {state.name for state in states[-self._options.keep :]}
+        for state in states:
+            if state.name not in kept:
+                self._forget(state)
+        for path in out.iterdir():
+            # Also what a process left that died before it wrote the record.
+            if _NAME.fullmatch(path.name) and path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _lock(self) -> None:
+        make_folder(self._state)
+        lock = self._open.enter_context((self._state / "lock").open("ab"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._open.close()
+            raise TryAgainError(
+                f"another process follows with {self._options.out}", hint="give each its own folder"
+            ) from error
+
+
+def _check_free(out: Path) -> None:
+    # What does not belong to it is not ours to remove later.
+    if out.exists() and not out.is_dir():
+        raise OutputExistsError(f"{out} exists and is no folder", hint="maskreg follow ... -o OTHER")
+    if out.is_dir() and not (out / _STATE).is_dir() and any(out.iterdir()):
+        raise OutputExistsError(f"{out} holds other things already", hint="maskreg follow ... -o OTHER")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotCreateError(f"{out} cannot be made: {error.strerror}") from error
