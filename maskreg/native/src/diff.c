@@ -111,7 +111,7 @@ static int64_t compare_words(const uint16_t *source, const uint16_t *target, int
 }
 #endif
 
-// The rest in tiles, which the second loop finds in the cache.
+// What compare_words leaves is done in tiles, so that all but the first of three loops find theirs in the cache.
 void maskreg_compare(const uint16_t *source, const uint16_t *target, int64_t n, uint8_t *packed, int64_t *counts,
                      double *sums) {
     int64_t start = compare_words(source, target, n, packed, counts, sums);
