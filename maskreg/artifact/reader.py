@@ -71,6 +71,11 @@ class Artifact:
         _, manifest = read_manifest(store, digest, limits)
         return cls(store, digest, manifest, limits)
 
+    def _repr_html_(self) -> str:
+        from maskreg.artifact.shown import html
+
+        return html(self.digest, self.manifest)
+
     # Presence
 
     def present(self) -> frozenset[str]:

@@ -100,8 +100,8 @@ def merge(
         dry_run: compute everything, and write nothing.
         device: ``cpu``, ``cuda`` or ``cuda:N``, where blocks are decoded; the result does not depend on it.
         description: one paragraph for people.
-        force: replace files of an earlier output that are written again; others in its folder stay. And move a name that
-            somebody else may use.
+        force: replace files of an earlier output that are written again; others in its folder stay. And move a name
+            that somebody else may use.
         download: fetch the source from the hub when it is not in the cache.
         with_code: take along small files that can run code too.
         progress: progress callback, in bytes.

@@ -231,9 +231,8 @@ def _prepared(
 
     artifact = named.artifact if named else None
     if artifact is None and request.control != FULL:
-        raise UsageError(
-            "say which mask to train", hint="maskreg retrain REF; or --control full to train all coordinates"
-        )
+        typed = workspace.command.replace(" retrain", " retrain REF", 1) or "pass an artifact"
+        raise UsageError("say which mask to train", hint=f"{typed}; or train all coordinates with the control full")
     if source is None:
         if artifact is None:
             raise UsageError("training without a mask needs a source", hint=workspace.retry_with("source", "PATH"))

@@ -1,0 +1,127 @@
+"""Every command that a message, a hint or an example of the product names can be typed."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from maskreg_cli.main import COMMANDS, cli
+from maskreg_cli.output import Output
+
+from tests.repository import modules, tree
+
+NO_COMMANDS = frozenset({"defines", "needs", "reads", "schema", "was", "x1"})
+"""Words after ``maskreg`` in prose; ``x1`` is the name of the command itself."""
+
+BEGINNINGS = frozenset({"config set x1", "remote add x1"})
+"""Commands that other lines of the code complete."""
+
+_COMMAND = re.compile(r"\bmaskreg ([a-z]\w*)((?: (?!maskreg)[^;|&()\n` ]*)*)(`?)")
+_DIGEST = re.compile(r"@DIGEST|@x1|@sha256:<64 hex>")
+_PLACEHOLDER = re.compile(r"<name>|\b[A-Z]{2,}[A-Z/-]*\b")
+
+
+def test_every_command_that_is_named_in_a_message_parses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "merge.yaml").touch()
+    named = sorted(set(mentions()))
+    assert len(named) > 120
+    faults = [f"{where}: maskreg {command}: {fault}" for where, command in named if (fault := fault_of(command))]
+    assert not faults, "\n".join(faults)
+
+
+def mentions() -> Iterator[tuple[str, str]]:
+    """Where a command is named, and what follows ``maskreg``, with ``x1`` for what is filled in."""
+    for path in modules("maskreg", "cli"):
+        docs = {id(text) for node in ast.walk(tree(path)) if (text := docstring(node)) is not None}
+        inside = {id(part) for node in ast.walk(tree(path)) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree(path)):
+            if id(node) in docs | inside:
+                continue
+            for match in _COMMAND.finditer(filled(node)):
+                is_beginning = match[0].endswith(" ") or f"{match[1]}{match[2]}" in BEGINNINGS
+                # A command in backticks is named, not to be typed as it stands.
+                is_named = bool(match[3]) and not match[2] and match[1] in COMMANDS
+                if match[1] not in NO_COMMANDS and not is_beginning and not is_named:
+                    yield f"{path}:{getattr(node, 'lineno', 0)}", f"{match[1]}{match[2]}".strip()
+
+
+def docstring(node: ast.AST) -> ast.Constant | None:
+    """The node of a docstring; commands print theirs, so those are read as well."""
+    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) or not node.body:
+        return None
+    first = node.body[0]
+    if not isinstance(first, ast.Expr) or not isinstance(first.value, ast.Constant):
+        return None
+    return None if isinstance(node, ast.FunctionDef) and node.name == "command" else first.value
+
+
+def filled(node: ast.AST) -> str:
+    """The text of a literal; what a format fills in is ``x1``, or nothing where it is glued to a word."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    text = ""
+    for part in node.values if isinstance(node, ast.JoinedStr) else ():
+        if isinstance(part, ast.Constant):
+            text += str(part.value)
+        else:
+            text += "" if text[-1:].isalnum() else "x1"
+    return text
+
+
+def fault_of(command: str) -> str:
+    """Why a command cannot be typed; empty if it can, perhaps with words of a sentence after it."""
+    command = _DIGEST.sub(f"@sha256:{'0' * 64}", command).replace("--only x1", "--only mask")
+    words = _PLACEHOLDER.sub("x1", command.replace("...", "")).replace(", ", " , ").replace("`", " ").split()
+    words = [word.strip("'.:") if not word.startswith("-") else word.rstrip("'.:,") for word in words]
+    if words[0] not in COMMANDS:
+        return f"there is no command {words[0]}"
+    options = max((number for number, word in enumerate(words) if word.startswith("-")), default=0)
+    fault = ""
+    # The longest beginning that parses; whatever follows it has no options.
+    for end in range(len(words), options, -1):
+        try:
+            parse(cli, words[:end])
+        except click.UsageError as error:
+            fault = fault or error.format_message()
+        else:
+            return ""
+    return fault
+
+
+def parse(group: click.Group, words: list[str]) -> None:
+    """Parse a command line without running it."""
+    with click.Context(group, info_name="maskreg", obj=Output()) as context:
+        name, command, rest = group.resolve_command(context, list(words))
+        assert command is not None
+        if isinstance(command, click.Group):
+            if not rest:
+                raise click.UsageError("a subcommand is missing")
+            parse(command, rest)
+            return
+        command.make_context(name, rest, parent=context)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("package", "file", "text"),
+    [
+        ("peft", "tuners/tuners_utils.py", "def merge_and_unload("),
+        ("peft", "auto.py", "class AutoPeftModelForCausalLM("),
+        ("torch", "distributed/fsdp/__init__.py", '"fully_shard"'),
+        ("huggingface_hub", "cli/download.py", "revision: "),
+        ("huggingface_hub", "cli/auth.py", "def auth_login("),
+        ("accelerate", "utils/dataclasses.py", "fsdp_version: int"),
+    ],
+)
+def test_what_hints_say_of_other_packages_is_in_the_versions_installed(package: str, file: str, text: str) -> None:
+    # Read, not imported: that would take seconds.
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    assert text in (Path(spec.submodule_search_locations[0]) / file).read_text()
