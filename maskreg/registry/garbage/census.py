@@ -11,13 +11,13 @@ For example, of 10,000 tags 3 move between two looks: the second one reads 3 ent
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, UnavailableError
 from maskreg.ref import Ref
+from maskreg.registry.garbage.standing import Kept, Standing
 from maskreg.registry.registry import Registry
 from maskreg.store.base import ObjectInfo
 from maskreg.store.chain import Folder, folders
@@ -32,12 +32,17 @@ class Census:
     Attributes:
         registry: whose.
         tags: what the last look showed of each, by folder.
+        standing: which artifacts stand on which.
     """
 
     registry: Registry
     tags: dict[str, Folder] = field(default_factory=dict)
+    standing: Standing = field(init=False, repr=False)
     _infos: dict[str, ObjectInfo] = field(default_factory=dict)
     _heads: dict[str, tuple[ObjectInfo, Digest | None]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.standing = Standing(self.registry.store)
 
     @property
     def entries(self) -> int:
@@ -92,8 +97,8 @@ class Census:
         ]
         return {entry.digest for entry in self.registry.refs.read(before, damaged) if entry.digest is not None}
 
-    def spares(self, deadline: datetime, damaged: list[CorruptError]) -> Callable[[Digest], bool]:
-        """Which artifacts a collection leaves alone because of their names.
+    def spares(self, deadline: datetime, damaged: list[CorruptError]) -> Kept:
+        """Which artifacts a collection leaves alone because of their names, or of the names of links above them.
 
         A tag that cannot be read may name any artifact that it ever named, or one that nothing else mentions. So while
         tags are damaged, only artifacts are given up that some other, readable tag used to name.
@@ -108,7 +113,7 @@ class Census:
         """
         kept = self.live(damaged) | self.lost_since(deadline, damaged)
         if not damaged:
-            return kept.__contains__
+            return Kept(kept, self.standing)
         unread: dict[Ref, CorruptError] = {ref_of(error.key): error for error in damaged}
         abandoned: set[Digest] = set()
         for path, folder in self.tags.items():
@@ -117,7 +122,7 @@ class Census:
             if not log and ref in unread:
                 raise unread[ref]
             (kept if ref in unread else abandoned).update(entry.digest for entry in log if entry.digest is not None)
-        return lambda digest: digest in kept or digest not in abandoned
+        return Kept(kept, self.standing, abandoned)
 
     def _is_sound(self, folder: Folder, damaged: list[CorruptError]) -> bool:
         store = self.registry.store

@@ -4,7 +4,7 @@ The protocol with push is described in :mod:`maskreg.registry.settling.settle`. 
 
     take over    lift the markers of collections that died
     census       list refs twice: names of artifacts
-    survey       artifacts without a live ref, all objects older than the grace period
+    survey       artifacts without a live ref, and below no link with one; all objects older than the grace period
     doubts       can the listings be right, and may so much go?           (nothing is deleted otherwise)
     announce     say what will go
     per batch    write a marker for each; list refs once more
@@ -36,6 +36,7 @@ from maskreg.registry.garbage.census import Census
 from maskreg.registry.garbage.debris import LOCAL, SHARED, sweep
 from maskreg.registry.garbage.doubts import Witnesses, check_amount, check_listing, is_many, remember
 from maskreg.registry.garbage.report import Collected, Garbage
+from maskreg.registry.garbage.standing import Kept
 from maskreg.registry.garbage.survey import Candidate, examine, survey
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling.markers import CHUNK, Run, take_over
@@ -63,6 +64,8 @@ def collect(
     progress: Progress = SILENT,
 ) -> Garbage:
     """Delete artifacts that no live ref points to and that are older than the grace period, by the store's clock.
+
+    What a named link stands on stays too, down to the first of its chain.
 
     The catalog is not consulted: the store is the truth.
 
@@ -163,8 +166,9 @@ class _Collection:
             live = self.census.live(damaged)
             if fresh := [error for error in damaged if error.key not in self.known]:
                 raise fresh[0]
+            kept = Kept(live, self.census.standing)
             for candidate in batch:
-                if candidate.digest not in live and run.is_valid():
+                if not kept(candidate.digest) and run.is_valid():
                     self._collect_one(run, candidate)
 
     def _collect_one(self, run: Run, candidate: Candidate) -> None:
