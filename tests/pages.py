@@ -68,13 +68,19 @@ def commands(block: Block) -> list[Step]:
     return steps
 
 
-def run(text: str, folder: Path, environment: Mapping[str, str]) -> None:
+def run(text: str, folder: Path, environment: Mapping[str, str], python: str = "python") -> None:
     """Run a page's blocks in a folder and compare what they print.
+
+    Args:
+        text: the page.
+        folder: to work in.
+        environment: variables that are set.
+        python: what runs a block of Python, in the shell's words.
 
     Raises:
         AssertionError: a command failed, or printed something else.
     """
-    steps = list(_steps(text, folder))
+    steps = list(_steps(text, folder, python))
     lines = ["set -e", "exec 2>&1"]
     for number, step in enumerate(steps):
         lines += [f"printf '{_MARK}{number}\\n'", step.command]
@@ -82,7 +88,8 @@ def run(text: str, folder: Path, environment: Mapping[str, str]) -> None:
     done = subprocess.run(
         ["bash", "-c", "\n".join(lines)],
         cwd=folder,
-        env={**os.environ, **environment, "PATH": path, "COLUMNS": "100"},
+        # Compiled once, as where people have installed it, whatever the machine says.
+        env={**os.environ, **environment, "PATH": path, "COLUMNS": "100", "PYTHONDONTWRITEBYTECODE": ""},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -94,7 +101,7 @@ def run(text: str, folder: Path, environment: Mapping[str, str]) -> None:
             assert _matches(step.shown, output), f"$ {step.command}\n--- the page\n{page}\n--- it prints\n{output}"
 
 
-def _steps(text: str, folder: Path) -> Iterator[Step]:
+def _steps(text: str, folder: Path, python: str) -> Iterator[Step]:
     for number, block in enumerate(blocks(text)):
         if block.reason:
             continue
@@ -102,7 +109,7 @@ def _steps(text: str, folder: Path) -> Iterator[Step]:
             yield from commands(block)
         if block.kind == "python":
             (folder / f"block{number}.py").write_text(block.text)
-            yield Step(f"python block{number}.py")
+            yield Step(f"{python} block{number}.py")
 
 
 def _matches(shown: tuple[str, ...], printed: str) -> bool:

@@ -9,6 +9,8 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from maskreg_cli.output import Output
 
 from maskreg.mask.packed import TensorMask, pack
 from scripts.pictures import FOLDER, pictures
+from tests import warm
 from tests.pages import Block, blocks, commands, run
 from tests.repository import ROOT, tracked
 
@@ -65,6 +68,20 @@ $ maskreg extract demo/source demo/target-seed1 --name lab/sums-opd:seed1 --fami
     return folder
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What runs a block of Python that needs torch: an interpreter that has imported it."""
+    folder = tmp_path_factory.mktemp("warm")
+    # Without its folder on the path: a test's file may have the name of a package that transformers looks for.
+    argv = [sys.executable, "-P", warm.__file__, str(folder / "socket")]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        yield shlex.join([sys.executable, "-IS", *argv[2:]])
+        server.kill()
+
+
 def home(folder: Path) -> dict[str, str]:
     return {"MASKREG_HOME": str(folder / "registry"), "MASKREG_CONFIG": str(folder / "config.toml")}
 
@@ -85,7 +102,7 @@ def test_what_a_page_tells_to_type_runs(
         server, postgres = request.getfixturevalue("s3_server"), request.getfixturevalue("postgres")
         environment |= {**server.env(), "BUCKET": server.new_bucket(), "S3_ENDPOINT": server.endpoint}
         environment["CATALOG_URL"] = postgres.new_database()
-    run(text, folder, environment)
+    run(text, folder, environment, request.getfixturevalue("python") if WITH_TORCH.search(text) else "python")
 
 
 def test_output_that_differs_is_noticed(tmp_path: Path) -> None:
@@ -94,6 +111,22 @@ def test_output_that_differs_is_noticed(tmp_path: Path) -> None:
         run("```console\n$ echo a\nb\n```\n", tmp_path, {})
     with pytest.raises(AssertionError, match="false"):
         run("```console\n$ false\n```\n", tmp_path, {})
+
+
+@pytest.mark.torch
+def test_a_block_that_needs_torch_is_a_process_of_its_own(python: str, tmp_path: Path) -> None:
+    text = """```python
+import os, sys
+assert "maskreg" not in sys.modules
+print(os.environ["SAID"], os.getcwd(), __name__)
+sys.exit(3)
+```
+"""
+    with pytest.raises(AssertionError, match=rf"hello {re.escape(str(tmp_path))} __main__\n"):
+        run(text, tmp_path, {"SAID": "hello"}, python)
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        run("```python\n1 / 0\n```\n", tmp_path, {}, python)
+    run("```python\nimport os\nassert 'SAID' not in os.environ\n```\n", tmp_path, {}, python)
 
 
 @pytest.mark.parametrize("page", TYPED, ids=str)
