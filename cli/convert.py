@@ -18,7 +18,7 @@ from .values import NAME, NATURAL, OUT
 if TYPE_CHECKING:
     from maskreg.workspace.convert import Converted
 
-_FORMATS = click.Choice(["slime", "sparse-safetensors"])
+_FORMATS = click.Choice(["slime", "sparse-safetensors", "torch", "safetensors-mask", "zarr-bool"])
 _TAKEN_BY = {"encoding": "slime", "checksum": "slime", "version": "slime", "base_version": "slime"}
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -30,8 +31,9 @@ _MODEL = re.compile(
 
 
 def others_in(folder: Path, written: Collection[str]) -> tuple[str, ...]:
-    """Names in a folder that an output does not write, in order."""
-    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.name not in written))
+    """Names in a folder that an output does not write, in order; of those written, folders end in ``/``."""
+    known = {name.removesuffix("/") for name in written}
+    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.name not in known))
 
 
 def is_of_a_model(name: str) -> bool:
@@ -72,7 +74,9 @@ def retire(old: Path, new: Path, names: Path) -> bool:
     if not isinstance(written, list) or not new.is_dir():
         return False
     for entry in sorted(old.iterdir()):
-        if entry.name in written and not entry.is_dir():
+        if f"{entry.name}/" in written and entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name in written and not entry.is_dir():
             entry.unlink()
         else:
             _give_back(entry, new)

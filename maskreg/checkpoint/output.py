@@ -58,7 +58,7 @@ class PendingOutput:
         path: where the output appears, absolute. A link of that name is replaced, never followed.
         is_file: the output is one file, not a directory.
         weights: pattern of the weight files; only a directory with such a file may be replaced.
-        names: files that a directory will have.
+        names: files that a directory will have; of folders in it, the name and ``/``.
         sources: resolved paths that the output must not replace.
         force: replace an earlier output.
         work: the file or directory to write until then.
@@ -165,7 +165,7 @@ class PendingOutput:
         if not self.path.is_dir():
             return "not a directory"
         entries = list(self.path.iterdir())
-        folders = sorted(entry.name for entry in entries if entry.is_dir())
+        folders = sorted(entry.name for entry in entries if entry.is_dir() and f"{entry.name}/" not in self.names)
         if folders:
             return f"a directory with others inside ({', '.join(folders[:3])})"
         if entries and not any(entry.match(self.weights) for entry in entries):

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 
 from maskreg.errors import UsageError
 from maskreg.exchange import (
+    safetensors_mask,
     slime,
     sparse_safetensors,
+    torch_masks,
+    zarr_bool,
 )
 from maskreg.exchange.base import Format
 
@@ -19,6 +22,9 @@ FORMATS: Mapping[str, Format] = {
     for module in (
         slime,
         sparse_safetensors,
+        torch_masks,
+        safetensors_mask,
+        zarr_bool,
     )
 }
 """Every exchange format by name."""

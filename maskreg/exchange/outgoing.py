@@ -193,6 +193,14 @@ class Outgoing:
         """Report the beginning of the work on masks."""
         self.progress.start("convert", sum(row.numel for row in self.masked.values()))
 
+    @property
+    def mask_notes(self) -> tuple[str, ...]:
+        """What no format of masks holds of the artifact, one sentence each."""
+        manifest = self.artifact.manifest
+        if manifest.kind != "delta" and manifest.target.root == manifest.source.root:
+            return ()
+        return ("the output holds which coordinates moved and nothing of the target: read back, it is a mask",)
+
     # Beside the tensors
 
     @cached_property

@@ -21,7 +21,7 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace,
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
-    from maskreg.exchange.base import Format, Values, Written
+    from maskreg.exchange.base import Format, Masks, Values, Written
     from maskreg.exchange.lineage import Lineage
 
 
@@ -161,7 +161,6 @@ def convert_from(
         ConfigError: an optional package is missing.
     """
     from maskreg.exchange import format_named
-    from maskreg.exchange.base import Values
     from maskreg.limits import LIMITS
 
     known = format_named(format)
@@ -174,7 +173,6 @@ def convert_from(
     ):
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
         incoming = known.read(given, checkpoint, LIMITS, stack.enter_context)
-        assert isinstance(incoming, Values)
         digest, notes = _stored(incoming, checkpoint, space, with_code, progress)
         stored = naming.store(digest, naming.card_for(digest, card), (*incoming.notes, *notes))
         remember(space, stored.artifact.manifest.source.root, checkpoint.path)
@@ -182,14 +180,18 @@ def convert_from(
 
 
 def _stored(
-    incoming: Values, source: Checkpoint, space: Workspace, with_code: bool, progress: Progress
+    incoming: Values | Masks, source: Checkpoint, space: Workspace, with_code: bool, progress: Progress
 ) -> tuple[Digest, tuple[str, ...]]:
+    from maskreg.exchange.base import Masks
     from maskreg.exchange.patched import PatchedCheckpoint
     from maskreg.flow.extract.extraction import extract
+    from maskreg.flow.masks.storing import store_mask
 
     lineage = incoming.lineage
     if lineage is not None and lineage.source.hub and not source.hub:
         source = PatchedCheckpoint(source, {}, path=source.path, hub=lineage.source.hub)
+    if isinstance(incoming, Masks):
+        return store_mask(incoming, source, space.root, progress=progress), ()
     extracted = extract(
         source,
         incoming.target,

@@ -126,19 +126,15 @@ def extract(
         code = CodeFiles()
         if codec:
             code = add_files(writer, source, target, reversible=reversible, with_code=with_code)
-        side = _side(source, writer.tensors, "source", cast="")
-        if source_root and side.root != source_root:
-            raise PairMismatchError(
-                f"the source {source.path} has root {side.root[:19]}, and the update is of root {source_root[:19]}",
-                hint="give the source checkpoint that the update was made on",
-            )
+        side = side_of(source, writer.tensors, "source", cast="")
+        require_root(source, side, source_root)
         digest = writer.finish(
             Provenance(
                 kind="delta" if codec else "mask",
                 rule=parsed.name,
                 exact=codec is not None and parsed.keeps_target,
                 source=side,
-                target=_side(target, writer.tensors, "target", cast=_cast_of(pairs)),
+                target=side_of(target, writer.tensors, "target", cast=_cast_of(pairs)),
                 parents=parents,
                 recipe=recipe,
                 codec=codec.name if codec else "",
@@ -203,7 +199,33 @@ class _TensorWriter:
         self._writer.end(pair.aliases)
 
 
-def _side(checkpoint: Checkpoint, rows: Iterable[Tensor], side: str, *, cast: Literal["", "BF16"]) -> Side:
+def require_root(checkpoint: Checkpoint, side: Side, root: str) -> None:
+    """Refuse a source with another identity than an update from elsewhere says.
+
+    Args:
+        checkpoint: the source.
+        side: what it has turned out to be.
+        root: what it has to be; empty for anything.
+
+    Raises:
+        PairMismatchError: it is another checkpoint.
+    """
+    if root and side.root != root:
+        raise PairMismatchError(
+            f"the source {checkpoint.path} has root {side.root[:19]}, and the update is of root {root[:19]}",
+            hint="give the source checkpoint that the update was made on",
+        )
+
+
+def side_of(checkpoint: Checkpoint, rows: Iterable[Tensor], side: str, *, cast: Literal["", "BF16"]) -> Side:
+    """The identity of a checkpoint, from the rows of its tensors.
+
+    Args:
+        checkpoint: the checkpoint.
+        rows: of the finished tensor table.
+        side: ``source`` or ``target``.
+        cast: ``BF16`` when the rows hold the bf16 cast of a wider checkpoint.
+    """
     fingerprints: list[tuple[str, str, tuple[int, ...], str]] = []
     for row in rows:
         shape, dtype, digest = (getattr(row, f"{side}_{field}") for field in ("shape", "dtype", "fingerprint"))
