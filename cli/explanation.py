@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .layout import paragraph
 from .output import Output
 
 
@@ -21,7 +22,8 @@ def explanation(output: Output, name: str, command: str) -> None:
     first, *others = explain(name, command)
     if not output.json:
         for entry in (first, *others):
-            output.data(f"{entry.name}: {entry.definition}\nsource: {entry.source}")
+            for text in (f"{entry.name}: {entry.definition}", f"source: {entry.source}"):
+                output.data("\n".join(paragraph(text, indent="  ")))
         return
     definition = "; ".join([first.definition, *(f"{entry.name}: {entry.definition}" for entry in others)])
     source = "; ".join(dict.fromkeys(entry.source for entry in (first, *others)))

@@ -12,7 +12,7 @@ from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, OUT, POSITIVE
+from .values import NAME, OUT, POSITIVE, NumberType
 
 if TYPE_CHECKING:
     from maskreg.ref import Ref
@@ -34,7 +34,9 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 @click.option("--source", required=True, metavar="CKPT", help="Checkpoint that the chain began from, or a later one.")
 @click.option("-o", "--out", type=OUT, required=True, help="Folder; its link `current` is the latest checkpoint.")
 @click.option("--once", is_flag=True, help="Bring the folder up to date and end.")
-@click.option("--every", "every_s", type=float, default=5.0, show_default=True, help="Seconds between two looks.")
+@click.option(
+    "--every", "every_s", type=NumberType(min=0), default=5.0, show_default=True, help="Seconds between two looks."
+)
 @click.option(
     "--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints that stay, the current included."
 )

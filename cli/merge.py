@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace an earlier output, where other files stay; move a name that somebody else may use.",
+    help="Replace an earlier output; move a name that somebody else may use.",
 )
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Take along files that can run code, such as .py.")
@@ -61,14 +61,14 @@ def command(
     \b
     linear           weighted average
     task-arithmetic  weighted sum; negative weights take away (lambda)
-    ties             keep the model's largest changes, elect signs (density, lambda)
+    ties             keep the largest changes, elect signs (density, lambda)
     ties-per-tensor  the same, an exact number in each tensor (density, lambda)
-    dare             drop at random, rescale (density, rescale, sign, lambda, seed)
+    dare             drop at random (density, rescale, sign, lambda, seed)
     breadcrumbs      without largest and smallest (density, gamma, sign, lambda)
-    della            drop small ones more often (density, epsilon, rescale, sign, ...)
+    della            drop small ones more often (density, epsilon, sign, ...)
     model-stock      average, as far as the angles between updates suggest
     slerp            the point on the arc between two models (t)
-    ram, ram+        average shared changes, keep or enlarge unique ones (epsilon, ...)
+    ram, ram+        average shared changes, keep unique ones (epsilon, ...)
     union            every change (conflict: first, mean or sign)
     consensus        changes that at least k updates make (k)
     restrict         one update on the coordinates of a mask (mask)

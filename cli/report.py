@@ -10,6 +10,7 @@ import click
 from maskreg.ref import Ref
 
 from .command import Command, workspace
+from .layout import paragraph
 from .output import Output
 from .values import FILE, OUT, REF
 
@@ -52,7 +53,7 @@ def command(output: Output, /, ref: Ref, trajectory: Path | None, **options: Any
     if output.json:
         output.document(result.to_json())
         return
-    output.note(result.sentence)
+    output.note("\n".join(paragraph(result.sentence)))
     for path in (result.path, *result.plots):
         output.value(str(path))
 

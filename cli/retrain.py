@@ -118,8 +118,10 @@ def command(ctx: click.Context, /, ref: Ref | None, out: Path, dry_run: bool, **
     The same command resumes an interrupted run. At the end the model is compared with its source, bit by bit.
 
     \b
-    opd  {"prompt": ...} or {"messages": [...]}; the student samples, the teacher scores
-    sft  {"prompt": ..., "completion": ...}, {"messages": [...]} or {"text": ...}
+    opd  {"prompt": ...} or {"messages": [...]};
+         the student samples, the teacher scores
+    sft  {"prompt": ..., "completion": ...},
+         {"messages": [...]} or {"text": ...}
 
     Controls are full (all coordinates) and the kinds of `maskreg baseline`, at the mask's density:
     random-per-tensor, exponent-matched, low-magnitude, rounding-null, subset, complement and others.
@@ -162,7 +164,7 @@ def _print_plan(output: Output, plan: dict[str, Any]) -> None:
         ("weights", human_bytes(plan["weight_bytes"])),
         ("optimizer", f"{human_bytes(plan['optimizer_bytes'])}, mask included"),
         ("gradients", f"{human_bytes(plan['gradient_bytes'])} between backward pass and step"),
-        ("steps", f"{plan['steps']:,} of {plan['batch']:,} records, from {plan['records']:,}"),
+        ("steps", f"{plan['steps']:,}, each of {counted(plan['batch'], 'record')}, from {plan['records']:,}"),
         ("device", plan["device"]),
     )
     for label, text in rows:

@@ -182,8 +182,13 @@ def _recipe(recipe: Mapping[str, object], *, verbose: bool) -> str:
     rest = {key: value for key, value in recipe.items() if key != "kind"}
     shown = {key: value for key, value in rest.items() if verbose or not isinstance(value, dict | list)}
     left_out = len(rest) - len(shown)
-    words = [str(recipe.get("kind", "")), *(f"{key} {value}" for key, value in shown.items())]
+    words = [str(recipe.get("kind", "")), *(f"{key} {_entry(value, verbose=verbose)}" for key, value in shown.items())]
     return ", ".join([*words, *([f"and {counted(left_out, 'more entry')}: --verbose"] if left_out else [])])
+
+
+def _entry(value: object, *, verbose: bool) -> str:
+    is_digest = isinstance(value, str) and value.startswith("sha256:") and len(value) == _DIGEST
+    return _digest(str(value), verbose=verbose) if is_digest else str(value)
 
 
 def _numbers(manifest: Manifest) -> list[str]:

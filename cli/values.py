@@ -87,6 +87,12 @@ class IntegerType(click.IntRange):
 class NumberType(click.FloatRange):
     """A number: neither NaN, with which every comparison is false, nor infinite."""
 
+    name = "number"
+
+    def _describe_range(self) -> str:
+        # click would say "x<=None" of a number without bounds.
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse a number."""
         number = super().convert(value, param, ctx)

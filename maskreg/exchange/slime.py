@@ -257,7 +257,7 @@ def _checked_metadata(metadata: Any, document: Path) -> dict[str, Any]:
     if not isinstance(metadata, dict) or "delta_encoding" not in metadata:
         raise FormatError(
             f"{document}: its metadata has no delta_encoding: not a delta directory",
-            hint="a full checkpoint is a target: maskreg extract SOURCE TARGET",
+            hint="a full checkpoint is a target: maskreg extract SOURCE TARGET --name NAME",
         )
     known: dict[str, Sequence[str]] = {
         "delta_encoding": ENCODINGS,

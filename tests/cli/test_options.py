@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 import pytest
-from maskreg_cli.main import cli
+from maskreg_cli.main import COMMANDS, cli
+from maskreg_cli.output import Output
 
 import maskreg
 
@@ -50,3 +51,14 @@ def test_numbers_are_ones_that_the_machine_can_hold(parameter: click.Parameter) 
         if not (text.isdigit() and isinstance(parameter.type, click.types.FloatParamType)):
             with pytest.raises(click.BadParameter):
                 parameter.type.convert(text, parameter, None)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_80_columns_and_names_no_bound_that_is_none(name: str) -> None:
+    with click.Context(cli, info_name="maskreg", obj=Output(), terminal_width=80) as context:
+        command = cli.get_command(context, name)
+        assert command is not None
+        told = command.get_help(click.Context(command, info_name=name, parent=context, terminal_width=80))
+    assert "None" not in told
+    prose = told.partition("\nExamples:")[0]
+    assert max(map(len, prose.splitlines())) <= 80
