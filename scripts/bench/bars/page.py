@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from scripts.bench.bars.figures import Installed, Pair, Run, Sample, load
-from scripts.bench.bars.kernels import REST
 from scripts.bench.bars.pairs import AVX2
-from scripts.bench.bars.profiles import CHEAPER, kernel_shares, shares_of, why
+from scripts.bench.bars.profiles import beside_direct_parts, kernel_shares, shares_of, why
 from scripts.bench.bars.table import Row, bits, gb_per_s, rows, threads_of, verdict
 from scripts.bench.codec import BASE
 
@@ -116,8 +115,6 @@ def _commands(run: Run) -> Iterator[str]:
         "command also does. `rest` is everything else: starting Python, handing blocks to threads, memory that is "
         "touched for the first time."
     )
-    if any(shares_of(whole)[REST] < 0 for size in run.sizes for whole in size.wholes):
-        yield from ("", f"Where `rest` is negative: {CHEAPER[0].lower()}{CHEAPER[1:]}")
     yield from ("", "![CPU seconds of extract and apply, of their parts, and of the codec](benchmarks-time.svg)")
     for size in run.sizes:
         yield ""
@@ -134,6 +131,7 @@ def _commands(run: Run) -> Iterator[str]:
             f"\nThe artifact takes {8 * size.artifact_bytes / size.params:.2f} bits per parameter, its delta "
             f"{8 * size.delta_bytes / size.params:.2f}."
         )
+        yield from (f"\n{text}" for whole in size.wholes if (text := beside_direct_parts(whole)))
 
 
 def _threads(run: Run) -> Iterator[str]:

@@ -6,7 +6,8 @@ One thread goes through both checkpoints block by block, in buffers that it uses
     apply     copy in the source    xxh3 before, after     decode    copy out the target, and sync
 
 ``copy in`` reads from the page cache, ``copy out`` writes a new file. What the commands also do,
-but the bars leave out of the sum, is measured with it: comparing both sides, and checksums of what is stored.
+but the bars leave out of the sum, is measured with it: comparing both sides, checksums of what is stored, and writing
+past the page cache.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ import xxhash
 from maskreg.codec import DEFAULT_CODEC, get_codec, grid_at
 from maskreg.codec.base import Codes
 from maskreg.digest import leaf_hashes
+from maskreg.direct import DirectFile, phase
 from maskreg.flow.extract.comparing import compare
 from maskreg.mask import packed_bytes
+from maskreg.parallel import Buffers
 from maskreg.tensors.blocks import BLOCK_NUMEL, blocks_of
 from scripts.bench.bars.sampling import Stopwatch
 from scripts.bench.processes import Cost
@@ -40,9 +43,12 @@ PARTS = {
 }
 """What the bars add up, by command."""
 
+DIRECT = "copy out past the page cache"
+"""What apply does instead of ``copy out``, where the file system offers it."""
+
 BESIDES = {
     "extract": ("compare", "sha256 and crc32c of what is stored"),
-    "apply": ("sha256 of what is stored",),
+    "apply": ("sha256 of what is stored", DIRECT),
 }
 """What was measured with it, by command."""
 
@@ -79,7 +85,8 @@ class Parts:
         """
         self._source, self._target, self._artifact, self._scratch = source, target, artifact, scratch
         self._codec = get_codec(DEFAULT_CODEC)
-        self._before, self._after, self._values = (np.zeros(BLOCK_NUMEL, np.uint16) for _ in range(3))
+        self._before, self._after = (np.zeros(BLOCK_NUMEL, np.uint16) for _ in range(2))
+        self._buffers = Buffers()
         self._packed = np.zeros(packed_bytes(BLOCK_NUMEL), np.uint8)
         self._coded: list[bytes] = []
 
@@ -113,10 +120,12 @@ class Parts:
 
     def apply(self) -> Mapping[str, Cost]:
         """What each part of applying takes; after :meth:`extract`."""
-        watch = Stopwatch()
-        with closing(_Files(self._source)) as before, self._writing() as out:
+        watch, offset = Stopwatch(), 0
+        beside = self._scratch.with_suffix(".direct")
+        with closing(_Files(self._source)) as before, self._writing() as out, closing(DirectFile(beside)) as direct:
             for span, block in zip(spans(self._source), self._coded, strict=True):
-                source, values = self._before[: span.stop - span.start], self._values[: span.stop - span.start]
+                source = self._before[: span.stop - span.start]
+                values = self._buffers.array("values", source.size, np.uint16, phase(offset))
                 with watch("copy in"):
                     before.read(span, source)
                 with watch("xxh3 twice"):
@@ -127,8 +136,14 @@ class Parts:
                     leaf_hashes(values)
                 with watch("copy out"):
                     out.write(values.data)
+                with watch(DIRECT):
+                    direct.write_at(offset, values.data.cast("B"))
+                offset += values.nbytes
             with watch("copy out"):
                 os.fsync(out.fileno())
+            with watch(DIRECT):
+                direct.sync()
+        beside.unlink()
         with watch("sha256 of what is stored"):
             for path in self._artifact.rglob("*"):
                 if path.is_file():

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from scripts.bench import codec, plots
 from scripts.bench.bars.figures import Coding, Pair, Run, Size, Whole
 from scripts.bench.bars.kernels import REST
+from scripts.bench.bars.parts import DIRECT
 from scripts.bench.bars.profiles import kernel_shares
 from scripts.bench.bars.table import DECODE_OPD_BAR, ENCODE_OPD_BAR, OPD, PARTS_BAR, bits, gb_per_s
 from scripts.bench.codec import BASE
@@ -66,7 +67,7 @@ def _times(run: Run) -> Figure:
 def _command(panel: Any, size: Size, whole: Whole) -> None:
     per_gb = 1e9 / size.bytes
     parts = {name: per_gb * sample.least for name, sample in whole.parts.items()}
-    besides = {name: per_gb * sample.least for name, sample in whole.besides.items()}
+    besides = {name: per_gb * sample.least for name, sample in whole.besides.items() if name != DIRECT}
     total = per_gb * whole.sample.least
     rest = max(0.0, total - sum(parts.values()) - sum(besides.values()))
     _stack(panel, 1, {**parts, **besides, REST: rest}, [*COLORS[: len(parts)], *BESIDES[: len(besides)], OTHER])

@@ -7,19 +7,28 @@ from collections.abc import Mapping
 from maskreg.words import counted, listed
 from scripts.bench.bars.figures import Pair, Run, Size, Step, Whole
 from scripts.bench.bars.kernels import REST
+from scripts.bench.bars.parts import DIRECT
 from scripts.bench.bars.table import MASKED_STEP_DENSITY, Row, bits, threads_of
 
 SHOWN = 0.04
 """Kernels with a smaller share of the time are not named."""
-
-CHEAPER = "The command takes less than its parts, because it writes past the page cache and `copy out` through it."
 
 
 def shares_of(whole: Whole) -> dict[str, float]:
     """Shares of a command's CPU seconds: each part, what else was measured alone, and the rest."""
     alone = {**whole.parts, **whole.besides}
     shares = {name: sample.least / whole.sample.least for name, sample in alone.items()}
-    return {**shares, REST: 1 - sum(shares.values())}
+    done = {name: share for name, share in shares.items() if name != "copy out" or DIRECT not in alone}
+    return {**shares, REST: 1 - sum(done.values())}
+
+
+def beside_direct_parts(whole: Whole) -> str:
+    """A command beside parts that write as it does; empty where that is the same."""
+    if DIRECT not in whole.besides:
+        return ""
+    parts = {**whole.parts, "copy out": whole.besides[DIRECT]}
+    times = whole.sample.least / sum(sample.least for sample in parts.values())
+    return f"`{whole.command}` writes past the page cache; beside parts that do so too, it takes {times:.2f} x."
 
 
 def kernel_shares(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -51,8 +60,6 @@ def _command(run: Run, row: Row) -> str:
     whole = size.whole(row.work)
     shares = shares_of(whole)
     text = f"Of {whole.sample.least:.2f} CPU seconds at {size.gigabytes:g} GB: {_percent(shares)}."
-    if shares[REST] < 0:
-        return f"{text} {CHEAPER}"
     starts = [start.second.least for start in run.starts if start.command == row.work]
     return text + (f" Starting the command, {starts[0]:.2f} s, is a part of the rest." if starts else "")
 
