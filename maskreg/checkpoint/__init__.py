@@ -4,6 +4,7 @@ from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan
 from maskreg.checkpoint.formats import FORMATS
 from maskreg.checkpoint.opening import open_checkpoint
 from maskreg.checkpoint.output import clean_stale
+from maskreg.checkpoint.renaming import named_like, with_both_names
 from maskreg.checkpoint.roles import ROLES, layer_of, module_of, role_of
 from maskreg.checkpoint.writing import plan_like, write_checkpoint
 
@@ -16,8 +17,10 @@ __all__ = [
     "clean_stale",
     "layer_of",
     "module_of",
+    "named_like",
     "open_checkpoint",
     "plan_like",
     "role_of",
+    "with_both_names",
     "write_checkpoint",
 ]

@@ -168,16 +168,16 @@ class OutputPlan(Protocol):
 
 
 @runtime_checkable
-class Noted(Protocol):
+class Remarkable(Protocol):
     """A checkpoint of which something must be said: what was left out, renamed or computed on opening."""
 
-    notes: tuple[str, ...]
+    remarks: tuple[str, ...]
     """One sentence each."""
 
 
-def notes_of(checkpoint: Checkpoint) -> tuple[str, ...]:
+def remarks_on(checkpoint: Checkpoint) -> tuple[str, ...]:
     """What must be said of a checkpoint, one sentence each."""
-    return checkpoint.notes if isinstance(checkpoint, Noted) else ()
+    return checkpoint.remarks if isinstance(checkpoint, Remarkable) else ()
 
 
 class Reopen(Protocol):

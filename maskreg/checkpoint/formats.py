@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from maskreg.checkpoint.adapter import ADAPTER
 from maskreg.checkpoint.base import Format
 from maskreg.checkpoint.dcp import DCP
 from maskreg.checkpoint.fsdp import FSDP
 from maskreg.checkpoint.safetensors import SAFETENSORS
 from maskreg.checkpoint.torch_files import TORCH
 
-FORMATS: Mapping[str, Format] = {known.name: known for known in (SAFETENSORS, DCP, FSDP, TORCH)}
+FORMATS: Mapping[str, Format] = {known.name: known for known in (SAFETENSORS, ADAPTER, DCP, FSDP, TORCH)}
 """Every format by name; the first that recognizes a path opens it."""
 
 

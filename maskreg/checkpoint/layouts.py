@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -30,41 +31,51 @@ _BESIDE = re.compile(r"(training_args|scheduler|scaler|rng_state|random_states|e
 
 def is_adapter(folder: Path) -> bool:
     """Whether a folder holds an adapter and no whole model."""
-    if not (folder / ADAPTER_CONFIG).is_file() or not any((folder / name).exists() for name in ADAPTER_WEIGHTS):
+    names = _names(folder)
+    if ADAPTER_CONFIG not in names or not names & set(ADAPTER_WEIGHTS):
         return False
-    return not any(name for name in _safetensors(folder) if name not in ADAPTER_WEIGHTS)
+    return not _safetensors(names) - set(ADAPTER_WEIGHTS)
 
 
 def is_safetensors(folder: Path) -> bool:
     """Whether a folder holds safetensors weights, or an index of some, of a model or of an adapter without a config."""
-    return bool(_safetensors(folder)) and not is_adapter(folder)
+    return bool(_safetensors(_names(folder))) and not is_adapter(folder)
 
 
 def is_dcp(folder: Path) -> bool:
     """Whether a folder holds a distributed checkpoint of PyTorch, and no other weights to prefer."""
-    return any(folder.glob("*.distcp")) and not _safetensors(folder)
+    names = _names(folder)
+    return any(name.endswith(".distcp") for name in names) and not _safetensors(names)
 
 
 def is_fsdp(folder: Path) -> bool:
     """Whether a folder holds the weights of each process of a run, and no others to prefer."""
-    ranks = (RANK_FILE.fullmatch(entry.name) for entry in folder.glob("model_world_size_*"))
-    return any(ranks) and not _safetensors(folder) and not is_dcp(folder)
-
-
-def state_dicts(folder: Path) -> list[Path]:
-    """The one file or index of a state dict in a folder, or all that may be one."""
-    for name in (TORCH_NAME, TORCH_INDEX_NAME):
-        if (folder / name).exists():
-            return [folder / name]
-    files = sorted(entry for entry in folder.iterdir() if entry.suffix in TORCH_SUFFIXES and entry.is_file())
-    return [entry for entry in files if not _BESIDE.fullmatch(entry.name)]
+    names = _names(folder)
+    return any(map(RANK_FILE.fullmatch, names)) and not _safetensors(names) and not is_dcp(folder)
 
 
 def is_torch(folder: Path) -> bool:
     """Whether a folder holds state dicts of ``torch.save``, and no other weights to prefer."""
-    others = _safetensors(folder) or is_adapter(folder) or is_dcp(folder) or is_fsdp(folder)
+    others = _safetensors(_names(folder)) or is_adapter(folder) or is_dcp(folder) or is_fsdp(folder)
     return not others and bool(state_dicts(folder))
 
 
-def _safetensors(folder: Path) -> list[str]:
-    return [entry.name for entry in folder.glob("*.safetensors*")]
+def state_dicts(folder: Path) -> list[Path]:
+    """The one file or index of a state dict in a folder, or all that may be one."""
+    names = _names(folder)
+    for name in (TORCH_NAME, TORCH_INDEX_NAME):
+        if name in names:
+            return [folder / name]
+    return [folder / name for name in sorted(names) if name.endswith(TORCH_SUFFIXES) and not _BESIDE.fullmatch(name)]
+
+
+def _names(folder: Path) -> set[str]:
+    # A folder that cannot be listed is of no format; who opens it says why.
+    try:
+        return set(os.listdir(folder))  # noqa: PTH208  # names alone
+    except OSError:
+        return set()
+
+
+def _safetensors(names: set[str]) -> set[str]:
+    return {name for name in names if ".safetensors" in name}

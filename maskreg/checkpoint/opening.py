@@ -8,18 +8,21 @@ from pathlib import Path
 from maskreg.checkpoint.base import Checkpoint, Reopen
 from maskreg.checkpoint.formats import FORMATS, format_of
 from maskreg.checkpoint.hub import HubId, hub_identity, not_cached, snapshot
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.errors import FormatError, NotFoundError, UsageError
 from maskreg.limits import LIMITS, Limits
 
 _ACCEPTED = ", ".join(known.accepts for known in FORMATS.values()) + ", or a Hugging Face id org/name[@revision]"
 
 
-def open_checkpoint(spec: str | Path, *, download: bool = False, limits: Limits = LIMITS) -> Checkpoint:
+def open_checkpoint(
+    spec: str | Path, *, download: bool = False, base: str | Path | None = None, limits: Limits = LIMITS
+) -> Checkpoint:
     """Open a checkpoint and check everything but the tensors' data, which is read later.
 
     Args:
         spec: a file or directory of a known format, or a hub id ``org/name[@revision]``; a path that exists wins.
         download: fetch a hub model that is not in the cache; otherwise nothing touches the network.
+        base: the model that an adapter was trained on, for one whose own word for it leads nowhere here.
         limits: bounds on what is read.
 
     Raises:
@@ -37,12 +40,25 @@ def open_checkpoint(spec: str | Path, *, download: bool = False, limits: Limits 
     text = os.fspath(spec)
     if not isinstance(text, str):
         raise UsageError("a path of bytes was given; pass text or a Path")
+
+    def reopen(named: str) -> Checkpoint:
+        try:
+            return _open(named, download, limits, _refuse)
+        except NotFoundError:
+            if base is None:
+                raise
+            return _open(os.fspath(base), download, limits, _refuse)
+
+    return _open(text, download, limits, reopen)
+
+
+def _refuse(named: str) -> Checkpoint:
+    raise FormatError(f"{named}: an adapter on an adapter", hint="merge the first one with the package peft")
+
+
+def _open(text: str, download: bool, limits: Limits, reopen: Reopen) -> Checkpoint:
     if not text.strip():
         raise NotFoundError("the path of the checkpoint is empty", hint=f"a checkpoint is {_ACCEPTED}")
-
-    def reopen(base: str) -> Checkpoint:
-        return open_checkpoint(base, download=download, limits=limits)
-
     path = Path(os.path.expanduser(text))  # noqa: PTH111  # Path.expanduser raises for an unknown user
     if os.path.exists(path):  # noqa: PTH110  # Path.exists raises where a parent may not be read
         return format_of(path).open(path, hub=hub_identity(path), limits=limits, reopen=reopen)

@@ -130,7 +130,7 @@ class PiecewiseCheckpoint:
     Attributes:
         aliases: names under which the files hold a tensor a second time: an output head that is tied to the embedding.
             They are not in ``tensors``; by name, of which tensor there.
-        notes: what was left out or renamed, one sentence each.
+        remarks: what was left out or renamed, one sentence each.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class PiecewiseCheckpoint:
         """
         self.format, self.path, self.hub = format, path, hub
         self.tensors: Mapping[str, TensorInfo] = dict(sorted(contents.tensors.items(), key=_library_order))
-        self.notes = contents.notes
+        self.remarks = contents.notes
         self._pieces = {name: _Sorted(pieces) for name, pieces in contents.pieces.items()}
         self._files = files
         self._companions, self._own, self._limits = companions, own, limits

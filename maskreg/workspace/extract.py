@@ -99,7 +99,7 @@ def extract(
         space = stack.enter_context(opened(workspace))
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
         before = stack.enter_context(space.checkpoint(source, download=download, side="source"))
-        after = stack.enter_context(space.checkpoint(target, download=download, side="target"))
+        after = stack.enter_context(space.checkpoint(target, download=download, side="target", base=before))
         extracted = extract_from(
             before,
             after,

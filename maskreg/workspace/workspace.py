@@ -258,18 +258,20 @@ class Workspace:
         return given if isinstance(given, Digest) else given.digest
 
     @contextmanager
-    def checkpoint(self, checkpoint: CheckpointLike, *, download: bool = False, side: str = "") -> Iterator[Checkpoint]:
+    def checkpoint(
+        self, checkpoint: CheckpointLike, *, download: bool = False, side: str = "", base: Checkpoint | None = None
+    ) -> Iterator[Checkpoint]:
         """Open a checkpoint for the time of a ``with``; one that is open already is left open.
 
         Args:
             checkpoint: a path, a hub id, or an open checkpoint.
             download: fetch a hub checkpoint that is not in the cache.
-            side: what it is in the work at hand, such as ``target``; begins the message when it cannot be opened.
+            side: what it is, such as ``target``; begins the message when it cannot be opened.
+            base: the model that an adapter was trained on, where the one that it names is not here.
 
         Raises:
             UsageError: neither a path, a hub id nor a checkpoint.
-            NotFoundError: there is no such checkpoint.
-            DataError: it cannot be read.
+            NotFoundError, DataError: there is no such checkpoint, or it cannot be read.
         """
         if not isinstance(checkpoint, str | Path):
             if not hasattr(checkpoint, "small_files"):
@@ -279,7 +281,7 @@ class Workspace:
         from maskreg.checkpoint import open_checkpoint
 
         with prefixed(f"{side}: " if side else ""):
-            opened = open_checkpoint(checkpoint, download=download)
+            opened = open_checkpoint(checkpoint, download=download, base=base.path if base else None)
         with closing(opened):
             yield opened
 

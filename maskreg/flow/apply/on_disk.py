@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from maskreg.artifact.reader import Artifact
-from maskreg.checkpoint import Checkpoint, OutputPlan, plan_like, write_checkpoint
-from maskreg.checkpoint.base import CheckpointWriter, notes_of
+from maskreg.checkpoint import Checkpoint, OutputPlan, named_like, plan_like, write_checkpoint
+from maskreg.checkpoint.base import CheckpointWriter, remarks_on
 from maskreg.codec import Codec
 from maskreg.codec.base import Codes
 from maskreg.device import Device, open_device
@@ -102,6 +102,7 @@ def apply(
     threads = worker_count(jobs)
     decoder = open_device(device)
     delta = Delta(artifact, revert=revert)
+    source = named_like(source, delta.before.tensors)
     try:
         verified = VerifiedSource(artifact, source, side=delta.before.name, jobs=threads)
         files = small_files_of(delta, source, with_code=with_code)
@@ -128,7 +129,7 @@ def apply(
         kept_files=writer.kept_files,
         code_files=tuple(sorted({*files.code, *files.own_code} - set(writer.skipped_files))),
         code_left_out=files.left_out,
-        notes=(*(f"source: {note}" for note in notes_of(source)), *_notes(delta), *files.notes),
+        notes=(*(f"source: {note}" for note in remarks_on(source)), *_notes(delta), *files.notes),
     )
 
 

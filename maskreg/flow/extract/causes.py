@@ -29,13 +29,6 @@ _MERGE = (
     'python -c "from peft import AutoPeftModelForCausalLM as M; import sys; '
     "M.from_pretrained(sys.argv[1], dtype='auto').merge_and_unload().save_pretrained(sys.argv[2])\" {} {}"
 )
-_WRAPPERS = {
-    "_orig_mod.": "torch.compile",
-    "module.": "DistributedDataParallel",
-    "_fsdp_wrapped_module.": "FSDP",
-    "base_model.model.": "PEFT",
-    "base_model.": "PEFT",
-}
 
 
 class Kind(NamedTuple):
@@ -156,7 +149,6 @@ def _renamed(source: Checkpoint, target: Checkpoint) -> Why | None:
 
     The prefixes are what stands in front of the longest common end of two names, one of each side::
 
-        model.layers.0.w  and  _orig_mod.model.layers.0.w     '' became '_orig_mod.'
         model.layers.0.w  and  model.language_model.layers.0.w    'model.' became 'model.language_model.'
     """
     lacking = [name for name in source.tensors if name not in target.tensors]
@@ -173,15 +165,11 @@ def _renamed(source: Checkpoint, target: Checkpoint) -> Why | None:
 
 
 def _renaming(before: str, after: str, pairs: Sequence[tuple[str, str]], number: int) -> Why:
-    wrapper = _WRAPPERS.get(after) or _WRAPPERS.get(before)
-    by = f" ({wrapper} puts it there)" if wrapper else ""
     first, second = pairs[0]
     return Why(
-        f"the target has other names than the source: {_change(before, after)}{by} in {len(pairs):,} of "
+        f"the target has other names than the source: {_change(before, after)} in {len(pairs):,} of "
         f"{counted(number, 'tensor')}: {first} is {second}",
-        f"save the model that {wrapper} wraps, such as accelerator.unwrap_model(model)"
-        if wrapper
-        else "save both checkpoints from one model class, such as AutoModelForCausalLM",
+        "save both checkpoints from one model class, such as AutoModelForCausalLM",
         frozenset(name for pair in pairs for name in pair),
     )
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from maskreg.artifact.manifest import PartName, Side
 from maskreg.artifact.tensors import Tensor
 from maskreg.artifact.writer import ArtifactWriter, BlockRecord, Provenance
-from maskreg.checkpoint import layer_of, role_of
-from maskreg.checkpoint.base import Checkpoint, notes_of
+from maskreg.checkpoint import layer_of, named_like, role_of, with_both_names
+from maskreg.checkpoint.base import Checkpoint, remarks_on
 from maskreg.codec import DEFAULT_CODEC, get_codec
 from maskreg.device import Device, open_device
 from maskreg.digest import Digest, fingerprint_root
@@ -106,6 +106,8 @@ def extract(
     threads = worker_count(jobs)
     compare_on = open_device(device)
     root = Settings.load().home if root is None else Path(root)
+    target = named_like(target, source.tensors)
+    source = with_both_names(source, target.tensors)
     pairs, notes = pair_up(source, target, mask_only=mask_only, allow_mismatch=allow_mismatch)
     needed = estimated_bytes(pairs, mask_only=mask_only, reversible=reversible)
     codec = None if mask_only else get_codec(DEFAULT_CODEC)
@@ -140,7 +142,7 @@ def extract(
                 codec=codec.name if codec else "",
             )
         )
-    opening = [f"{side}: {note}" for side, c in (("source", source), ("target", target)) for note in notes_of(c)]
+    opening = [f"{side}: {note}" for side, c in (("source", source), ("target", target)) for note in remarks_on(c)]
     notes = (*opening, *notes, *_notes(writer.tensors, parsed, mask_only, tensors.any_differs), *_code_notes(code))
     return ExtractResult(digest, notes, code.taken, code.left_out)
 

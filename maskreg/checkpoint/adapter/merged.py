@@ -1,0 +1,190 @@
+"""A model that is computed as it is read: the base's values plus the low-rank update of an adapter.
+
+What ``merge_and_unload`` of peft computes, ``W + (B @ A) * scaling`` in fp32, rounded to the base's dtype. Each value
+of ``B @ A`` is a sum of as many products as the rank, added one after another, so that it does not depend on which rows
+are computed together: a span needs only its own rows of B.
+
+::
+
+    span of 3 rows and a half      rows r .. r+3 of B, padded to 16 rows  @  A  ->  4 rows of the update
+                                   plus the span of the base, rounded once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from maskreg.checkpoint import companions
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.layouts import ADAPTER_CONFIG
+from maskreg.errors import UsageError
+from maskreg.limits import LIMITS, Limits
+from maskreg.tensors.cast import to_bf16, to_fp32
+from maskreg.tensors.info import TensorInfo
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from maskreg.checkpoint.base import Memory
+
+    Floats = npt.NDArray[np.float32]
+
+_FACTORS = 4
+"""Factors that stay in memory: threads work on one tensor or two at a time."""
+
+_ROWS = 16
+"""Rows are computed in multiples of this: a product of a single row would be added up in another order."""
+
+
+class LowRank(NamedTuple):
+    """An update of one tensor.
+
+    Attributes:
+        left: ``B``, outputs by rank.
+        right: ``A``, rank by inputs.
+        scaling: of their product.
+        transposed: the tensor is inputs by outputs.
+        rounded: the product is rounded to the tensor's dtype before it is added, as peft does for embeddings.
+    """
+
+    left: TensorInfo
+    right: TensorInfo
+    scaling: float
+    transposed: bool
+    rounded: bool = False
+
+
+class AdapterWeights(NamedTuple):
+    """What an adapter holds.
+
+    Attributes:
+        checkpoint: its weights.
+        updates: by the name of the base's tensor.
+        whole: tensors that it holds whole: by the name in the base, its name there.
+    """
+
+    checkpoint: Checkpoint
+    updates: Mapping[str, LowRank]
+    whole: Mapping[str, str]
+
+
+class MergedAdapter:
+    """A base model with an adapter merged in; see :class:`maskreg.checkpoint.base.Checkpoint`.
+
+    Attributes:
+        remarks: what was merged, one sentence each.
+    """
+
+    format = "adapter"
+    hub = ""
+
+    def __init__(
+        self,
+        path: Path,
+        base: Checkpoint,
+        adapter: AdapterWeights,
+        remark: str,
+        limits: Limits = LIMITS,
+    ) -> None:
+        """Take over two open checkpoints.
+
+        Args:
+            path: the adapter's directory.
+            base: the base model; closed with this.
+            adapter: its weights are closed with this.
+            remark: what was merged.
+            limits: the largest small file.
+        """
+        self.path, self.remarks = path, (remark,)
+        self._base, self._limits = base, limits
+        self._weights, self._updates, self._whole = adapter
+        stored = {name: self._weights.tensors[own] for name, own in self._whole.items()}
+        self.tensors: Mapping[str, TensorInfo] = {
+            **base.tensors,
+            **{name: TensorInfo(name, info.dtype, info.shape) for name, info in stored.items()},
+        }
+        self._right = lru_cache(_FACTORS)(self._whole_factor)
+        self._closed = False
+
+    def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
+        """Elements ``[start, stop)`` of a tensor; see :meth:`maskreg.checkpoint.base.Checkpoint.read`."""
+        if self._closed:
+            raise UsageError(f"{self.path}: the checkpoint is closed", hint="open it again")
+        whole = self._whole.get(name)
+        values = self._weights.read(whole, start, stop, into) if whole else self._base.read(name, start, stop, into)
+        update = self._updates.get(name)
+        if update is None or start == stop:
+            return values
+        info = self.tensors[name]
+        width = info.shape[1]
+        first, last = start // width, -(-stop // width)
+        moved = self._rows(update, first, last).reshape(-1)[start - first * width : stop - first * width]
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond the range is infinity
+            if update.rounded:
+                moved = _floats(_rounded(moved, info.dtype), info.dtype)
+            return _rounded(_floats(values, info.dtype) + moved, info.dtype)
+
+    def small_files(self) -> Mapping[str, Path]:
+        """The base's, and the adapter's in their place; not the adapter's configuration."""
+        own = companions.small_files(self.path, self._limits)
+        return {**self._base.small_files(), **{name: path for name, path in own.items() if name != ADAPTER_CONFIG}}
+
+    def other_weights(self) -> tuple[str, ...]:
+        """Names of what is never copied: all is computed, so there are none."""
+        return ()
+
+    def close(self) -> None:
+        """Close both checkpoints."""
+        self._closed = True
+        self._weights.close()
+        self._base.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _rows(self, update: LowRank, first: int, last: int) -> Floats:
+        """Rows ``[first, last)`` of an update, fp32."""
+        rank = update.right.shape[0]
+        count = last - first
+        padded = np.zeros((-(-count // _ROWS) * _ROWS, rank), np.float32)
+        if update.transposed:
+            # Rows of the tensor are columns of A.
+            width = update.right.shape[1]
+            for row in range(rank):
+                padded[:count, row] = self._factor(update.right, row * width + first, row * width + last)
+            other = self._right(update.left.name).reshape(update.left.shape)
+            product = (other @ padded.T).T
+        else:
+            padded[:count] = self._factor(update.left, first * rank, last * rank).reshape(count, rank)
+            product = padded @ self._right(update.right.name).reshape(update.right.shape)
+        return product[:count] * np.float32(update.scaling)
+
+    def _factor(self, info: TensorInfo, start: int, stop: int) -> Floats:
+        return _floats(self._weights.read(info.name, start, stop), info.dtype)
+
+    def _whole_factor(self, name: str) -> Floats:
+        info = self._weights.tensors[name]
+        return self._factor(info, 0, info.numel)
+
+
+def _floats(bits: npt.NDArray[Any], dtype: str) -> Floats:
+    if dtype == "BF16":
+        values: Floats = to_fp32(bits)
+        return values
+    return bits.view({"F16": np.float16, "F32": np.float32, "F64": np.float64}[dtype]).astype(np.float32, copy=False)
+
+
+def _rounded(values: Floats, dtype: str) -> npt.NDArray[Any]:
+    if dtype == "BF16":
+        return to_bf16(values.view(np.uint32), "F32")
+    if dtype == "F16":
+        return values.astype(np.float16).view(np.uint16)
+    return values.view(np.uint32) if dtype == "F32" else values.astype(np.float64).view(np.uint64)
