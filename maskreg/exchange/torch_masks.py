@@ -58,7 +58,7 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
     for alias, owner in file.aliases.items():
         require_maskable(tensor_of(source, alias), file.tensors[owner].shape)
         masks[alias] = masks[owner]
-    return Masks(masks, notes=file.notes)
+    return Masks(masks, notes=file.remarks)
 
 
 def _add(archive: ZipFile, name: str, parts: Iterable[bytes]) -> None:
