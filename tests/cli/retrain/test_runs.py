@@ -187,7 +187,7 @@ def test_a_dry_run_trains_nothing(train: Train, tmp_path: Path) -> None:
     assert plan["trained"] == pytest.approx(plan["parameters"] * plan["density"])
     assert plan["optimizer_bytes"] == pytest.approx(12 * plan["trained"] + plan["parameters"] * 3 / 16, rel=0.02)
     assert plan["records"] == 12
-    assert "steps        3 of 4 records, from 12" in train("--dry-run").out
+    assert "steps        3, each of 4 records, from 12" in train("--dry-run").out
     assert not (tmp_path / "run").exists()
 
 

@@ -219,7 +219,7 @@ def test_the_complement(artifact: Artifact, tmp_path: Path) -> None:
     done = make_baseline(artifact, BaselineSpec.of("complement"), tmp_path)
     old, new = dense(artifact), dense(Artifact.open(FileStore(tmp_path), done.digest))
     assert all(np.array_equal(new[name], ~old[name]) for name in old)
-    assert done.notes[0].startswith("its density is 0.9")
+    assert done.notes[0].startswith("its density is 9")
 
 
 def test_other_seeds_kinds_and_masks_give_other_draws(artifact: Artifact, tmp_path: Path) -> None:
