@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.attack.chains import Chains
 from tests.e2e.attack.damages import Damages, Tally
 from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.kills import Kills, world_of
@@ -17,6 +18,7 @@ from tests.servers import S3Server
 SEED = 11
 DAMAGES = {"local": 50, "folder": 40, "seaweed": 10, "moto": 4}
 KILLS = 2
+LINKS = 6
 ROUNDS = 1
 
 
@@ -53,6 +55,17 @@ def test_a_kill_leaves_nothing_torn(tmp_path: Path) -> None:
             attack.run(SEED, number, tally)
     assert tally.faults == []
     assert any(what.endswith(": killed") for what in tally.counts)
+
+
+@pytest.mark.torch
+def test_a_chain_survives_kills_of_either_side(tmp_path: Path) -> None:
+    tally = Tally()
+    attack = Chains(tmp_path)
+    for number in range(LINKS):
+        attack.run(SEED, number, tally)
+    assert tally.faults == []
+    assert tally.counts["publish: killed"]
+    assert tally.counts["follow: killed"]
 
 
 def test_what_is_reported_behind_a_failing_network_is_there(tmp_path: Path, s3_server: S3Server) -> None:

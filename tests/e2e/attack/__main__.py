@@ -3,6 +3,7 @@
     scripts/attack damages --count 10000
     scripts/attack kills --count 1000 --only push --only "gc remote"
     scripts/attack faults --count 100 --seed 7
+    scripts/attack chains --count 200
 
 Every failure is printed with the command that does it again. Exits 1 when there was any.
 """
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.e2e.attack.chains import Chains
 from tests.e2e.attack.damages import Damages, Tally
 from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.kills import Kills, world_of
@@ -43,9 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="maskreg-attack-", dir=memory if memory.is_dir() else None) as folder:
-        attack: Callable[[argparse.Namespace, Path], Tally] = {"damages": damages, "kills": kills, "faults": faults}[
-            options.attack
-        ]
+        attack: Callable[[argparse.Namespace, Path], Tally] = {
+            "damages": damages,
+            "kills": kills,
+            "faults": faults,
+            "chains": chains,
+        }[options.attack]
         tally = attack(options, Path(folder))
     print(f"{options.attack}: {len(tally.faults)} failures")
     return 1 if tally.faults else 0
@@ -88,6 +93,13 @@ def faults(options: argparse.Namespace, folder: Path) -> Tally:
         numbers = range(options.first, options.first + options.count)
         _run("faults", options, numbers, attack.run, tally)
         print(f"  {attack.faults.requests} requests, faults: {dict(attack.faults.total)}")
+    return tally
+
+
+def chains(options: argparse.Namespace, folder: Path) -> Tally:
+    """Publish links and follow them, and kill both sides."""
+    tally = Tally()
+    _run("chains", options, range(options.first, options.first + options.count), Chains(folder).run, tally)
     return tally
 
 
@@ -136,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "scripts/attack", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("attack", choices=["damages", "kills", "faults"])
+    parser.add_argument("attack", choices=["damages", "kills", "faults", "chains"])
     parser.add_argument("--count", type=int, default=100, help="how many, over everything that is chosen")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first one")

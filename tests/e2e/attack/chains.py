@@ -1,0 +1,200 @@
+"""A run that publishes link after link and readers that follow it, all of them killed again and again.
+
+::
+
+    for each link
+      publish the next state        killed at a numbered point or a random time, again and again, until it is done
+        after each try: the folder follows, killed too, and is at a state that was published
+      the folder follows to the end     it is at the last state, file by file
+      a model follows to the end        begun anew from the folder's checkpoint; it has the last state's bits
+      now and then: squash, collect garbage, let the readers fall behind
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+
+import maskreg
+from maskreg.errors import MissingLinkError, NotFoundError, TryAgainError
+from maskreg.registry.garbage.collect import collect
+from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+from tests.e2e.attack.damages import Tally
+from tests.e2e.attack.dying import forked
+from tests.e2e.attack.people import Said
+from tests.e2e.attack.stage import contents
+
+RUN = maskreg.Ref("toy", "run")
+SHAPES = {
+    "model.embed_tokens.weight": (64, 32),
+    "model.layers.0.mlp.up_proj.weight": (48, 32),
+    "model.norm.weight": (32,),
+}
+SQUASH_EVERY, REST_EVERY, REST_LINKS = 40, 25, 12
+TRIES = 3
+"""How often a process is killed at the same work, at most."""
+
+
+class Chains:
+    """One chain, and those who write and read it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the source, and a remote for two people."""
+        self._folder = folder
+        self._tensors: dict[str, Tensor] = {
+            name: bf16(shape, seed) for seed, (name, shape) in enumerate(SHAPES.items())
+        }
+        self._source = make_checkpoint(folder / "source", self._tensors)
+        self._states = [contents(self._source)]
+        self._latest = self._source
+        self._out = folder / "served"
+        self._model = folder / "model.bin"
+        self._seen = 0
+        self._points = 60
+        _import_all(folder / "before", self._source)
+        for name in ("ada", "bob"):
+            self._in_fork(lambda space: maskreg.remotes.add("team", folder / "team", workspace=space), name)
+
+    def run(self, seed: int, number: int, tally: Tally) -> None:
+        """Publish one link, and follow it."""
+        rng = random.Random(f"{seed}/chains/{number}")
+        self._next(number)
+        for fault in self._publish(rng, tally, number):
+            tally.faults.append(f"{number}: {fault}")
+        if number % SQUASH_EVERY == SQUASH_EVERY - 1:
+            self._in_fork(_squash, "ada")
+            for name in ("ada", "bob"):
+                self._in_fork(_collect, name)
+            tally.counts["squashed and collected"] += 1
+        if number % REST_EVERY >= REST_LINKS or number < REST_LINKS:
+            for fault in self._followed(rng, tally):
+                tally.faults.append(f"{number}: {fault}")
+
+    def _next(self, number: int) -> None:
+        self._tensors = {
+            name: moved(tensor, 0.01 if tensor[1].ndim > 1 else 0.1, 1_000 * number + n)
+            for n, (name, tensor) in enumerate(self._tensors.items())
+        }
+        self._latest = make_checkpoint(self._folder / "steps" / str(number), self._tensors)
+        self._states.append(contents(self._latest))
+
+    def _publish(self, rng: random.Random, tally: Tally, number: int) -> Iterator[str]:
+        def work(space: maskreg.Workspace) -> object:
+            # A killed one may have published: then nothing has moved.
+            meta = {"step": str(number)}
+            return maskreg.publish(self._latest, RUN, source=self._source, remote="team", meta=meta, workspace=space)
+
+        for _ in range(rng.randrange(TRIES)):
+            tally.counts["publish: killed" if self._killed(work, "ada", rng) else "publish: was done"] += 1
+            tally.counts["follow: killed" if self._killed(self._follow, "bob", rng) else "follow: was done"] += 1
+            yield from self._torn()
+        self._in_fork(work, "ada")
+        self._in_fork(lambda space: maskreg.push(RUN, parts=["delta"], workspace=space), "ada")
+
+    def _followed(self, rng: random.Random, tally: Tally) -> Iterator[str]:
+        for _ in range(rng.randrange(TRIES)):
+            for work in (self._follow, self._follow_model):
+                tally.counts["follow: killed" if self._killed(work, "bob", rng) else "follow: was done"] += 1
+                yield from self._torn()
+        # The model begins where the folder was until now.
+        self._model.unlink(missing_ok=True)
+        self._in_fork(self._follow_model, "bob")
+        self._in_fork(self._follow, "bob")
+        if self._current() != self._states[-1]:
+            yield "the folder is not at the last state"
+        if self._model.read_bytes() != b"".join(self._tensors[name][1].tobytes() for name in sorted(SHAPES)):
+            yield "the model is not at the last state"
+        tally.counts["followed"] += 1
+
+    def _follow(self, space: maskreg.Workspace) -> object:
+        with maskreg.follow_folder(RUN, self._out, self._source, every_s=0, workspace=space) as follower:
+            try:
+                return follower.step()
+            except (MissingLinkError, TryAgainError, NotFoundError):
+                return None  # on its way
+
+    def _follow_model(self, space: maskreg.Workspace) -> object:
+        import torch
+
+        begun = self._out / "current" if (self._out / "current").exists() else self._source
+        with maskreg.open_checkpoint(begun) as checkpoint:
+            model = {
+                name: torch.from_numpy(np.array(checkpoint.read(name, 0, info.numel)).view(np.int16))
+                .view(torch.bfloat16)
+                .reshape(info.shape)
+                for name, info in checkpoint.tensors.items()
+            }
+        with maskreg.follow(model, RUN, every_s=0, workspace=space) as follower:
+            follower.step()
+        draft = self._model.with_suffix(".draft")
+        draft.write_bytes(b"".join(model[name].view(torch.int16).numpy().tobytes() for name in sorted(SHAPES)))
+        return draft.replace(self._model)
+
+    def _torn(self) -> Iterator[str]:
+        current = self._current()
+        if current is None:
+            return
+        if current not in self._states:
+            yield "the folder is at no state that was ever published"
+        elif (position := self._states.index(current)) < self._seen:
+            yield f"the folder went back from state {self._seen} to state {position}"
+        else:
+            self._seen = position
+
+    def _current(self) -> dict[str, bytes] | None:
+        link = self._out / "current"
+        return contents(link.resolve()) if link.exists() else None
+
+    def _killed(self, work: Callable[[maskreg.Workspace], object], name: str, rng: random.Random) -> bool:
+        if rng.random() < 0.5:
+            return forked(self._command(work, name), at=rng.randrange(self._points)).killed
+        return forked(self._command(work, name), after=rng.uniform(0, 0.25)).killed
+
+    def _in_fork(self, work: Callable[[maskreg.Workspace], object], name: str) -> None:
+        ended = forked(self._command(work, name))
+        assert not ended.status, ended.said
+        self._points = max(self._points, ended.points)
+
+    def _command(self, work: Callable[[maskreg.Workspace], object], name: str) -> Callable[[], Said]:
+        home = self._folder / name
+        environ = {"MASKREG_HOME": str(home / "home"), "MASKREG_CONFIG": str(home / "config.toml")}
+
+        def command() -> Said:
+            try:
+                with maskreg.Workspace(maskreg.Settings.load(environ)) as space:
+                    work(space)
+            except maskreg.MaskregError as error:
+                return Said((work.__name__,), 1, "", f"{type(error).__name__}: {error}")
+            return Said((work.__name__,), 0, "", "")
+
+        return command
+
+
+def _import_all(folder: Path, source: Path) -> None:
+    # In this process, so that forked ones find their modules imported.
+    from maskreg.flow.apply import in_memory
+    from maskreg.live import state
+
+    assert in_memory
+    assert state
+    environ = {"MASKREG_HOME": str(folder / "home"), "MASKREG_CONFIG": str(folder / "config.toml")}
+    with maskreg.Workspace(maskreg.Settings.load(environ)) as space:
+        maskreg.remotes.add("team", folder / "team", workspace=space)
+        maskreg.publish(source, RUN, source=source, remote="team", workspace=space)
+        with maskreg.follow_folder(RUN, folder / "served", source, workspace=space) as follower:
+            follower.step()
+
+
+def _squash(space: maskreg.Workspace) -> object:
+    maskreg.squash(RUN, RUN.with_tag("squashed"), force=True, workspace=space)
+    return maskreg.push(RUN.with_tag("squashed"), parts=["delta"], force=True, workspace=space)
+
+
+def _collect(space: maskreg.Workspace) -> object:
+    for registry in (space.local, space.remote("team")):
+        collect(registry, timedelta(0), delete_many=True)
+    return None
