@@ -48,7 +48,7 @@ def follow(
         every_s: seconds between two looks at the tag.
         safe: asked before the model changes; while it says no, links wait.
         jobs: threads that patch; by default one per CPU, at most 16.
-        workspace: where links are kept; by default what the settings say.
+        workspace: says where the tag is; by default what the settings say.
 
     Raises:
         UsageError: not a model, a pinned reference, or a negative time.

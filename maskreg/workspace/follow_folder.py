@@ -92,7 +92,7 @@ def follow_folder(
         safe: asked before the link moves; while it says no, links wait.
         with_code: write small files of the links that can run code too.
         progress: progress callback, in bytes of the checkpoint.
-        workspace: where links are kept; by default what the settings say.
+        workspace: says where the tag is; by default what the settings say.
 
     Raises:
         UsageError: a pinned reference, a negative time, or nothing is to be kept.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
+from weakref import finalize
 
 from maskreg.digest import Digest
 from maskreg.errors import (
@@ -19,9 +24,11 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
 from maskreg.registry.chains import Chains, Step
 from maskreg.registry.transfer.pull import bring
 from maskreg.result import Result
+from maskreg.store import FileStore
 from maskreg.workspace.workspace import Workspace, as_ref
 
 if TYPE_CHECKING:
@@ -122,7 +129,7 @@ class Follower:
             remote: where it is; by default the default remote, or the local registry where there is none.
             every_s: seconds between two looks.
             safe: asked before the weights change; while it says no, links wait.
-            workspace: where links are kept; by default what the settings say.
+            workspace: says where the tag is; by default what the settings say.
 
         Raises:
             UsageError: a pinned reference, or a negative time.
@@ -140,6 +147,7 @@ class Follower:
         self._space = workspace or Workspace()
         self._remote = self._space.remote_to_ask(remote)
         self._chains = Chains([self._space.local, *([self._remote] if self._remote is not None else [])])
+        self._landing = _Landing(self._space) if self._remote is not None else None
         self._root = ""
         self._looked = -float("inf")
         self._waiting: _Waiting | None = None
@@ -155,7 +163,7 @@ class Follower:
         return self.apply()
 
     def fetch(self) -> bool:
-        """Look at the tag now, and bring the links on the way there into the local registry.
+        """Look at the tag now, and bring the links on the way there to this machine.
 
         Returns:
             Whether there is something to apply.
@@ -201,6 +209,8 @@ class Follower:
         root = self._chains.link(waiting.digest).after
         self._weights.take(waiting.artifacts, root)
         self._root = root
+        if self._landing is not None:
+            self._landing.clear()
         links = len(waiting.artifacts)
         card = waiting.card
         return Followed(self.ref, waiting.digest, self._root, links, waiting.bytes, card, self._weights.out)
@@ -225,6 +235,8 @@ class Follower:
     def close(self) -> None:
         """Close what was opened."""
         self._weights.close()
+        if self._landing is not None:
+            self._landing.close()
         if self._own:
             self._space.close()
 
@@ -252,7 +264,8 @@ class Follower:
         return digest, card
 
     def _brought(self, head: Digest, card: Card) -> _Waiting:
-        local, steps = self._space.local, self._way(head)
+        steps = self._way(head)
+        local = self._landing.registry if self._landing is not None else self._space.local
         parts = ["reverse" if step.revert else "delta" for step in steps]
         brought = [
             bring(local, self._remote, step.link.digest, parts=[part], jobs=self._space.settings.jobs)
@@ -274,9 +287,30 @@ class Follower:
             return steps
 
 
+class _Landing:
+    """Where links lie until they are applied: a registry of their own, which is no use to anybody afterwards.
+
+    A reader of a long run would otherwise fill its disk with links that no name keeps. Garbage collection removes what
+    a process left that died.
+    """
+
+    def __init__(self, space: Workspace) -> None:
+        name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        self._folder = space.root / "staging" / name
+        self.registry = Registry(FileStore(self._folder), name="links", root=self._folder)
+        self._remove = finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def clear(self) -> None:
+        shutil.rmtree(self._folder / "artifacts", ignore_errors=True)
+
+    def close(self) -> None:
+        self.registry.close()
+        self._remove()
+
+
 @dataclass(frozen=True)
 class _Waiting:
-    # Links that lead to where the tag points, in the local registry.
+    # Links that lead to where the tag points, on this machine.
     digest: Digest
     card: Card
     artifacts: list[tuple[Artifact, bool]]

@@ -113,6 +113,16 @@ class Publisher:
         self._snapshot: Snapshot | None = None
         self._root = ""
 
+    def prepare(self) -> None:
+        """Read what the next link will be coded against now, and not at the first :meth:`publish`.
+
+        Raises:
+            MaskregError: as :meth:`publish`.
+        """
+        self._join()
+        head = self._space.local.head(self.ref)
+        self._at(head.digest if head is not None else None)
+
     def publish(self, weights: WeightsLike, *, meta: Mapping[str, str] | None = None) -> Published:
         """Publish the weights as they are now. They must not change before this returns.
 

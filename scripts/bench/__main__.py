@@ -9,6 +9,7 @@ views:
   start     CPU seconds of commands that have almost nothing to do, the first and later ones in a fresh home
   retrain   AdamW on a mask beside PyTorch's AdamW on all coordinates: time of a step, and memory
   all       all of them; the default, unless --gigabytes alone selects commands
+  links     what a training step takes as a link, beside slime's and vLLM's forms, on the pairs of --pair
   bars      what must be reached, measured in one run, as a table: scripts/bench/run bars --help
   page      the page of docs that shows it, from its JSON: scripts/bench/run page FILE
 
@@ -194,6 +195,16 @@ def measure_retrain(options: argparse.Namespace) -> Any:
     return asdict(result)
 
 
+def measure_links(options: argparse.Namespace) -> Any:
+    """One step as a link, and as others send it."""
+    links = needed("torch", "scripts.bench.links")
+    if not options.pair:
+        raise SystemExit("links needs checkpoints one step apart: --pair BEFORE AFTER")
+    rows = [row for pair in options.pair for row in links.bench(*map(Path, pair), options.repeat)]
+    print(links.table(rows), flush=True)
+    return [asdict(row) for row in rows]
+
+
 VIEWS: dict[str, tuple[str, Callable[[argparse.Namespace], Any]]] = {
     "codec": ("pairs", measure_codec),
     "commands": ("runs", measure_commands),
@@ -201,6 +212,7 @@ VIEWS: dict[str, tuple[str, Callable[[argparse.Namespace], Any]]] = {
     "baselines": ("baselines", measure_baselines),
     "start": ("start", measure_start),
     "retrain": ("retrain", measure_retrain),
+    "links": ("links", measure_links),
 }
 """Every view: its key in the JSON, and its function."""
 

@@ -19,7 +19,7 @@ from tests.checkpoints import make_pair
 ROOT = Path(__file__).parents[2]
 MAX_PEAK_RSS = 1_200_000_000
 PLANES = "XOR planes zstd-1"
-VIEWS = ("codec", "commands", "compare", "baselines", "start", "retrain", "bars", "page")
+VIEWS = ("codec", "commands", "compare", "baselines", "start", "retrain", "links", "bars", "page")
 
 
 def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:
@@ -257,3 +257,16 @@ def test_retraining_a_small_model(tmp_path: Path) -> None:
             assert row["state"] == pytest.approx(entry * row["density"] + 3 / 16, rel=0.02)
             assert row["state"] <= row["state_bar"]
         assert row["peak"] > weights + row["state"]
+
+
+@pytest.mark.torch
+def test_a_link_is_measured_beside_what_others_send(tmp_path: Path) -> None:
+    pair = make_pair(tmp_path)
+    rows = figures(tmp_path / "links.json", "links", "--repeat", "1", "--pair", *pair)["links"]
+    assert [row["name"] for row in rows] == [
+        *("link (maskreg)", "XOR, zstd-1 (slime)", "int32 index, bf16 value (vLLM)", "coding alone (maskreg)")
+    ]
+    assert all(row["bytes"] > 0 for row in rows)
+    done = bench("links")
+    assert done.returncode == 1
+    assert "--pair BEFORE AFTER" in done.stderr
