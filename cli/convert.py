@@ -13,13 +13,13 @@ from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
 from .output import Output
-from .values import NAME, NATURAL, OUT
+from .values import NAME, NATURAL, OUT, POSITIVE
 
 if TYPE_CHECKING:
     from maskreg.workspace.convert import Converted
 
-_FORMATS = click.Choice(["slime", "sparse-safetensors", "torch", "safetensors-mask", "zarr-bool"])
-_TAKEN_BY = {"encoding": "slime", "checksum": "slime", "version": "slime", "base_version": "slime"}
+_FORMATS = click.Choice(["slime", "vllm", "sparse-safetensors", "shira", "torch", "safetensors-mask", "zarr-bool"])
+_OPTIONS = ("encoding", "checksum", "version", "base_version", "chunk_bytes", "nearest", "rank")
 
 
 @click.command(
@@ -44,6 +44,11 @@ _TAKEN_BY = {"encoding": "slime", "checksum": "slime", "version": "slime", "base
 @click.option("--checksum", type=click.Choice(["xxh3-128", "adler32"]), help="slime: checksum of tensors [xxh3-128].")
 @click.option("--version", type=NATURAL, metavar="N", help="slime: number of this version [1].")
 @click.option("--base-version", type=NATURAL, metavar="N", help="slime: number of the version before it [0].")
+@click.option("--chunk-bytes", type=POSITIVE, metavar="N", help="vllm: size of a chunk at most [256 MiB].")
+@click.option(
+    "--nearest", is_flag=True, default=None, help="shira: cut a mask that does not fit to the largest changes."
+)
+@click.option("--rank", type=POSITIVE, metavar="R", help="shira: with --nearest, how many: R(m + n) in each layer.")
 @click.option("--with-code", is_flag=True, help="Take along small files that can run code, such as .py.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.option("--force", is_flag=True, help="Replace an earlier output, or move a name that others may use.")
@@ -72,7 +77,7 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
     except BadRefError as error:
         raise click.UsageError(f"{error}; {error.hint}") from error
     output.ref = str(artifact)
-    given = {key: options[key] for key in _TAKEN_BY if options[key] is not None}
+    given = {key: options[key] for key in _OPTIONS if options[key] is not None}
     from maskreg.workspace.convert import convert_to
 
     with output.progress() as progress:
@@ -93,7 +98,7 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
 
 
 def _read(output: Output, subject: str, from_: str, options: dict[str, Any]) -> None:
-    _refuse(options, ("out", *_TAKEN_BY), "--to")
+    _refuse(options, ("out", *_OPTIONS), "--to")
     source: str | None = options["source"]
     name: Ref | None = options["name"]
     if source is None or name is None:

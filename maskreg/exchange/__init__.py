@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from maskreg.errors import UsageError
 from maskreg.exchange import (
     safetensors_mask,
+    shira,
     slime,
     sparse_safetensors,
     torch_masks,
+    vllm,
     zarr_bool,
 )
 from maskreg.exchange.base import Format
@@ -21,7 +23,9 @@ FORMATS: Mapping[str, Format] = {
     module.FORMAT.name: module.FORMAT
     for module in (
         slime,
+        vllm,
         sparse_safetensors,
+        shira,
         torch_masks,
         safetensors_mask,
         zarr_bool,

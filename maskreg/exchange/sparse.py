@@ -13,7 +13,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,6 +30,13 @@ INDEX_DTYPES = {"I32": np.int32, "I64": np.int64, "U32": np.uint32}
 """Dtypes that indices may have."""
 
 _INT32 = 1 << 31
+# The sign bit, and what remains of infinity without it; anything above is NaN.
+_INFINITY = {
+    "BF16": (1 << 15, 0x7F80),
+    "F16": (1 << 15, 0x7C00),
+    "F32": (1 << 31, 0x7F80_0000),
+    "F64": (1 << 63, 0x7FF0_0000_0000_0000),
+}
 
 
 class SparseSpan(NamedTuple):
@@ -54,21 +62,68 @@ def index_dtype(numel: int) -> str:
     return "I32" if numel <= _INT32 else "I64"
 
 
+def is_nan(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.bool_]:
+    """Which stored values are NaN; those of other than floating-point dtypes are not."""
+    if dtype not in _INFINITY:
+        return np.zeros(bits.shape, np.bool_)
+    sign, infinity = _INFINITY[dtype]
+    nan: npt.NDArray[np.bool_] = (bits & bits.dtype.type(sign - 1)) > infinity
+    return nan
+
+
+class Piece(Protocol):
+    """Indices and values of a tensor in one file, or a part of them."""
+
+    @property
+    def count(self) -> int:
+        """How many elements it changes."""
+
+    def index(self, at: int, stop: int) -> npt.NDArray[np.int64]:
+        """Flat indices of its changes ``[at, stop)``.
+
+        Raises:
+            DataError: they cannot be indices of the tensor.
+        """
+
+    def change(self, at: int, stop: int, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """What its changes ``[at, stop)`` make of the source's elements there.
+
+        Raises:
+            DataError: a value that the format forbids.
+        """
+
+
 @dataclass(frozen=True)
-class Piece:
-    """Indices and values of a tensor in one file, or a part of them.
+class StoredPiece:
+    """Indices and the target's elements, each as a tensor of a safetensors file; a :class:`Piece`.
 
     Attributes:
         file: an open safetensors file.
         indices: name of the tensor with the indices.
         values: name of the tensor with the values.
-        where: what messages call it.
+        info: the tensor that they are of.
+        allow_nan: values may be NaN.
     """
 
     file: Checkpoint
     indices: str
     values: str
-    where: str
+    info: TensorInfo
+    allow_nan: bool = True
+
+    def __post_init__(self) -> None:
+        """Check dtypes and shapes.
+
+        Raises:
+            FormatError: they do not fit the tensor.
+        """
+        indices, values = (self.file.tensors[name] for name in (self.indices, self.values))
+        if indices.dtype not in INDEX_DTYPES:
+            raise self._fault(f"its indices are {indices.dtype}, not {', '.join(INDEX_DTYPES)}")
+        if values.dtype != self.info.dtype:
+            raise self._fault(f"its values are {values.dtype}; the source has {self.info.dtype}")
+        if len(indices.shape) != 1 or indices.shape != values.shape:
+            raise self._fault(f"indices {list(indices.shape)} with values {list(values.shape)}")
 
     @property
     def count(self) -> int:
@@ -76,34 +131,42 @@ class Piece:
         return self.file.tensors[self.indices].numel
 
     def index(self, at: int, stop: int) -> npt.NDArray[np.int64]:
-        """Indices ``[at, stop)`` of the piece."""
+        """See :class:`Piece`."""
         stored = self.file.read(self.indices, at, stop)
         return stored.view(INDEX_DTYPES[self.file.tensors[self.indices].dtype]).astype(np.int64)
 
+    def change(self, at: int, stop: int, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """See :class:`Piece`."""
+        values = self.file.read(self.values, at, stop)
+        if not self.allow_nan and is_nan(values, self.info.dtype).any():
+            raise self._fault("a value is NaN, which this format reserves for elements that stay")
+        return values
+
+    def _fault(self, fault: str) -> FormatError:
+        return FormatError(f"tensor {self.info.name}: {fault}")
+
 
 class SparsePatch:
-    """Sparse values of one tensor, in one piece or several; a :class:`maskreg.exchange.patched.Patch`."""
+    """Sparse changes of one tensor, in one piece or several; a :class:`maskreg.exchange.patched.Patch`."""
 
     def __init__(self, info: TensorInfo, pieces: Sequence[Piece]) -> None:
-        """Check dtypes and counts; indices and values are checked where they are read.
+        """Check counts; indices and values are checked where they are read.
 
         Args:
             info: the tensor.
             pieces: one after another; indices ascend over all of them.
 
         Raises:
-            FormatError: they do not fit the tensor.
+            FormatError: more changes than elements.
         """
         self._info = info
         self._pieces = tuple(pieces)
-        for piece in pieces:
-            self._check_form(piece)
-        self._ends = [sum(p.count for p in pieces[: n + 1]) for n in range(len(pieces))]
-        if self._ends and self._ends[-1] > info.numel:
-            raise self._fault(f"{self._ends[-1]:,} indices for {info.numel:,} elements")
+        self._ends = list(accumulate(piece.count for piece in pieces))
+        if self._count > info.numel:
+            raise self._fault(f"{self._count:,} indices for {info.numel:,} elements")
 
     def apply(self, start: int, stop: int, values: npt.NDArray[Any]) -> None:
-        """Write the target's elements that lie in ``[start, stop)``; see :class:`~maskreg.exchange.patched.Patch`."""
+        """Change the elements that lie in ``[start, stop)``; see :class:`~maskreg.exchange.patched.Patch`."""
         first = self._position(start) if start else 0
         last = self._position(stop) if stop < self._info.numel else self._count
         before = start - 1
@@ -112,7 +175,8 @@ class SparsePatch:
             if indices[0] <= before or indices[-1] >= stop or (indices[1:] <= indices[:-1]).any():
                 raise self._fault(self._why(indices))
             before = int(indices[-1])
-            values[indices - start] = piece.file.read(piece.values, at, end)
+            local = indices - start
+            values[local] = piece.change(at, end, values[local])
 
     @property
     def _count(self) -> int:
@@ -124,14 +188,14 @@ class SparsePatch:
 
     def _parts(self, first: int, last: int) -> list[tuple[Piece, int, int]]:
         """What ``[first, last)`` of all indices is in the single pieces."""
+        if first > last:
+            raise self._fault("indices are not in ascending order")
         parts = []
         for piece, end in zip(self._pieces, self._ends, strict=True):
             begin = end - piece.count
             at, until = max(first, begin), min(last, end)
             if at < until:
                 parts.append((piece, at - begin, until - begin))
-        if first > last:
-            raise self._fault("indices are not in ascending order")
         return parts
 
     def _why(self, indices: npt.NDArray[np.int64]) -> str:
@@ -142,15 +206,6 @@ class SparsePatch:
         if repeated.size:
             return f"index {int(repeated[0])} appears twice"
         return "indices are not in ascending order"
-
-    def _check_form(self, piece: Piece) -> None:
-        indices, values = (piece.file.tensors[name] for name in (piece.indices, piece.values))
-        if indices.dtype not in INDEX_DTYPES:
-            raise self._fault(f"{piece.where}: indices are {indices.dtype}, not {', '.join(INDEX_DTYPES)}")
-        if values.dtype != self._info.dtype:
-            raise self._fault(f"{piece.where}: values are {values.dtype}; the source has {self._info.dtype}")
-        if len(indices.shape) != 1 or indices.shape != values.shape:
-            raise self._fault(f"{piece.where}: indices {list(indices.shape)} with values {list(values.shape)}")
 
     def _fault(self, fault: str) -> FormatError:
         return FormatError(f"tensor {self._info.name}: {fault}")

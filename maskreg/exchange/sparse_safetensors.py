@@ -28,7 +28,7 @@ from maskreg.exchange.files import (
 )
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing, require_count
-from maskreg.exchange.sparse import INDEX_DTYPES, Piece, SparsePatch, SparseSpan, changes_of, index_dtype
+from maskreg.exchange.sparse import INDEX_DTYPES, SparsePatch, SparseSpan, StoredPiece, changes_of, index_dtype
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
@@ -79,7 +79,8 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
             continue
         if stem + _VALUES not in file.tensors:
             raise FormatError(f"tensor {shown(stem)}: it has indices and no values")
-        patches[stem] = SparsePatch(tensor_of(source, stem), [Piece(file, name, stem + _VALUES, path.name)])
+        info = tensor_of(source, stem)
+        patches[stem] = SparsePatch(info, [StoredPiece(file, name, stem + _VALUES, info)])
     lineage = parse_lineage(file.shards[0].metadata.get(KEY), str(path), limits)
     return Values(target_of(source, patches, path, lineage, (), limits), lineage)
 

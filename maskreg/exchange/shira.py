@@ -1,0 +1,317 @@
+"""PEFT's SHiRA adapter: sparse additions to the weights of linear layers, r(m + n) of them in each.
+
+A folder with ``adapter_config.json`` and ``adapter_model.safetensors``. For a layer of shape ``(m, n)``::
+
+    base_model.model.NAME.shira_indices     I32 (2, k), rows and columns
+    base_model.model.NAME.shira_weight      F32 (k,), added to the weights there
+
+k is r(m + n), with one r for all layers. A mask hardly ever has such counts, so it is refused, or with ``nearest`` cut
+and filled: the largest changes of each layer, and zeros at unchanged coordinates where there are too few. What cannot
+come out of an addition is never written: NaN, or zeros that change their sign.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from maskreg.checkpoint import role_of
+from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.files import read_whole
+from maskreg.checkpoint.safetensors.header import build_shard
+from maskreg.checkpoint.safetensors.reader import open_path
+from maskreg.checkpoint.safetensors.writer import SafetensorsPlan
+from maskreg.errors import FormatError, UsageError
+from maskreg.exchange.base import Format, Values, Written
+from maskreg.exchange.files import (
+    file_notes,
+    lineage_metadata,
+    offsets_in,
+    parse_document,
+    require_folder,
+    sources_of,
+    target_of,
+    tensor_of,
+    value_notes,
+)
+from maskreg.exchange.lineage import KEY, parse_lineage
+from maskreg.exchange.outgoing import ChangedSpan, Outgoing
+from maskreg.exchange.sparse import SparsePatch
+from maskreg.limits import Limits
+from maskreg.tensors.cast import to_bf16, to_float
+from maskreg.tensors.dtypes import HALF
+from maskreg.tensors.info import TensorInfo
+from maskreg.tensors.names import shown
+from maskreg.words import counted, listed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+"""The files of an adapter."""
+
+_PREFIX, _SUFFIX = "base_model.model.", ".weight"
+_INDICES, _VALUES = ".shira_indices", ".shira_weight"
+_INDEX_DTYPES = {"I32": np.int32, "I64": np.int64}
+_NOT_LINEAR = ("embedding", "norm")
+
+
+class _Additions(NamedTuple):
+    """What is added in a layer.
+
+    Attributes:
+        indices: int64, ascending, of the layer in C order.
+        values: fp32.
+        impossible: changes that no addition gives.
+    """
+
+    indices: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float32]
+    impossible: int
+
+
+def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, rank: int = 0) -> Written:
+    """Write an adapter; see :class:`maskreg.exchange.base.Format`.
+
+    Args:
+        update: what to write.
+        out: the folder.
+        force: replace an earlier one.
+        nearest: write the largest changes of each linear layer where the mask does not fit, and leave out the rest.
+        rank: with ``nearest`` the r to take; 0 for the one that is nearest to the mask.
+    """
+    if rank and not nearest:
+        raise UsageError("a rank is a choice of how much to leave out", hint="add --nearest, or leave out --rank")
+    layers = [info for info in update.changed.values() if _is_linear(info)]
+    r = _chosen_rank(update, layers, rank) if nearest else _exact_rank(update, layers)
+    plan = _plan(update, layers, r, lossless=not nearest)
+    starts = offsets_in(plan)
+    kept = padded = lost = 0
+    with plan.writer(out, force=force) as writer:
+        update.begin()
+        for info, additions in _layers(update, layers):
+            if additions.impossible and not nearest:
+                raise UsageError(
+                    f"tensor {info.name}: {counted(additions.impossible, 'change')} that no addition gives, such as a "
+                    "zero that changes its sign or a NaN",
+                    hint="use --to slime, or add --nearest to leave them out",
+                )
+            k = r * sum(info.shape)
+            indices, values = _fitted(additions, k)
+            kept += min(k, additions.indices.size)
+            lost += additions.impossible + max(0, additions.indices.size - k)
+            padded += max(0, k - additions.indices.size)
+            rows_and_columns = np.stack(np.divmod(indices, info.shape[1])).astype(np.int32)
+            writer.write_at(starts[_key(info, _INDICES)], rows_and_columns)
+            writer.write_at(starts[_key(info, _VALUES)], values)
+        update.finish()
+    others = [name for name in update.changed if name not in {info.name for info in layers}]
+    return Written(
+        out=writer.out,
+        tensors=len(layers),
+        coordinates=kept,
+        bytes=plan.total_bytes,
+        kept_files=writer.kept_files,
+        notes=(
+            *value_notes(update),
+            *file_notes(update, holds_files=False),
+            *(_nearest_notes(r, lost, padded, others) if nearest else ()),
+        ),
+    )
+
+
+def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:
+    """Open a folder; see :class:`maskreg.exchange.base.Reader`."""
+    require_folder(path, FORMAT.accepts)
+    config = parse_document(read_whole(path / CONFIG, limits.small_file_bytes), path / CONFIG, limits)
+    if config.get("peft_type") != "SHIRA":
+        raise FormatError(f"{path / CONFIG}: peft_type is {shown(config.get('peft_type'))}, not SHIRA")
+    file = open_path(path / WEIGHTS, limits=limits)
+    closing(file)
+    patches = {}
+    for key in file.tensors:
+        module = key.removeprefix(_PREFIX).removesuffix(_INDICES).removesuffix(_VALUES)
+        expected = {f"{_PREFIX}{module}{suffix}" for suffix in (_INDICES, _VALUES)}
+        if key not in expected or not expected <= file.tensors.keys():
+            raise FormatError(f"tensor {shown(key)}: neither indices nor values of a SHiRA layer")
+        info = tensor_of(source, module + _SUFFIX)
+        if info.name not in patches:
+            patches[info.name] = SparsePatch(info, [_AddedPiece(file, info)])
+    lineage = parse_lineage(file.shards[0].metadata.get(KEY), str(path / WEIGHTS), limits)
+    return Values(target_of(source, patches, path, lineage, (CONFIG,), limits), lineage)
+
+
+class _AddedPiece:
+    """The additions of a layer; a :class:`maskreg.exchange.sparse.Piece`."""
+
+    def __init__(self, file: Checkpoint, info: TensorInfo) -> None:
+        self._file, self._info = file, info
+        self._indices, self._values = (file.tensors[_key(info, suffix)] for suffix in (_INDICES, _VALUES))
+        if info.dtype not in HALF or len(info.shape) != 2:
+            raise self._fault(f"{info.dtype} {list(info.shape)} is no linear layer of 16 bits")
+        if self._indices.dtype not in _INDEX_DTYPES or self._values.dtype not in ("F32", "F16", "BF16"):
+            raise self._fault(f"indices {self._indices.dtype} with values {self._values.dtype}")
+        if len(self._values.shape) != 1 or self._indices.shape != (2, self.count):
+            raise self._fault(f"indices {list(self._indices.shape)} with values {list(self._values.shape)}")
+
+    @property
+    def count(self) -> int:
+        """How many elements it changes."""
+        return self._values.numel
+
+    def index(self, at: int, stop: int) -> npt.NDArray[np.int64]:
+        """See :class:`maskreg.exchange.sparse.Piece`."""
+        spans = ((at + row * self.count, stop + row * self.count) for row in (0, 1))
+        dtype = _INDEX_DTYPES[self._indices.dtype]
+        stored = (self._file.read(self._indices.name, *span).view(dtype).astype(np.int64) for span in spans)
+        rows, columns = stored
+        for numbers, size in ((rows, self._info.shape[0]), (columns, self._info.shape[1])):
+            outside = numbers[(numbers < 0) | (numbers >= size)]
+            if outside.size:
+                raise self._fault(f"index {int(outside[0])} is not within a dimension of {size:,}")
+        return rows * self._info.shape[1] + columns
+
+    def change(self, at: int, stop: int, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """See :class:`maskreg.exchange.sparse.Piece`."""
+        stored = self._file.read(self._values.name, at, stop)
+        return _sum(before, to_float(stored, self._values.dtype).astype(np.float32), self._info.dtype)
+
+    def _fault(self, fault: str) -> FormatError:
+        return FormatError(f"tensor {self._info.name}: {fault}")
+
+
+def _sum(before: npt.NDArray[Any], values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+    """What PEFT's merge gives: the sum in fp32, rounded to the layer's dtype."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = to_float(before, dtype).astype(np.float32) + values
+        return total.astype(np.float16).view(np.uint16) if dtype == "F16" else to_bf16(total.view(np.uint32), "F32")
+
+
+def _is_linear(info: TensorInfo) -> bool:
+    """Whether a tensor is the weight of a linear layer, as far as its name and its form tell."""
+    matrix = len(info.shape) == 2 and info.dtype in HALF and info.name.endswith(_SUFFIX)
+    return matrix and role_of(info.name) not in _NOT_LINEAR
+
+
+def _key(info: TensorInfo, suffix: str) -> str:
+    return f"{_PREFIX}{info.name.removesuffix(_SUFFIX)}{suffix}"
+
+
+def _most(info: TensorInfo) -> int:
+    """The largest r that a layer has room for."""
+    return info.numel // max(1, sum(info.shape))
+
+
+def _exact_rank(update: Outgoing, layers: Sequence[TensorInfo]) -> int:
+    hint = "add --nearest to store the largest changes of each linear layer, or use --to slime"
+    others = [name for name in update.changed if name not in {info.name for info in layers}]
+    if others:
+        raise UsageError(f"a SHiRA adapter holds linear layers of 16 bits alone, not {listed(others, 3)}", hint=hint)
+    ranks = {info.name: update.counts[info.name] / sum(info.shape) for info in layers}
+    if not ranks:
+        raise UsageError("nothing changes, and a SHiRA adapter cannot be empty", hint="use another format")
+    first = next(iter(ranks.values()))
+    for name, rank in ranks.items():
+        if rank != first or rank != int(rank):
+            m, n = update.changed[name].shape
+            raise UsageError(
+                "a SHiRA adapter has r(m + n) coordinates in every layer, with one whole r for all: "
+                f"{name} has {update.counts[name]:,} in {m} x {n}, so r would be {rank:.4g}, "
+                f"and {first:.4g} in {next(iter(ranks))}",
+                hint=hint,
+            )
+    return int(first)
+
+
+def _chosen_rank(update: Outgoing, layers: list[TensorInfo], rank: int) -> int:
+    layers[:] = [info for info in layers if _most(info)]
+    if not layers:
+        raise UsageError("no linear layer changes, and a SHiRA adapter holds nothing else", hint="use --to slime")
+    moved = sum(update.counts[info.name] for info in layers)
+    most = min(map(_most, layers))
+    if rank > most:
+        tight = next(info for info in layers if _most(info) == most)
+        raise UsageError(f"rank {rank}: {tight.name} has room for r = {most} at most", hint=f"use --rank {most}")
+    return rank or max(1, min(most, round(moved / sum(sum(info.shape) for info in layers))))
+
+
+def _plan(update: Outgoing, layers: Sequence[TensorInfo], r: int, *, lossless: bool) -> SafetensorsPlan:
+    tensors = []
+    for info in layers:
+        k = r * sum(info.shape)
+        tensors += [TensorInfo(_key(info, _INDICES), "I32", (2, k)), TensorInfo(_key(info, _VALUES), "F32", (k,))]
+    config = {
+        "peft_type": "SHIRA",
+        "base_model_name_or_path": update.artifact.manifest.source.hub.partition("@")[0],
+        "r": r,
+        "mask_type": "random",
+        "random_seed": None,
+        "target_modules": [info.name.removesuffix(_SUFFIX) for info in layers],
+        "modules_to_save": None,
+        "fan_in_fan_out": False,
+        "init_weights": True,
+        "inference_mode": True,
+        "task_type": None,
+    }
+    metadata = lineage_metadata(update.lineage()) if lossless else {"format": "pt"}
+    return SafetensorsPlan(
+        shards=(build_shard(WEIGHTS, tensors, metadata),),
+        files={CONFIG: (json.dumps(config, indent=2) + "\n").encode()},
+        sources=sources_of(update),
+    )
+
+
+def _layers(update: Outgoing, layers: Sequence[TensorInfo]) -> Iterator[tuple[TensorInfo, _Additions]]:
+    results = update.map(_additions, [info.name for info in layers])
+    for name, spans in groupby(results, key=lambda result: result[0].name):
+        parts = [additions for _, additions in spans]
+        indices, values = (np.concatenate(columns) for columns in zip(*(part[:2] for part in parts), strict=True))
+        yield update.changed[name], _Additions(indices, values, sum(part.impossible for part in parts))
+
+
+def _additions(span: ChangedSpan) -> _Additions:
+    local = np.flatnonzero(span.before != span.after)
+    before, after = span.before[local], span.after[local]
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = (to_float(after, span.info.dtype) - to_float(before, span.info.dtype)).astype(np.float32)
+    possible = _sum(before, values, span.info.dtype) == after
+    return _Additions(local[possible] + span.start, values[possible], int(np.count_nonzero(~possible)))
+
+
+def _fitted(additions: _Additions, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """The k largest additions, ties to the lower index; or all, and zeros at the lowest coordinates that stay."""
+    indices, values = additions.indices, additions.values
+    if indices.size > k:
+        sizes = np.abs(values)
+        least = np.partition(sizes, sizes.size - k)[sizes.size - k]
+        larger = sizes > least
+        ties = np.flatnonzero(sizes == least)[: k - int(np.count_nonzero(larger))]
+        larger[ties] = True
+        return indices[larger], values[larger]
+    unchanged = np.setdiff1d(np.arange(k), indices)[: k - indices.size]
+    both = np.concatenate([indices, unchanged])
+    order = np.argsort(both)
+    return both[order], np.concatenate([values, np.zeros(unchanged.size, np.float32)])[order]
+
+
+def _nearest_notes(r: int, lost: int, padded: int, others: Sequence[str]) -> tuple[str, ...]:
+    notes = [f"r = {r}: {counted(lost, 'change')} left out, {counted(padded, 'unchanged coordinate')} filled in"]
+    if others:
+        notes.append(f"left out, for they are no linear layers: {listed(list(others), 3)}")
+    return tuple(notes)
+
+
+FORMAT = Format(
+    name="shira",
+    holds="values",
+    accepts=f"a folder with {CONFIG} and {WEIGHTS} of a SHiRA adapter",
+    write=write,
+    read=read,
+    options={"nearest": False, "rank": 0},
+)
+"""The line of the table of formats."""
