@@ -144,12 +144,26 @@ def test_what_is_not_run_could_be(page: Path) -> None:
         if block.kind == "sh" or (block.kind == "console" and block.reason):
             for line in _lines(block):
                 _check_line(line)
-        if block.kind == "python" and block.reason:
-            _check_python(block.text)
         if block.kind == "yaml":
             for line in re.findall(r"^\s*- run: (.*)$", block.text, re.MULTILINE):
                 _check_line(re.sub(r"\$\{\{.*?\}\}", "x", line))
             assert yaml.safe_load(block.text)
+
+
+def _python_not_run() -> Iterator[ParameterSet]:
+    for page in TYPED:
+        for block in blocks((ROOT / page).read_text()):
+            if block.kind == "python" and block.reason:
+                marks = [pytest.mark.torch] if WITH_TORCH.search(block.text) else []
+                yield pytest.param(block.text, id=str(page), marks=marks)
+
+
+@pytest.mark.parametrize("text", list(_python_not_run()))
+def test_what_python_that_is_not_run_imports_exists(text: str) -> None:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.module and importlib.util.find_spec(node.module.partition(".")[0]):
+            module = importlib.import_module(node.module)
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
 def _lines(block: Block) -> list[str]:
@@ -188,13 +202,6 @@ def _check_install(words: list[str]) -> None:
         assert match, word
         assert set((match[1] or "").split(",")) - {""} <= set(project["optional-dependencies"])
         assert match[2] in (None, project["urls"]["Repository"])
-
-
-def _check_python(text: str) -> None:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and node.module and importlib.util.find_spec(node.module.partition(".")[0]):
-            module = importlib.import_module(node.module)
-            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
 
 
 def test_the_readme_fits_on_two_screens_and_begins_with_a_picture() -> None:
