@@ -12,7 +12,7 @@ from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.merge_recipe import Request, request_of
+from maskreg.workspace.merge_recipe import request_of
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored, remember, require_free, shared_family
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
     from maskreg.flow.merge.merged import MergedCheckpoint
+    from maskreg.flow.merge.recipe import Recipe
     from maskreg.flow.merge.report import Report
 
 
@@ -130,7 +131,10 @@ def merge(
             require_free(space, path, force=force)
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
         card = Card(shared_family(operands), "merge", description=description).checked()
-        job = _Job(space, request, operands, mask, naming, card, path)
+        # Before the source is looked for and read.
+        plan = request.recipe(operands)
+        plan.check(len(operands), masked=mask is not None)
+        job = _Job(space, plan, operands, mask, naming, card, path)
 
         def work(checkpoint: Checkpoint) -> Merged:
             with job.opened(checkpoint, device=device, with_code=with_code, progress=progress) as merged:
@@ -149,7 +153,7 @@ def merge(
 @dataclass(frozen=True)
 class _Job:
     space: Workspace
-    request: Request
+    recipe: Recipe
     operands: Sequence[Named]
     mask: Named | None
     naming: Naming
@@ -162,7 +166,7 @@ class _Job:
         return MergedCheckpoint(
             [operand.artifact for operand in self.operands],
             checkpoint,
-            self.request.recipe(self.operands),
+            self.recipe,
             mask=None if self.mask is None else self.mask.artifact,
             device=device,
             with_code=with_code,

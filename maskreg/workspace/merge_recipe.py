@@ -71,7 +71,8 @@ class Request:
         left = {_normal(key): value for key, value in self.weights.items()}
         ordered = []
         for artifact, operand in zip(self.artifacts, operands, strict=True):
-            names = {_normal(str(artifact)), operand.name, str(operand.digest)}
+            digest = str(operand.digest)
+            names = {_normal(str(artifact)), operand.name, digest, f"{operand.name}@{digest}"}
             key = next((key for key in left if key in names), None)
             ordered.append(1.0 if key is None else _weight(left.pop(key), operand.name))
         if left:

@@ -11,6 +11,7 @@ views:
   all       all of them; the default, unless --gigabytes alone selects commands
   links     what a training step takes as a link, beside slime's and vLLM's forms, on the pairs of --pair
   bars      what must be reached, measured in one run, as a table: scripts/bench/run bars --help
+  merge     merge beside mergekit: time, memory, and in how many coordinates they differ: scripts/bench/run merge --help
   page      the page of docs that shows it, from its JSON: scripts/bench/run page FILE
 
 The entropy limit knows only a weight's exponent in the source; a codec that also models rows, columns and low rank can
@@ -38,10 +39,15 @@ from typing import TYPE_CHECKING, Any
 # Views are imported when they run: the help needs no package.
 from maskreg.errors import MaskregError, NotFoundError
 from scripts.bench.arguments import count, positive
-from scripts.bench.bars.command_line import COMMANDS as BARS
+from scripts.bench.bars.command_line import COMMANDS as OTHERS
+from scripts.bench.merge import main as merge
 
 if TYPE_CHECKING:
     from scripts.bench.pairs import CodecPair
+
+
+BARS = {**OTHERS, "merge": merge}
+"""What has a command line of its own."""
 
 
 def parsed() -> argparse.Namespace:

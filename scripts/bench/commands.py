@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,27 +102,35 @@ class Result:
 
 def make_pair(source: Path, target: Path, gigabytes: float) -> None:
     """Write a sharded bf16 source and its target; the first shard is a single tensor, like an embedding."""
+    make_models(source, [target], gigabytes)
+
+
+def make_models(source: Path, targets: Sequence[Path], gigabytes: float) -> None:
+    """Write a sharded bf16 source and several targets of it; the first shard is a single tensor, like an embedding."""
     import numpy as np
 
     rng = np.random.default_rng(0)
     weight_map: dict[str, str] = {}
-    for folder in (source, target):
+    folders = (source, *targets)
+    for folder in folders:
         folder.mkdir()
     for number, shapes in enumerate(shards(gigabytes), start=1):
         file_name = f"model-{number:05}-of-{SHARDS:05}.safetensors"
         weight_map |= dict.fromkeys(shapes, file_name)
-        with (source / file_name).open("wb") as before, (target / file_name).open("wb") as after:
-            for file in (before, after):
+        with ExitStack() as opened:
+            before, *after = (opened.enter_context((folder / file_name).open("wb")) for folder in folders)
+            for file in (before, *after):
                 file.write(header(shapes))
             for rows in shapes.values():
                 for start in range(0, rows * WIDTH, BLOCK):
                     n = min(BLOCK, rows * WIDTH - start)
                     codes = to_bf16(np.float32(WEIGHT_STD) * rng.standard_normal(n, np.float32))
-                    update = np.float32(UPDATE_STD) * rng.standard_normal(n, np.float32)
                     before.write(codes.data)
-                    after.write(to_bf16(widened(codes) + update).data)
+                    for file in after:
+                        update = np.float32(UPDATE_STD) * rng.standard_normal(n, np.float32)
+                        file.write(to_bf16(widened(codes) + update).data)
     index = {"metadata": {"total_size": size_of(source, header_too=False)}, "weight_map": weight_map}
-    for folder in (source, target):
+    for folder in folders:
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         (folder / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
 
@@ -131,9 +140,10 @@ def shards(gigabytes: float) -> Iterator[dict[str, int]]:
     rows, most = max(1, int(gigabytes * 1e9 / 2 / SHARDS / WIDTH)), BLOCK // WIDTH
     yield {"model.embed_tokens.weight": rows}
     names = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "self_attn.q_proj")
-    for layer in range(SHARDS - 1):
+    layers = -(-rows // most // len(names)) or 1
+    for shard in range(SHARDS - 1):
         yield {
-            f"model.layers.{layer * 100 + i // 4}.{names[i % 4]}.weight": min(most, rows - start)
+            f"model.layers.{shard * layers + i // 4}.{names[i % 4]}.weight": min(most, rows - start)
             for i, start in enumerate(range(0, rows, most))
         }
 
@@ -212,8 +222,17 @@ def generate(folder: Path, gigabytes: float) -> None:
     Raises:
         SystemExit: it failed.
     """
-    args = (folder / "source", folder / "target", gigabytes)
-    generator = multiprocessing.get_context("spawn").Process(target=make_pair, args=args)
+    generate_models(folder, gigabytes, ["target"])
+
+
+def generate_models(folder: Path, gigabytes: float, targets: Sequence[str]) -> None:
+    """:func:`make_models` in ``folder``, in a process of its own.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    args = (folder / "source", [folder / name for name in targets], gigabytes)
+    generator = multiprocessing.get_context("spawn").Process(target=make_models, args=args)
     generator.start()
     generator.join()
     if generator.exitcode:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 LINUX = sys.platform == "linux"
 
@@ -23,7 +23,7 @@ import json, os, sys
 pid = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
 _, status, usage = os.wait4(pid, 0)
 with open(sys.argv[1], "w") as file:
-    json.dump([os.waitstatus_to_exitcode(status), usage.ru_maxrss], file)
+    json.dump([os.waitstatus_to_exitcode(status), usage.ru_maxrss, usage.ru_utime + usage.ru_stime], file)
 """
 
 
@@ -43,6 +43,20 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT
 
 
+class Usage(NamedTuple):
+    """What a program took.
+
+    Attributes:
+        code: its exit code.
+        peak: peak resident bytes.
+        cpu: CPU seconds.
+    """
+
+    code: int
+    peak: int
+    cpu: float
+
+
 def run(command: Sequence[str | Path], stdout: BinaryIO, folder: Path, env: Mapping[str, str]) -> tuple[int, int]:
     """Run a program in ``folder``.
 
@@ -55,8 +69,13 @@ def run(command: Sequence[str | Path], stdout: BinaryIO, folder: Path, env: Mapp
     Returns:
         Exit code, and peak resident bytes.
     """
-    usage = folder.absolute() / "usage.json"
-    starter = [sys.executable, "-I", "-S", "-c", _STARTER, usage, *command]
+    return usage(command, stdout, folder, env)[:2]
+
+
+def usage(command: Sequence[str | Path], stdout: BinaryIO, folder: Path, env: Mapping[str, str]) -> Usage:
+    """The same with CPU seconds."""
+    path = folder.absolute() / "usage.json"
+    starter = [sys.executable, "-I", "-S", "-c", _STARTER, path, *command]
     subprocess.run(starter, stdout=stdout, cwd=folder, env=dict(env), check=True)
-    code, peak_units = json.loads(usage.read_text())
-    return code, peak_units * _UNIT
+    code, peak_units, cpu = json.loads(path.read_text())
+    return Usage(code, peak_units * _UNIT, cpu)

@@ -12,6 +12,7 @@ Equal sizes are taken in the order of their coordinates, so a third sweep finds 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -123,12 +124,14 @@ def edge_of(counts: Counts, found: Bin) -> Edge:
     return Edge(found.upper << 16 | lower, missing, int(counts[lower]))
 
 
-def exact_edge(update: Floats, rank: int) -> Edge:
-    """The size at the cut of numbers that are at hand together."""
-    codes = sizes_of(update)
-    code = int(np.partition(codes, codes.size - rank)[codes.size - rank])
-    larger = int(np.count_nonzero(codes > np.uint32(code)))
-    return Edge(code, rank - larger, int(np.count_nonzero(codes == np.uint32(code))))
+def exact_edge(updates: Sequence[Floats], found: Bin) -> Edge:
+    """The size at the cut of numbers that are at hand together, in tiles."""
+    codes = [sizes_of(update) for update in updates]
+    inside = np.concatenate([own[own >> np.uint32(16) == np.uint32(found.upper)] for own in codes])
+    at = inside.size - found.missing
+    code = int(np.partition(inside, at)[at])
+    larger = int(np.count_nonzero(inside > np.uint32(code)))
+    return Edge(code, found.missing - larger, int(np.count_nonzero(inside == np.uint32(code))))
 
 
 def places_of(update: Floats, code: int) -> Counts:

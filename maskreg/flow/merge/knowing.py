@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from maskreg.artifact.scope import Group
-from maskreg.flow.merge.base import Known, Sums, Tile
+from maskreg.flow.merge.base import Floats, Known, Sums, Tile
 from maskreg.flow.merge.cuts import (
     END,
     EVERYTHING,
@@ -116,7 +116,7 @@ class Sweeps:
 
         self._run("count sizes", high, {})
         bins = [[_bin(counts, rank, numel) for rank in ranks] for counts in upper]
-        lower = [[np.zeros(LOWER, np.int64) for _ in ranks] for _ in range(count)]
+        lower = _lower(iter(()), bins)
 
         def low(tiles: Iterator[Tile]) -> None:
             counts = _lower(tiles, bins)
@@ -150,17 +150,25 @@ class Sweeps:
 
     def _cuts_of_block(self, tiles: Iterator[Tile]) -> Cuts:
         parts = [tile.updates for tile in tiles]
-        cuts = []
-        for sides in zip(*parts, strict=True):
-            update = np.concatenate(sides)
-            row = []
-            for rank in self._ranks(update.size):
-                edge = exact_edge(update, rank) if 0 < rank < update.size else _trivial(rank)
-                whole = isinstance(edge, Cut) or edge.missing == edge.equal
-                end = END if whole or isinstance(edge, Cut) else _end(places_of(update, edge.code), edge.missing)
-                row.append(_cut(edge, end))
-            cuts.append(row)
-        return cuts
+        return [self._cuts_of(updates) for updates in zip(*parts, strict=True)]
+
+    def _cuts_of(self, updates: Sequence[Floats]) -> Sequence[Cut]:
+        """The cuts of one artifact, given all tiles of a tensor."""
+        counts = np.zeros(UPPER, np.int64)
+        for update in updates:
+            count_upper(update, counts)
+        numel, row = int(counts.sum()), []
+        for rank in self._ranks(numel):
+            found = _bin(counts, rank, numel)
+            edge = exact_edge(updates, found) if isinstance(found, Bin) else found
+            end = END
+            if missing := _missing(edge):
+                firsts = np.cumsum([0, *(update.size for update in updates)]).tolist()
+                code = _cut(edge).code
+                places = [places_of(u, code) + first for u, first in zip(updates, firsts, strict=False)]
+                end = _end(np.concatenate(places), missing)
+            row.append(_cut(edge, end))
+        return row
 
     def _bins(self, groups: Sequence[Group]) -> dict[str, _Bins]:
         count = len(self.operands.artifacts)

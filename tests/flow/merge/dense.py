@@ -79,7 +79,7 @@ def ties(source: Model, updates: Sequence[Model], density: float = 0.2) -> dict[
     for update in updates:
         flat = np.concatenate([np.abs(update[name]).reshape(-1) for name in source])
         place = flat.size - int(flat.size * density)
-        border = np.partition(flat, place - 1)[place - 1]
+        border = np.partition(flat, place - 1)[place - 1] if place else F32(0)
         trimmed.append({n: np.where(np.abs(u) >= border, u, F32(0)) for n, u in update.items()})
     majority = sum(float(np.sign(added(t[name] for t in trimmed)).sum(dtype=np.float64)) for name in source)
     return {name: elect([t[name] for t in trimmed], tie=majority) for name in source}
@@ -97,7 +97,7 @@ def only(update: Floats, places: npt.NDArray[np.int64]) -> Floats:
 
 
 def ties_per_tensor(updates: Updates, density: float = 0.5) -> Floats:
-    return elect([only(u, order(u)[: max(1, int(density * u.size))]) for u in updates])
+    return elect([only(u, order(u)[: max(1, int(density * u.size)) if density else 0]) for u in updates])
 
 
 def breadcrumbs(updates: Updates, density: float = 0.9, gamma: float = 0.01) -> Floats:
