@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maskreg.digest import Digest
+from maskreg.errors import UsageError
 from maskreg.extras import requiring
 from maskreg.ref import Ref
 from maskreg.registry.chains import Chains
@@ -73,6 +74,8 @@ class _Model:
             from maskreg.live.processes import Processes
             from maskreg.live.state import is_sharded
 
+        if not isinstance(model, torch.nn.Module | Mapping):
+            raise UsageError(f"{type(model).__name__} was given; pass a model: a torch module or a state dict")
         self._model = model
         self._at = at
         self._jobs = jobs
