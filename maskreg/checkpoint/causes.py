@@ -78,10 +78,23 @@ FILE_CAUSES = (
         "download the checkpoint again, for instance with hf download",
     ),
     FileCause(
-        "pickle",
-        lambda head, size: head.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x04", b"\x80\x05")),
+        "old-torch",
+        lambda head, size: head.startswith(b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"),
+        "a file of torch.save as it was before torch 1.6",
+        'python -c "import sys, torch; torch.save(torch.load(sys.argv[1], weights_only=True), sys.argv[2])" {path} '
+        "{stem}-new.bin",
+    ),
+    FileCause(
+        "torch",
+        lambda head, size: head.startswith(b"PK\x03\x04"),
         "a file of torch.save, not safetensors, as its name says",
         "mv {path} {stem}.bin",
+    ),
+    FileCause(
+        "pickle",
+        lambda head, size: head.startswith((b"\x80\x02", b"\x80\x04", b"\x80\x05")),
+        "a pickle that torch.save did not write",
+        "save the weights with torch.save(model.state_dict(), PATH)",
     ),
     FileCause("gguf", lambda head, size: head.startswith(b"GGUF"), "a GGUF file, not safetensors", _SAFETENSORS),
     FileCause(

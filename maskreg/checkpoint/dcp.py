@@ -31,6 +31,7 @@ from maskreg.errors import CorruptError, FormatError, LimitError, MaskregError, 
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import check_name, shown
+from maskreg.words import listed
 
 METADATA_NAME = ".metadata"
 """The file that is written last, when all processes have written theirs."""
@@ -181,7 +182,7 @@ class _Reader:
         own = [paths[name][-1] for name in self._metadata.others if paths[name][:-1] == prefix]
         if not own or not prefix:
             return ()
-        return (f"left out: {len(own)} values of the state dict that are no tensors, such as {shown(own[0])}",)
+        return (f"left out values of the state dict that are no tensors: {listed(list(map(shown, own)), 3)}",)
 
 
 def _is(value: Any, name: str) -> bool:

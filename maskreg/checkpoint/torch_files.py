@@ -72,7 +72,7 @@ def _read(files: Files, path: Path, limits: Limits) -> StateDict:
         try:
             return read_state_dict(file, limits)
         except FormatError as error:
-            raise explained(error, path, bytes(head), file.size, own="pickle") from error
+            raise explained(error, path, bytes(head), file.size, own="torch") from error
 
 
 def _contents(parts: Sequence[StateDict], limits: Limits) -> Contents:

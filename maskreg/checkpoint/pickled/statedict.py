@@ -14,7 +14,7 @@ from maskreg.checkpoint.statedict import Choice, Path, weights_among
 from maskreg.errors import FormatError, LimitError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.names import check_name, shown
-from maskreg.words import counted
+from maskreg.words import listed
 
 _DEPTH = 8
 _SAVE = "torch.save(model.state_dict(), PATH)"
@@ -85,4 +85,4 @@ def _rest(choice: Choice, others: Mapping[Path, int]) -> tuple[str, ...]:
     own = [path[-1] for path in others if path[:-1] == choice.prefix and choice.prefix]
     if not own:
         return ()
-    return (f"left out: {counted(len(own), 'value')} of the state dict that are no tensors, such as {shown(own[0])}",)
+    return (f"left out values of the state dict that are no tensors: {listed(list(map(shown, own)), 3)}",)

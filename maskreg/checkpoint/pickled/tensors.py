@@ -35,7 +35,7 @@ _OTHER_DTYPES = {
 _STORAGES = {
     "BoolStorage": "BOOL", "ByteStorage": "U8", "CharStorage": "I8", "ShortStorage": "I16", "IntStorage": "I32",
     "LongStorage": "I64", "HalfStorage": "F16", "BFloat16Storage": "BF16", "FloatStorage": "F32",
-    "DoubleStorage": "F64", "ComplexFloatStorage": "C64",
+    "DoubleStorage": "F64", "ComplexFloatStorage": "C64", "ComplexDoubleStorage": "torch.complex128",
 }  # fmt: skip
 _UNTYPED = "torch.storage.UntypedStorage"
 _DTENSORS = frozenset({"torch.distributed.tensor.DTensor", "torch.distributed._tensor.api.DTensor"})
@@ -210,7 +210,7 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> 
     # Bits of the metadata, such as a negation that has not been carried out yet.
     metadata = rest[2] if len(rest) > 2 else None
     return StoredTensor(
-        storage, storage.dtype, offset, sizes, steps, "its values are a view to compute" if metadata else ""
+        storage, storage.dtype, offset, sizes, steps, "a view whose values are still to be computed" if metadata else ""
     )
 
 

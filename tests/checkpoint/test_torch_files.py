@@ -1,0 +1,294 @@
+"""State dicts of torch.save, as people and trainers write them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tracemalloc
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import maskreg
+from maskreg.checkpoint import open_checkpoint
+from maskreg.errors import DataError, FormatError, LimitError, MaskregError, NotFoundError
+from maskreg.limits import Limits
+from tests.checkpoint.saving import as_torch, save_dcp, save_torch
+from tests.checkpoints import Tensor, bf16, llama_tensors, make_checkpoint, make_pair, moved, widened
+
+if TYPE_CHECKING:
+    import torch
+
+pytestmark = pytest.mark.torch
+
+
+def saved(path: Path, value: object, **options: Any) -> Path:
+    import torch
+
+    torch.save(value, path, **options)
+    return path
+
+
+def bits(path: Path) -> dict[str, bytes]:
+    with open_checkpoint(path) as checkpoint:
+        return {name: checkpoint.read(name, 0, info.numel).tobytes() for name, info in checkpoint.tensors.items()}
+
+
+def expected(state: dict[str, torch.Tensor]) -> dict[str, bytes]:
+    import torch
+
+    return {name: tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for name, tensor in state.items()}
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_tensors_of_every_dtype(tmp_path: Path, protocol: int) -> None:
+    import torch
+
+    names = "bool uint8 int8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 float8_e4m3fn"
+    state = {
+        name: torch.arange(1, 7).to(getattr(torch, name)).reshape(2, 3)
+        if "8_e" not in name
+        else torch.arange(1.0, 7.0).to(getattr(torch, name)).reshape(2, 3)
+        for name in names.split()
+    }
+    assert bits(saved(tmp_path / "x.pt", state, pickle_protocol=protocol)) == expected(state)
+
+
+def test_views_are_read_as_they_look(tmp_path: Path) -> None:
+    import torch
+
+    whole = torch.arange(6 * 70 * 50, dtype=torch.int32).reshape(6, 70, 50)
+    state = {
+        "part": whole[2:4],
+        "transposed": whole[0].t(),
+        "permuted": whole.permute(2, 0, 1),
+        "every second": whole[:, ::2, 1::2],
+        "column": whole[1, :, 3],
+        "number": whole[3, 4, 5],
+        "empty": whole[:0],
+        "shape of ones": whole[:1, :1, :7].permute(2, 0, 1),
+        "parameter": torch.nn.Parameter(whole[5].t().float()),
+    }
+    path = saved(tmp_path / "x.pt", state)
+    plain = {name: tensor.detach() for name, tensor in state.items()}
+    assert bits(path) == expected(plain)
+    rng = np.random.default_rng(0)
+    with open_checkpoint(path) as checkpoint:
+        for name, tensor in plain.items():
+            flat = tensor.contiguous().reshape(-1).view(torch.int32).numpy().view("<u4")
+            for start, stop in np.sort(rng.integers(0, flat.size + 1, (30, 2))).tolist():
+                assert np.array_equal(checkpoint.read(name, start, stop), flat[start:stop]), name
+
+
+def test_a_wide_transposed_tensor_is_read_in_runs(tmp_path: Path) -> None:
+    import torch
+
+    table = torch.arange(3000 * 900, dtype=torch.int32).reshape(900, 3000).t()
+    path = saved(tmp_path / "x.pt", {"w": table})
+    with open_checkpoint(path) as checkpoint:
+        got = checkpoint.read("w", 900 * 100 + 7, 900 * 102 + 5)
+    assert np.array_equal(got, table.reshape(-1)[900 * 100 + 7 : 900 * 102 + 5].numpy())
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: {"model": state, "optimizer": {"state": {0: {"exp_avg": next(iter(state.values()))}}}, "step": 3},
+        lambda state: {"state_dict": state, "epoch": 7},
+        lambda state: {"app": {"model": state, "optim": {"param_groups": [{"lr": 1e-3}]}}},
+        lambda state: {"module": {f"module.{name}": tensor for name, tensor in state.items()}},
+        lambda state: {f"_orig_mod.{name}": tensor for name, tensor in state.items()},
+        lambda state: {**state, "step": 3, "layers.0._extra_state": None},
+    ],
+)
+def test_state_dicts_as_people_wrap_them(tmp_path: Path, wrap: Any) -> None:
+    source, target = make_pair(tmp_path / "pair", words=300)
+    with open_checkpoint(target) as checkpoint:
+        state = {
+            name: ("BF16", checkpoint.read(name, 0, info.numel).reshape(info.shape))
+            for name, info in checkpoint.tensors.items()
+        }
+    digest = maskreg.extract(source, target).digest
+    (tmp_path / "run").mkdir()
+    for file in target.glob("*.json"):
+        shutil.copy(file, tmp_path / "run")
+    saved(tmp_path / "run" / "last.pt", wrap(as_torch(state)))
+    (tmp_path / "run" / "optimizer.pt").write_bytes(b"never opened")
+    assert maskreg.extract(source, tmp_path / "run").digest == digest
+
+
+def test_what_is_left_out_and_renamed_is_said(tmp_path: Path) -> None:
+    import torch
+
+    w = torch.ones(4, 4)
+    beside = {"optimizer": {"state": {0: {"m": w}}}, "ema": {"w": w}, "step": 3}
+    path = saved(tmp_path / "x.pt", {"model": {"_orig_mod.w": w, "note": "x"}, **beside})
+    with open_checkpoint(path) as checkpoint:
+        assert checkpoint.remarks == (  # type: ignore[attr-defined]
+            "1 name without the marks of training wrappers: '_orig_mod.w' is 'w'",
+            "x.pt: left out, because it is not the model's state dict: optimizer (1 tensor), ema (1 tensor)",
+            "left out values of the state dict that are no tensors: 'note'",
+        )
+
+
+def test_shards_with_an_index(tmp_path: Path) -> None:
+    tensors = llama_tensors(words=300)
+    names = list(tensors)
+    weight_map: dict[str, str] = {}
+    for number, part in enumerate((names[::2], names[1::2]), 1):
+        file = f"pytorch_model-{number:05}-of-00002.bin"
+        save_torch(tmp_path, {name: tensors[name] for name in part}, file)
+        weight_map |= dict.fromkeys(part, file)
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    assert bits(tmp_path) == {name: stored.tobytes() for name, (_, stored) in tensors.items()}
+    index.write_text(json.dumps({"weight_map": {**weight_map, names[0]: "pytorch_model-00002-of-00002.bin"}}))
+    with pytest.raises(FormatError, match=r"pytorch_model.bin.index.json: tensor .* is listed in"):
+        open_checkpoint(tmp_path)
+    index.write_text(json.dumps({"weight_map": {"w": "../x.bin"}}))
+    with pytest.raises(FormatError, match="not the plain name of a shard"):
+        open_checkpoint(tmp_path)
+    index.write_text(json.dumps({"weight_map": {"w": "gone.bin"}}))
+    with pytest.raises(NotFoundError, match=r"gone.bin: a file of the checkpoint is missing"):
+        open_checkpoint(tmp_path)
+
+
+def test_masters_in_fp32_are_cast_and_it_is_said(tmp_path: Path) -> None:
+    source, target = llama_tensors(words=300), {n: moved(t, seed=3) for n, t in llama_tensors(words=300).items()}
+    before = make_checkpoint(tmp_path / "source", source)
+    plain = maskreg.extract(before, make_checkpoint(tmp_path / "target", target))
+    masters = save_dcp(tmp_path / "masters", {name: widened(tensor) for name, tensor in target.items()})
+    wide = maskreg.extract(before, masters)
+    assert "target: bf16 cast of an F32 checkpoint" in wide.notes
+    assert wide.artifact.manifest.totals.nnz == plain.artifact.manifest.totals.nnz > 0
+
+
+# -- what must be refused
+
+
+class Attack:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ({}, "no weights in it"),
+        ([1, 2], "no weights in it"),
+        ("tensor", "a tensor without a name"),
+        ({"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": 1}}}}}}}}}, "dictionaries more than 8 deep"),
+        ({"args": Namespace(lr=1)}, "names argparse.Namespace, which is neither a tensor nor a plain value"),
+        ({"left": {"w": "tensor"}, "right": {"w": "tensor"}}, "2 state dicts in it (left, right)"),
+        ({"w": "complex"}, "has the dtype torch.complex128"),
+        ({"w": "negated"}, "a view whose values are still to be computed"),
+        ({"w": "expanded"}, "lies outside its storage"),
+        ({"w\n": "tensor"}, "control characters"),
+    ],
+)
+def test_a_state_dict_that_is_none_says_why(tmp_path: Path, value: Any, fault: str) -> None:
+    import torch
+
+    tensors = {
+        "tensor": torch.ones(2),
+        "complex": torch.ones(2, dtype=torch.complex128),
+        "negated": torch.ones(2, dtype=torch.complex64).conj().imag,
+        "expanded": torch.ones(1).expand(1000),
+    }
+
+    def filled(item: Any) -> Any:
+        return (
+            {key: filled(part) for key, part in item.items()}
+            if isinstance(item, dict)
+            else tensors.get(str(item), item)
+        )
+
+    path = saved(tmp_path / "x.pt", filled(value))
+    with pytest.raises(FormatError) as caught:
+        open_checkpoint(path)
+    assert caught.value.message.startswith(f"{path}: ")
+    assert fault in caught.value.message
+
+
+def test_nothing_of_a_pickle_runs(tmp_path: Path) -> None:
+    import torch
+
+    path = saved(tmp_path / "x.pt", {"w": torch.ones(2), "attack": Attack(tmp_path / "ran")})
+    with pytest.raises(FormatError, match=r"names posix.system") as caught:
+        open_checkpoint(path)
+    assert "torch.save(model.state_dict(), PATH)" in caught.value.hint
+    assert not (tmp_path / "ran").exists()
+
+
+def test_old_and_foreign_files_are_named(tmp_path: Path) -> None:
+    import torch
+
+    path = saved(tmp_path / "old.bin", {"w": torch.ones(2)}, _use_new_zipfile_serialization=False)
+    with pytest.raises(FormatError, match=r"old.bin: a file of torch.save as it was before torch 1.6") as caught:
+        open_checkpoint(path)
+    assert f'weights_only=True), sys.argv[2])" {path} {tmp_path}/old-new.bin' in caught.value.hint
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(FormatError, match="a Git LFS pointer"):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize("save", [save_torch, save_dcp])
+def test_any_cut_and_any_changed_byte_is_refused_or_read(tmp_path: Path, save: Any) -> None:
+    """Whatever the damage, the error is one of maskreg's, and nothing outside the files is read."""
+    tensors: dict[str, Tensor] = {"model.a.weight": bf16((6, 4)), "model.b.weight": bf16((3,))}
+    folder = save(tmp_path / "run", tensors)
+    rng = np.random.default_rng(0)
+    refused = 0
+    for file in [path for path in folder.iterdir() if path.suffix != ".json"]:
+        data = file.read_bytes()
+        cuts = [data[:at] for at in rng.integers(0, len(data), 40).tolist()]
+        changes = []
+        for at, change in rng.integers(0, [len(data), 256], (120, 2)).tolist():
+            changed = bytearray(data)
+            changed[at] ^= change
+            changes.append(bytes(changed))
+        for damaged in (*cuts, *changes):
+            file.write_bytes(damaged)
+            try:
+                bits(folder)
+            except DataError as error:
+                refused += 1
+                assert str(folder) in error.message or "model." in error.message
+        assert all(len(cut) < len(data) for cut in cuts)
+        file.write_bytes(cuts[0])
+        with pytest.raises(MaskregError):
+            bits(folder)
+        file.write_bytes(data)
+    assert refused > 60
+
+
+def test_limits_hold(tmp_path: Path) -> None:
+    path = save_torch(tmp_path, {"a": bf16((2,)), "b": bf16((2,))})
+    for limits in (
+        Limits(pickle_bytes=10), Limits(pickle_steps=10), Limits(archive_bytes=10), Limits(tensors=1),
+        Limits(numel=1), Limits(name_bytes=0),
+    ):  # fmt: skip
+        with pytest.raises(LimitError, match=r"the limits? |over 10 instructions"):
+            open_checkpoint(path, limits=limits)
+
+
+def test_memory_does_not_grow_with_a_tensor(tmp_path: Path) -> None:
+    import torch
+
+    state = {"w": torch.zeros(1 << 22, dtype=torch.int16), "t": torch.zeros(1 << 11, 1 << 12, dtype=torch.int16).t()}
+    path = saved(tmp_path / "x.pt", state)
+    with open_checkpoint(path) as checkpoint:
+        tracemalloc.start()
+        for name, info in checkpoint.tensors.items():
+            for start in range(0, info.numel, 1 << 20):
+                checkpoint.read(name, start, start + (1 << 18))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 4 << 20
