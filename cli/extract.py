@@ -40,7 +40,8 @@ from .values import FORCE, NAME, PAIR
 def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, str], ...], **options: Any) -> None:
     """Diff two checkpoints and store what moved.
 
-    SOURCE and TARGET are each a .safetensors file, a directory of shards, or a hub id (org/name[@revision]). The
+    SOURCE and TARGET are each a .safetensors file, a directory of shards, a hub id (org/name[@revision]), or what a run
+    leaves behind: a distributed PyTorch checkpoint, the files of FSDP ranks, a .bin or .pt file, a LoRA adapter. The
     artifact is stored in the local registry under NAME, and its summary is printed. A NAME that was pulled or pushed,
     or set by somebody else, moves to another artifact when you confirm it on a terminal, or with --force. Nothing is
     lost: its history keeps the old one (maskreg log NAME).

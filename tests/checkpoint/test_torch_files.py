@@ -15,7 +15,7 @@ import pytest
 
 import maskreg
 from maskreg.checkpoint import open_checkpoint
-from maskreg.errors import DataError, FormatError, LimitError, MaskregError, NotFoundError
+from maskreg.errors import FormatError, LimitError, MaskregError, NotFoundError
 from maskreg.limits import Limits
 from tests.checkpoint.saving import as_torch, save_dcp, save_torch
 from tests.checkpoints import Tensor, bf16, llama_tensors, make_checkpoint, make_pair, moved, widened
@@ -258,7 +258,7 @@ def test_any_cut_and_any_changed_byte_is_refused_or_read(tmp_path: Path, save: A
             file.write_bytes(damaged)
             try:
                 bits(folder)
-            except DataError as error:
+            except MaskregError as error:
                 refused += 1
                 assert str(folder) in error.message or "model." in error.message
         assert all(len(cut) < len(data) for cut in cuts)
