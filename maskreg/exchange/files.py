@@ -20,6 +20,7 @@ from maskreg.exchange.lineage import KEY, Lineage
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.exchange.patched import Patch, PatchedCheckpoint
 from maskreg.limits import Limits
+from maskreg.space import filling
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
 
@@ -156,7 +157,7 @@ def new_folder(
     pending = PendingOutput(
         out, is_file=False, weights=weights, names=frozenset(names), sources=sources_of(update), force=force
     )
-    with creating(pending.path):
+    with filling(pending.path, needed_bytes), creating(pending.path):
         try:
             pending.begin(needed_bytes)
             yield pending

@@ -16,12 +16,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from maskreg.artifact.manifest import Manifest, Sha256
+from maskreg.checkpoint.hub import HubId
 from maskreg.digest import Digest
 from maskreg.document import canonical, checked, parse_object
 from maskreg.errors import BadRuleError, FormatError
 from maskreg.limits import LIMITS, Limits
 from maskreg.ref import printable
 from maskreg.rules import parse_rule
+from maskreg.tensors.names import shown
 
 KEY = "maskreg"
 """The key of the text in a format's metadata."""
@@ -114,6 +116,9 @@ def parse_lineage(text: Any, document: str, limits: Limits = LIMITS) -> Lineage 
         max_values=4 * limits.tensors + limits.json_values,
     )
     lineage = checked(Lineage, value, f"{document}: {KEY}")
+    for hub in (lineage.source.hub, lineage.target.hub):
+        if hub and HubId.parse(hub) is None:
+            raise FormatError(f"{document}: {KEY}: {shown(hub)} is not a hub id")
     try:
         parse_rule(lineage.rule)
     except BadRuleError as error:

@@ -121,7 +121,7 @@ class Outgoing:
         """How many elements change, by the names of :attr:`changed`."""
         coded = {name: self._delta[name].row.differing for name in self.changed if self._is_coded(name)}
         uncounted = [name for name in self.changed if name not in coded]
-        for span, count in self.map(lambda span: int(np.count_nonzero(span.before != span.after)), uncounted):
+        for span, count in self._map(lambda span: int(np.count_nonzero(span.before != span.after)), uncounted):
             coded[span.name] = coded.get(span.name, 0) + count
         return {name: coded.get(name, 0) for name in self.changed}
 
@@ -138,7 +138,14 @@ class Outgoing:
             WrongCheckpointError: the source is another checkpoint.
             CorruptError: the artifact is damaged.
         """
+        with closing(self._map(work, list(self.changed) if names is None else names)) as results:
+            for span, result in results:
+                yield span, result
+                self.progress.advance(numel_of(span) * span.item_bytes)
 
+    def _map(
+        self, work: Callable[[ChangedSpan], ResultT], names: list[str]
+    ) -> Generator[tuple[SpanDelta, ResultT], None, None]:
         def on_span(span: SpanDelta) -> tuple[SpanDelta, ResultT]:
             info = self.changed[span.name]
             room = self._buffers.bytes("source", numel_of(span) * info.item_bytes)
@@ -146,11 +153,9 @@ class Outgoing:
             after = span.result(before, self._decode, self._buffers)
             return span, work(ChangedSpan(info, span.start, span.stop, before, after))
 
-        spans = (span for name in (self.changed if names is None else names) for span in self._delta[name].spans())
+        spans = (span for name in names for span in self._delta[name].spans())
         with closing(ordered(on_span, spans, jobs=self._jobs, size=numel_of)) as results:
-            for span, result in results:
-                yield span, result
-                self.progress.advance(numel_of(span) * span.item_bytes)
+            yield from results
 
     def begin(self) -> None:
         """Report the beginning of the work on values."""

@@ -14,6 +14,7 @@ from maskreg.exchange.files import lineage_metadata, one_file_plan
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.limits import Limits
+from maskreg.space import filling
 from maskreg.tensors.info import TensorInfo
 
 FILE_NAME = "masks.safetensors"
@@ -24,7 +25,7 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
     """Write every mask; see :class:`maskreg.exchange.base.Format`."""
     tensors = [TensorInfo(name, "BOOL", row.source_shape or ()) for name, row in update.masked.items()]
     plan = one_file_plan(update, out, FILE_NAME, tensors, lineage_metadata(update.mask_lineage()))
-    with plan.writer(out, force=force) as writer:
+    with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer:
         update.begin_masks()
         for name in update.masked:
             for bits in update.bits(name):

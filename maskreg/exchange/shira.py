@@ -43,6 +43,7 @@ from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
 from maskreg.exchange.sparse import SparsePatch
 from maskreg.limits import Limits
+from maskreg.space import filling
 from maskreg.tensors.cast import to_bf16, to_float
 from maskreg.tensors.dtypes import HALF
 from maskreg.tensors.info import TensorInfo
@@ -92,7 +93,7 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
     plan = _plan(update, layers, r, lossless=not nearest)
     starts = offsets_in(plan)
     kept = padded = lost = 0
-    with plan.writer(out, force=force) as writer:
+    with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer:
         update.begin()
         for info, additions in _layers(update, layers):
             if additions.impossible and not nearest:

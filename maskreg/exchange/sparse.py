@@ -162,13 +162,15 @@ class SparsePatch:
         self._info = info
         self._pieces = tuple(pieces)
         self._ends = list(accumulate(piece.count for piece in pieces))
+        self._positions: dict[int, int] = {0: 0, info.numel: self._count}
         if self._count > info.numel:
             raise self._fault(f"{self._count:,} indices for {info.numel:,} elements")
 
     def apply(self, start: int, stop: int, values: npt.NDArray[Any]) -> None:
         """Change the elements that lie in ``[start, stop)``; see :class:`~maskreg.exchange.patched.Patch`."""
-        first = self._position(start) if start else 0
-        last = self._position(stop) if stop < self._info.numel else self._count
+        first = self._position(start)
+        # No more indices than elements lie in between.
+        last = self._position(stop, first, min(self._count, first + stop - start))
         before = start - 1
         for piece, at, end in self._parts(first, last):
             indices = piece.index(at, end)
@@ -182,9 +184,12 @@ class SparsePatch:
     def _count(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def _position(self, element: int) -> int:
-        """How many indices lie before an element, if they ascend."""
-        return bisect_left(_Lookup(self), element)
+    def _position(self, element: int, least: int = 0, most: int | None = None) -> int:
+        """How many indices lie before an element, if they ascend: the same number each time, also where they do not."""
+        if element not in self._positions:
+            at = bisect_left(_Lookup(self), element, least, self._count if most is None else most)
+            return self._positions.setdefault(element, at)
+        return self._positions[element]
 
     def _parts(self, first: int, last: int) -> list[tuple[Piece, int, int]]:
         """What ``[first, last)`` of all indices is in the single pieces."""

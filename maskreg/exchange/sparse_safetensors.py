@@ -30,6 +30,7 @@ from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing, require_count
 from maskreg.exchange.sparse import INDEX_DTYPES, SparsePatch, SparseSpan, StoredPiece, changes_of, index_dtype
 from maskreg.limits import Limits
+from maskreg.space import filling
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
 
@@ -46,7 +47,7 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
     plan = one_file_plan(update, out, FILE_NAME, tensors, lineage_metadata(update.lineage()))
     starts = offsets_in(plan)
     written = dict.fromkeys(update.changed, 0)
-    with plan.writer(out, force=force) as writer:
+    with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer:
         update.begin()
         for span, changes in update.map(changes_of):
             info, done = update.changed[span.name], written[span.name]

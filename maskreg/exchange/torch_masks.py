@@ -22,6 +22,7 @@ from maskreg.exchange.boolean import masks_in, require_maskable
 from maskreg.exchange.files import tensor_of
 from maskreg.exchange.outgoing import Outgoing
 from maskreg.limits import Limits
+from maskreg.space import filling, require_space
 
 _FOLDER = "archive"
 
@@ -30,7 +31,9 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
     """Write every mask; see :class:`maskreg.exchange.base.Format`."""
     shapes = {name: row.source_shape or () for name, row in update.masked.items()}
     path = out.expanduser().absolute()
-    with creating(path), replacing(path, force=force) as file:
+    needed = sum(row.numel for row in update.masked.values())
+    with filling(path, needed), creating(path), replacing(path, force=force) as file:
+        require_space(path, needed)
         with ZipFile(file, "w", ZIP_STORED, allowZip64=True) as archive:
             _add(archive, "data.pkl", [_pickle(shapes.items())])
             _add(archive, "byteorder", [b"little"])

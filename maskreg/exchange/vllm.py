@@ -50,6 +50,7 @@ from maskreg.exchange.sparse import (
     is_nan,
 )
 from maskreg.limits import Limits
+from maskreg.space import filling
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
 from maskreg.words import listed
@@ -99,7 +100,7 @@ def write(update: Outgoing, out: Path, *, force: bool, chunk_bytes: int = CHUNK_
     counts = update.counts
     chunks = list(planned(update.changed.values(), counts, chunk_bytes))
     plan = _plan(update, chunks)
-    with plan.writer(out, force=force) as writer:
+    with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer:
         update.begin()
         places = _Places(plan, chunks, writer)
         written = dict.fromkeys(update.changed, 0)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import maskreg
+from maskreg.errors import FormatError, NoSpaceError
 from maskreg.exchange import FORMATS
+from maskreg.exchange.lineage import parse_lineage
+from maskreg.exchange.outgoing import Outgoing
+from maskreg.progress import Silent
 from tests.exchange.conftest import Lab
 
 VALUES: list[tuple[str, dict[str, Any]]] = [
@@ -63,3 +68,58 @@ def test_what_no_patch_can_hold_is_refused_by_name(lab: Lab, tmp_path: Path, nam
     with pytest.raises(maskreg.UsageError, match=r"reshapes or retypes tensor model\.half\.weight"):
         maskreg.convert_to("longer", name, tmp_path / "out", workspace=lab.space)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"shira"}))
+def test_a_full_disk_is_seen_before_anything_is_written(lab: Lab, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sorted(lab.folder.iterdir())
+    monkeypatch.setattr("maskreg.space.free_bytes", lambda _: 10)
+    with pytest.raises(NoSpaceError, match="10 are free"):
+        maskreg.convert_to("toy:v1", name, lab.folder / "out", workspace=lab.space)
+    assert sorted(lab.folder.iterdir()) == before
+
+
+class Interrupted(BaseException):
+    """What Ctrl-C raises, but for pytest, which would end."""
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"shira"}))
+def test_an_interrupted_conversion_leaves_nothing(lab: Lab, name: str) -> None:
+    class Interrupting(Silent):
+        def advance(self, n_bytes: int) -> None:
+            raise Interrupted
+
+    before = sorted(lab.folder.iterdir())
+    with pytest.raises(Interrupted):
+        maskreg.convert_to("toy:v1", name, lab.folder / "out", progress=Interrupting(), workspace=lab.space)
+    assert sorted(lab.folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"shira"}))
+def test_a_damaged_artifact_is_not_converted(lab: Lab, name: str) -> None:
+    for path in (lab.folder / "home" / "artifacts").rglob("c/*"):
+        if path.is_file():
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+    before = sorted(lab.folder.iterdir())
+    with pytest.raises(maskreg.DataError):
+        maskreg.convert_to("toy:v1", name, lab.folder / "out", workspace=lab.space)
+    assert sorted(lab.folder.iterdir()) == before
+
+
+def test_lineage_that_is_no_lineage_is_refused(lab: Lab) -> None:
+    text = json.loads(Outgoing(lab.toy.artifact).mask_lineage())
+    for change, message in (
+        ({"rule": "about:1"}, "is not a rule"),
+        ({"kind": "analysis"}, "kind"),
+        ({"source": {"root": text["source"]["root"], "hub": "/etc/passwd"}}, "'/etc/passwd' is not a hub id"),
+        ({"parents": ["x"]}, "parents"),
+        ({"checks": {"model.nothing": "0"}}, "checks"),
+        ({"recipe": {"note": "\u202e"}}, "not a text that can be printed"),
+    ):
+        with pytest.raises(FormatError, match=message):
+            parse_lineage(json.dumps({**text, **change}, ensure_ascii=False), "a file")
+    with pytest.raises(FormatError, match="not a text"):
+        parse_lineage(3, "a file")
+    assert parse_lineage(None, "a file") is None
