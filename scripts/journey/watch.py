@@ -21,10 +21,10 @@ from pathlib import Path
 SILENCE_ON_TERMINAL = 2.0
 """Seconds without output after which the waiting is shown, on a terminal."""
 
-SILENCE_IN_LOG = 15.0
+SILENCE_IN_LOG = 4.0
 """The same in a log, where each time is a line."""
 
-PAUSE_IN_LOG = 5.0
+PAUSE_IN_LOG = 4.0
 """Seconds between two announcements in a log."""
 
 
