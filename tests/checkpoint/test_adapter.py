@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,3 +166,23 @@ def test_an_adapter_on_an_adapter(tmp_path: Path) -> None:
     folder = edited(tmp_path / "base", tmp_path / "lora", base_model_name_or_path=str(tmp_path / "lora"))
     with pytest.raises(FormatError, match="an adapter on an adapter"):
         open_checkpoint(folder)
+
+
+def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
+    peaks = []
+    for rows in (1 << 10, 1 << 12):
+        base, name = tmp_path / f"base{rows}", "model.layers.0.self_attn.q_proj"
+        make_checkpoint(base, {f"{name}.weight": bf16((rows, 1 << 10))})
+        config = json.dumps({"peft_type": "LORA", "lora_alpha": 4, "base_model_name_or_path": str(base)}).encode()
+        shapes = {"A": (8, 1 << 10), "B": (rows, 8)}
+        factors = {f"base_model.model.{name}.lora_{factor}.weight": bf16(shape) for factor, shape in shapes.items()}
+        folder = make_checkpoint(tmp_path / f"lora{rows}", factors, files={"adapter_config.json": config})
+        (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+        with open_checkpoint(folder) as checkpoint:
+            ((stored, info),) = checkpoint.tensors.items()
+            tracemalloc.start()
+            for start in range(0, info.numel, 1 << 18):
+                checkpoint.read(stored, start, start + (1 << 18))
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]

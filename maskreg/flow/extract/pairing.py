@@ -122,6 +122,10 @@ def pair_up(
     cast = sorted({p.target.dtype for p in pairs if p.stored_as is StoredAs.CAST and p.target is not None})
     if cast:
         notes.append(f"target: bf16 cast of an {' and '.join(cast)} checkpoint")
+        notes.append(
+            "below bf16 precision nearly every weight of such a checkpoint differs; that is neither in the mask nor in "
+            "the delta"
+        )
     return tuple(_fold_tied(pairs, source, target)), tuple(notes)
 
 
