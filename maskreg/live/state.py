@@ -36,6 +36,7 @@ class ModelState(Checkpoint):
         expected: Mapping[str, TensorInfo],
         small_files: Mapping[str, Path] | None = None,
         *,
+        tensors: Mapping[str, torch.Tensor] | None = None,
         allow_surplus: bool = False,
     ) -> None:
         """Find every tensor of a checkpoint in a model.
@@ -44,6 +45,7 @@ class ModelState(Checkpoint):
             model: a module, or its state dict; prefixes of wrappers are resolved.
             expected: the tensors of the checkpoint, by name; dtypes are the model's.
             small_files: those of the checkpoint: training changes none.
+            tensors: the model's, by name, where the model itself holds a part of each only.
             allow_surplus: ignore weights of the model that the checkpoint lacks.
 
         Raises:
@@ -53,8 +55,9 @@ class ModelState(Checkpoint):
         self.format, self.path, self.hub = "safetensors", Path(), ""
         self._small_files = small_files or {}
         module = model if isinstance(model, torch.nn.Module) else None
-        named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
-        tensors = {name: value for name, value in named if isinstance(value, torch.Tensor)}
+        if tensors is None:
+            named = (model.state_dict(keep_vars=True) if isinstance(model, torch.nn.Module) else model).items()
+            tensors = {name: value for name, value in named if isinstance(value, torch.Tensor)}
         self._views = dict(_views(expected, tensors, module))
         if not allow_surplus:
             _refuse_surplus(module, tensors, self._views)
@@ -122,7 +125,8 @@ def _views(
             view = link.of_parameter
             if view.is_meta or hasattr(view, "to_local") or view.layout is not torch.strided:
                 state = "on the meta device" if view.is_meta else "sharded over processes or sparse"
-                raise WrongCheckpointError(link.tensor, f"its data is {state}", hint="load or gather it first")
+                hint = "load it first" if view.is_meta else "call Publisher.publish_sharded in all processes"
+                raise WrongCheckpointError(link.tensor, f"its data is {state}", hint=hint)
             if view.dtype not in _NAMES:
                 raise WrongCheckpointError(link.tensor, f"{view.dtype} in this model, which no checkpoint holds")
             yield link.tensor, view
@@ -133,7 +137,9 @@ def _refuse_surplus(
 ) -> None:
     # A module's buffers may be surplus, such as tables that are computed; its parameters may not: they would be lost.
     known = {view.untyped_storage().data_ptr() for view in views.values()}
-    weights = dict(module.named_parameters(remove_duplicate=False)) if module is not None else tensors
+    weights = tensors
+    if module is not None:
+        weights = {name: tensors.get(name, each) for name, each in module.named_parameters(remove_duplicate=False)}
     for name, tensor in weights.items():
         if tensor.numel() and tensor.untyped_storage().data_ptr() not in known:
             raise WrongCheckpointError(

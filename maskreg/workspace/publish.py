@@ -126,6 +126,8 @@ class Publisher:
     def publish(self, weights: WeightsLike, *, meta: Mapping[str, str] | None = None) -> Published:
         """Publish the weights as they are now. They must not change before this returns.
 
+        A model that is sharded over processes is published by :meth:`publish_sharded`.
+
         Args:
             weights: a model, its state dict, or a checkpoint; wider weights than the source's are cast to bf16.
             meta: metadata of this link, such as ``{"step": "40"}``.
@@ -140,6 +142,41 @@ class Publisher:
             UnavailableError: the remote does not answer; the link is in the local registry, and the next one that
                 reaches the remote takes it along.
         """
+        return self._published(weights, meta)
+
+    def publish_sharded(
+        self, model: torch.nn.Module | Mapping[str, torch.Tensor], *, meta: Mapping[str, str] | None = None
+    ) -> Published | None:
+        """Publish a model that is sharded over processes (DTensors: FSDP2, HSDP, tensor parallel); called by all.
+
+        Parameter by parameter, the first process copies the whole to its host memory, and publishes. No process has
+        the whole model on its device. All fail together.
+
+        Args:
+            model: a module or its state dict.
+            meta: metadata of this link.
+
+        Returns:
+            What was published, in the first process; None in the others.
+
+        Raises:
+            MaskregError: as :meth:`publish`, in all processes.
+        """
+        with requiring("publishing a model in memory"):
+            import torch
+
+            from maskreg.live.gathering import whole_state
+            from maskreg.live.processes import Processes
+        processes = Processes(None, torch.device("cpu"))
+        whole = processes.together(lambda: whole_state(model, processes))
+        return processes.together(lambda: None if whole is None else self._published(model, meta, whole))
+
+    def _published(
+        self,
+        weights: WeightsLike,
+        meta: Mapping[str, str] | None,
+        tensors: Mapping[str, torch.Tensor] | None = None,
+    ) -> Published:
         from maskreg.flow.extract.extraction import extract
 
         space = self._space
@@ -148,7 +185,7 @@ class Publisher:
         naming = Naming(space, self.ref, careful=False)
         head = naming.head.digest if naming.head is not None else None
         snapshot = self._at(head)
-        with self._target(weights, snapshot) as target:
+        with self._target(weights, snapshot, tensors) as target:
             before = self._root
             parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
             extracted = extract(snapshot, target, space.root, parents=parents, recipe=recipe, **self._options)
@@ -243,12 +280,15 @@ class Publisher:
         return Chains([self._space.local, *remotes])
 
     @contextmanager
-    def _target(self, weights: WeightsLike, snapshot: Snapshot) -> Iterator[Checkpoint]:
+    def _target(
+        self, weights: WeightsLike, snapshot: Snapshot, tensors: Mapping[str, torch.Tensor] | None
+    ) -> Iterator[Checkpoint]:
         # Asked by its method: where torch is not installed, nothing is a module.
         if isinstance(weights, Mapping) or hasattr(weights, "state_dict"):
             with requiring("publishing a model in memory"):
                 from maskreg.live.state import ModelState
-            yield ModelState(weights, snapshot.tensors, snapshot.small_files())  # type: ignore[arg-type]
+            files = snapshot.small_files()
+            yield ModelState(weights, snapshot.tensors, files, tensors=tensors)  # type: ignore[arg-type]
             return
         with self._space.checkpoint(weights, side="target") as checkpoint:
             yield checkpoint

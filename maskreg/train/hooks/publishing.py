@@ -9,6 +9,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from maskreg.errors import UsageError
+from maskreg.live.state import is_sharded
 
 
 class Publishes(Protocol):
@@ -22,14 +23,17 @@ class Publishes(Protocol):
             meta: metadata of what is published.
         """
 
+    def publish_sharded(self, model: torch.nn.Module, *, meta: Mapping[str, str] | None = None) -> Any:
+        """The same of a model that is sharded over processes; called by all of them."""
+
 
 class PublishCallback(TrainerCallback):  # type: ignore[misc]
     """Publishes the model's weights at every save of a Trainer, or once at the end of the training.
 
-    Of several processes only the first one publishes, so each of them has to hold the whole model.
+    Of several processes the first one publishes; a sharded model is brought to it parameter by parameter.
 
     Attributes:
-        published: what was published, in order.
+        published: what was published, in order; of a sharded model None in all processes but the first.
     """
 
     def __init__(self, publisher: Publishes, *, at: Literal["save", "end"] = "save") -> None:
@@ -75,5 +79,8 @@ class PublishCallback(TrainerCallback):  # type: ignore[misc]
             self._publish(state, model)
 
     def _publish(self, state: TrainerState, model: torch.nn.Module) -> None:
-        if state.is_world_process_zero:
-            self.published.append(self._publisher.publish(model, meta={"step": str(state.global_step)}))
+        meta = {"step": str(state.global_step)}
+        if is_sharded(model):
+            self.published.append(self._publisher.publish_sharded(model, meta=meta))
+        elif state.is_world_process_zero:
+            self.published.append(self._publisher.publish(model, meta=meta))
