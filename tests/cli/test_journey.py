@@ -56,7 +56,7 @@ def test_the_whole_journey(
     assert "--force" in run("export", REF, "-o", archive, status=73).err
     run("export", REF, "-o", archive, "--force")
     monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "elsewhere"))
-    assert run("list").out.count("\n") == 1
+    assert run("list").out == ""
     assert run("import", archive).out == f"{REF}@{artifact}\n"
     assert run("import", archive, "--name", "other", "--json").json["ref"] == "other"
     assert run("show", REF, "--json").json["card"]["meta"] == {"seed": "17"}
@@ -211,7 +211,7 @@ def test_rm_asks_at_a_terminal(artifact: str) -> None:
     import pty
 
     terminal, end = pty.openpty()
-    for answer, status in ((b"n\n", 130), (b"y\n", 0)):
+    for answer, status in ((b"n\n", 1), (b"y\n", 0)):
         os.write(terminal, answer)
         done = subprocess.run([MASKREG, "rm", REF], stdin=end, capture_output=True, text=True)
         assert done.returncode == status, done.stderr
