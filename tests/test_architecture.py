@@ -54,7 +54,7 @@ HOMES = {
     "sqlalchemy": {"catalog", "migrations"},
     "tomlkit": {"settings"},
     "transformers": {"live", "train"},
-    "triton": {"codec", "train/optim"},
+    "triton": {"codec", "live", "train/optim"},
     "zarr": {"artifact", "store"},
 }
 """The only rooms that may import these; whatever is not here may be imported anywhere."""
@@ -106,6 +106,9 @@ MANY_PARAMETERS = {
     "maskreg.codec.triton_decode._classify": "a Triton kernel takes pointers and sizes one by one",
     "maskreg.codec.triton_decode._decode": "a Triton kernel takes pointers and sizes one by one",
     "maskreg.codec.triton_decode._value": "a Triton kernel takes pointers and sizes one by one",
+    "maskreg.codec.triton_sparse._adaptive": "a Triton kernel takes pointers and sizes one by one",
+    "maskreg.codec.triton_sparse._movers": "a Triton kernel takes pointers and sizes one by one",
+    "maskreg.live.triton_leaves._hash": "a Triton kernel takes pointers and sizes one by one",
     "maskreg.train.optim.triton_kernels.accumulate": "a Triton kernel takes pointers and sizes one by one",
     "maskreg.train.optim.triton_kernels.adamw": "a Triton kernel takes pointers and sizes one by one",
     "maskreg.train.optim.triton_kernels.sgd": "a Triton kernel takes pointers and sizes one by one",

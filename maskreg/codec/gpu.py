@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from maskreg.tensors.bus import on_device
 
 if TYPE_CHECKING:
     import torch
 
     from maskreg.codec.layout import Layout
+    from maskreg.codec.sparse import SparseLayout
 
-    Decode = Callable[[Sequence[torch.Tensor], Sequence[Layout]], list[torch.Tensor]]
+
+class Decoders(NamedTuple):
+    """Functions that decode several blocks at once, on their contexts' device.
+
+    Attributes:
+        coded: blocks in which every coordinate has a token.
+        sparse: blocks in which few coordinates move.
+    """
+
+    coded: Callable[[Sequence[torch.Tensor], Sequence[Layout]], list[torch.Tensor]]
+    sparse: Callable[[Sequence[torch.Tensor], Sequence[SparseLayout]], list[torch.Tensor]]
 
 
-def decoder_for(source: torch.Tensor) -> Decode | None:
-    """A function that decodes blocks on this tensor's device; None when they have to be decoded on the CPU.
+def decoders_for(source: torch.Tensor) -> Decoders | None:
+    """Functions that decode blocks on this tensor's device; None when they have to be decoded on the CPU.
 
     The latter includes a GPU without Triton, of which it warns once.
     """
-    interpreted = source.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
-    return _triton_decoder() if source.is_cuda or interpreted else None
+    return _triton_decoders() if on_device(source) else None
 
 
 @cache
-def _triton_decoder() -> Decode | None:
+def _triton_decoders() -> Decoders | None:
     # Triton takes a second to import and exists on Linux only; nobody else should notice.
     try:
         from maskreg.codec.triton_decode import decode_layouts
+        from maskreg.codec.triton_sparse import decode_sparse_layouts
     except ImportError as error:
         warnings.warn(
             f"blocks are decoded on the CPU, because Triton is not installed ({error}); "
@@ -37,4 +49,4 @@ def _triton_decoder() -> Decode | None:
             stacklevel=4,
         )
         return None
-    return decode_layouts
+    return Decoders(decode_layouts, decode_sparse_layouts)

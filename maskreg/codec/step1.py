@@ -17,7 +17,7 @@ Each plan includes the bits of its own scales or factors. Most blocks are far fr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from maskreg.codec.costs import plain_window
 from maskreg.codec.decode import decode_coded
 from maskreg.codec.encode import Pair, classify_all, encode_sub_blocks, most_bytes
 from maskreg.codec.factors import fit_factors, size_bounds
-from maskreg.codec.gpu import decoder_for
+from maskreg.codec.gpu import decoders_for
 from maskreg.codec.grid import FLAT, Grid
 from maskreg.codec.layout import CODED, HEAD_BYTES, RAW, SAME, SPARSE, Head, Layout, pack_coded, sub_block_numel
 from maskreg.codec.model import Model, side_bits
@@ -43,6 +43,7 @@ from maskreg.codec.ulp_steps import EXPONENTS, MIDDLE, tokens_of
 from maskreg.errors import CorruptError
 from maskreg.parallel import Buffers
 from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.bus import up
 
 if TYPE_CHECKING:
     import torch
@@ -159,23 +160,39 @@ class Step1:
             CorruptError: a block cannot be one of as many values as its context has.
         """
         pairs = list(zip(contexts, blocks, strict=True))
-        decode = decoder_for(contexts[0]) if pairs else None
-        if decode is None:
+        decoders = decoders_for(contexts[0]) if pairs else None
+        if decoders is None:
             return [self._on_cpu(*pair) for pair in pairs]
-        # Of the others, sparse blocks are short work for the CPU; the rest need none, or are damaged, which it reports.
-        coded = [i for i, (context, block) in enumerate(pairs) if Head.read(block)[:2] == (context.numel(), CODED)]
         decoded: dict[int, torch.Tensor] = {}
-        for first in range(0, len(coded), _LAUNCHED):
-            batch = coded[first : first + _LAUNCHED]
-            values = decode([contexts[i] for i in batch], [Layout(blocks[i]) for i in batch])
+        of_kind: dict[int, list[int]] = {}
+        for i, (context, block) in enumerate(pairs):
+            head = Head.read(block)
+            if head.n != context.numel():
+                raise CorruptError("block", f"its header says {head.n} values, not {context.numel()}")
+            of_kind.setdefault(head.kind, []).append(i)
+        for i in of_kind.get(SAME, ()):
+            decoded[i] = contexts[i].clone()
+        for i in of_kind.get(RAW, ()):
+            decoded[i] = up(np.frombuffer(blocks[i], "<i2", offset=HEAD_BYTES), contexts[i].device, "blocks")
+        for batch in _batches(of_kind.get(CODED, [])):
+            values = decoders.coded([contexts[i] for i in batch], [Layout(blocks[i]) for i in batch])
             decoded |= zip(batch, values, strict=True)
-        return [decoded[i] if i in decoded else self._on_cpu(*pair) for i, pair in enumerate(pairs)]
+        for batch in _batches(of_kind.get(SPARSE, [])):
+            values = decoders.sparse([contexts[i] for i in batch], [SparseLayout(blocks[i]) for i in batch])
+            decoded |= zip(batch, values, strict=True)
+        return [decoded[i] for i in range(len(pairs))]
 
     def _on_cpu(self, context: torch.Tensor, block: Block) -> torch.Tensor:
         import torch
 
         values = self.decode(context.cpu().numpy().view(np.uint16), block)
         return torch.from_numpy(values.view(np.int16)).to(context.device)
+
+
+def _batches(numbers: list[int]) -> Iterator[list[int]]:
+    """As many at a time as one launch takes."""
+    for first in range(0, len(numbers), _LAUNCHED):
+        yield numbers[first : first + _LAUNCHED]
 
 
 def _entry_numel(head: Head) -> int:

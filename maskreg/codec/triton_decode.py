@@ -38,6 +38,7 @@ from maskreg.codec.layout import STATE_BYTES, Layout
 from maskreg.codec.rans import LANES, LOWEST_STATE, SLOTS, TABLE_BITS, TOKENS
 from maskreg.codec.ulp_steps import FEWER_BITS, LITERAL, LITERAL_BITS, MIDDLE, NEAREST
 from maskreg.errors import CorruptError
+from maskreg.tensors.bus import down, up
 
 _TILE = 1024
 """Coordinates per program of the first kernel."""
@@ -87,7 +88,8 @@ def launch(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> tuple
     """
     context = contexts[0].contiguous() if len(contexts) == 1 else torch.cat(list(contexts))
     arrays = _gather(layouts)
-    at = _Arrays(*(torch.from_numpy(array).to(context.device) for array in arrays))
+    at = _Arrays(*(up(array, context.device, "blocks") for array in arrays))
+    tokens, entries = _tables(at.freqs)
     count = len(arrays.sub_blocks)
     lookup, values = torch.empty_like(context, dtype=torch.uint8), torch.empty_like(context)
     failed = torch.empty(count * LANES, dtype=torch.int32, device=context.device)
@@ -100,13 +102,13 @@ def launch(contexts: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> tuple
             PLAIN_CLASSES=PLAIN_CLASSES, SCALED_CLASSES=SCALED_CLASSES, enable_fp_fusion=False,
         )  # fmt: skip
         _decode[(-(-count * LANES // _WARP),)](
-            context, lookup, at.sub_blocks, count, at.states, at.words, at.extras, at.tokens, at.entries,
+            context, lookup, at.sub_blocks, count, at.states, at.words, at.extras, tokens, entries,
             values, failed,
             WARP=_WARP, FIELDS=arrays.sub_blocks.shape[1], LANES=LANES, TABLE_BITS=TABLE_BITS, TOKENS=TOKENS,
             LOWEST_STATE=LOWEST_STATE, MIDDLE=MIDDLE, LITERAL=LITERAL, FREQ_SHIFT=_FREQ_SHIFT, BITS_SHIFT=_BITS_SHIFT,
             num_warps=1, enable_fp_fusion=False,
         )  # fmt: skip
-    return values, (failed.cpu().numpy() != 0).reshape(count, LANES).any(axis=1)
+    return values, (down(failed, "outcomes") != 0).reshape(count, LANES).any(axis=1)
 
 
 class _Arrays(NamedTuple):
@@ -122,8 +124,7 @@ class _Arrays(NamedTuple):
         states: int32 ``[sub-blocks, 16]``, of the lanes.
         words: int16.
         extras: uint8, extra bits; those of each sub-block begin at a byte.
-        tokens: uint8 ``[tables, 4096]``, the token of each slot.
-        entries: int32 ``[tables, 64]``, of each token, see :data:`_FREQ_SHIFT`.
+        freqs: int16 ``[tables, 64]``, slots of each token.
     """
 
     models: Any
@@ -133,8 +134,7 @@ class _Arrays(NamedTuple):
     states: Any
     words: Any
     extras: Any
-    tokens: Any
-    entries: Any
+    freqs: Any
 
 
 def _gather(layouts: Sequence[Layout]) -> _Arrays:
@@ -165,7 +165,7 @@ def _gather(layouts: Sequence[Layout]) -> _Arrays:
         coordinate += layout.n
         table += len(tables.freqs)
     extras.append(np.zeros(_SPARE_BYTES, np.uint8))
-    tokens, entries = _tables(np.concatenate([layout.model.tables.freqs for layout in layouts]))
+    freqs = np.concatenate([layout.model.tables.freqs for layout in layouts])
     return _Arrays(
         models=np.array(models, np.int64),
         table_of_cell=np.stack(cells),
@@ -174,8 +174,7 @@ def _gather(layouts: Sequence[Layout]) -> _Arrays:
         states=np.concatenate(states).view("<i4").astype(np.int32, copy=False),
         words=np.concatenate(words).view("<i2").astype(np.int16, copy=False),
         extras=np.concatenate(extras),
-        tokens=tokens,
-        entries=entries,
+        freqs=freqs.astype(np.int16),
     )
 
 
@@ -188,21 +187,23 @@ def _model_row(contexts: Contexts, side_at: int) -> list[int]:
     return [width, column, contexts.base, contexts.rank, scaled, rows, side_at, *contexts.bounds.tolist()]
 
 
-def _tables(freqs: npt.NDArray[np.uint16]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    """The token of each slot, and the entry of each token.
+def _tables(freqs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The token of each slot, uint8 ``[tables * 4096]``, and the entry of each token, int32 ``[tables, 64]``.
 
-    Two lookups instead of the CPU's one, but a quarter of the memory: a block's tables fit a multiprocessor's first
-    cache, which the CPU's of 16 KiB each would not.
+    Made on the device, as frequencies are a thirtieth of that. Two lookups instead of the CPU's one, but a quarter of
+    the memory: a block's tables fit a multiprocessor's first cache, which the CPU's of 16 KiB each would not.
     """
-    token = np.arange(TOKENS, dtype=np.uint8)
-    of_slot = np.repeat(np.tile(token, len(freqs)), freqs.reshape(-1)).reshape(len(freqs), SLOTS)
-    size = np.abs(np.arange(TOKENS) - MIDDLE)
-    bits = np.where(size > NEAREST, size - FEWER_BITS, 0)
-    bits[LITERAL] = LITERAL_BITS
-    wide = freqs.astype(np.int32)
+    wide = freqs.to(torch.int32)
+    token = torch.arange(TOKENS, dtype=torch.int32, device=freqs.device)
+    of_slot = torch.repeat_interleave(
+        token.to(torch.uint8).repeat(len(freqs)), wide.reshape(-1), output_size=len(freqs) * SLOTS
+    )
+    size = (token - MIDDLE).abs()
+    bits = torch.where(size > NEAREST, size - FEWER_BITS, 0)
+    bits = torch.where(token == LITERAL, LITERAL_BITS, bits)
     # Of a token without slots this may be 4,096, one bit too many; it is never looked up.
-    first = np.cumsum(wide, axis=1, dtype=np.int32) - wide
-    return of_slot, first | wide << _FREQ_SHIFT | bits.astype(np.int32) << _BITS_SHIFT
+    first = torch.cumsum(wide, 1, dtype=torch.int32) - wide
+    return of_slot, first | wide << _FREQ_SHIFT | bits << _BITS_SHIFT
 
 
 def _corrupt(number: int) -> CorruptError:

@@ -43,6 +43,25 @@ def test_damaged_blocks_decode_as_on_the_cpu(outcome: Any) -> None:
     assert min(tally["refused before a launch"], tally["refused"], tally["same"]) > 10
 
 
+def test_damaged_sparse_blocks_decode_as_on_the_cpu(outcome: Any) -> None:
+    tally = outcome["damaged sparse"]
+    assert tally["different"] == 0
+    assert tally["refused"] > 1
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_sparse_kernel_compiles_where_there_is_no_gpu(capability: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from maskreg.codec import triton_sparse
+    from maskreg.codec.sparse import SparseLayout
+
+    kernel, recorder = triton_sparse._movers, Recorder()
+    monkeypatch.setattr(triton_sparse, "_movers", recorder)
+    sample = samples()["sparse, several sub-blocks"]
+    triton_sparse.launch_sparse([torch.from_numpy(sample.source.view(np.int16))], [SparseLayout(sample.block)])
+    assert compiled(kernel, recorder, capability)
+
+
 @pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize("name", ["_classify", "_decode"])
 def test_the_kernels_compile_where_there_is_no_gpu(name: str, capability: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,10 +85,10 @@ def test_without_triton_the_cpu_decodes_and_warns_once(monkeypatch: pytest.Monke
     blocks = [samples()[name] for name in ("factors", "raw", "same", "plain")]
     contexts = [torch.from_numpy(sample.source.view(np.int16)) for sample in blocks]
     step1 = get_codec("step1")
-    gpu._triton_decoder.cache_clear()
+    gpu._triton_decoders.cache_clear()
     with pytest.warns(UserWarning, match=r"decoded on the CPU.*pip install maskreg\[gpu\]"):
         values = step1.decode_tensors(contexts, [sample.block for sample in blocks])
     for sample, got in zip(blocks, values, strict=True):
         assert np.array_equal(got.numpy().view(np.uint16), sample.target)
     assert step1.decode_tensors(contexts[:1], [blocks[0].block])[0].equal(values[0])
-    gpu._triton_decoder.cache_clear()
+    gpu._triton_decoders.cache_clear()

@@ -1,0 +1,64 @@
+"""Leaves hashed by Triton's kernel: on a GPU where there is one, and by Triton's interpreter anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from maskreg.digest import leaf_hashes
+from maskreg.live import leaves
+from tests.compiling import Recorder, compiled
+from tests.live.hashing import BYTES, NUMEL
+from tests.machines import DEVICES
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def outcome(request: pytest.FixtureRequest) -> Any:
+    """What :mod:`tests.live.hashing` prints, once per device."""
+    pytest.importorskip("triton")
+    interpreted = {"TRITON_INTERPRET": "1"} if request.param == "cpu" else {}
+    command = [sys.executable, "-m", "tests.live.hashing", request.param]
+    done = subprocess.run(command, env=os.environ | interpreted, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def test_every_length_has_the_hash_of_the_cpu(outcome: Any) -> None:
+    assert outcome["wrong"] == []
+
+
+def test_addresses_and_hashes_cross_the_bus_and_nothing_else_of_long_leaves(outcome: Any) -> None:
+    short = sum(n for n in BYTES if n <= 240)
+    leaves_hashed = sum(n > 240 for n in BYTES) + sum(-(-n // (1 << 18)) for n in NUMEL) + 4
+    # The leaf of 7 elements behind a whole one takes the CPU's way too.
+    assert outcome["bus"]["short leaves"] == short + 14
+    assert outcome["bus"]["addresses"] == outcome["bus"]["hashes"] == 16 * (leaves_hashed - 1)
+    assert set(outcome["bus"]) == {"short leaves", "addresses", "hashes", "constants"}
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_kernel_compiles_where_there_is_no_gpu(capability: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    from maskreg.live import triton_leaves
+
+    kernel, recorder = triton_leaves._hash, Recorder()
+    monkeypatch.setattr(triton_leaves, "_hash", recorder)
+    triton_leaves.leaves_on_device([torch.zeros(500, dtype=torch.int16)])
+    assert compiled(kernel, recorder, capability)
+
+
+def test_without_triton_the_cpu_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "maskreg.live.triton_leaves", raising=False)
+    leaves._on_device.cache_clear()
+    span = torch.arange(1000, dtype=torch.int16)
+    (hashes,) = leaves.leaves_of([span])
+    assert np.array_equal(hashes, leaf_hashes(span.numpy()))
+    leaves._on_device.cache_clear()
