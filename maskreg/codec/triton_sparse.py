@@ -187,6 +187,51 @@ def _adaptive(
 
 
 @_kernel
+def _interval(
+    sums: tl.tensor, hazard: tl.tensor, here: tl.tensor, reached: tl.tensor, waits: tl.tensor, table: tl.tensor,
+    COARSE: tl.constexpr, SURVIVAL_BITS: tl.constexpr, LIMIT: tl.constexpr, LEAST_SURVIVAL: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """What numbers a mover takes, or a wait that goes on: the first and how many; and the mover's sum."""
+    after = tl.sum(tl.where(here, sums, 0), axis=0).to(tl.int64)
+    own = tl.sum(tl.where(here, hazard, 0), axis=0).to(tl.int64)
+    start = _survival(tl.minimum(after - reached, LIMIT), table, COARSE, SURVIVAL_BITS)
+    stop = _survival(tl.maximum(after - own - reached, 0), table, COARSE, SURVIVAL_BITS)
+    return tl.where(waits, 0, start), tl.where(waits, LEAST_SURVIVAL, stop - start), after
+
+
+@_kernel
+def _step(
+    source: tl.tensor, negative: tl.tensor, coded: tl.tensor, state: tl.tensor, chances: tl.tensor, words: tl.tensor,
+    word: tl.tensor, count: tl.tensor,
+    CHANCES: tl.constexpr, CHANCE_BITS: tl.constexpr, MOST_LONGER: tl.constexpr, EXPONENTS: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """A mover's value, by one ULP unless its ULP step is coded; and state, chances and words after it."""
+    exponent = (source >> 7) & 0xFF
+    longer = negative * 0
+    going = coded
+    while going > 0:
+        which = tl.where(longer > 0, EXPONENTS + exponent + longer, exponent)
+        bit, state, chances, word = _adaptive(state, chances, which, words, word, count, CHANCES, CHANCE_BITS)
+        longer += bit
+        going = bit * (longer < MOST_LONGER).to(tl.int32)
+    length = negative * 0 + 1
+    literal = (longer == MOST_LONGER).to(tl.int32)
+    if (longer > 0) & (literal == 0):
+        # The second list of binades follows the first, of 288.
+        which = EXPONENTS + 288 + exponent + longer
+        top, state, chances, word = _adaptive(state, chances, which, words, word, count, CHANCES, CHANCE_BITS)
+        length = (2 + top) << (longer - 1)
+    plain = tl.where(literal > 0, 16, tl.maximum(longer - 1, 0))
+    if plain > 0:
+        low = (state & ((1 << plain) - 1).to(tl.uint64)).to(tl.int32)
+        state, word = _word(_taken(state, low, negative * 0 + 1, plain), words, word, count)
+        length = tl.where(literal > 0, low, length | low)
+    step = tl.where(negative > 0, -length, length)
+    moved = (source & 0x8000) | (((source & 0x7FFF) + step) & 0x7FFF)
+    return tl.where(literal > 0, length, moved), state, chances, word
+
+
+@_kernel
 def _movers(
     context: tl.tensor, sub_blocks: tl.tensor, models: tl.tensor, words: tl.tensor, table: tl.tensor,
     values: tl.tensor, failed: tl.tensor,
@@ -215,16 +260,13 @@ def _movers(
     ones = tl.load(model + CLASSES + 1)
     chances = tl.full([CHANCES], 1 << (CHANCE_BITS - 1), tl.int32)
     place = tl.arange(0, TILE)
-    word = count * 0
-    reached = first * 0
-    at = count * 0
+    word, at, reached = count * 0, count * 0, first * 0
     while at < n:
         inside = at + place < n
         code = tl.load(context + first + at + place, mask=inside, other=0).to(tl.int32)
         of = tl.minimum(tl.maximum(((code >> 7) & 0xFF) - lowest_class, 0), CLASSES - 1)
         hazard = tl.where(inside, tl.load(model + of), 0)
         sums = tl.cumsum(hazard, axis=0)
-        total = tl.sum(hazard, axis=0)
         more = count * 0 + 1
         while more > 0:
             number = ((state >> 1) & ((1 << SURVIVAL_BITS) - 1)).to(tl.int64)
@@ -233,55 +275,26 @@ def _movers(
             before = tl.sum((sums < goal).to(tl.int32), axis=0)
             more = (before < TILE).to(tl.int32)
             if more > 0:
-                negative = (state & 1).to(tl.int32)
-                state = state >> 1
+                negative, state = (state & 1).to(tl.int32), state >> 1
                 here = place == before
-                after = tl.sum(tl.where(here, sums, 0), axis=0).to(tl.int64)
-                own = tl.sum(tl.where(here, hazard, 0), axis=0).to(tl.int64)
-                start = _survival(tl.minimum(after - reached, LIMIT), table, COARSE, SURVIVAL_BITS)
-                stop = _survival(tl.maximum(after - own - reached, 0), table, COARSE, SURVIVAL_BITS)
-                start = tl.where(waits, 0, start)
-                freq = tl.where(waits, LEAST_SURVIVAL, stop - start)
+                start, freq, after = _interval(
+                    sums, hazard, here, reached, waits, table, COARSE, SURVIVAL_BITS, LIMIT, LEAST_SURVIVAL
+                )
                 state, word = _word(_taken(state, start, freq, negative * 0 + SURVIVAL_BITS), own_words, word, count)
                 reached = tl.where(waits, goal, after)
                 source = tl.sum(tl.where(here, code, 0), axis=0)
-                exponent = (source >> 7) & 0xFF
                 moves = (waits == 0).to(tl.int32)
-                longer = negative * 0
-                coded = moves * (exponent < ones).to(tl.int32)
-                going = coded
-                while going > 0:
-                    which = tl.where(longer > 0, EXPONENTS + exponent + longer, exponent)
-                    bit, state, chances, word = _adaptive(
-                        state, chances, which, own_words, word, count, CHANCES, CHANCE_BITS
-                    )
-                    longer += bit
-                    going = bit * (longer < MOST_LONGER).to(tl.int32)
-                length = negative * 0 + 1
-                literal = (longer == MOST_LONGER).to(tl.int32)
-                if (longer > 0) & (literal == 0):
-                    # The second list of binades follows the first, of 288.
-                    which = EXPONENTS + 288 + exponent + longer
-                    top, state, chances, word = _adaptive(
-                        state, chances, which, own_words, word, count, CHANCES, CHANCE_BITS
-                    )
-                    length = (2 + top) << (longer - 1)
-                plain = tl.where(literal > 0, 16, tl.maximum(longer - 1, 0))
-                if plain > 0:
-                    low = (state & ((1 << plain) - 1).to(tl.uint64)).to(tl.int32)
-                    one = negative * 0 + 1
-                    state, word = _word(_taken(state, low, one, plain), own_words, word, count)
-                    length = tl.where(literal > 0, low, length | low)
-                step = tl.where(negative > 0, -length, length)
-                moved = (source & 0x8000) | (((source & 0x7FFF) + step) & 0x7FFF)
-                value = tl.where(literal > 0, length, moved)
+                coded = moves * (((source >> 7) & 0xFF) < ones).to(tl.int32)
+                value, state, chances, word = _step(
+                    source, negative, coded, state, chances, own_words, word, count,
+                    CHANCES, CHANCE_BITS, MOST_LONGER, EXPONENTS,
+                )  # fmt: skip
                 tl.store(values + first + at + before, value.to(tl.int16), mask=moves > 0)
-        reached -= total.to(tl.int64)
+        reached -= tl.sum(hazard, axis=0).to(tl.int64)
         at += TILE
     # The end: a sign that says nothing, and the hazard that is left.
     state = state >> 1
-    left = tl.minimum(tl.maximum(-reached, 0), LIMIT)
-    rest = _survival(left, table, COARSE, SURVIVAL_BITS)
+    rest = _survival(tl.minimum(tl.maximum(-reached, 0), LIMIT), table, COARSE, SURVIVAL_BITS)
     state, word = _word(_taken(state, rest * 0, rest, word * 0 + SURVIVAL_BITS), own_words, word, count)
     wrong = (state != (1 << 32)) | (word != count)
     tl.store(failed + tl.program_id(0), wrong.to(tl.int32))
