@@ -185,6 +185,12 @@ class _Folder:
 
     def close(self) -> None:
         self._open.close()
+        if not os.path.lexists(self._options.out / CURRENT):
+            # Nothing came of it: what was made for it goes, unless something else is there.
+            (self._state / "lock").unlink(missing_ok=True)
+            with suppress(OSError):
+                self._state.rmdir()
+                self._options.out.rmdir()
 
     @contextmanager
     def _closing_if_it_fails(self) -> Iterator[None]:

@@ -237,7 +237,8 @@ def test_what_is_not_its_own_is_left_alone(
     with pytest.raises(UsageError, match="never moves"):
         maskreg.follow_folder(maskreg.Ref("toy", "run", digest=Digest.of(b"")), out, steps[0], workspace=bob)
     with pytest.raises(maskreg.NotFoundError, match="source: "):
-        follower(bob, out, lab.folder / "nowhere")
+        follower(bob, lab.folder / "unborn", lab.folder / "nowhere")
+    assert not (lab.folder / "unborn").exists()
 
 
 def test_without_a_remote_the_local_registry_is_followed(lab: Lab, steps: list[Path]) -> None:
