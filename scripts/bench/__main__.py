@@ -40,10 +40,16 @@ from typing import TYPE_CHECKING, Any
 from maskreg.errors import MaskregError, NotFoundError
 from scripts.bench.arguments import count, positive
 from scripts.bench.bars.command_line import COMMANDS as OTHERS
-from scripts.bench.merge import main as merge
 
 if TYPE_CHECKING:
     from scripts.bench.pairs import CodecPair
+
+
+def merge(args: list[str]) -> None:
+    """Merging beside mergekit."""
+    from scripts.bench.merge import main as measure_merge
+
+    measure_merge(args)
 
 
 BARS = {**OTHERS, "merge": merge}

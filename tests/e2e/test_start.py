@@ -156,6 +156,7 @@ def test_everything_about_updates_works_without_torch(tmp_path: Path, pair: tupl
         ("extract", *pair, "--name", "lab/mask", "--mask-only"),
         ("baseline", "lab/opd:v1", "--kind", "exponent-matched", "--source", pair[0]),
         ("combine", "lab/opd:v1", "lab/mask", "--how", "and", "--name", "lab/both"),
+        ("merge", "lab/opd:v1", "--method", "dare", "--set", "rescale=l1", "--name", "lab/less", "-o", "less"),
         ("convert", "lab/opd:v1", "--to", "slime", "-o", "step"),
         ("convert", "step", "--from", "slime", "--source", pair[0], "--name", "lab/step"),
         ("compare", "lab/opd:v1", "lab/mask", "--source", pair[0], "--by", "role", "--record"),

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from maskreg.flow.merge.base import DENSITY, LAMBDA, SIGN, Floats, Method, Setting, Settings, Tile
 from maskreg.flow.merge.fusing import fused
+from maskreg.flow.merge.numbers import kept
 
 
 def merge(tile: Tile) -> Floats:
     """The updates between the two cuts, brought together."""
-    kept = []
+    thinned = []
     for update, (outliers, least) in zip(tile.updates, tile.known.cuts, strict=True):
         between = least.above(update, tile.first) & ~outliers.above(update, tile.first)
-        kept.append(np.where(between, update, np.float32(0)))
-    return fused(kept, tile.weights, tile.settings)
+        thinned.append(kept(update, between))
+    return fused(thinned, tile.weights, tile.settings)
 
 
 def ranks(numel: int, settings: Settings) -> tuple[int, ...]:
     """How many are above the outliers' cut, and above the cut of what is kept."""
-    kept = int(settings["density"] * numel)
+    number = int(settings["density"] * numel)
     # Fewer outliers go where otherwise less than the density would be left.
-    outliers = min(int(settings["gamma"] * numel), numel - kept)
-    return outliers, outliers + kept
+    outliers = min(int(settings["gamma"] * numel), numel - number)
+    return outliers, outliers + number
 
 
 METHOD = Method(

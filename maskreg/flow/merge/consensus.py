@@ -9,13 +9,14 @@ import numpy as np
 from maskreg.errors import UsageError
 from maskreg.flow.merge.base import Floats, Method, Setting, Settings, Tile
 from maskreg.flow.merge.fusing import total
+from maskreg.flow.merge.numbers import kept
 
 
 def merge(tile: Tile) -> Floats:
     """The mean over those that moved a coordinate, where they are enough."""
     count = np.sum([update != 0 for update in tile.updates], axis=0, dtype=np.int32)
     mean = total(tile.updates) / np.maximum(count, 1).astype(np.float32)
-    return np.where(count >= tile.settings["k"], mean, np.float32(0))
+    return kept(mean, count >= tile.settings["k"])
 
 
 def check(weights: Sequence[float], settings: Settings) -> None:

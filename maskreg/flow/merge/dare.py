@@ -6,6 +6,7 @@ import numpy as np
 
 from maskreg.flow.merge.base import DENSITY, LAMBDA, SIGN, Floats, Method, Setting, Sums, Tile
 from maskreg.flow.merge.fusing import fused
+from maskreg.flow.merge.numbers import kept
 from maskreg.mask.philox import WORDS
 
 
@@ -28,7 +29,7 @@ def measure(tile: Tile) -> Sums:
 
 def _kept(tile: Tile, index: int) -> Floats:
     border = np.uint32(round((1 - tile.settings["density"]) * WORDS))
-    return np.where(tile.words(index) >= border, tile.updates[index], np.float32(0))
+    return kept(tile.updates[index], tile.words(index) >= border)
 
 
 def _factor(sums: Sums) -> np.float32:

@@ -9,6 +9,7 @@ import numpy as np
 from maskreg.errors import UsageError
 from maskreg.flow.merge.base import DENSITY, LAMBDA, SIGN, Floats, Method, Setting, Settings, Tile
 from maskreg.flow.merge.fusing import fused
+from maskreg.flow.merge.numbers import kept
 from maskreg.mask.philox import WORDS
 
 
@@ -45,10 +46,10 @@ def _kept(tile: Tile, index: int) -> Floats:
     np.put_along_axis(rank, order, np.broadcast_to(np.arange(length, dtype=np.float64), update.shape), axis=-1)
     epsilon = tile.settings["epsilon"]
     drop = (1 - tile.settings["density"] - epsilon / 2) + epsilon * rank / length
-    kept = tile.words(index) >= drop * WORDS
+    stays = tile.words(index) >= drop * WORDS
     if tile.settings["rescale"] == "inverse":
         update = update / (1 - drop).astype(np.float32)
-    return np.where(kept, update, np.float32(0))
+    return kept(update, stays)
 
 
 METHOD = Method(

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.flow.merge.base import Floats, Settings
+from maskreg.flow.merge.numbers import kept
 
 
 def weighted(updates: Sequence[Floats], weights: Sequence[float]) -> list[Floats]:
@@ -48,8 +49,9 @@ def elected_mean(updates: Sequence[Floats], weights: Sequence[float], tie: float
     positive = is_positive(total(parts), tie)
     over, under = np.zeros_like(parts[0]), np.zeros_like(parts[0])
     for part, weight in zip(parts, weights, strict=True):
-        agrees = np.where(positive, part > 0, part < 0)
-        over += np.where(agrees, part, np.float32(0))
+        # Has the elected sign, and is not 0.
+        agrees = ((part > 0) == positive) & (part != 0)
+        over += kept(part, agrees)
         under += agrees * np.float32(weight)
     under[under == 0] = 1
     return over / under

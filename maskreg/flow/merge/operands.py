@@ -14,7 +14,7 @@ from maskreg.artifact.scope import Group
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.codec.base import Codes
 from maskreg.device import Device
-from maskreg.flow.merge.numbers import Bits
+from maskreg.flow.merge.numbers import Bits, replace
 from maskreg.mask import unpack
 from maskreg.parallel import Buffers
 from maskreg.tensors.blocks import BLOCK_NUMEL
@@ -112,7 +112,9 @@ class Operands:
             row, start = self.mask.by_name[name], number * BLOCK_NUMEL
             bits = self.mask.mask_bits(row, start, start + source.size) if row.numel else np.zeros(0, np.uint8)
             inside = unpack(bits, source.size) if row.numel else np.zeros(source.size, np.bool_)
-            targets = [np.where(inside, target, source) for target in targets]
+            targets = [target.copy() for target in targets]
+            for target in targets:
+                replace(target, source, ~inside)
         return SpanBits(source, targets)
 
     def _source(self, name: str, number: int) -> Bits:

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.flow.merge.base import Floats, Method, Setting, Tile
+from maskreg.flow.merge.numbers import kept, replace
 
 EPSILON = Setting(1e-5, "a change counts when it is larger; 0 for every change of bits", 0.0)
 """The published threshold."""
@@ -32,8 +33,10 @@ def mean_of_changed(tile: Tile, alone: list[float]) -> Floats:
     count = np.sum(masks, axis=0, dtype=np.int32)
     over, unique = np.zeros_like(tile.updates[0]), count == 1
     for update, mask, factor in zip(tile.updates, masks, alone, strict=True):
-        part = np.where(mask, update, np.float32(0))
-        over += part if factor == 1 else np.where(unique, part * np.float32(factor), part)
+        part = kept(update, mask)
+        if factor != 1:
+            replace(part.view(np.uint32), (part * np.float32(factor)).view(np.uint32), unique)
+        over += part
     return over / np.maximum(count, 1).astype(np.float32)
 
 

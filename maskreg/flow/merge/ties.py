@@ -6,6 +6,7 @@ import numpy as np
 
 from maskreg.flow.merge.base import LAMBDA, Floats, Method, Setting, Settings, Sums, Tile
 from maskreg.flow.merge.fusing import elected_mean, scaled, total, weighted
+from maskreg.flow.merge.numbers import kept
 
 
 def merge(tile: Tile) -> Floats:
@@ -30,7 +31,7 @@ def ranks(numel: int, settings: Settings) -> tuple[int, ...]:
 def _trimmed(tile: Tile) -> list[Floats]:
     # Of the size at the threshold all stay, as at every cut of a model.
     pairs = zip(tile.updates, tile.known.cuts, strict=True)
-    return [np.where(cut.above(update, tile.first), update, np.float32(0)) for update, (cut,) in pairs]
+    return [kept(update, cut.above(update, tile.first)) for update, (cut,) in pairs]
 
 
 METHOD = Method(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from maskreg.flow.merge.base import DENSITY, LAMBDA, Floats, Method, Settings, Tile
 from maskreg.flow.merge.fusing import elected_mean, scaled
+from maskreg.flow.merge.numbers import kept
 
 
 def merge(tile: Tile) -> Floats:
     """The weighted mean of trimmed updates with the elected sign, times lambda; a sum of 0 elects plus."""
     pairs = zip(tile.updates, tile.known.cuts, strict=True)
-    trimmed = [np.where(cut.above(update, tile.first), update, np.float32(0)) for update, (cut,) in pairs]
+    trimmed = [kept(update, cut.above(update, tile.first)) for update, (cut,) in pairs]
     return scaled(elected_mean(trimmed, tile.weights), tile.settings)
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from maskreg.artifact.scope import Group
 from maskreg.digest import short_key
 from maskreg.flow.merge.base import Floats, Known, Method, Settings, Sums, Tile
-from maskreg.flow.merge.numbers import Bits, bits_of, numbers_of
+from maskreg.flow.merge.numbers import Bits, bits_of, numbers_of, replace
 from maskreg.flow.merge.operands import SpanBits
 from maskreg.mask.philox import TILE as DRAWN
 from maskreg.mask.philox import words_of
@@ -109,13 +109,13 @@ class Arithmetic:
         if self.method.gives == "values":
             result = bits_of(merged.reshape(-1), dtype)
             for target, values in zip(reversed(targets), reversed(tile.targets), strict=True):
-                np.copyto(result, target, where=(merged == values).reshape(-1))
+                replace(result, target, (merged == values).reshape(-1))
             return result
         flat = merged.reshape(-1)
         result = bits_of((tile.source + merged).reshape(-1), dtype)
-        np.copyto(result, source, where=flat == 0)
+        replace(result, source, flat == 0)
         for target, update in zip(reversed(targets), reversed(tile.updates), strict=True):
-            np.copyto(result, target, where=(flat == update.reshape(-1)) & (target != source))
+            replace(result, target, (flat == update.reshape(-1)) & (target != source))
         return result
 
     def _pieces(self, group: Group, start: int, bits: SpanBits, known: Known) -> Iterator[_Piece]:
@@ -173,9 +173,9 @@ def _without_nonfinite(
 
 
 def _fill_nonfinite(merged: Bits, source: Bits, targets: Sequence[Bits], nonfinite: npt.NDArray[np.bool_]) -> None:
-    np.copyto(merged, source, where=nonfinite)
+    replace(merged, source, nonfinite)
     for target in reversed(targets):
-        np.copyto(merged, target, where=nonfinite & (target != source))
+        replace(merged, target, nonfinite & (target != source))
 
 
 def _counted(tile: Tile, merged: Bits, source: Bits, nonfinite: npt.NDArray[np.bool_] | None, dtype: str) -> Counts:

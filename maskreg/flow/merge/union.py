@@ -6,6 +6,7 @@ import numpy as np
 
 from maskreg.flow.merge.base import Floats, Method, Setting, Tile
 from maskreg.flow.merge.fusing import elected_mean, total
+from maskreg.flow.merge.numbers import replace
 
 
 def merge(tile: Tile) -> Floats:
@@ -18,7 +19,7 @@ def merge(tile: Tile) -> Floats:
         return total(tile.updates) / np.maximum(count, 1).astype(np.float32)
     result = tile.updates[-1].copy()
     for update in reversed(tile.updates[:-1]):
-        np.copyto(result, update, where=update != 0)
+        replace(result.view(np.uint32), update.view(np.uint32), update != 0)
     return result
 
 
