@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -148,6 +149,7 @@ class Follower:
         self._remote = self._space.remote_to_ask(remote)
         self._chains = Chains([self._space.local, *([self._remote] if self._remote is not None else [])])
         self._landing = _Landing(self._space) if self._remote is not None else None
+        self._lock = threading.Lock()
         self._root = ""
         self._looked = -float("inf")
         self._waiting: _Waiting | None = None
@@ -176,6 +178,10 @@ class Follower:
             RolledBackError: the log of the tag went back, or was rewritten.
             UnavailableError: the remote does not answer.
         """
+        with self._lock:
+            return self._fetched()
+
+    def _fetched(self) -> bool:
         self._looked = time.monotonic()
         head, card = self._head()
         if self._waiting is not None and self._waiting.digest == head:
@@ -195,12 +201,21 @@ class Follower:
         return True
 
     def apply(self) -> Followed | None:
-        """Apply what :meth:`fetch` brought, if there is something and it is safe.
+        """Apply what :meth:`fetch` brought, if there is something and it is safe; never waits for it.
 
         Raises:
             WrongCheckpointError: the weights are not what they were; nothing was changed.
             CorruptError: a link is damaged; nothing was changed.
         """
+        # One that is at work on another thread has nothing to apply yet.
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._applied()
+        finally:
+            self._lock.release()
+
+    def _applied(self) -> Followed | None:
         waiting = self._waiting
         if waiting is None or (self._safe is not None and not self._weights.agree(self._safe())):
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,22 @@ def test_links_are_brought_first_and_applied_when_it_is_safe(
         assert is_at(model, steps[2])
         follower.step()
         assert is_at(model, steps[3])
+
+
+def test_another_thread_may_fetch(run: maskreg.Publisher, tmp_path: Path, steps: list[Path]) -> None:
+    for remote in (False, True):
+        home = tmp_path / ("far" if remote else "home")
+        settings = maskreg.Settings(home=home, config_path=home / "config.toml")
+        model = loaded(steps[0])
+        with maskreg.Workspace(settings) as space, ThreadPoolExecutor(1) as thread:
+            if remote:
+                maskreg.remotes.add("team", tmp_path / "home", workspace=space)
+            with follow(model, space) as follower:
+                assert thread.submit(follower.fetch).result()
+                assert follower.apply() is not None
+                assert thread.submit(follower.fetch).result() is False
+                assert follower.step() is None
+        assert is_at(model, steps[2])
 
 
 def test_the_tag_is_not_looked_at_more_often_than_stated(
