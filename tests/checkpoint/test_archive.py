@@ -1,0 +1,88 @@
+"""Archives of torch.save: only what torch writes is read, and from nowhere else than where it should lie."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maskreg.checkpoint import open_checkpoint
+from maskreg.errors import FormatError
+from tests.checkpoint.saving import save_torch
+from tests.checkpoints import bf16
+
+pytestmark = pytest.mark.torch
+
+TENSORS = {"model.a.weight": bf16((30, 4)), "model.b.weight": bf16((7,), 1)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return save_torch(tmp_path / "run", TENSORS) / "pytorch_model.bin"
+
+
+def packed_again(path: Path, *, method: int = zipfile.ZIP_STORED, leave: str = "", twice: str = "") -> Path:
+    """The same entries in an archive that Python writes."""
+    again = path.with_name("again.bin")
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(again, "w", method) as new:
+        for name in old.namelist():
+            if not leave or not name.endswith(leave):
+                new.writestr(name, old.read(name))
+            if twice and name.endswith(twice):
+                new.writestr(name, old.read(name))
+    return again
+
+
+def check(path: Path) -> None:
+    with open_checkpoint(path) as checkpoint:
+        for name, (_, bits) in TENSORS.items():
+            assert checkpoint.read(name, 0, bits.size).tobytes() == bits.tobytes()
+
+
+def test_sizes_of_4_gib_and_more_stand_elsewhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 20)
+    again = packed_again(path)
+    assert again.read_bytes().count(b"\xff\xff\xff\xff") > 5
+    check(again)
+    monkeypatch.undo()
+    check(packed_again(path))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_that_torch_does_not_write_is_refused(path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"method": zipfile.ZIP_DEFLATED}, "it is compressed or encrypted"),
+        ({"leave": "data/0"}, "the entry 'data/0' is missing"),
+        ({"leave": "data.pkl"}, "the entry 'data.pkl' is missing"),
+        ({"twice": "data/1"}, "the entry 'data/1' is there twice"),
+    ]
+    for options, fault in cases:
+        again = packed_again(path, **options)
+        with pytest.raises(FormatError) as caught:
+            open_checkpoint(again)
+        assert fault in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (lambda data: data + b"x", "its end is missing"),
+        (lambda data: data[:-1], "its end is missing"),
+        (lambda data: b"PK\x03\x04", "it is too short"),
+        (lambda data: data.replace(b"PK\x01\x02", b"PK\x01\x03", 1), "its directory is damaged"),
+        (lambda data: data.replace(b"PK\x03\x04", b"PK\x03\x05", 1), "does not lie where the directory says"),
+        (lambda data: data.replace(b"PK\x06\x06", b"PK\x06\x05", 1), "its end does not lie where it should"),
+        (lambda data: data.replace(b"little", b"biglie"), "saved on a machine with another order of bytes"),
+    ],
+    ids=["added", "cut", "short", "directory", "header", "end", "order"],
+)
+def test_damage_is_named(path: Path, damage: object, fault: str) -> None:
+    assert callable(damage)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(FormatError) as caught:
+        open_checkpoint(path)
+    assert caught.value.message.startswith(f"{path}: ")
+    assert fault in caught.value.message
+    assert caught.value.hint or "order of bytes" in fault
