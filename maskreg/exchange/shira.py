@@ -289,14 +289,17 @@ def _fitted(additions: _Additions, k: int) -> tuple[npt.NDArray[np.int64], npt.N
     indices, values = additions.indices, additions.values
     if indices.size > k:
         sizes = np.abs(values)
-        least = np.partition(sizes, sizes.size - k)[sizes.size - k]
+        least = np.sort(sizes)[sizes.size - k]
         larger = sizes > least
         ties = np.flatnonzero(sizes == least)[: k - int(np.count_nonzero(larger))]
         larger[ties] = True
         return indices[larger], values[larger]
-    unchanged = np.setdiff1d(np.arange(k), indices)[: k - indices.size]
+    # Among the first k elements there are enough that stay.
+    stays = np.ones(k, np.bool_)
+    stays[indices[: int(np.searchsorted(indices, k))]] = False
+    unchanged = np.flatnonzero(stays)[: k - indices.size]
     both = np.concatenate([indices, unchanged])
-    order = np.argsort(both)
+    order = np.argsort(both, kind="stable")
     return both[order], np.concatenate([values, np.zeros(unchanged.size, np.float32)])[order]
 
 
