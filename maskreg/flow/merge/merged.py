@@ -110,7 +110,12 @@ class MergedCheckpoint:
     @property
     def notes(self) -> tuple[str, ...]:
         """See the class."""
-        notes = []
+        notes = [
+            f"{artifact.digest.short} follows rule {artifact.manifest.rule}, which drops small changes: "
+            "what is merged is not all of its target"
+            for artifact in self._artifacts
+            if not artifact.manifest.exact
+        ]
         taken = [fate.name for fate in self._fates if not fate.merged and fate.owner != SOURCE]
         if taken:
             notes.append(f"{counted(len(taken), 'tensor', 'is')} taken from one artifact as a whole: {listed(taken)}")
