@@ -54,7 +54,7 @@ _OPTIONS = ("encoding", "checksum", "version", "base_version", "chunk_bytes", "n
 @click.option("--force", is_flag=True, help="Replace an earlier output, or move a name that others may use.")
 @click.pass_obj
 def command(output: Output, /, subject: str, to: str | None, from_: str | None, **options: Any) -> None:
-    """Write an artifact in another tool's format, or make an artifact of what another tool wrote.
+    """Write an artifact in another tool's format, or take one in.
 
     Formats of values need the source checkpoint; with --to it is looked up where this machine has seen it. What a
     format does not hold of an artifact is said.
