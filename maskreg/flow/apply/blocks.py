@@ -95,7 +95,7 @@ class Blocks:
                 raise WrongCheckpointError(
                     span.name,
                     f"this model is {name}, not {names[0]}",
-                    hint="apply the artifact that it is to become: maskreg.apply_(model, to)",
+                    hint="apply the second artifact alone: maskreg.apply_(model, after)",
                 )
         error = wrong_before(span.name, span.start, span.stop - span.start, leaf)
         error.hint = self._route.hint

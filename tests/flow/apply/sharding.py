@@ -159,6 +159,7 @@ def tensors(directory: Path) -> dict[str, Any]:
     outcome["wrong bit"] = raised(lambda: apply_(state, first))
     outcome["untouched"] = same(state, wrong)
     state = distributed(sides["source"], mesh)
+    outcome["damaged"] = raised(lambda: apply_(state, artifact(directory / "damaged")))
     outcome["other artifact"] = raised(lambda: apply_(state, second if last else first))
     if last:
         del state["whole"]

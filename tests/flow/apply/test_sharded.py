@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed, update in enumerate(("first", "second")):
             after = make_checkpoint(path / f"tensors/target-{update}", target_of(source, seed))
             extracted(path / "tensors" / update, before, open_checkpoint(after), reversible=True)
+    shutil.copytree(path / "tensors/first", path / "tensors/damaged")
+    shard = next((path / "tensors/damaged").rglob("data.zarr/delta/c/1"))
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
     return path
 
 
@@ -99,6 +105,11 @@ def test_a_mistake_on_one_process_stops_all_before_anything_is_written(ranks: li
         assert told["missing"] == ["WrongCheckpointError", f"{own}tensor whole: missing in this model"]
         assert told["not here"][0] == "NotFoundError"
         assert told["not here"][1].startswith(own)
+        # Process 1 reads the second object, and the others learn of it.
+        reader = "" if rank == 1 else "process 1: "
+        assert of["tensors"]["damaged"][0] == "CorruptError"
+        assert of["tensors"]["damaged"][1].startswith(reader)
+        assert "data.zarr/delta/c/1" in of["tensors"]["damaged"][1]
         assert of["tensors"]["untouched"]
         assert of["tensors"]["still untouched"]
 

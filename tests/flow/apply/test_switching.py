@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import maskreg
 from maskreg.artifact.reader import Artifact
@@ -188,6 +191,17 @@ class TestRefusals:
         two = pair(*(torch.zeros(6, 4, dtype=torch.bfloat16) for _ in range(2)))
         with pytest.raises(WrongCheckpointError, match="a TwoTensor in this model"):
             apply_({"inner.w": two}, artifact)
+
+    @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+    def test_fsdp1_is_refused(self, artifact: Artifact) -> None:
+        dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+        wrapper: Any = FullyShardedDataParallel
+        with pytest.raises(UsageError, match=r"inner is wrapped in FullyShardedDataParallel \(FSDP1\)") as caught:
+            model = Wrapped(w=torch.zeros(6, 4, dtype=torch.bfloat16))
+            model.inner = wrapper(model.inner, device_id=torch.device("cpu"), use_orig_params=True)
+            apply_(model, artifact)
+        dist.destroy_process_group()
+        assert "fully_shard" in caught.value.hint
 
     def test_zero_3_is_refused(self, artifact: Artifact) -> None:
         model = Wrapped(w=torch.zeros(0, dtype=torch.bfloat16))
