@@ -111,7 +111,7 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
             writer.write_at(starts[_key(info, _INDICES)], rows_and_columns)
             writer.write_at(starts[_key(info, _VALUES)], values)
         update.finish()
-    others = [name for name in update.changed if name not in {info.name for info in layers}]
+    unfit = [name for name in update.changed if name not in {info.name for info in layers}]
     return Written(
         out=writer.out,
         tensors=len(layers),
@@ -121,7 +121,7 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
         notes=(
             *value_notes(update),
             *file_notes(update, holds_files=False),
-            *(_nearest_notes(r, lost, padded, others) if nearest else ()),
+            *(_nearest_notes(r, lost, padded, unfit) if nearest else ()),
         ),
     )
 
@@ -210,9 +210,9 @@ def _most(info: TensorInfo) -> int:
 
 def _exact_rank(update: Outgoing, layers: Sequence[TensorInfo]) -> int:
     hint = "add --nearest to store the largest changes of each linear layer, or use --to slime"
-    others = [name for name in update.changed if name not in {info.name for info in layers}]
-    if others:
-        raise UsageError(f"a SHiRA adapter holds linear layers of 16 bits alone, not {listed(others, 3)}", hint=hint)
+    unfit = [name for name in update.changed if name not in {info.name for info in layers}]
+    if unfit:
+        raise UsageError(f"a SHiRA adapter holds linear layers of 16 bits alone, not {listed(unfit, 3)}", hint=hint)
     ranks = {info.name: update.counts[info.name] / sum(info.shape) for info in layers}
     if not ranks:
         raise UsageError("nothing changes, and a SHiRA adapter cannot be empty", hint="use another format")
@@ -303,10 +303,10 @@ def _fitted(additions: _Additions, k: int) -> tuple[npt.NDArray[np.int64], npt.N
     return both[order], np.concatenate([values, np.zeros(unchanged.size, np.float32)])[order]
 
 
-def _nearest_notes(r: int, lost: int, padded: int, others: Sequence[str]) -> tuple[str, ...]:
+def _nearest_notes(r: int, lost: int, padded: int, unfit: Sequence[str]) -> tuple[str, ...]:
     notes = [f"r = {r}: {counted(lost, 'change')} left out, {counted(padded, 'unchanged coordinate')} filled in"]
-    if others:
-        notes.append(f"left out, for they are no linear layers: {listed(list(others), 3)}")
+    if unfit:
+        notes.append(f"left out, for they are no linear layers: {listed(list(unfit), 3)}")
     return tuple(notes)
 
 

@@ -172,7 +172,11 @@ def convert_from(
         ExitStack() as stack,
     ):
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
-        incoming = known.read(given, checkpoint, LIMITS, stack.enter_context)
+        try:
+            incoming = known.read(given, checkpoint, LIMITS, stack.enter_context)
+        except NotFoundError as error:
+            error.hint = error.hint or f"{known.name} is {known.accepts}"
+            raise
         digest, notes = _stored(incoming, checkpoint, space, with_code, progress)
         stored = naming.store(digest, naming.card_for(digest, card), (*incoming.notes, *notes))
         remember(space, stored.artifact.manifest.source.root, checkpoint.path)

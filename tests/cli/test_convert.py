@@ -81,6 +81,9 @@ def test_lines_that_make_no_sense_are_refused(run: Run, artifact: str, pair: tup
         ([tmp_path, "--from", "slime", "--name", "x"], "needs the checkpoint and a name"),
     ):
         assert message in run("convert", *words, status=2).err
+    missing = run("convert", tmp_path, "--from", "slime", *named, status=66)
+    assert "model.safetensors.index.json: a file" in missing.err
+    assert "next: slime is a directory with" in missing.err
     assert "no such file or folder" in run("convert", tmp_path / "no", "--from", "slime", *named, status=66).err
     run("extract", *pair, "--name", "mask-alone", "--mask-only")
     assert "is a mask" in run("convert", "mask-alone", "--to", "slime", "--source", pair[0], *out, status=66).err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import maskreg
-from maskreg.workspace.storing import Stored
+from maskreg.workspace.workspace import Named
 from tests.checkpoints import Tensor, bf16, f16, f32, make_checkpoint, moved
 
 TALL = "model.layers.1.mlp.up_proj.weight"
@@ -48,16 +49,25 @@ class Lab:
     source: Path
     target: Path
     space: maskreg.Workspace
-    toy: Stored
+    toy: Named
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the checkpoints and a registry that has the artifact, to copy."""
+    folder = tmp_path_factory.mktemp("made")
+    files = {"config.json": b'{"hidden_size": 16}\n', "tokenizer.json": b"{}\n"}
+    source = make_checkpoint(folder / "source", SOURCE, files={**files, "old.json": b"[]"})
+    changed = {"config.json": b'{"hidden_size": 16, "step": 1}\n', "generation_config.json": b'{"top_k": 1}\n'}
+    target = make_checkpoint(folder / "target", target_of(SOURCE), files={**files, **changed})
+    with maskreg.Workspace(maskreg.Settings(home=folder / "home", config_path=folder / "config.toml")) as space:
+        maskreg.extract(source, target, "toy:v1", reversible=True, workspace=space)
+    return folder
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    files = {"config.json": b'{"hidden_size": 16}\n', "tokenizer.json": b"{}\n"}
-    source = make_checkpoint(tmp_path / "source", SOURCE, files={**files, "old.json": b"[]"})
-    changed = {"config.json": b'{"hidden_size": 16, "step": 1}\n', "generation_config.json": b'{"top_k": 1}\n'}
-    target = make_checkpoint(tmp_path / "target", target_of(SOURCE), files={**files, **changed})
+def lab(made: Path, tmp_path: Path) -> Iterator[Lab]:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     settings = maskreg.Settings(home=tmp_path / "home", config_path=tmp_path / "config.toml")
     with maskreg.Workspace(settings) as space:
-        toy = maskreg.extract(source, target, "toy:v1", reversible=True, workspace=space)
-        yield Lab(tmp_path, source, target, space, toy)
+        yield Lab(tmp_path, tmp_path / "source", tmp_path / "target", space, maskreg.show("toy:v1", workspace=space))

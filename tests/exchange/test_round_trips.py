@@ -31,7 +31,7 @@ def test_the_names_are_those_of_the_table() -> None:
 @pytest.mark.parametrize(("name", "options"), VALUES)
 def test_values_come_back_as_the_same_artifact(lab: Lab, name: str, options: dict[str, Any]) -> None:
     out = lab.folder / "out"
-    converted = maskreg.convert_to("toy:v1", name, out, options=options, workspace=lab.space)
+    converted = maskreg.convert_to("toy:v1", name, out, source=lab.source, options=options, workspace=lab.space)
     assert (converted.digest, converted.source, converted.out) == (lab.toy.digest, lab.source, out)
     assert converted.coordinates == sum(row.differing for row in lab.toy.artifact.by_name.values())
     assert sum(file.stat().st_size for file in out.iterdir()) == converted.bytes
