@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tracemalloc
 from argparse import Namespace
 from pathlib import Path
@@ -119,6 +121,25 @@ def test_state_dicts_as_people_wrap_them(tmp_path: Path, wrap: Any) -> None:
     saved(tmp_path / "run" / "last.pt", wrap(as_torch(state)))
     (tmp_path / "run" / "optimizer.pt").write_bytes(b"never opened")
     assert maskreg.extract(source, tmp_path / "run").digest == digest
+
+
+def test_reading_needs_no_torch(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+from maskreg.checkpoint import open_checkpoint
+for path in sys.argv[1:]:
+    with open_checkpoint(path) as checkpoint:
+        print(checkpoint.format, sum(checkpoint.read(n, 0, i.numel).size for n, i in checkpoint.tensors.items()))
+"""
+    tensors = {"model.a.weight": bf16((6, 4)), "model.b.weight": bf16((3,))}
+    paths = [
+        save_torch(tmp_path / "torch", tensors),
+        save_dcp(tmp_path / "dcp", tensors),
+        save_torch(tmp_path / "fsdp", tensors, "model_world_size_1_rank_0.pt"),
+    ]
+    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, check=True)
+    assert done.stdout == "torch 27\ndcp 27\nfsdp 27\n"
 
 
 def test_what_is_left_out_and_renamed_is_said(tmp_path: Path) -> None:
