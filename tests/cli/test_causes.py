@@ -95,6 +95,13 @@ def test_an_adapter_as_the_source_is_named_as_such(run: Run, pair: tuple[Path, P
     assert f"the source ({path}) is an adapter" in run("extract", path, pair[1], "--name", "x", status=65).err
 
 
+def test_the_weights_of_an_adapter_alone_lead_to_its_folder(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "lora", adapter(), files={"adapter_config.json": b"{}"})
+    weights = (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    told = run("extract", pair[0], weights, "--name", "x", status=65).err
+    assert f"name its folder, which is read as the merged model: {folder}" in told
+
+
 def test_two_adapters_are_compared_like_any_checkpoints(run: Run, tmp_path: Path) -> None:
     paths = [make_checkpoint(tmp_path / name, adapter()) for name in ("one", "two")]
     assert run("extract", *paths, "--name", "x", "--json").json["manifest"]["totals"]["nnz"] == 0

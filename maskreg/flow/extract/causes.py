@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.checkpoint.layouts import is_adapter
 from maskreg.document import parse_object
 from maskreg.errors import DataError, PairMismatchError
 from maskreg.limits import LIMITS
@@ -126,6 +127,8 @@ def _adapter(checkpoint: Checkpoint, names: Sequence[str]) -> str:
 
 def _merge(checkpoint: Checkpoint) -> str:
     folder = _folder(checkpoint)
+    if is_adapter(folder):
+        return f"name its folder, which is read as the merged model: {shlex.quote(str(folder))}"
     if not _config(checkpoint, "adapter_config.json"):
         return "merge it with merge_and_unload of the package peft, and save the result"
     return _MERGE.format(shlex.quote(str(folder)), shlex.quote(f"{folder.absolute()}-merged"))
