@@ -78,6 +78,10 @@ class Chains:
             self._known[digest] = self._read(digest)
         return self._known[digest]
 
+    def forget(self) -> None:
+        """Free the manifests that were read: those of a long run are many, and of a large model large."""
+        self._known.clear()
+
     def artifact(self, digest: Digest) -> Artifact:
         """An artifact, where the nearest registry has it.
 

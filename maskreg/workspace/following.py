@@ -224,6 +224,7 @@ class Follower:
         root = self._chains.link(waiting.digest).after
         self._weights.take(waiting.artifacts, root)
         self._root = root
+        self._chains.forget()
         if self._landing is not None:
             self._landing.clear()
         links = len(waiting.artifacts)

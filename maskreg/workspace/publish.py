@@ -112,6 +112,8 @@ class Publisher:
         self._space = workspace or self._open.enter_context(Workspace())
         self._snapshot: Snapshot | None = None
         self._root = ""
+        self._states: dict[str, str] = {}
+        self._earlier_of: Digest | None = None
 
     def prepare(self) -> None:
         """Read what the next link will be coded against now, and not at the first :meth:`publish`.
@@ -198,6 +200,8 @@ class Publisher:
             self._take(snapshot, target, link)
         card = self._card_with(meta)
         stored = naming.store(extracted.digest, card, extracted.notes)
+        if head is not None and self._earlier_of == head:
+            self._states[link.after], self._earlier_of = f"{link.digest.short} gives", link.digest
         pushed = None
         if self._remote is not None:
             pushed = push(self.ref, remote=self._remote, parts=self._parts, workspace=space)
@@ -299,22 +303,26 @@ class Publisher:
             raise BrokenChainError("the weights that were published last changed in memory; nothing was published")
         if head is None:
             return
-        earlier = self._earlier(head, link.after)
-        if earlier is not None:
-            verb = "gives" if link.after == earlier.after else "applies to"
+        if earlier := self._earlier(head).get(link.after):
             raise BrokenChainError(
-                f"these are the weights that {earlier.digest.short} {verb}, so {link.digest.short} would close a "
-                "circle; it was not published",
+                f"these are the weights that {earlier}, so {link.digest.short} would close a circle; it was not "
+                "published",
                 hint=f"to return to what a link gives: maskreg tag {self.ref}@DIGEST {self.ref.tag}",
             )
 
-    def _earlier(self, head: Digest, root: str) -> Link | None:
-        # Links below one that was collected are not asked: no reader gets there.
-        with suppress(MissingLinkError):
-            for below in self._chains.below(head):
-                if root == below.after or (below.below is None and root == below.before):
-                    return below
-        return None
+    def _earlier(self, head: Digest) -> dict[str, str]:
+        """Every state that the chain has been in, by root, and which link says so."""
+        if self._earlier_of != head:
+            states: dict[str, str] = {}
+            # Links below one that was collected are not asked: no reader gets there.
+            with suppress(MissingLinkError):
+                for link in self._chains.below(head):
+                    states[link.after] = f"{link.digest.short} gives"
+                    if link.below is None:
+                        states[link.before] = f"{link.digest.short} applies to"
+            self._states, self._earlier_of = states, head
+            self._chains.forget()
+        return self._states
 
     def _take(self, snapshot: Snapshot, target: Checkpoint, link: Link) -> None:
         self._root = ""
