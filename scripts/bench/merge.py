@@ -208,9 +208,9 @@ def _difference(left: Path, right: Path) -> tuple[int, float]:
     with open_checkpoint(left) as ours, open_checkpoint(right) as theirs:
         for name, info in ours.tensors.items():
             for span in blocks_of(info.numel):
-                one, two = (to_fp32(side.read(name, *span)) for side in (ours, theirs))
-                differing += int(np.count_nonzero(one != two))
-                most = max(most, float(np.abs(one - two).max()))
+                left_values, right_values = (to_fp32(side.read(name, *span)) for side in (ours, theirs))
+                differing += int(np.count_nonzero(left_values != right_values))
+                most = max(most, float(np.abs(left_values - right_values).max()))
     return differing, most
 
 

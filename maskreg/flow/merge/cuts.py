@@ -118,20 +118,20 @@ def bin_of(counts: Counts, rank: int) -> Bin:
     return Bin(upper, missing)
 
 
-def edge_of(counts: Counts, found: Bin) -> Edge:
+def edge_of(counts: Counts, narrowed: Bin) -> Edge:
     """The size at the cut, given the counts of lower bits in its bin."""
-    lower, missing = _largest(counts, found.missing)
-    return Edge(found.upper << 16 | lower, missing, int(counts[lower]))
+    lower, missing = _largest(counts, narrowed.missing)
+    return Edge(narrowed.upper << 16 | lower, missing, int(counts[lower]))
 
 
-def exact_edge(updates: Sequence[Floats], found: Bin) -> Edge:
+def exact_edge(updates: Sequence[Floats], narrowed: Bin) -> Edge:
     """The size at the cut of numbers that are at hand together, in tiles."""
     codes = [sizes_of(update) for update in updates]
-    inside = np.concatenate([own[own >> np.uint32(16) == np.uint32(found.upper)] for own in codes])
-    at = inside.size - found.missing
+    inside = np.concatenate([own[own >> np.uint32(16) == np.uint32(narrowed.upper)] for own in codes])
+    at = inside.size - narrowed.missing
     code = int(np.partition(inside, at)[at])
     larger = int(np.count_nonzero(inside > np.uint32(code)))
-    return Edge(code, found.missing - larger, int(np.count_nonzero(inside == np.uint32(code))))
+    return Edge(code, narrowed.missing - larger, int(np.count_nonzero(inside == np.uint32(code))))
 
 
 def places_of(update: Floats, code: int) -> Counts:

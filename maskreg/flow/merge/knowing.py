@@ -159,8 +159,8 @@ class Sweeps:
             count_upper(update, counts)
         numel, row = int(counts.sum()), []
         for rank in self._ranks(numel):
-            found = _bin(counts, rank, numel)
-            edge = exact_edge(updates, found) if isinstance(found, Bin) else found
+            narrowed = _bin(counts, rank, numel)
+            edge = exact_edge(updates, narrowed) if isinstance(narrowed, Bin) else narrowed
             end = END
             if missing := _missing(edge):
                 firsts = np.cumsum([0, *(update.size for update in updates)]).tolist()
@@ -207,8 +207,8 @@ class Sweeps:
             return _places(tiles, edges[span.name])
 
         with closing(self._sweep_spans("place cuts", cut, work, {})) as results:
-            for span, found in results:
-                for artifact, row in enumerate(found):
+            for span, equal in results:
+                for artifact, row in enumerate(equal):
                     for number, places in enumerate(row):
                         missing = left[span.name][artifact][number]
                         if 0 < missing <= places.size:
@@ -262,9 +262,9 @@ def _lower(tiles: Iterator[Tile], bins: _Bins) -> list[list[Counts]]:
     counts = [[np.zeros(LOWER if isinstance(b, Bin) else 0, np.int64) for b in row] for row in bins]
     for tile in tiles:
         for update, row, own in zip(tile.updates, bins, counts, strict=True):
-            for one, total in zip(row, own, strict=True):
-                if isinstance(one, Bin):
-                    count_lower(update, one.upper, total)
+            for narrowed, total in zip(row, own, strict=True):
+                if isinstance(narrowed, Bin):
+                    count_lower(update, narrowed.upper, total)
     return counts
 
 
@@ -285,7 +285,7 @@ def _sum(totals: list[list[Counts]], more: list[list[Counts]]) -> list[list[Coun
 
 def _edges(bins: _Bins, counts: Sequence[Sequence[Counts]]) -> _Edges:
     return [
-        [edge_of(own, found) if isinstance(found, Bin) else found for found, own in zip(*rows, strict=True)]
+        [edge_of(own, narrowed) if isinstance(narrowed, Bin) else narrowed for narrowed, own in zip(*rows, strict=True)]
         for rows in zip(bins, counts, strict=True)
     ]
 
