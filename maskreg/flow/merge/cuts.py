@@ -106,8 +106,7 @@ def count_upper(update: Floats, counts: Counts) -> None:
 
 def count_lower(update: Floats, upper: int, counts: Counts) -> None:
     """Add a tile to the counts of lower bits among sizes with these upper bits, int64 ``[2^16]``."""
-    codes = sizes_of(update)
-    inside = codes[codes >> np.uint32(16) == np.uint32(upper)]
+    inside = codes_inside(update, upper)
     if inside.size:
         counts += np.bincount(inside & np.uint32(0xFFFF), minlength=LOWER)
 
@@ -124,10 +123,16 @@ def edge_of(counts: Counts, narrowed: Bin) -> Edge:
     return Edge(narrowed.upper << 16 | lower, missing, int(counts[lower]))
 
 
-def exact_edge(updates: Sequence[Floats], narrowed: Bin) -> Edge:
-    """The size at the cut of numbers that are at hand together, in tiles."""
-    codes = [sizes_of(update) for update in updates]
-    inside = np.concatenate([own[own >> np.uint32(16) == np.uint32(narrowed.upper)] for own in codes])
+def codes_inside(update: Floats, upper: int) -> Codes:
+    """Bits of the sizes with these upper bits."""
+    codes = sizes_of(update)
+    inside: Codes = codes[codes >> np.uint32(16) == np.uint32(upper)]
+    return inside
+
+
+def exact_edge(codes: Sequence[Codes], narrowed: Bin) -> Edge:
+    """The size at the cut, given all codes in its bin."""
+    inside = np.concatenate(codes)
     at = inside.size - narrowed.missing
     code = int(np.partition(inside, at)[at])
     larger = int(np.count_nonzero(inside > np.uint32(code)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Lock
@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from maskreg.artifact.scope import Group
-from maskreg.flow.merge.base import Floats, Known, Sums, Tile
+from maskreg.flow.merge.base import Known, Sums, Tile
 from maskreg.flow.merge.cuts import (
     END,
     EVERYTHING,
@@ -19,17 +19,19 @@ from maskreg.flow.merge.cuts import (
     NOTHING,
     UPPER,
     Bin,
+    Codes,
     Counts,
     Cut,
     Edge,
     bin_of,
+    codes_inside,
     count_lower,
     count_upper,
     edge_of,
     exact_edge,
     places_of,
 )
-from maskreg.flow.merge.operands import Operands, Span
+from maskreg.flow.merge.operands import Operands, Span, SpanBits
 from maskreg.flow.merge.tiling import Arithmetic, add_up
 from maskreg.parallel import ordered
 from maskreg.progress import Progress
@@ -86,7 +88,7 @@ class Sweeps:
         measure = self.arithmetic.method.measure
         assert measure is not None
 
-        def work(tiles: Iterator[Tile]) -> Sums:
+        def work(tiles: Iterable[Tile]) -> Sums:
             sums = np.empty(0)
             for tile in tiles:
                 sums = add_up(sums, measure(tile))
@@ -109,16 +111,16 @@ class Sweeps:
         ranks, count = self._ranks(numel), len(self.operands.artifacts)
         upper, lock = np.zeros((count, UPPER), np.int64), Lock()
 
-        def high(tiles: Iterator[Tile]) -> None:
+        def high(tiles: Iterable[Tile]) -> None:
             counts = _upper(tiles, count)
             with lock:
                 np.add(upper, counts, out=upper)
 
         self._run("count sizes", high, {})
         bins = [[_bin(counts, rank, numel) for rank in ranks] for counts in upper]
-        lower = _lower(iter(()), bins)
+        lower = _lower((), bins)
 
-        def low(tiles: Iterator[Tile]) -> None:
+        def low(tiles: Iterable[Tile]) -> None:
             counts = _lower(tiles, bins)
             with lock:
                 for totals, more in zip(lower, counts, strict=True):
@@ -148,27 +150,19 @@ class Sweeps:
             ]
         return cuts
 
-    def _cuts_of_block(self, tiles: Iterator[Tile]) -> Cuts:
-        parts = [tile.updates for tile in tiles]
-        return [self._cuts_of(updates) for updates in zip(*parts, strict=True)]
-
-    def _cuts_of(self, updates: Sequence[Floats]) -> Sequence[Cut]:
-        """The cuts of one artifact, given all tiles of a tensor."""
-        counts = np.zeros(UPPER, np.int64)
-        for update in updates:
-            count_upper(update, counts)
-        numel, row = int(counts.sum()), []
-        for rank in self._ranks(numel):
-            narrowed = _bin(counts, rank, numel)
-            edge = exact_edge(updates, narrowed) if isinstance(narrowed, Bin) else narrowed
-            end = END
-            if missing := _missing(edge):
-                firsts = np.cumsum([0, *(update.size for update in updates)]).tolist()
-                code = _cut(edge).code
-                places = [places_of(u, code) + first for u, first in zip(updates, firsts, strict=False)]
-                end = _end(np.concatenate(places), missing)
-            row.append(_cut(edge, end))
-        return row
+    def _cuts_of_block(self, tiles: Iterable[Tile]) -> Cuts:
+        """The cuts of a tensor of one block, which is at hand: its tiles are made anew for each count."""
+        counts = _upper(tiles, len(self.operands.artifacts))
+        numel = int(counts[0].sum())
+        bins = [[_bin(row, rank, numel) for rank in self._ranks(numel)] for row in counts]
+        edges = _edges_at_hand(tiles, bins)
+        equal = _places(tiles, edges) if any(_missing(edge) for row in edges for edge in row) else []
+        cuts = [[_cut(edge) for edge in row] for row in edges]
+        for artifact, rows in enumerate(equal):
+            for number, places in enumerate(rows):
+                if missing := _missing(edges[artifact][number]):
+                    cuts[artifact][number] = _cut(edges[artifact][number], _end(places, missing))
+        return cuts
 
     def _bins(self, groups: Sequence[Group]) -> dict[str, _Bins]:
         count = len(self.operands.artifacts)
@@ -187,7 +181,7 @@ class Sweeps:
         edges: dict[str, _Edges] = {}
         totals: list[list[Counts]] = []
 
-        def work(span: Span, tiles: Iterator[Tile]) -> list[list[Counts]]:
+        def work(span: Span, tiles: Iterable[Tile]) -> list[list[Counts]]:
             return _lower(tiles, bins[span.name])
 
         with closing(self._sweep_spans("rank sizes", groups, work, {})) as results:
@@ -203,7 +197,7 @@ class Sweeps:
         left = {name: [[_missing(edge) for edge in row] for row in rows] for name, rows in edges.items()}
         cut = [group for group in groups if any(number for row in left[group.names[0]] for number in row)]
 
-        def work(span: Span, tiles: Iterator[Tile]) -> list[list[Counts]]:
+        def work(span: Span, tiles: Iterable[Tile]) -> list[list[Counts]]:
             return _places(tiles, edges[span.name])
 
         with closing(self._sweep_spans("place cuts", cut, work, {})) as results:
@@ -216,13 +210,13 @@ class Sweeps:
                         left[span.name][artifact][number] = max(0, missing - places.size)
         return ends
 
-    def _run(self, label: str, work: Callable[[Iterator[Tile]], None], known: Mapping[str, Known]) -> None:
+    def _run(self, label: str, work: Callable[[Iterable[Tile]], None], known: Mapping[str, Known]) -> None:
         with closing(self._sweep(label, self.groups, work, known)) as results:
             for _ in results:
                 pass
 
     def _sweep(
-        self, label: str, groups: Sequence[Group], work: Callable[[Iterator[Tile]], ResultT], known: Mapping[str, Known]
+        self, label: str, groups: Sequence[Group], work: Callable[[Iterable[Tile]], ResultT], known: Mapping[str, Known]
     ) -> Generator[tuple[Span, ResultT], None, None]:
         return self._sweep_spans(label, groups, lambda _, tiles: work(tiles), known)
 
@@ -230,7 +224,7 @@ class Sweeps:
         self,
         label: str,
         groups: Sequence[Group],
-        work: Callable[[Span, Iterator[Tile]], ResultT],
+        work: Callable[[Span, Iterable[Tile]], ResultT],
         known: Mapping[str, Known],
     ) -> Generator[tuple[Span, ResultT], None, None]:
         if not groups:
@@ -240,7 +234,7 @@ class Sweeps:
 
         def call(span: Span) -> tuple[Span, ResultT]:
             about = known.get(MODEL) or known.get(span.name) or Known()
-            tiles = self.arithmetic.tiles(span.group, span.start, self.operands.bits(span), about)
+            tiles = _Tiles(self.arithmetic, span, self.operands.bits(span), about)
             return span, work(span, tiles)
 
         spans = (Span(group, *block) for group in groups for block in blocks_of(group.rows[0].numel))
@@ -250,7 +244,20 @@ class Sweeps:
                 yield span, result
 
 
-def _upper(tiles: Iterator[Tile], count: int) -> Counts:
+@dataclass(frozen=True)
+class _Tiles:
+    """The tiles of a span, made anew each time they are gone through; valid until the thread's next span."""
+
+    arithmetic: Arithmetic
+    span: Span
+    bits: SpanBits
+    known: Known
+
+    def __iter__(self) -> Iterator[Tile]:
+        return self.arithmetic.tiles(self.span.group, self.span.start, self.bits, self.known)
+
+
+def _upper(tiles: Iterable[Tile], count: int) -> Counts:
     counts = np.zeros((count, UPPER), np.int64)
     for tile in tiles:
         for update, own in zip(tile.updates, counts, strict=True):
@@ -258,7 +265,7 @@ def _upper(tiles: Iterator[Tile], count: int) -> Counts:
     return counts
 
 
-def _lower(tiles: Iterator[Tile], bins: _Bins) -> list[list[Counts]]:
+def _lower(tiles: Iterable[Tile], bins: _Bins) -> list[list[Counts]]:
     counts = [[np.zeros(LOWER if isinstance(b, Bin) else 0, np.int64) for b in row] for row in bins]
     for tile in tiles:
         for update, row, own in zip(tile.updates, bins, counts, strict=True):
@@ -268,7 +275,23 @@ def _lower(tiles: Iterator[Tile], bins: _Bins) -> list[list[Counts]]:
     return counts
 
 
-def _places(tiles: Iterator[Tile], edges: _Edges) -> list[list[Counts]]:
+def _edges_at_hand(tiles: Iterable[Tile], bins: _Bins) -> _Edges:
+    inside: list[list[list[Codes]]] = [[[] for _ in row] for row in bins]
+    for tile in tiles:
+        for update, row, own in zip(tile.updates, bins, inside, strict=True):
+            for narrowed, codes in zip(row, own, strict=True):
+                if isinstance(narrowed, Bin):
+                    codes.append(codes_inside(update, narrowed.upper))
+    return [
+        [
+            exact_edge(codes, narrowed) if isinstance(narrowed, Bin) else narrowed
+            for narrowed, codes in zip(*rows, strict=True)
+        ]
+        for rows in zip(bins, inside, strict=True)
+    ]
+
+
+def _places(tiles: Iterable[Tile], edges: _Edges) -> list[list[Counts]]:
     parts: list[list[list[Counts]]] = [[[] for _ in row] for row in edges]
     for tile in tiles:
         for update, row, own in zip(tile.updates, edges, parts, strict=True):
