@@ -15,7 +15,7 @@ Readers decompress a tensor's frame as one, so a tensor is in memory as a whole:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -28,6 +28,7 @@ from maskreg.checkpoint.files import read_whole
 from maskreg.checkpoint.index import parse_index
 from maskreg.checkpoint.safetensors.header import build_header
 from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.checkpoint.safetensors.plan import grouped
 from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
 from maskreg.errors import FormatError, UsageError
 from maskreg.exchange.base import Format, Values, Written
@@ -101,7 +102,7 @@ def write(
     _check_options(encoding, checksum, version, base_version)
     if encoding == "overwrite":
         _refuse_large(update.changed.values())
-    groups = list(_grouped(update.changed.values()))
+    groups = list(grouped(update.changed.values(), _FILE_BYTES))
     names = [f"model-{n:05d}-of-{len(groups):05d}.safetensors" for n in range(len(groups))]
     index = {
         "metadata": {
@@ -176,19 +177,6 @@ def _refuse_large(infos: Iterable[TensorInfo]) -> None:
                 f"tensor {info.name}: {info.nbytes:,} bytes, and overwrite has 32 bits for a position",
                 hint="use --encoding xor",
             )
-
-
-def _grouped(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
-    group: list[TensorInfo] = []
-    size = 0
-    for info in infos:
-        if group and size + info.nbytes > _FILE_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(info)
-        size += info.nbytes
-    if group:
-        yield group
 
 
 class _Encoder:

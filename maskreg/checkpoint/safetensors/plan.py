@@ -47,7 +47,7 @@ def _changed(shard: Shard, changes: Changes) -> Shard:
 
 
 def _plan_anew(source: Checkpoint, changes: Changes) -> SafetensorsPlan:
-    groups = list(_grouped([*changes.applied_to(source.tensors.values()), *changes.add])) or [[]]
+    groups = list(grouped([*changes.applied_to(source.tensors.values()), *changes.add], SHARD_BYTES)) or [[]]
     count = len(groups)
     names = [f"model-{n:05}-of-{count:05}.safetensors" for n in range(1, count + 1)] if count > 1 else [SINGLE_NAME]
     shards = [build_shard(name, tensors, _METADATA) for name, tensors in zip(names, groups, strict=True)]
@@ -59,11 +59,12 @@ def _plan_anew(source: Checkpoint, changes: Changes) -> SafetensorsPlan:
     )
 
 
-def _grouped(tensors: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
+def grouped(tensors: Iterable[TensorInfo], most_bytes: int) -> Iterator[list[TensorInfo]]:
+    """Tensors in their order, in groups of at most ``most_bytes``; a larger tensor is a group of its own."""
     group: list[TensorInfo] = []
     size = 0
     for info in tensors:
-        if group and size + info.nbytes > SHARD_BYTES:
+        if group and size + info.nbytes > most_bytes:
             yield group
             group, size = [], 0
         group.append(info)
