@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 import maskreg
 from maskreg.errors import MaskregError
 from maskreg.train.runs.parallel import end_process
+from tests.ranks import write_results
 
 
 class Model(torch.nn.Module):
@@ -74,11 +74,7 @@ def main(directory: Path) -> None:
                 found[f"links {step}"] = followed.links if followed else 0
                 found[f"equal {step}"] = whole(served) == whole(trained)
             found["refused"] = refused(publisher, trained)
-    every: list[object] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, found)
-    if dist.get_rank() == 0:
-        (directory / "found.json").write_text(json.dumps(every))
-    dist.destroy_process_group()
+    write_results(directory, found)
 
 
 if __name__ == "__main__":

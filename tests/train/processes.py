@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from maskreg.train import MaskedAdamW, attach
 from maskreg.train.hooks.trainer import MaskCallback, masked_adamw
 from maskreg.train.runs.parallel import end_process
 from tests.live.models import qwen3
+from tests.ranks import write_results
 from tests.train.counting import changed, copies
 from tests.train.optim.training import masked
 from tests.train.training import rows
@@ -94,11 +94,7 @@ def main(directory: Path) -> None:
     for kind, after in (("replicated", whole), ("sharded", sharded())):
         source.load_state_dict(after)
         found[kind] = changed(source, before, mask)
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, found)
-    if dist.get_rank() == 0:
-        (directory / "found.json").write_text(json.dumps(every))
-    dist.destroy_process_group()
+    write_results(directory, found)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from maskreg.flow.apply.sharded import patch_sharded
 from maskreg.store.file import FileStore
 from maskreg.train.runs.parallel import end_process
 from tests.checkpoints import Tensor, bf16, f32, moved
+from tests.ranks import write_results
 
 SHARDED: dict[str, tuple[int, ...]] = {
     "rows": (2100, 2003),
@@ -229,11 +229,7 @@ def main(directory: Path) -> None:
     small_objects()
     found["tensors"] = tensors(directory / "tensors")
     found["replicated"] = replicated(directory / "tensors")
-    every: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(every, found)
-    if dist.get_rank() == 0:
-        (directory / "found.json").write_text(json.dumps(every))
-    dist.destroy_process_group()
+    write_results(directory, found)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +17,7 @@ from tests.flow.making import extracted
 from tests.live import models
 from tests.live.quiet import quiet
 from tests.live.test_masks import perturb
+from tests.ranks import in_processes
 
 __all__ = ["quiet"]
 
@@ -59,20 +56,8 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module", params=[2, 3])
 def ranks(request: pytest.FixtureRequest, directory: Path) -> list[dict[str, Any]]:
     """What :mod:`tests.flow.apply.sharding` wrote, for each process."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(request.param)]
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [*torchrun, str(ROOT / "tests/flow/apply/sharding.py"), str(directory)],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MASKREG_HOME": str(directory / "home")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: list[dict[str, Any]] = json.loads((directory / "found.json").read_text())
-    assert len(found) == request.param
-    return found
+    script = "tests/flow/apply/sharding.py"
+    return in_processes(script, directory, request.param, MASKREG_HOME=str(directory / "home"))
 
 
 @pytest.mark.usefixtures("quiet")
