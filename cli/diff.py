@@ -8,7 +8,7 @@ import click
 
 from maskreg.digest import Digest
 from maskreg.ref import Ref, ShortDigest
-from maskreg.words import counted, percent
+from maskreg.words import counted, percent, whole
 
 from .command import Command, workspace
 from .output import Output
@@ -60,7 +60,7 @@ def _lines(difference: Difference) -> list[str]:
     lines.append(", ".join(sides))
     # One value below the other, so that roots and descriptions fit narrow terminals.
     for change in (*difference.fields, *difference.changed):
-        lines += [change.name, f"  A  {_text(change.a)}", f"  B  {_text(change.b)}"]
+        lines += [change.name, f"  A  {_text(change.name, change.a)}", f"  B  {_text(change.name, change.b)}"]
     for word, names in (("added", difference.added), ("removed", difference.removed)):
         if names:
             lines += [f"{word}: {counted(len(names), 'tensor')}", *(f"  {name}" for name in names)]
@@ -68,7 +68,7 @@ def _lines(difference: Difference) -> list[str]:
     if difference.masks is not None:
         masks = difference.masks
         rows = [("only A", masks.only_a), ("only B", masks.only_b), ("both", masks.both)]
-        lines += ["moved", *(f"  {line}" for line in table((name, f"{count:,}") for name, count in rows))]
+        lines += ["moved coordinates", *(f"  {line}" for line in table((name, whole(count)) for name, count in rows))]
     return lines
 
 
@@ -78,5 +78,8 @@ def _densities(roles: tuple[Change, ...]) -> list[tuple[str, ...]]:
     return [("role", "A", "B"), *rows]
 
 
-def _text(value: str | float | None) -> str:
-    return "-" if value is None else str(value)
+def _text(name: str, value: str | float | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or "-"
+    # In bytes: two sizes that differ may be the same number of KiB.
+    return counted(round(value), "byte") if name == "size" else whole(value)

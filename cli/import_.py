@@ -43,4 +43,4 @@ def command(output: Output, file: str, ref: Ref | None) -> None:
         output.note(
             f"{counted(imported.objects, 'object')}, {human_bytes(imported.bytes)} imported, the rest was present"
         )
-        output.data(f"{imported.ref}@{imported.digest}")
+        output.data(str(imported.ref.pinned(imported.digest)))

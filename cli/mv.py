@@ -38,7 +38,7 @@ def command(output: Output, /, old: Ref | Digest | ShortDigest, new: str, all_ta
         output.document([row.to_json() for row in moved])
         return
     for row in moved:
-        output.data(f"{row.new}@{row.digest}")
+        output.data(str(row.new.pinned(row.digest)))
         # Spelled in full: a tag that is left out means that of the first name.
         back = f"{row.old.project}/{row.old.name}:{row.old.tag}"
         output.note(f"{row.old} is {row.new} now; back with: maskreg mv {row.new} {back}")

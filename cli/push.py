@@ -65,7 +65,7 @@ def command(
             )
             done.append(pushed)
             if not output.json:
-                output.data(f"{pushed.ref}@{pushed.digest}")
+                output.data(str(pushed.ref.pinned(pushed.digest)))
                 output.note(
                     f"pushed to {pushed.remote}: {counted(pushed.sent_objects, 'object')}, "
                     f"{human_bytes(pushed.sent_bytes)} sent, {human_bytes(pushed.reused_bytes)} already there"

@@ -22,4 +22,4 @@ def command(output: Output, ref: Ref) -> None:
     if output.json:
         output.document(restored.to_json())
     else:
-        output.data(f"{restored.ref}@{restored.digest}")
+        output.data(str(restored.ref.pinned(restored.digest)))

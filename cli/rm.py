@@ -8,9 +8,10 @@ from dataclasses import replace
 import click
 
 from maskreg.digest import Digest
+from maskreg.errors import UsageError
 from maskreg.ref import Ref, ShortDigest
 
-from .command import Command, workspace
+from .command import Command, again, workspace
 from .output import Output
 from .values import REF
 
@@ -40,7 +41,7 @@ def command(output: Output, refs: tuple[Ref | Digest | ShortDigest, ...], yes: b
         shown = [f"{replace(tag, digest=None)} ({tag.digest.short})" for tag in tags if tag.digest]
         if not sys.stdin.isatty():
             names = ", ".join(str(replace(tag, digest=None)) for tag in tags)
-            raise click.UsageError(f"stdin is not a terminal, so removing {names} needs -y")
+            raise UsageError(f"stdin is not a terminal, so removing {names} needs -y", hint=again("-y"))
         output.ask(f"remove {', '.join(shown)}?")
     removed = []
     for tag in tags:

@@ -79,7 +79,7 @@ def command(
         output.document(description.to_json(by))
         return
     if output.quiet:
-        output.data(f"{description.ref}@{description.digest}" if description.ref else str(description.digest))
+        output.data(str(description.ref.pinned(description.digest) if description.ref else description.digest))
         return
     subject = Subject(description.ref, description.digest, description.manifest, description.card)
     overlaps = (description.rlvr_overlap, description.seed_overlap)

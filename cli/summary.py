@@ -149,7 +149,7 @@ def tell_stored(output: Output, stored: Stored) -> None:
         output.document(stored.to_json())
         return
     if output.quiet:
-        output.data(f"{stored.ref}@{stored.digest}" if stored.ref else str(stored.digest))
+        output.data(str(stored.ref.pinned(stored.digest) if stored.ref else stored.digest))
         return
     subject = Subject(stored.ref, stored.digest, stored.artifact.manifest, stored.card)
     output.data(summary(subject, notes=stored.notes))

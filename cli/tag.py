@@ -36,4 +36,4 @@ def command(output: Output, ref: Ref, new: tuple[str, ...], immutable: bool) -> 
         output.document([name.to_json() for name in names])
         return
     for name in names:
-        output.data(f"{name.ref}@{name.digest}")
+        output.data(str(name.ref.pinned(name.digest)))

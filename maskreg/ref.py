@@ -106,6 +106,10 @@ class Ref:
         """
         return Ref.parse(f"{replace(self, tag=DEFAULT_TAG, digest=None)}:{tag}")
 
+    def pinned(self, digest: Digest) -> Ref:
+        """The same name and tag, pinned to an artifact."""
+        return replace(self, digest=digest)
+
     def __str__(self) -> str:
         """The shortest text that parses to this reference."""
         text = self.name if self.project == DEFAULT_PROJECT else f"{self.project}/{self.name}"
@@ -144,6 +148,7 @@ def parse_artifact(text: str) -> Ref | Digest | ShortDigest:
         qwen3-8b-opd@sha256:<64 hex>    Ref with a digest
         sha256:<64 hex>                 Digest
         sha256:4be0                     ShortDigest
+        @sha256:4be0                    the same, as it stands behind a name
         qwen3-8b-opd@sha256:4be0        ShortDigest with a label
         4be0                            ShortDigest, or the name 4be0 where there is one
 
@@ -152,11 +157,11 @@ def parse_artifact(text: str) -> Ref | Digest | ShortDigest:
         UsageError: not a text.
     """
     if isinstance(text, str):
-        if _DIGEST.fullmatch(text):
-            return Digest(text)
+        if _DIGEST.fullmatch(text.removeprefix("@")):
+            return Digest(text.removeprefix("@"))
         if match := _SHORT.fullmatch(text):
             label = match["label"]
-            return ShortDigest(match["digits"], None if label is None else Ref.parse(label))
+            return ShortDigest(match["digits"], Ref.parse(label) if label else None)
         if _BARE.fullmatch(text):
             return ShortDigest(text, name=Ref.parse(text))
     try:

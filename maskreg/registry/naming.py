@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from maskreg.digest import Digest
 from maskreg.ref import Card, Ref
@@ -13,6 +14,7 @@ from maskreg.result import Result
 from maskreg.store.reflog import RefEntry
 
 _MAX_SUGGESTIONS = 3
+_MAX_CANDIDATES = 20
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,18 @@ class Removal(Result):
         return f"{ref} was {self.digest.short} until {self.by} removed it at {when}; it is another artifact now"
 
 
-def similar_names(tags: Iterable[Ref], ref: Ref) -> list[str]:
-    """At most three of ``tags`` that ``ref`` may have been meant to be, the most similar first."""
+def similar_names(tags: Iterable[Ref], ref: Ref, *, is_set: Callable[[Ref], bool] = lambda tag: True) -> list[str]:
+    """At most three of ``tags`` that ``ref`` may have been meant to be, the most similar first.
+
+    Args:
+        tags: what there is to suggest.
+        ref: what was written.
+        is_set: whether a tag still points to an artifact; asked of few tags, until three do.
+    """
     names = {str(tag) for tag in tags}
     # The same name under another tag or in another project is a better guess than a similar spelling.
     same = sorted(n for n in names if n.rpartition("/")[2].partition(":")[0] == ref.name)
     unpinned = str(Ref(ref.project, ref.name, ref.tag))
-    alike = difflib.get_close_matches(unpinned, sorted(names), n=_MAX_SUGGESTIONS, cutoff=0.6)
-    return list(dict.fromkeys([*same, *alike]))[:_MAX_SUGGESTIONS]
+    alike = difflib.get_close_matches(unpinned, sorted(names), n=_MAX_CANDIDATES, cutoff=0.6)
+    candidates = list(dict.fromkeys([*same, *alike]))[:_MAX_CANDIDATES]
+    return list(islice((name for name in candidates if is_set(Ref.parse(name))), _MAX_SUGGESTIONS))

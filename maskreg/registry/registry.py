@@ -263,11 +263,19 @@ class Registry:
         return head
 
     def _unknown(self, ref: Ref) -> NotFoundError:
-        similar = similar_names(self.refs.tags(), ref)
+        similar = similar_names(self.refs.tags(), ref, is_set=self._is_set)
         remark = f"; similar: {', '.join(similar)}" if similar else ""
         # The name alone, so that the list shows it with all its tags and in all projects.
         hint = f"maskreg list {Ref.parse(similar[0]).name}{self.remote_option}" if similar else self.listing_step
         return NotFoundError(f"there is no {ref} in {self.name} ({self.url}){remark}", hint=hint)
+
+    def _is_set(self, tag: Ref) -> bool:
+        # A damaged tag is one to know of: the command that the hint names says what is wrong with it.
+        try:
+            head = self.refs.head(tag)
+        except CorruptError:
+            return True
+        return head is not None and not head.deleted
 
     @property
     def remote_option(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -121,13 +121,13 @@ def diff(
         )
 
 
-def _fields(named: Named) -> dict[str, str]:
+def _fields(named: Named) -> dict[str, str | int]:
     manifest, card = named.manifest, named.card
-    values: dict[str, object] = {
+    values: dict[str, str | int] = {
         "kind": manifest.kind,
         "rule": manifest.rule,
         "encoder": manifest.encoder,
-        "exact": manifest.exact,
+        "exact": str(manifest.exact),
         "source": manifest.source.root,
         "source hub id": manifest.source.hub,
         "target": manifest.target.root,
@@ -143,10 +143,10 @@ def _fields(named: Named) -> dict[str, str]:
         "description": card.description,
         **{f"meta {key}": value for key, value in card.meta.items()},
     }
-    return {name: str(value) for name, value in values.items() if value != ""}
+    return {name: value for name, value in values.items() if value != ""}
 
 
-def _changes(a: dict[str, str], b: dict[str, str]) -> tuple[Change, ...]:
+def _changes(a: Mapping[str, str | int], b: Mapping[str, str | int]) -> tuple[Change, ...]:
     return tuple(Change(name, a.get(name), b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name))
 
 

@@ -78,7 +78,7 @@ def tag(
     with opened(workspace) as space:
         artifact = space.meant(artifact)
         ref = space.known_name(artifact)
-        new = [_name(ref, name) for name in names]
+        new = [_name(space, artifact, ref, name) for name in names]
         local, fixed = space.local, immutable or None
         heads = [local.head(name) for name in new]
         named = space.find(artifact) if ref is None else None
@@ -99,9 +99,10 @@ def tag(
         return tuple(tagged)
 
 
-def _name(ref: Ref | None, name: str | Ref) -> Ref:
+def _name(space: Workspace, artifact: ArtifactLike, ref: Ref | None, name: str | Ref) -> Ref:
     if isinstance(name, str) and "/" not in name and ":" not in name:
         if ref is None:
-            raise UsageError(f"an artifact without a name cannot get the tag {name!r} alone", hint=f"NAME:{name}")
+            fault = f"an artifact that is given by its digest cannot get the tag {name!r} alone"
+            raise UsageError(fault, hint=f"maskreg tag {space.digest_of(artifact).short} NAME:{name}")
         return ref.with_tag(name)
     return as_name(name)

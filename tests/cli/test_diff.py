@@ -41,6 +41,9 @@ def test_what_changed_is_listed(run: Run, artifact: str, pair: tuple[Path, Path]
     told = run("diff", REF, "toy-opd:v2").out
     for text in (f"A  {REF}  {artifact[:19]}", "same source, another target", "added: 1 tensor", "only A", "  A  opd"):
         assert text in told
+    assert isinstance(fields["moved"][0], int)
+    for form in ("size\n  A  {:,} bytes\n  B  {:,} bytes\n", "moved\n  A  {:,}\n  B  {:,}\n"):
+        assert form.format(*fields[form.partition("\n")[0]]) in told
 
 
 def test_one_artifact_differs_from_itself_in_nothing(run: Run, artifact: str) -> None:

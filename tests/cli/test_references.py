@@ -40,6 +40,8 @@ def written(digest: str) -> list[str]:
         digits[:4],
         f"{REF}@{digest}",
         f"{REF}@{digest[:14]}",
+        f"@{digest}",
+        f"@{digest[:14]}",
     ]
 
 
@@ -155,3 +157,30 @@ def test_the_log_says_what_happened(run: Run, artifact: str, pair: tuple[Path, P
         assert line.endswith(row["action"])
         assert (row["digest"] or "-")[:19] in line
     assert run("log", REF, "-q").out.splitlines() == [digest or "-" for digest in digests]
+
+
+def test_a_quiet_answer_can_be_typed_again(run: Run, artifact: str, tmp_path: Path) -> None:
+    run("remote", "add", "lab", tmp_path / "lab")
+    for command in ("show", "push"):
+        for text in (REF, f"{REF}@{artifact}", f"{REF}@{artifact[:14]}"):
+            assert run(command, text, "-q").out.splitlines()[0] == f"{REF}@{artifact}"
+
+
+def test_names_that_were_removed_are_not_suggested(run: Run, artifact: str) -> None:
+    run("tag", REF, "toy-opd:v2", "toy-opd:v3")
+    run("rm", "-y", "toy-opd:v2")
+    told = run("show", "toy-opd", status=66).err
+    assert "similar: toy-opd:v1, toy-opd:v3\n  next: maskreg list toy-opd\n" in told
+
+
+def test_a_digest_gets_a_tag_by_the_command_of_the_hint(run: Run, artifact: str) -> None:
+    told = run("tag", artifact, "v9", status=2).err
+    assert "an artifact that is given by its digest cannot get the tag 'v9' alone" in told
+    step = told.partition("next: ")[2].replace("NAME", "toy-opd").split()
+    run(*step[1:])
+    assert run("show", "toy-opd:v9", "--json").json["digest"] == artifact
+
+
+def test_removing_without_a_terminal_names_the_whole_command(run: Run, artifact: str) -> None:
+    run(*run("rm", REF, status=2).err.partition("next: ")[2].split()[1:])
+    assert run("list", "-q").out == ""
