@@ -46,10 +46,14 @@ class Analysis:
         """Digest of the artifact that holds it."""
         return self.artifact.digest
 
+    @property
+    def modules(self) -> Mapping[str, Mapping[str, Any]]:
+        """Figures of each module, such as ``self_attn.q_proj``."""
+        return self.groups("module")
+
     def to_json(self) -> dict[str, object]:
         """What ``--json`` prints."""
-        document = {name: plain(getattr(self, name)) for name in ("ref", "digest", "was", "analysis")}
-        return {**document, "modules": plain(self.groups("module"))}
+        return {name: plain(getattr(self, name)) for name in ("ref", "digest", "was", "analysis", "modules")}
 
     def groups(self, by: str) -> Mapping[str, Mapping[str, Any]]:
         """Figures of groups of tensors; the analysis itself holds those by role and layer.
