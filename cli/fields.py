@@ -83,8 +83,18 @@ def lines(entries: Sequence[Listed], fields: Sequence[str], *, header: bool) -> 
         yield "\t".join(_cell(entry, field) for field in fields)
 
 
-def show_table(entries: Sequence[Listed], fields: Sequence[str], *, header: bool) -> None:
-    """Print names as a table on a terminal; of the default columns as many as it has room for."""
+def show_table(entries: Sequence[Listed], fields: Sequence[str], *, header: bool, whole: bool) -> list[str]:
+    """Print names as a table on a terminal.
+
+    Args:
+        entries: the names.
+        fields: the columns, in this order.
+        header: whether their names stand above them.
+        whole: show every column, and let lines wrap; else as many as the terminal has room for.
+
+    Returns:
+        The columns that were left out.
+    """
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
@@ -94,7 +104,7 @@ def show_table(entries: Sequence[Listed], fields: Sequence[str], *, header: bool
     rows: list[Mapping[str, str]] = [{field: _cell(entry, field) for field in fields} for entry in entries]
     widths = {field: max(cell_len(row[field]) for row in ({field: field}, *rows)) for field in fields}
     shown = list(fields)
-    for field in _FIRST_TO_GO if tuple(fields) == DEFAULT else ():
+    for field in () if whole else _FIRST_TO_GO:
         if sum(widths[name] + _GAP for name in shown) - _GAP > console.width:
             shown.remove(field)
     table = Table(box=None, pad_edge=False, show_header=header)
@@ -106,6 +116,7 @@ def show_table(entries: Sequence[Listed], fields: Sequence[str], *, header: bool
     # A truncated reference is useless, and columns that were chosen are shown whole: wider lines wrap.
     console.width = max(console.width, sum(widths[name] + _GAP for name in shown) - _GAP)
     console.print(table)
+    return [field for field in fields if field not in shown]
 
 
 def _value(entry: Listed, field: str) -> object:

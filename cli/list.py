@@ -11,7 +11,7 @@ from maskreg.analysis.glossary import FIGURES
 from maskreg.errors import DataError
 from maskreg.words import counted
 
-from .command import Command, workspace
+from .command import Command, again, workspace
 from .output import Output
 from .values import RANGE, IntegerType
 
@@ -107,7 +107,9 @@ def command(
             output.data(str(entry.ref))
     elif entries and sys.stdout.isatty():
         output.make_room()
-        show_table(entries, fields, header=not output.quiet)
+        if narrow := show_table(entries, fields, header=not output.quiet, whole=columns is not None):
+            step = again("--columns", ",".join(fields))
+            output.note(f"columns left out for want of room: {', '.join(narrow)}\n  next: {step}")
     elif entries:
         for line in lines(entries, fields, header=not output.quiet):
             output.data(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,21 @@ def test_every_field_can_be_shown(run: Run, names: str) -> None:
 )
 def test_what_is_no_field_is_refused(run: Run, names: str, options: list[str], why: str) -> None:
     assert why in run("list", *options, status=2).err
+
+
+def test_columns_that_a_terminal_has_no_room_for_are_named(
+    run: Run, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    narrow = run("list", "toy")
+    assert artifact[:19] not in narrow.out
+    assert "columns left out for want of room: digest, " in narrow.err
+    step = narrow.err.partition("next: ")[2].split()
+    assert step[:3] == ["maskreg", "list", "--columns"]
+    assert step[-1] == "toy"
+    whole = run(*step[1:])
+    assert artifact[:19] in whole.out
+    assert "left out" not in whole.err
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "left out" not in run("list").err
