@@ -159,8 +159,9 @@ def test_an_adapter_of_another_model(tmp_path: Path) -> None:
     folder = edited(tmp_path / "base", tmp_path / "lora")
     for name, shape in (("model.layers.0.self_attn.q_proj.weight", (7, 5)), ("other", (6, 5))):
         make_checkpoint(tmp_path / "base", {name: bf16(shape)})
-        with pytest.raises(PairMismatchError, match=r"do not make|does not have"):
+        with pytest.raises(PairMismatchError, match=r"do not make|does not have") as caught:
             open_checkpoint(folder)
+        assert caught.value.message.startswith(f"{folder}: the adapter changes ")
 
 
 def test_an_adapter_on_an_adapter(tmp_path: Path) -> None:

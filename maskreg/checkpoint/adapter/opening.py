@@ -15,7 +15,7 @@ from maskreg.checkpoint.base import Checkpoint, Reopen
 from maskreg.checkpoint.files import in_folder, read_whole
 from maskreg.checkpoint.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from maskreg.checkpoint.safetensors import reader as safetensors
-from maskreg.errors import FormatError, NotFoundError, PairMismatchError
+from maskreg.errors import DataError, FormatError, NotFoundError, PairMismatchError, prefixed
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.dtypes import FLOAT
 from maskreg.tensors.info import TensorInfo
@@ -51,6 +51,7 @@ def open_path(path: Path, *, hub: str = "", limits: Limits = LIMITS, reopen: Reo
             factors, whole = _sorted(weights, file.name)
             # Beside the factors of an embedding, peft saves the embedding itself.
             before = {**base.tensors, **{name: weights.tensors[stored] for name, stored in whole.items()}}
+        with prefixed(f"{path}: ", DataError):
             low_rank = {name: _low_rank(config, weights, before.get(name), entry) for name, entry in factors.items()}
         stack.pop_all()
     remark = f"{counted(len(low_rank), 'tensor')} with a LoRA adapter merged in, on {base.path}"
