@@ -35,7 +35,9 @@ NEED_TORCH = [
     *("live", "train", "cli/retrain", "analysis/test_angles.py", "analysis/test_coverage.py"),
     *("analysis/test_matrix.py", "analysis/test_noise.py", "codec/test_triton_decode.py", "e2e/test_retrain.py"),
     *(
+        "flow/apply/test_crossing.py",
         "flow/apply/test_in_memory.py",
+        "flow/apply/test_sharded.py",
         "flow/apply/test_switching.py",
         "flow/geometry/test_analysis.py",
         "flow/geometry/test_analysis_real.py",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from maskreg.disk import is_read_only, nearest_existing, remove_drafts
-from maskreg.errors import MaskregError
+from maskreg.errors import ConfigError, MaskregError
 from maskreg.registry import Registry
 from maskreg.registry.moving import unfinished
 from maskreg.result import Result
@@ -163,7 +163,11 @@ def _catalog(workspace: Workspace) -> Finding:
 
 
 def _renames(workspace: Workspace) -> Iterator[Finding]:
-    for move in unfinished(workspace.local):
+    try:
+        moves = unfinished(workspace.local)
+    except ConfigError:
+        return  # The home cannot hold a registry, which the registry's own check has said.
+    for move in moves:
         yield Finding("rename", "bad", move.sentence, f"maskreg mv {move.old} {move.new}")
 
 

@@ -33,7 +33,7 @@ def test_a_run_that_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
         steps.begin(50, 100)
         steps.step(line(51, moved=0.25, grad_norm=None, tokens=0))
     said = capsys.readouterr().err.splitlines()
-    assert said == ["resuming after step 50 of 100", "step  51/100  loss 0.5000  lr 1.00e-06  0.10 s  moved 0.2500"]
+    assert said == ["resuming after step 50 of 100", "step  51/100  loss 0.5000  lr 1.00e-06  0.10 s  moved 25.0 %"]
 
 
 @pytest.mark.parametrize("done", [0, 2])

@@ -59,7 +59,7 @@ def test_the_wheel_names_its_command_and_its_origin(wheel: zipfile.ZipFile) -> N
     assert metadata["Author"] == "the maskreg authors"
     assert metadata["License-Expression"] == "Apache-2.0"
     assert "Repository, https://github.com/maskreg/maskreg" in metadata.get_all("Project-URL", [])
-    assert b"maskreg = maskreg_cli.main:main" in wheel.read(f"{folder}/entry_points.txt")
+    assert b"maskreg = maskreg_cli.start:main" in wheel.read(f"{folder}/entry_points.txt")
     assert f"{folder}/licenses/LICENSE" in wheel.namelist()
 
 
