@@ -244,6 +244,12 @@ class NotAllowedError(MaskregError, PermissionError):
     code = "DENIED"
 
 
+class UnauthenticatedError(NotAllowedError):
+    """A request to a service without a token, or with one that is not valid."""
+
+    code = "UNAUTHENTICATED"
+
+
 class ImmutableTagError(NotAllowedError):
     """A tag that must never point to another artifact than the one that it was set to."""
 

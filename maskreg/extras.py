@@ -9,6 +9,7 @@ from maskreg.errors import ConfigError
 
 EXTRAS = {
     "accelerate": "train",
+    "fastapi": "server",
     "huggingface_hub": "hub",
     "jinja2": "report",
     "matplotlib": "report",
@@ -16,6 +17,7 @@ EXTRAS = {
     "safetensors": "train",
     "torch": "torch",
     "transformers": "train",
+    "uvicorn": "server",
     "yaml": "yaml",
 }
 """The extra of this package that brings each optional package."""

@@ -1,0 +1,132 @@
+"""What each route demands of who sends a request. A route that demands nothing on record does not start the server.
+
+A route says it in its signature::
+
+    @router.get("/projects/{project}/artifacts")
+    def artifacts(project: str, principal: Annotated[Principal, Depends(Needs(Role.READER))]) -> ...
+
+The demand also stands in the OpenAPI document as ``x-access``, from which the tests make the matrix of routes, roles
+and projects. Projects that the sender may not read do not exist for them: 404, as for any other name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from maskreg.errors import NotAllowedError, NotFoundError, UnauthenticatedError
+from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.context import service_of
+
+
+class Where(StrEnum):
+    """Where the sender has to have the role."""
+
+    PROJECT = "project"
+    """In the project that the path names as ``{project}``."""
+    ANY = "any"
+    """In some project; the route itself leaves out what the sender may not see."""
+    SERVER = "server"
+    """In every project."""
+    NOWHERE = "nowhere"
+    """Nobody has to sign in."""
+
+
+def principal_of(request: Request) -> Principal:
+    """Who sends a request, by its bearer token; a visitor without one.
+
+    Raises:
+        UnauthenticatedError: the token is not valid.
+    """
+    accounts = service_of(request).accounts
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if not scheme:
+        return accounts.visitor()
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise UnauthenticatedError("the Authorization header is not of the form 'Bearer TOKEN'")
+    return accounts.authenticate(secret.strip())
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The demand of a route; called for each request, it returns who sends it.
+
+    Attributes:
+        role: the lowest role that will do.
+        where: where it has to be held.
+    """
+
+    role: Role
+    where: Where = Where.PROJECT
+
+    def __call__(self, request: Request) -> Principal:
+        """Check the sender of a request.
+
+        Raises:
+            UnauthenticatedError: a visitor may not, or the token is not valid.
+            NotAllowedError: the role is too low.
+            NotFoundError: there is no such project for this sender.
+        """
+        principal = principal_of(request)
+        match self.where:
+            case Where.NOWHERE:
+                return principal
+            case Where.PROJECT:
+                check_role(principal, request.path_params["project"], self.role)
+            case Where.SERVER:
+                _check(principal, principal.server_role, self.role, "on this server")
+            case Where.ANY:
+                _check(principal, principal.highest, self.role, "in any project")
+        return principal
+
+
+def check_role(principal: Principal, project: str, role: Role) -> None:
+    """Check that somebody has a role in a project.
+
+    Raises:
+        UnauthenticatedError: a visitor may not.
+        NotAllowedError: the role is too low.
+        NotFoundError: there is no such project for this principal.
+    """
+    held = principal.role(project)
+    if held is Role.NOBODY and not principal.is_visitor:
+        raise NotFoundError(f"there is no project {project}")
+    _check(principal, held, role, f"in project {project}")
+
+
+def _check(principal: Principal, held: Role, role: Role, scope: str) -> None:
+    if held >= role:
+        return
+    if principal.is_visitor:
+        raise UnauthenticatedError("this needs a token", hint="maskreg login URL --token-stdin")
+    raise NotAllowedError(f"{principal.name} is {held.name.lower()} {scope}; this needs the role {role.name.lower()}")
+
+
+def record(app: FastAPI) -> None:
+    """Write every route's demand into the OpenAPI document.
+
+    Raises:
+        AssertionError: a route demands nothing, or several things.
+    """
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            demands = list(_demands(route.dependant))
+            assert len(demands) == 1, f"{route.path} demands {demands or 'nothing'}"
+            access = {"role": demands[0].role.name.lower(), "where": demands[0].where.value}
+            route.openapi_extra = {**(route.openapi_extra or {}), "x-access": access}
+
+
+def _demands(dependant: Dependant) -> Iterator[Needs]:
+    if isinstance(dependant.call, Needs):
+        yield dependant.call
+    for inner in dependant.dependencies:
+        yield from _demands(inner)
+
+
+PUBLIC = Depends(Needs(Role.NOBODY, Where.NOWHERE))
+"""The demand of a route that everybody may use, for a router's ``dependencies``."""

@@ -1,0 +1,60 @@
+"""Roles, and who acts: a principal and the role that it has in each project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+EVERY_PROJECT = "*"
+"""The grant that holds in all projects, those that do not exist yet included; an admin of it runs the server."""
+
+
+class Role(IntEnum):
+    """What somebody may do in a project; each role may do what the ones before it may."""
+
+    NOBODY = 0
+    """Nothing: the project does not exist for this principal."""
+    READER = 1
+    """Search, show, compare and pull."""
+    WRITER = 2
+    """Also push, tag and annotate."""
+    ADMIN = 3
+    """Also remove, restore, and manage members and tokens."""
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Somebody who sends requests.
+
+    Attributes:
+        name: recorded as the writer of ref entries and events; empty for a visitor who did not sign in.
+        grants: the role by project; ``EVERY_PROJECT`` holds in all.
+        public: projects that everybody may read.
+        token: id of the token that was shown; empty for a session and for a visitor.
+    """
+
+    name: str = ""
+    grants: Mapping[str, Role] = field(default_factory=dict)
+    public: frozenset[str] = frozenset()
+    token: str = ""
+
+    @property
+    def is_visitor(self) -> bool:
+        """Whether nobody signed in."""
+        return not self.name
+
+    def role(self, project: str) -> Role:
+        """The highest role in a project."""
+        granted = max(self.grants.get(project, Role.NOBODY), self.grants.get(EVERY_PROJECT, Role.NOBODY))
+        return max(granted, Role.READER) if project in self.public else granted
+
+    @property
+    def highest(self) -> Role:
+        """The highest role in any project."""
+        return max([*self.grants.values(), Role.READER if self.public else Role.NOBODY])
+
+    @property
+    def server_role(self) -> Role:
+        """The role in every project; an admin of all runs the server."""
+        return self.grants.get(EVERY_PROJECT, Role.NOBODY)

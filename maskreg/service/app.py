@@ -1,0 +1,35 @@
+"""The application: every router in one table."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from maskreg.service import access, problems
+from maskreg.service.api import health
+from maskreg.service.context import Service
+from maskreg.version import __version__
+
+API = "/api/v1"
+"""Where the API begins."""
+
+ROUTERS: list[tuple[str, APIRouter]] = [
+    ("", health.router),
+]
+"""Every router, and what its paths begin with."""
+
+
+def create_app(service: Service) -> FastAPI:
+    """The application of a server.
+
+    Args:
+        service: the server's parts; whoever made them closes them.
+    """
+    app = FastAPI(title="maskreg", version=__version__, docs_url=None, redoc_url=None)
+    app.state.service = service
+    for prefix, router in ROUTERS:
+        app.include_router(router, prefix=prefix)
+    access.record(app)
+    problems.install(app)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(service.hosts))
+    return app

@@ -1,0 +1,45 @@
+"""What every request of a server shares: the registry that it serves, and who may do what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from maskreg.registry import Registry
+from maskreg.service.accounts.base import Accounts
+from maskreg.workspace.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Service:
+    """A server's parts. All are safe to use from many threads.
+
+    Attributes:
+        workspace: what the use cases take.
+        remote: the name in the workspace of the registry that is served; None for the workspace's local registry.
+        accounts: who may do what.
+        hosts: host names that requests may be addressed to; others are refused, so that no page elsewhere reaches this
+            server through a name of its own.
+    """
+
+    workspace: Workspace
+    remote: str | None
+    accounts: Accounts
+    hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+
+    @property
+    def registry(self) -> Registry:
+        """The registry that is served."""
+        return self.workspace.registry(self.remote)
+
+
+def service_of(request: Request) -> Service:
+    """The server's parts, for a route."""
+    service: Service = request.app.state.service
+    return service
+
+
+Served = Annotated[Service, Depends(service_of)]
+"""The type of a route's parameter that takes the server's parts."""

@@ -1,0 +1,90 @@
+"""That every route says what it demands, and that what it demands holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fastapi import Depends, FastAPI
+from fastapi.testclient import TestClient
+
+from maskreg.service import access, problems
+from maskreg.service.access import PUBLIC, Needs, Where
+from maskreg.service.accounts.roles import Role
+from tests.service.serving import ADMIN, headers, service_in
+
+ROUTES = {
+    "read": Needs(Role.READER),
+    "write": Needs(Role.WRITER),
+    "manage": Needs(Role.ADMIN),
+    "any": Needs(Role.READER, Where.ANY),
+    "server": Needs(Role.ADMIN, Where.SERVER),
+}
+
+ALLOWED = {
+    "": {"read": 401, "write": 401, "manage": 401, "any": 401, "server": 401},
+    "wrong": {"read": 401, "write": 401, "manage": 401, "any": 401, "server": 401},
+    "stranger-token": {"read": 404, "write": 404, "manage": 404, "any": 200, "server": 403},
+    "reader-token": {"read": 200, "write": 403, "manage": 403, "any": 200, "server": 403},
+    "writer-token": {"read": 200, "write": 200, "manage": 403, "any": 200, "server": 403},
+    ADMIN: {"read": 200, "write": 200, "manage": 200, "any": 200, "server": 200},
+}
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> FastAPI:
+    """An app with a route for every demand."""
+    app = FastAPI()
+    app.state.service = service_in(tmp_path)
+    for name, demand in ROUTES.items():
+        path = f"/{name}/{{project}}" if demand.where is Where.PROJECT else f"/{name}"
+        app.get(path, dependencies=[Depends(demand)])(lambda: "")
+    problems.install(app)
+    return app
+
+
+@pytest.mark.parametrize("token", ALLOWED, ids=lambda token: token or "visitor")
+def test_a_route_lets_in_whom_it_demands_and_nobody_else(token: str, app: FastAPI) -> None:
+    client = TestClient(app)
+    status = {
+        name: client.get(
+            f"/{name}/team" if demand.where is Where.PROJECT else f"/{name}", headers=headers(token)
+        ).status_code
+        for name, demand in ROUTES.items()
+    }
+    assert status == ALLOWED[token]
+
+
+def test_everybody_may_read_a_public_project(app: FastAPI, tmp_path: Path) -> None:
+    app.state.service = service_in(tmp_path, frozenset({"team"}))
+    client = TestClient(app)
+    for token in ("", "stranger-token"):
+        assert client.get("/read/team", headers=headers(token)).status_code == 200
+    assert client.get("/write/team").status_code == 401
+
+
+def test_a_refusal_is_a_problem_with_a_code(app: FastAPI) -> None:
+    answer = TestClient(app).get("/write/team", headers=headers("reader-token"))
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json() == {
+        "type": "about:blank",
+        "title": "bob is reader in project team; this needs the role writer",
+        "status": 403,
+        "code": "DENIED",
+    }
+    assert TestClient(app).get("/read/team").headers["www-authenticate"] == "Bearer"
+
+
+def test_a_route_without_a_demand_is_refused() -> None:
+    app = FastAPI()
+    app.get("/open")(lambda: "")
+    with pytest.raises(AssertionError, match="/open demands nothing"):
+        access.record(app)
+
+
+def test_the_demand_stands_in_the_document(app: FastAPI) -> None:
+    app.get("/all", dependencies=[PUBLIC])(lambda: "")
+    access.record(app)
+    paths = app.openapi()["paths"]
+    assert paths["/read/{project}"]["get"]["x-access"] == {"role": "reader", "where": "project"}
+    assert paths["/all"]["get"]["x-access"] == {"role": "nobody", "where": "nowhere"}
