@@ -43,6 +43,7 @@ HOMES = {
     "google_crc32c": {"artifact"},
     "httpx2": {"catalog", "store"},
     "huggingface_hub": {"checkpoint"},
+    "keyring": {"settings"},
     "jinja2": {"reports", "service", "train"},
     "PIL": {"reports"},
     "matplotlib": {"reports", "workspace"},

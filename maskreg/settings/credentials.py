@@ -1,0 +1,207 @@
+"""Tokens for services: from the environment, from the keyring, or from a file that nobody else may read.
+
+The file is beside the configuration file, and never holds what a keyring keeps::
+
+    credentials.json 0600     {"https://lab.example": {"token": "mr_..."}, "http://127.0.0.1:8470": {"keyring": true}}
+
+A token belongs to one service: scheme, host, port and path of the URL that somebody logged in to. No other URL gets it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shlex
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+from maskreg.disk import creating, replacing
+from maskreg.document import canonical, parse_object
+from maskreg.errors import ConfigError, DataError, NotAllowedError, UnavailableError, UsageError
+from maskreg.settings.file import config_path
+
+VARIABLE = "MASKREG_TOKEN"
+"""The environment variable whose token wins, whatever the service."""
+
+_KEYRING = "maskreg"
+_MAX_BYTES = 1 << 20
+_PORTS = {"https": 443, "http": 80}
+
+
+def service_url(url: str) -> str:
+    """The one form of a service's URL: lower case, without the usual port and without a slash at its end.
+
+    Raises:
+        ConfigError: not ``https://HOST[:PORT][/PATH]``; ``http://`` is for this machine only, because a token would
+            travel in the clear.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError("malformed URL", hint="write https://HOST[:PORT]") from error
+    host = (parts.hostname or "").lower()
+    if parts.scheme not in _PORTS or not host or parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError("not the URL of a service", hint="write https://HOST[:PORT]")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise ConfigError(f"http://{host} is not this machine, so a token could be read on its way", hint="use https")
+    name = f"[{host}]" if ":" in host else host
+    shown = "" if port in (None, _PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{name}{shown}{parts.path.rstrip('/')}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's own, which no network sees."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def credentials_path(env: Mapping[str, str] | None = None) -> Path:
+    """The file of tokens, beside the configuration file; it need not exist."""
+    return config_path(os.environ if env is None else env, {}).with_name("credentials.json")
+
+
+def token_for(url: str, env: Mapping[str, str] | None = None) -> str:
+    """The token to show to a service; empty when nobody logged in to it.
+
+    Args:
+        url: the service.
+        env: the environment; that of the process when left out. ``MASKREG_TOKEN`` in it wins.
+
+    Raises:
+        ConfigError: not the URL of a service, or the file is malformed.
+        NotAllowedError: others may read the file.
+        UnavailableError: the keyring that has the token does not answer.
+    """
+    env = os.environ if env is None else env
+    service = service_url(url)
+    if token := env.get(VARIABLE, "").strip():
+        return token
+    entry = _read(credentials_path(env)).get(service, {})
+    return _from_keyring(service) if entry.get("keyring") else entry.get("token", "")
+
+
+def remember(url: str, token: str, env: Mapping[str, str] | None = None) -> str:
+    """Keep a token, in the keyring where one works, else in the file.
+
+    Args:
+        url: the service.
+        token: of one line, without blanks.
+        env: the environment; that of the process when left out.
+
+    Returns:
+        Where it is kept: ``keyring``, or the path of the file.
+
+    Raises:
+        ConfigError: not the URL of a service, or the file is malformed.
+        UsageError: not one word.
+        NotAllowedError: others may read the file.
+        CannotCreateError: the file cannot be written.
+    """
+    service, path = service_url(url), credentials_path(env)
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("a token is one word of letters, digits and punctuation")
+    entries = _read(path)
+    kept = _to_keyring(service, token)
+    _write(path, {**entries, service: {"keyring": True} if kept else {"token": token}})
+    return "keyring" if kept else str(path)
+
+
+def forget(url: str, env: Mapping[str, str] | None = None) -> bool:
+    """Remove the token of a service; False when there was none.
+
+    Raises:
+        ConfigError: not the URL of a service, or the file is malformed.
+        NotAllowedError: others may read the file.
+        UnavailableError: the keyring that has the token does not answer.
+        CannotCreateError: the file cannot be written.
+    """
+    service, path = service_url(url), credentials_path(env)
+    entries = _read(path)
+    entry = entries.pop(service, None)
+    if entry is None:
+        return False
+    if entry.get("keyring"):
+        _drop_from_keyring(service)
+    _write(path, entries)
+    return True
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise NotAllowedError(f"{path}: others may read it", hint=f"chmod 600 {shlex.quote(str(path))}")
+            content = parse_object(file.read(_MAX_BYTES + 1), str(path), max_bytes=_MAX_BYTES)
+    except FileNotFoundError:
+        return {}
+    except DataError as error:
+        raise ConfigError(error.message, hint=f"rm {shlex.quote(str(path))}, then maskreg login") from error
+    except OSError as error:
+        if isinstance(error, NotAllowedError):
+            raise
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
+    if not all(isinstance(entry, dict) and isinstance(entry.get("token", ""), str) for entry in content.values()):
+        raise ConfigError(f"{path}: malformed", hint=f"rm {shlex.quote(str(path))}, then maskreg login")
+    return content
+
+
+def _write(path: Path, entries: Mapping[str, Mapping[str, Any]]) -> None:
+    with creating(path), replacing(path, mode=0o600) as file:
+        file.write(canonical(entries))
+
+
+def _to_keyring(service: str, token: str) -> bool:
+    if find_spec("keyring") is None:
+        return False
+    import keyring
+    from keyring.errors import KeyringError
+
+    try:
+        # Those that keep nothing, or fail, say so by their priority.
+        if keyring.get_keyring().priority < 1:
+            return False
+        keyring.set_password(_KEYRING, service, token)
+    except KeyringError:
+        return False  # such as one that is locked: the file will do
+    return True
+
+
+@contextmanager
+def _answering(service: str) -> Iterator[ModuleType]:
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ModuleNotFoundError as error:
+        raise UnavailableError(
+            f"the token of {service} is in the keyring, which needs the package keyring", hint="pip install keyring"
+        ) from error
+    try:
+        yield keyring
+    except KeyringError as error:
+        raise UnavailableError(
+            f"the keyring that has the token of {service} does not answer ({error})",
+            hint=f"unlock it, or set {VARIABLE}",
+        ) from error
+
+
+def _from_keyring(service: str) -> str:
+    with _answering(service) as keyring:
+        return keyring.get_password(_KEYRING, service) or ""
+
+
+def _drop_from_keyring(service: str) -> None:
+    with _answering(service) as keyring:
+        if keyring.get_password(_KEYRING, service) is not None:
+            keyring.delete_password(_KEYRING, service)
