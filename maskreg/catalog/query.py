@@ -23,7 +23,7 @@ MAX_LIMIT = 2**63 - 1
 EQUAL_KEYS = ("project", "family", "method", "license", "kind")
 """Fields of a query that match a text exactly, and that results can be sorted by."""
 
-PIN_KEYS = ("tag", "source_root")
+PIN_KEYS = ("tag", "source_root", "digest")
 """Fields of a query that match a text exactly."""
 
 RANGE_KEYS = ("density", "ffn_density", "ffn_share", "ffn_lift", "rlvr_overlap")
@@ -31,6 +31,23 @@ RANGE_KEYS = ("density", "ffn_density", "ffn_share", "ffn_lift", "rlvr_overlap")
 
 SORT_KEYS = ("created", "name", "by", *EQUAL_KEYS, *RANGE_KEYS, "size", "params", "nnz", "numel")
 """Values of ``Query.sort``."""
+
+
+Value = str | float | datetime | None
+"""What results are sorted by; None where an artifact has no such number."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in the order of a query's results; it stays where it is when results come and go.
+
+    Attributes:
+        value: what the result before it is sorted by.
+        ref: the name of that result, which decides among equal values.
+    """
+
+    value: Value
+    ref: Ref
 
 
 @dataclass(frozen=True)
@@ -42,11 +59,14 @@ class Query:
             more hex digits also matches the beginning of a digest.
         project, family, method, license, kind, tag: equal to.
         source_root: identity of the source checkpoint, equal to.
+        digest: of the artifact, equal to.
+        projects: one of these; None for any project.
         density, ffn_density, ffn_share, ffn_lift, rlvr_overlap: within, both ends included; an artifact
             without that number never matches.
         sort: one of ``SORT_KEYS``; artifacts without that number come last in either order.
         descending: largest, newest or last in the alphabet first.
         limit: at most this many.
+        after: only what comes behind this in the order.
     """
 
     text: str = ""
@@ -62,9 +82,12 @@ class Query:
     kind: str = ""
     tag: str = ""
     source_root: str = ""
+    digest: str = ""
+    projects: frozenset[str] | None = None
     sort: str = "created"
     descending: bool = True
     limit: int | None = None
+    after: Position | None = None
 
     def check(self) -> None:
         """Refuse a query that no catalog can answer.
@@ -128,6 +151,15 @@ class SearchResult:
     target_root: str
     by: str
     at: datetime
+
+    def position(self, sort: str) -> Position:
+        """Where it stands in the results of a query.
+
+        Args:
+            sort: what the query sorts by.
+        """
+        value: Value = getattr(self, "at" if sort == "created" else sort)
+        return Position(value, Ref(self.project, self.name, self.tag))
 
 
 class Answer(NamedTuple):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -77,6 +78,10 @@ def test_text_matches_the_beginning_of_a_digest(full: Catalog) -> None:
         ({"ffn_share": (0.5, 0.6)}, ["alpha", "beta"]),
         ({"ffn_lift": (1.0, 2.0)}, ["beta", "gamma"]),
         ({"rlvr_overlap": (-math.inf, math.inf)}, []),
+        ({"digest": str(digest(1))}, ["beta"]),
+        ({"projects": frozenset({"lab", "nobody"})}, ["delta", "gamma"]),
+        ({"projects": frozenset()}, []),
+        ({"project": "team", "projects": frozenset({"lab"})}, []),
         ({"limit": 2}, ["alpha", "beta"]),
         ({"limit": 0}, []),
     ],
@@ -116,6 +121,30 @@ def test_texts_sort_byte_by_byte(catalog: Catalog) -> None:
 @pytest.mark.parametrize("sort", SORT_KEYS)
 def test_every_sort_key_works(full: Catalog, sort: str) -> None:
     assert len(full.search(Query(sort=sort))) == 4
+
+
+@pytest.mark.parametrize("descending", [True, False])
+@pytest.mark.parametrize("sort", SORT_KEYS)
+def test_page_after_page_gives_all_results_once(full: Catalog, sort: str, descending: bool) -> None:
+    full.put_ref(entry("alpha", digest(0), project="lab", minutes=2))
+    query = Query(sort=sort, descending=descending)
+    rows = full.search(query)
+    pages, after = [], None
+    while page := full.search(replace(query, limit=2, after=after)):
+        pages += page
+        after = page[-1].position(sort)
+    assert pages == rows
+    assert len(rows) == 5
+
+
+def test_a_page_begins_where_the_last_one_ended_whatever_was_added_or_removed(full: Catalog) -> None:
+    query = Query(sort="name", descending=False, limit=2)
+    first = full.search(query)
+    full.put_ref(entry("aaa", digest(0)))
+    full.put_ref(entry("beta", project="team", n=2))
+    full.put_ref(entry("beta-2", digest(0)))
+    second = full.search(replace(query, after=first[-1].position("name")))
+    assert [row.name for row in (*first, *second)] == ["alpha", "beta", "beta-2", "delta"]
 
 
 @pytest.mark.parametrize(

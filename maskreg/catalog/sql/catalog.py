@@ -169,7 +169,10 @@ class SqlCatalog:
         Raises:
             UsageError: the query is malformed.
         """
-        return self.answer(query).results
+        if not self._unchecked:
+            return self.answer(query).results
+        with self._read() as connection:
+            return results(connection.execute(statement(query)))
 
     def answer(self, query: Query) -> Answer:
         """The matches, and what the index knows it lacks.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Result, Select, and_, or_, select
+from sqlalchemy import ColumnElement, Result, Select, and_, literal, or_, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
-from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Query, Range, SearchResult
+from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Position, Query, Range, SearchResult
 from maskreg.catalog.sql.models import ArtifactRow, RefRow
 from maskreg.catalog.tables.matching import digest_prefix, words_of
 from maskreg.digest import Digest
@@ -20,6 +20,7 @@ def _column(name: str) -> InstrumentedAttribute[Any]:
     return column
 
 
+_KEY: list[InstrumentedAttribute[Any]] = [RefRow.project, RefRow.name, RefRow.tag]
 _FIELDS = tuple(map(_column, SearchResult.__dataclass_fields__))
 _EQUAL = {key: _column(key) for key in (*EQUAL_KEYS, *PIN_KEYS)}
 _RANGES = {key: _column(key) for key in RANGE_KEYS}
@@ -33,15 +34,19 @@ def statement(query: Query) -> Select[Any]:
         UsageError: the query is malformed.
     """
     query.check()
-    order = _SORTS[query.sort]
+    column = _SORTS[query.sort]
+    order = column.desc() if query.descending else column.asc()
     rows = (
         select(*_FIELDS)
         .join(ArtifactRow, ArtifactRow.digest == RefRow.digest)
         .where(RefRow.deleted.is_(False), *_conditions(query))
-        .order_by(order.desc().nulls_last() if query.descending else order.asc().nulls_last())
+        # PostgreSQL uses an index for the order only where that says the same of NULL.
+        .order_by(order.nulls_last() if column.nullable else order)
         # Databases return ties in any order, which may differ from call to call.
-        .order_by(RefRow.project, RefRow.name, RefRow.tag)
+        .order_by(*_KEY)
     )
+    if query.after is not None:
+        rows = rows.where(_behind(column, query.after, descending=query.descending))
     return rows if query.limit is None else rows.limit(query.limit)
 
 
@@ -52,18 +57,33 @@ def results(rows: Result[Any]) -> list[SearchResult]:
 
 def unindexed() -> Select[Any]:
     """The SELECT of live refs whose artifact is not in the index."""
-    key: list[InstrumentedAttribute[Any]] = [RefRow.project, RefRow.name, RefRow.tag]
     return (
-        select(*key, RefRow.digest)
+        select(*_KEY, RefRow.digest)
         .outerjoin(ArtifactRow, ArtifactRow.digest == RefRow.digest)
         .where(RefRow.deleted.is_(False), ArtifactRow.digest.is_(None))
-        .order_by(*key)
+        .order_by(*_KEY)
     )
+
+
+def _behind(column: InstrumentedAttribute[Any], after: Position, *, descending: bool) -> ColumnElement[bool]:
+    """What comes behind a position; for example, of names in ascending order::
+
+    after (b, ref 2):    name >= b AND (name > b OR ref > 2)    or NULL, which comes last in either order
+    """
+    named = tuple_(*_KEY) > tuple_(*map(literal, (after.ref.project, after.ref.name, after.ref.tag)))
+    if after.value is None:
+        return and_(column.is_(None), named)
+    # The first condition says nothing that the second does not, but an index can begin there.
+    first = column <= after.value if descending else column >= after.value
+    behind = and_(first, or_(column < after.value if descending else column > after.value, named))
+    return or_(behind, column.is_(None)) if column.nullable else behind
 
 
 def _conditions(query: Query) -> list[ColumnElement[bool]]:
     conditions = [_word(word) for word in words_of(query.text)]
     conditions += [column == value for key, column in _EQUAL.items() if (value := getattr(query, key))]
+    if query.projects is not None:
+        conditions.append(RefRow.project.in_(sorted(query.projects)))
     for key, column in _RANGES.items():
         bounds: Range | None = getattr(query, key)
         if bounds is not None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 
-from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, Answer, Query, SearchResult
+from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, Answer, Position, Query, SearchResult
 from maskreg.catalog.tables.columns import Row, clean
 from maskreg.catalog.tables.rows import numbers_of, pair_of
 from maskreg.digest import Digest
@@ -47,13 +47,29 @@ def answer_from(refs: Sequence[Row], artifacts: Sequence[Row], query: Query, unr
 
 def _results(rows: Iterable[Row], query: Query) -> Iterator[SearchResult]:
     tests = list(_tests(query))
-    matches = sorted((row for row in rows if all(test(row) for test in tests)), key=_KEY)
     key = "at" if query.sort == "created" else query.sort
+    if query.after is not None:
+        tests.append(_behind(key, query.after, descending=query.descending))
+    matches = sorted((row for row in rows if all(test(row) for test in tests)), key=_KEY)
     # Stable, so that ties stay in the order of their names; a row without the value comes last in either order.
     first = sorted((row for row in matches if row[key] is not None), key=itemgetter(key), reverse=query.descending)
     last = [row for row in matches if row[key] is None]
     for row in [*first, *last][: query.limit]:
         yield SearchResult(**{**{name: row[name] for name in _FIELDS}, "digest": Digest(row["digest"])})
+
+
+def _behind(key: str, after: Position, *, descending: bool) -> Callable[[Row], bool]:
+    name = (after.ref.project, after.ref.name, after.ref.tag)
+
+    def is_behind(row: Row) -> bool:
+        value = row[key]
+        if value == after.value:
+            return bool(_KEY(row) > name)
+        if value is None or after.value is None:
+            return value is None
+        return bool(value < after.value if descending else value > after.value)
+
+    return is_behind
 
 
 def _tests(query: Query) -> Iterator[Callable[[Row], bool]]:
@@ -62,6 +78,8 @@ def _tests(query: Query) -> Iterator[Callable[[Row], bool]]:
     for key in (*EQUAL_KEYS, *PIN_KEYS):
         if value := getattr(query, key):
             yield _equals(key, clean(value))
+    if (projects := query.projects) is not None:
+        yield lambda row: row["project"] in projects
     for key in RANGE_KEYS:
         if (bounds := getattr(query, key)) is not None:
             yield _within(key, *bounds)
