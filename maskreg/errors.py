@@ -24,6 +24,7 @@ MaskregError
 │   └── NoSpaceError            the disk is full, or would be
 ├── TryAgainError               another process was faster, or holds a lock
 │   └── ConflictError           a tag moved between reading and writing
+│       └── StaleError          a tag is not as whoever changes it has last seen it
 ├── NotAllowedError             the store or database refused the credentials (also PermissionError)
 │   └── ImmutableTagError       a tag that must never point to another artifact
 ├── WorkerError                 a process of a training run crashed or raised what nobody expected
@@ -236,6 +237,12 @@ class ConflictError(TryAgainError):
     """A tag that another writer moved between reading and writing."""
 
     code = "CONFLICT"
+
+
+class StaleError(ConflictError):
+    """A tag that is not at the entry that whoever changes it has last seen."""
+
+    code = "STALE"
 
 
 class NotAllowedError(MaskregError, PermissionError):

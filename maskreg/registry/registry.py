@@ -301,6 +301,7 @@ class Registry:
         after: RefEntry | EllipsisType | None = ...,
         origin: str = "",
         immutable: bool | None = None,
+        by: str = "",
     ) -> RefEntry:
         """Point a tag at an artifact of this registry.
 
@@ -311,6 +312,7 @@ class Registry:
             after: the tag's latest entry when the work began, None when it had none; read now when left out.
             origin: uuid of the registry that it was pulled from; empty when it was made locally.
             immutable: the tag must never point to another artifact again; left out, ``immutable_projects`` says so.
+            by: who does it; empty for whom the registry was opened by.
 
         Raises:
             NotFoundError: the artifact is not in this registry.
@@ -332,7 +334,7 @@ class Registry:
         return settle(
             Delivery(self.store, digest, data, needed),
             lambda: self._must_have(digest, needed),
-            lambda: self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable),
+            lambda: self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable, by=by),
             patience_s=self.patience_s,
         )
 
@@ -346,6 +348,7 @@ class Registry:
         origin: str = "",
         action: str = "publish",
         immutable: bool | None = None,
+        by: str = "",
     ) -> RefEntry:
         """Write the next entry of a tag's log, and index it; does not look at the artifact's objects.
 
@@ -363,7 +366,7 @@ class Registry:
         if head and is_after and (head.digest, head.card) == (digest, card) and head.immutable >= immutable:
             return head
         entry = self.refs.append(
-            ref, after=after, digest=digest, card=card, by=self.by, origin=origin, immutable=immutable
+            ref, after=after, digest=digest, card=card, by=by or self.by, origin=origin, immutable=immutable
         )
         if self.witness is not None:
             self.witness.check_registry(self.uuid)

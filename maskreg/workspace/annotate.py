@@ -41,6 +41,9 @@ def annotate(
     license: str | None = None,
     description: str | None = None,
     meta: Mapping[str, str] | None = None,
+    remote: str | None = None,
+    by: str = "",
+    expected: Digest | None = None,
     workspace: Workspace | None = None,
 ) -> Annotated:
     """Change the card of an artifact. The artifact and its digest stay the same.
@@ -52,12 +55,18 @@ def annotate(
         license: SPDX identifier.
         description: one paragraph for people.
         meta: run metadata to add or replace; an empty value removes the key.
-        workspace: where the artifact is; by default the local registry of the settings.
+        remote: annotate on this remote instead of in the local registry.
+        by: who does it, as the log records it; by default the user of this process.
+        expected: id of the tag's latest entry; if it is another by now, nothing is changed.
+        workspace: where the artifact is; by default what the settings say.
 
     Raises:
         UsageError: nothing to change; a text that is too long or holds control characters; an artifact without a name.
         NotFoundError: there is no such tag, or it points to another digest than the reference says.
+        StaleError: the tag is not at the expected entry.
         ConflictError: the tag was moved concurrently.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
     """
     if not meta and family is method is license is description is None:
         raise UsageError("nothing to change: give a family, method, license, description or meta")
@@ -65,11 +74,11 @@ def annotate(
     added = {key: value for key, value in (meta or {}).items() if value}
     Card(family or "", method or "", license or "", description or "", added).checked()
     with opened(workspace) as space:
-        ref = space.name_of(artifact)
+        registry = space.registry(remote)
+        ref = space.name_of(artifact, registry)
+        fields = {"family": family, "method": method, "license": license, "description": description}
         with naming(ref):
-            entry = set_card(
-                space.local, ref, family=family, method=method, license=license, description=description, meta=meta
-            )
-        note_catalog(space, space.local)
+            entry = set_card(registry, ref, **fields, meta=meta, by=by, expected=expected)
+        note_catalog(space, registry)
     assert entry.digest is not None  # a removed tag has no card to change
     return Annotated(entry.ref, entry.digest, entry.n, entry.card)

@@ -29,6 +29,7 @@ class LogEntry(Result):
     Attributes:
         ref: the tag.
         n: number of the entry, from 1.
+        id: names the entry and everything before it; ``annotate`` and others take it as ``expected``.
         action: what it did.
         digest: what the tag points to from then on; None when it was removed.
         deleted: whether the tag was removed.
@@ -40,6 +41,7 @@ class LogEntry(Result):
 
     ref: Ref
     n: int
+    id: Digest
     action: Action
     digest: Digest | None
     deleted: bool
@@ -84,7 +86,7 @@ def log(
 
 def _told(entries: Sequence[RefEntry]) -> tuple[LogEntry, ...]:
     return tuple(
-        LogEntry(e.ref, e.n, _action(before, e), e.digest, e.deleted, e.by, e.at, e.origin, e.immutable)
+        LogEntry(e.ref, e.n, e.id, _action(before, e), e.digest, e.deleted, e.by, e.at, e.origin, e.immutable)
         for before, e in pairwise([None, *entries])
         if e is not None
     )

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
-from maskreg.ref import Ref
+from maskreg.ref import Card, Ref
 from maskreg.registry.naming import Removal
+from maskreg.registry.tags import Expected, check_expected
 from maskreg.registry.tags import tag as set_tag
 from maskreg.result import Result
 from maskreg.store.chain import check_movable
@@ -52,7 +53,14 @@ class Tagged(Result):
 
 
 def tag(
-    artifact: ArtifactLike, *names: str | Ref, immutable: bool = False, workspace: Workspace | None = None
+    artifact: ArtifactLike,
+    *names: str | Ref,
+    immutable: bool = False,
+    card: Card | None = None,
+    remote: str | None = None,
+    by: str = "",
+    expected: Expected = None,
+    workspace: Workspace | None = None,
 ) -> tuple[Tagged, ...]:
     """Give an artifact more names. It keeps those that it has; a name that exists moves, unless it is immutable.
 
@@ -61,7 +69,12 @@ def tag(
         names: a tag of the same name, such as ``v3``; or a whole reference when it holds a ``/`` or a ``:``.
         immutable: the names must never point to another artifact again. This cannot be undone: after a removal, only
             the same artifact can get the name.
-        workspace: where the artifact is; by default the local registry of the settings.
+        card: what people say about the artifact; by default as under the name that was given, and nothing for a digest.
+        remote: tag on this remote instead of in the local registry.
+        by: who does it, as the log records it; by default the user of this process.
+        expected: id of the names' latest entry, or ``absent`` for names that are not set; if that is not so by now,
+            none is set.
+        workspace: where the artifact is; by default what the settings say.
 
     Returns:
         The new names, in order.
@@ -70,32 +83,37 @@ def tag(
         BadRefError: a name that does not follow the grammar.
         UsageError: no name, one with a digest, or a tag alone for an artifact without a name.
         NotFoundError: there is no such artifact.
+        StaleError: a name is not as expected.
         ConflictError: a name was moved concurrently.
         ImmutableTagError: a name must not move to another artifact; none was set.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
     """
     if not names:
         raise UsageError("no new name was given", hint="pass a tag, or [project/]name[:tag]")
     with opened(workspace) as space:
-        artifact = space.meant(artifact)
+        registry, fixed = space.registry(remote), immutable or None
+        artifact = space.meant(artifact, registry)
         ref = space.known_name(artifact)
         new = [_name(space, artifact, ref, name) for name in names]
-        local, fixed = space.local, immutable or None
-        heads = [local.head(name) for name in new]
-        named = space.find(artifact) if ref is None else None
-        digest = local.resolve(ref).digest if ref is not None else space.digest_of(artifact)
-        for head in heads:
+        heads = [registry.head(name) for name in new]
+        named = space.find(artifact, remote) if ref is None else None
+        digest = registry.resolve(ref).digest if ref is not None else space.digest_of(artifact)
+        for name, head in zip(new, heads, strict=True):
+            check_expected(name, head, expected)
             check_movable(head, digest)
         tagged = []
         for name, head in zip(new, heads, strict=True):
-            if named is None:
+            if card is None and named is None:
                 assert ref is not None  # given by name
-                entry = set_tag(local, ref, name, after=head, immutable=fixed)
+                entry = set_tag(registry, ref, name, after=head, immutable=fixed, by=by)
             else:
-                entry = local.publish(name, named.digest, card=named.card, after=head, immutable=fixed)
+                said = card if card is not None else named.card if named is not None else Card()
+                entry = registry.publish(name, digest, card=said.checked(), after=head, immutable=fixed, by=by)
             tagged.append(Tagged.of(entry, head))
             note_removal(space, entry.ref, tagged[-1].replaces)
             note_move(space, entry.ref, head, tagged[-1].digest)
-        note_catalog(space, local)
+        note_catalog(space, registry)
         return tuple(tagged)
 
 

@@ -20,6 +20,7 @@ from maskreg.registry.acceptance import accept_tag
 from maskreg.registry.transfer.fetch import asks_remote, open_remote
 from maskreg.settings import Settings
 from maskreg.workspace.display import Displayed
+from maskreg.workspace.hints import hints_with_lookups, note_lookup
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
@@ -102,7 +103,6 @@ class Workspace:
         command: the command line as it was typed, for hints that add an option; empty in Python.
         note: called with remarks for people, one sentence each; by default they go to the ``maskreg`` logger.
         confirm: asked before work whose result would move a name that somebody else may use; None asks nobody.
-        looked_up: references that were looked up, in order; for hints.
     """
 
     def __init__(
@@ -121,7 +121,6 @@ class Workspace:
         self.command = command
         self.note = note
         self.confirm: Callable[[str], bool] | None = None
-        self.looked_up: list[str] = []
 
     @cached_property
     def settings(self) -> Settings:
@@ -197,7 +196,7 @@ class Workspace:
             if not remote and not isinstance(given, Digest):
                 return Named(None, given, Card())
             return Named(None, registry.artifact(self.digest_of(artifact)), Card())
-        self.looked_up.append(str(ref))
+        note_lookup(ref)
         resolved = registry.resolve(ref)
         return Named(ref, registry.artifact(resolved.digest), resolved.card)
 
@@ -340,13 +339,8 @@ def opened(workspace: Workspace | None) -> Iterator[Workspace]:
         return
     if not isinstance(workspace, Workspace):
         raise _unusable(workspace, "a Workspace")
-    before = len(workspace.looked_up)
-    try:
+    with hints_with_lookups():
         yield workspace
-    except MaskregError as error:
-        names = workspace.looked_up[before:]
-        error.hint = error.hint.replace("<name>", " ".join(dict.fromkeys(names)) or "<name>")
-        raise
 
 
 def as_ref(ref: str | Ref) -> Ref:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import maskreg
-from maskreg.errors import BadRefError
+from maskreg.errors import BadRefError, StaleError
 from maskreg.workspace.storing import Stored
 from tests.workspace.conftest import Lab
 
@@ -70,3 +70,38 @@ def test_a_result_that_is_outdated_removes_nothing(lab: Lab, ada: maskreg.Worksp
     with pytest.raises(maskreg.NotFoundError, match="does not point to"):
         maskreg.remove(toy, workspace=ada)
     assert ada.find("toy:v1").digest == later.digest
+
+
+def test_names_of_a_remote_change_there_in_the_name_of_whoever_does_it(ada: maskreg.Workspace, toy: Stored) -> None:
+    maskreg.push("toy:v1", workspace=ada)
+    where = {"remote": "team", "workspace": ada}
+    (best,) = maskreg.tag("toy:v1", "best", card=maskreg.Card(family="other"), by="bob", **where)  # type: ignore[arg-type]
+    maskreg.annotate("toy:best", license="mit", by="carl", **where)  # type: ignore[arg-type]
+    maskreg.remove("toy:best", by="dora", **where)  # type: ignore[arg-type]
+    maskreg.restore("toy:best", by="emil", **where)  # type: ignore[arg-type]
+    log = maskreg.log("toy:best", **where)  # type: ignore[arg-type]
+    assert [(entry.action, entry.by) for entry in log] == [
+        *(("created", "bob"), ("annotated", "carl"), ("removed", "dora"), ("restored", "emil"))
+    ]
+    assert best.digest == toy.digest
+    assert ada.find("toy:best", "team").card == maskreg.Card(family="other", license="mit")
+    assert [str(row.ref) for row in maskreg.list(workspace=ada)] == ["toy:v1"]
+
+
+def test_what_has_changed_since_it_was_seen_is_not_changed(ada: maskreg.Workspace, toy: Stored) -> None:
+    (seen,) = maskreg.log("toy:v1", workspace=ada)
+    maskreg.annotate("toy:v1", license="mit", expected=seen.id, workspace=ada)
+    for change in (
+        lambda: maskreg.annotate("toy:v1", license="gpl", expected=seen.id, workspace=ada),
+        lambda: maskreg.remove("toy:v1", expected=seen.id, workspace=ada),
+        lambda: maskreg.restore("toy:v1", expected=seen.id, workspace=ada),
+        lambda: maskreg.tag(toy.digest, "toy:v1", expected=seen.id, workspace=ada),
+    ):
+        with pytest.raises(StaleError, match=r"toy:v1 is not as it was seen: .*entry 2"):
+            change()
+    with pytest.raises(StaleError, match="toy:v1 exists"):
+        maskreg.tag(toy.digest, "toy:v1", expected="absent", workspace=ada)
+    with pytest.raises(StaleError, match="toy:new is not as it was seen: it does not exist"):
+        maskreg.tag(toy.digest, "toy:new", expected=seen.id, workspace=ada)
+    assert maskreg.tag(toy.digest, "toy:new", expected="absent", workspace=ada)[0].n == 1
+    assert len(maskreg.log("toy:v1", workspace=ada)) == 2

@@ -66,10 +66,7 @@ def unindexed() -> Select[Any]:
 
 
 def _behind(column: InstrumentedAttribute[Any], after: Position, *, descending: bool) -> ColumnElement[bool]:
-    """What comes behind a position; for example, of names in ascending order::
-
-    after (b, ref 2):    name >= b AND (name > b OR ref > 2)    or NULL, which comes last in either order
-    """
+    # Of names in ascending order, after (b, ref 2): name >= b AND (name > b OR ref > 2), or NULL, which comes last.
     named = tuple_(*_KEY) > tuple_(*map(literal, (after.ref.project, after.ref.name, after.ref.tag)))
     if after.value is None:
         return and_(column.is_(None), named)
