@@ -6,7 +6,8 @@ MaskregError
 │   └── BadRuleError            an unknown or meaningless rule
 ├── DataError                   data from outside is wrong (also ValueError)
 │   ├── CorruptError            bytes differ from their digest, are missing, truncated or surplus
-│   │   └── RolledBackError     a remote's log that does not continue what was seen of it
+│   │   ├── RolledBackError     a remote's log that does not continue what was seen of it
+│   │   └── UntrustedError      no key that this machine trusts vouches for it
 │   ├── FormatError             a malformed file or document
 │   ├── LimitError              a document beyond a limit
 │   ├── PairMismatchError       two checkpoints that do not pair up
@@ -108,6 +109,18 @@ class RolledBackError(CorruptError):
     def __init__(self, key: str, fault: str, *, hint: str = "") -> None:
         super().__init__(key, fault, hint=hint)
         self.take_all = ""
+        # The fault names the tag, so the key in front would only repeat it.
+        self.args = (fault,)
+        self.message = fault
+
+
+class UntrustedError(CorruptError):
+    """An entry of a signed project for which no trusted key vouches, or a key that no trusted key handed over to."""
+
+    code = "UNTRUSTED"
+
+    def __init__(self, key: str, fault: str, *, hint: str = "") -> None:
+        super().__init__(key, fault, hint=hint)
         # The fault names the tag, so the key in front would only repeat it.
         self.args = (fault,)
         self.message = fault

@@ -9,6 +9,7 @@ from maskreg.errors import ConfigError
 
 EXTRAS = {
     "accelerate": "train",
+    "cryptography": "sign",
     "fastapi": "server",
     "huggingface_hub": "hub",
     "jinja2": "report",

@@ -16,6 +16,8 @@ class Limits:
         zarr_json_bytes: size of one ``zarr.json``.
         ref_bytes: size of one entry of a ref log.
         ref_entries: entries of one tag's log.
+        heads_bytes: size of a signed list of the latest entries of a project's tags.
+        heads_values: values in it.
         object_bytes: size of any one stored object.
         small_file_bytes: size of one config or tokenizer file that travels with an artifact.
         analysis_bytes: size of ``analysis.json``.
@@ -39,6 +41,8 @@ class Limits:
     zarr_json_bytes: int = 64 << 10
     ref_bytes: int = 256 << 10
     ref_entries: int = 1_000_000_000
+    heads_bytes: int = 256 << 20
+    heads_values: int = 4_000_000
     object_bytes: int = 128 << 20
     small_file_bytes: int = 64 << 20
     analysis_bytes: int = 128 << 20

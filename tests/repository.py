@@ -17,7 +17,7 @@ ORDER = [
     {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
     {"digest", "direct", "space"},
     {"ref", "seal", "settings", "tensors"},
-    {"checkpoint", "result", "rules"},
+    {"checkpoint", "result", "rules", "signature"},
     {"mask"},
     {"live"},
     {"analysis", "codec", "store", "train/optim"},

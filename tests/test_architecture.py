@@ -39,6 +39,7 @@ HOMES = {
     "botocore": {"store"},
     "cffi": set[str](),
     "click": {"cli"},
+    "cryptography": {"signature"},
     "fastapi": {"service"},
     "google_crc32c": {"artifact"},
     "httpx2": {"catalog", "store"},
@@ -79,6 +80,7 @@ HEAVY = {
     "triton",
     "matplotlib",
     "jinja2",
+    "cryptography",
 }
 """What the command line does not import to say how it is used."""
 

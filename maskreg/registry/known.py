@@ -1,7 +1,8 @@
 """The ref log of a registry, held against what this machine knows of it.
 
 Of a remote it knows what it has seen (:mod:`maskreg.registry.witness`), of the local registry what the catalog has
-indexed. A log that lacks an entry which is known there went back, whatever else is in it.
+indexed. A log that lacks an entry which is known there went back, whatever else is in it. Of a project that is signed
+it knows the key (:mod:`maskreg.registry.trust`), which has to vouch for the latest entry before anything is remembered.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from maskreg.ref import Ref
 from maskreg.registry.index.freshness import lost
 from maskreg.registry.index.index import Index
 from maskreg.registry.naming import Removal
+from maskreg.registry.trust.trust import Trust
 from maskreg.registry.witness import Witness
 from maskreg.store.reflog import RefEntry, RefLog
 
@@ -24,17 +26,27 @@ _LOOKS = 2
 class KnownLog:
     """A ref log, and what this machine knows of it."""
 
-    def __init__(self, refs: RefLog, uuid: Callable[[], str], *, witness: Witness | None, index: Index | None) -> None:
+    def __init__(
+        self,
+        refs: RefLog,
+        uuid: Callable[[], str],
+        trust: Trust,
+        *,
+        witness: Witness | None,
+        index: Index | None,
+    ) -> None:
         """Name the log; nothing is read yet.
 
         Args:
             refs: the log.
             uuid: reads the registry's identity.
+            trust: the keys of its projects.
             witness: the memory of a remote.
             index: the catalog of a local registry.
         """
         self._refs = refs
         self._uuid = uuid
+        self._trust = trust
         self._witness = witness
         self._index = index
 
@@ -44,13 +56,17 @@ class KnownLog:
         Raises:
             CorruptError: the log is damaged, or an entry that the catalog knows is lost.
             RolledBackError: it does not continue what this machine has seen of it.
+            UntrustedError: its project is signed, and no trusted key vouches for it.
             UnavailableError: the store does not answer, or its listing stays stale.
         """
         ref = replace(ref, digest=None)
         head = self._refs.head(ref)
         if self._index is not None:
-            return self._indexed(self._index, ref, head)
-        return head if self._witness is None else self._seen(self._witness, ref, head)
+            head = self._indexed(self._index, ref, head)
+        elif self._witness is not None:
+            return self._seen(self._witness, ref, head)
+        self._check(ref, head)
+        return head
 
     def audit(self, ref: Ref | None = None) -> list[CorruptError]:
         """Everything that is wrong with the log of a tag, or with all logs; nothing new is remembered."""
@@ -60,24 +76,33 @@ class KnownLog:
             seen = self._witness.audit(self._refs, self._uuid(), ref)
             self._advise(self._witness, [error for error in seen if isinstance(error, RolledBackError)])
             damaged += seen
+        damaged += self._trust.audit(ref)
         return list({(error.key, error.message): error for error in damaged}.values())
 
     def _seen(self, witness: Witness, ref: Ref, head: RefEntry | None) -> RefEntry | None:
         uuid = self._uuid()
         witness.check_registry(uuid)
         if not uuid:
+            self._check(ref, head)
             return head
         try:
             since = witness.compare(self._refs, uuid, ref, head)
         except RolledBackError as error:
             self._advise(witness, [error])
             raise
+        self._check(ref, since[-1] if since else None)
         if not since:
             return None
         witness.remember(uuid, since[-1])
         if removal := Removal.between(since):
             witness.note(removal.sentence(ref))
         return since[-1]
+
+    def _check(self, ref: Ref, head: RefEntry | None) -> None:
+        if head is None:
+            self._trust.check_absent(ref)
+        else:
+            self._trust.check(head)
 
     def _advise(self, witness: Witness, errors: list[RolledBackError]) -> None:
         # One listing shows which tags became shorter, as those do that a backup knows less of.

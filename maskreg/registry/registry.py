@@ -20,8 +20,12 @@ from maskreg.registry.known import KnownLog
 from maskreg.registry.locking import StoreLock
 from maskreg.registry.naming import Resolved, similar_names
 from maskreg.registry.settling.settle import PATIENCE_S, Delivery, collected, is_listed, settle
+from maskreg.registry.trust.pins import Pins
+from maskreg.registry.trust.privatekeys import PrivateKeys
+from maskreg.registry.trust.trust import Trust
 from maskreg.registry.witness import Witness
 from maskreg.settings import Remote, Settings
+from maskreg.signature import PublicKey
 from maskreg.store import FileStore, Store, open_store
 from maskreg.store.chain import check_movable
 from maskreg.store.reflog import RefEntry, RefLog
@@ -47,6 +51,7 @@ class Registry:
         root: the directory of a local registry; None elsewhere.
         by: who writes, as the ref log records it.
         witness: the memory of what was seen of its tags; None for a local registry.
+        trust: the keys of its projects. A service sets ``trust.signer``, and signs all that it writes.
         immutable_projects: projects in which every tag but ``latest`` that is set here must never move.
         patience_s: how long to wait for a garbage collection that looks at the same artifact, in seconds.
     """
@@ -72,8 +77,11 @@ class Registry:
         self.patience_s = PATIENCE_S
         self.index = Index(catalog_url, store, lambda: self.uuid)
         self._lock = StoreLock(store, self.index) if catalog_url and root is None else None
-        self.refs = RefLog(store, lock=self._lock.hold if self._lock else None)
-        self._known = KnownLog(self.refs, lambda: self.uuid, witness=witness, index=self.index if root else None)
+        lock = self._lock.hold if self._lock else None
+        self.trust = Trust(store, lambda: self.uuid, name, lock=lock)
+        self.refs = RefLog(store, lock=lock, sign=self.trust.sign)
+        index = self.index if root else None
+        self._known = KnownLog(self.refs, lambda: self.uuid, self.trust, witness=witness, index=index)
         self._uuid = ""
 
     @classmethod
@@ -86,6 +94,7 @@ class Registry:
         check_home(settings.home)
         store = FileStore(settings.home)
         registry = cls(store, root=store.root, catalog_url=f"sqlite:///{store.root / 'catalog.db'}")
+        registry.trust.pins, registry.trust.private = Pins(store), PrivateKeys(store.root)
         registry.immutable_projects = frozenset(settings.immutable_projects)
         return registry
 
@@ -102,9 +111,14 @@ class Registry:
             ConfigError: its URL is of no known kind.
         """
         store = open_store(remote.url, remote.options)
-        witness = Witness(FileStore(settings.home), remote, store.url) if settings else None
+        home = FileStore(settings.home) if settings else None
+        witness = Witness(home, remote, store.url) if home else None
         registry = cls(store, name=remote.name, catalog_url=remote.catalog, witness=witness)
         registry.immutable_projects = frozenset(settings.immutable_projects if settings else ())
+        registry.trust.configured = {project: PublicKey(key) for project, key in remote.keys.items()}
+        if home and witness:
+            registry.trust.pins, registry.trust.private = Pins(home), PrivateKeys(home.root)
+            registry.trust.note = lambda text: witness.note(text)
         return registry
 
     def close(self) -> None:
@@ -208,6 +222,7 @@ class Registry:
         Raises:
             CorruptError: the log is damaged, or an entry that the local catalog knows is lost.
             RolledBackError: it does not continue what this machine has seen of it.
+            UntrustedError: its project is signed, and no trusted key vouches for it.
             UnavailableError: the store does not answer, or its listing stays stale.
         """
         self.check_format()
@@ -239,7 +254,9 @@ class Registry:
         if head is None:
             raise self._unknown(ref)
         # By their numbers: another listing may be behind the one that showed the latest entry.
-        return self.refs.entries(ref, 1, head.n)
+        entries = self.refs.entries(ref, 1, head.n)
+        self.trust.check(entries[-1])
+        return entries
 
     def artifact(self, digest: Digest) -> Artifact:
         """Open an artifact.
@@ -356,6 +373,7 @@ class Registry:
 
         Raises:
             ConflictError: the tag was moved since ``after``.
+            NotAllowedError: the project is signed, and this machine has not its private key.
             ImmutableTagError: the tag must not move to another artifact.
         """
         self.ensure_uuid()
@@ -368,6 +386,8 @@ class Registry:
         entry = self.refs.append(
             ref, after=after, digest=digest, card=card, by=by or self.by, origin=origin, immutable=immutable
         )
+        # An equivalent entry by another writer counts as written, and may not be signed.
+        self.trust.check(entry)
         if self.witness is not None:
             self.witness.check_registry(self.uuid)
             self.witness.remember(self.uuid, entry)

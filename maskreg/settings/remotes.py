@@ -56,12 +56,19 @@ class Remote:
         url: ``s3://bucket/prefix``, ``file:///path`` or an absolute path.
         catalog: URL of its PostgreSQL catalog; empty when the store alone is the registry.
         options: how to talk to the store.
+        project_keys: public keys that sign projects there, as ``team=ed25519:<64 hex digits>``.
     """
 
     name: str
     url: str
     catalog: str = ""
     options: StoreOptions = field(default_factory=StoreOptions)
+    project_keys: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The public keys that sign projects there, by project."""
+        return dict(text.split("=", 1) for text in self.project_keys)
 
     def keeps_tags(self, create_only_holds: bool) -> bool:
         """Whether two writers cannot lose a tag: the store refuses the second, or PostgreSQL serializes them."""
@@ -70,7 +77,7 @@ class Remote:
     def items(self) -> list[tuple[str, str]]:
         """Every value of the remote by its key in the configuration file."""
         options = [(key, str(getattr(self.options, key))) for key in _OPTION_KEYS]
-        return [("url", self.url), ("catalog", self.catalog), *options]
+        return [("url", self.url), ("catalog", self.catalog), *options, ("project_keys", ",".join(self.project_keys))]
 
     def table(self) -> dict[str, str]:
         """The remote's table in the configuration file: what differs from the defaults."""
@@ -78,9 +85,11 @@ class Remote:
 
 
 _OPTION_KEYS = tuple(f.name for f in fields(StoreOptions))
-REMOTE_KEYS = ("url", "catalog", *_OPTION_KEYS)
+REMOTE_KEYS = ("url", "catalog", *_OPTION_KEYS, "project_keys")
 """Keys of a remote's table in the configuration file."""
 
+# As in references and signatures, which settings know nothing of.
+_PROJECT_KEY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*=ed25519:[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -136,4 +145,15 @@ def parse_remote(name: str, table: object, origin: object) -> Remote:
     if "://" not in url and not Path(url).expanduser().is_absolute():
         raise ConfigError(f"{where}.url: {url!r} is neither a URL nor an absolute path")
     options = StoreOptions(**{k: v for k, v in table.items() if k in _OPTION_KEYS})
-    return Remote(name, url, table.get("catalog", ""), options)
+    keys = _project_keys(table.get("project_keys", ""), f"{where}.project_keys")
+    return Remote(name, url, table.get("catalog", ""), options, keys)
+
+
+def _project_keys(text: str, where: str) -> tuple[str, ...]:
+    pairs = tuple(part.strip() for part in text.split(",") if part.strip())
+    for pair in pairs:
+        if not _PROJECT_KEY.fullmatch(pair):
+            raise ConfigError(f"{where}: {pair!r} is no key of a project", hint="write PROJECT=ed25519:<64 hex digits>")
+    if len({pair.partition("=")[0] for pair in pairs}) < len(pairs):
+        raise ConfigError(f"{where}: a project has two keys", hint="name the current one")
+    return pairs

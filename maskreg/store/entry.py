@@ -8,12 +8,16 @@ payload, and also the entry's id. Each entry holds the id of the one before it::
 
 So whoever remembers id2 has fixed everything up to entry 2: entry 1 cannot be edited, not even with a fresh seal,
 without entry 2 showing it.
+
+Where the project has a key (:mod:`maskreg.registry.trust`), an entry also names its registry and is signed
+(:mod:`maskreg.signature`). The signature is part of the payload: one create-only write stores both, and ``previous``
+fixes who signed the entry before. The signature itself is over the rest of the payload, ``previous`` included, so a
+signed entry vouches for everything before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -24,6 +28,7 @@ from maskreg.errors import BadRefError, CorruptError, FormatError
 from maskreg.limits import LIMITS
 from maskreg.ref import Card, Ref
 from maskreg.seal import parse_sealed, payload, sealed
+from maskreg.signature import SIGNATURES, PublicKey, Signer, is_signed_by, parse_signatures, signed
 
 SCHEMA = "maskreg.ref-entry/1"
 REFS = "refs/"
@@ -49,6 +54,9 @@ class RefEntry:
         previous: id of the entry before this one; None for number 1, and only then.
         removed: what a deleted tag pointed to until then; None while the tag is set.
         immutable: the tag must never point to another digest again.
+        registry: uuid of the registry, in an entry that is signed; empty in another.
+        signer: public key of who signed it; None when nobody did. :meth:`is_signed_by` says whether that is so.
+        signature: 128 hex digits; empty when it is not signed.
     """
 
     project: str
@@ -65,6 +73,9 @@ class RefEntry:
     previous: Digest | None = None
     removed: Digest | None = None
     immutable: bool = False
+    registry: str = ""
+    signer: PublicKey | None = None
+    signature: str = ""
     _stored: bytes = field(default=b"", init=False, repr=False, compare=False)
 
     @property
@@ -92,8 +103,22 @@ class RefEntry:
         mine = (self.digest, self.deleted, self.card, self.immutable)
         return mine == (entry.digest, entry.deleted, entry.card, entry.immutable)
 
+    def signed(self, signer: Signer, registry: str) -> RefEntry:
+        """The entry as ``signer`` signs it for the registry of that uuid."""
+        entry = replace(self, registry=registry, signer=None, signature="")
+        row = signed(entry._row() | {"registry": registry}, signer)
+        return replace(entry, signer=signer.key, signature=row[SIGNATURES][signer.key])  # type: ignore[index]
+
+    def is_signed_by(self, key: PublicKey) -> bool:
+        """Whether it carries a valid signature by a key; the registry that it is for is another question.
+
+        Raises:
+            ConfigError: the package ``cryptography`` is not installed.
+        """
+        return is_signed_by(self._row(), key)
+
     def payload(self) -> bytes:
-        """Canonical bytes of all fields but the seal: what the id, and any signature, is over.
+        """Canonical bytes of all fields but the seal: what the id is over.
 
         Of an entry that was read these may hold fields of a later version.
         """
@@ -103,10 +128,10 @@ class RefEntry:
         """Canonical bytes, sealed with the digest of the payload; of an entry that was read, as it is stored."""
         return self._stored or sealed(self._row())
 
-    def _row(self) -> Mapping[str, object]:
+    def _row(self) -> dict[str, object]:
         if self._stored:
             return parse_object(self._stored, self.key, max_bytes=LIMITS.ref_bytes)
-        return {
+        row: dict[str, object] = {
             "schema": SCHEMA,
             "n": self.n,
             "project": self.project,
@@ -123,6 +148,9 @@ class RefEntry:
             "write_id": self.write_id,
             "origin": self.origin,
         }
+        if self.signer is not None:
+            row |= {"registry": self.registry, SIGNATURES: {self.signer: self.signature}}
+        return row
 
     @classmethod
     def parse(cls, key: str, data: bytes) -> RefEntry:
@@ -142,6 +170,7 @@ class RefEntry:
             raise FormatError(f"{key}: every entry but the first names the one before it")
         if type(immutable) is not bool:
             raise FormatError(f"{key}: immutable is neither true nor false")
+        registry, signer, signature = _signature(key, row)
         entry = cls(
             *(ref.project, ref.name, ref.tag, n, digest, digest is None, _card(key, row)),
             by=_text(key, row, "by"),
@@ -151,6 +180,9 @@ class RefEntry:
             previous=previous,
             removed=removed,
             immutable=immutable,
+            registry=registry,
+            signer=signer,
+            signature=signature,
         )
         object.__setattr__(entry, "_stored", data)
         return entry
@@ -203,6 +235,15 @@ def _digest(key: str, row: dict[str, Any], name: str) -> Digest | None:
         return Digest(str(value))
     except ValueError as error:
         raise FormatError(f"{key}: {name}: {error}") from error
+
+
+def _signature(key: str, row: dict[str, Any]) -> tuple[str, PublicKey | None, str]:
+    signatures = parse_signatures(row, key)
+    if not signatures:
+        return "", None, ""
+    if len(signatures) > 1:
+        raise FormatError(f"{key}: an entry has one signature")
+    return _text(key, row, "registry"), *next(iter(signatures.items()))
 
 
 def _card(key: str, row: dict[str, Any]) -> Card:

@@ -9,6 +9,9 @@ from maskreg.errors import UsageError
 TEMPORARY = ".tmp"
 """A store's own folder; no key begins with it."""
 
+PRIVATE = ".private"
+"""The folder of a home's private keys, which no store reads, writes or lists."""
+
 _MAX_KEY_BYTES = 1_024
 _MAX_SEGMENT_BYTES = 255
 
@@ -18,7 +21,7 @@ def check_key(key: str) -> str:
 
     Raises:
         UsageError: it is empty, absolute, too long, not UTF-8, has an empty, ``.`` or ``..`` segment,
-            a backslash or a control character, or begins with the store's own folder.
+            a backslash or a control character, or begins with a folder that is no part of the store's objects.
     """
     fault = _fault(key)
     if fault:
@@ -58,4 +61,6 @@ def _fault(key: str) -> str:
         return "it has a backslash or a control character"
     if segments[0] == TEMPORARY:
         return f"{TEMPORARY}/ belongs to the store"
+    if segments[0].casefold() == PRIVATE:
+        return f"{PRIVATE}/ is not of the store"
     return ""

@@ -56,11 +56,19 @@ class RefLog:
     Args:
         store: where the entries are.
         lock: takes an exclusive lock by name, for a store whose create-only writes do not hold.
+        sign: called with each entry that is about to be written; returns it, signed where that is due.
     """
 
-    def __init__(self, store: Store, *, lock: Callable[[str], AbstractContextManager[object]] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lock: Callable[[str], AbstractContextManager[object]] | None = None,
+        sign: Callable[[RefEntry], RefEntry] | None = None,
+    ) -> None:
         self._store = store
         self._lock = lock
+        self._sign = sign
 
     def head(self, ref: Ref) -> RefEntry | None:
         """The latest entry of a tag, which may say that the tag was deleted; None if the tag never existed.
@@ -119,14 +127,16 @@ class RefLog:
             pass
         return sorted(damaged, key=lambda error: error.key)
 
-    def heads(self, damaged: list[CorruptError] | None = None) -> Iterator[RefEntry]:
+    def heads(self, damaged: list[CorruptError] | None = None, *, project: str = "") -> Iterator[RefEntry]:
         """The latest entry of every tag, deleted ones included, in the order of their names.
 
         Args:
             damaged: errors of tags that cannot be read are appended to it and the tags left out; without it the first
                 error is raised, as by :meth:`head`.
+            project: only its tags; those of all projects when empty.
         """
-        tags = [folder for _, folder in sorted(folders(self._store.list(REFS)).items())]
+        prefix = f"{REFS}{project}/" if project else REFS
+        tags = [folder for _, folder in sorted(folders(self._store.list(prefix)).items())]
         keys = [folder.keys[-1] for folder in tags if self._is_sound(folder, damaged)]
         yield from (entry for _, entry in self._readable(keys, damaged))
 
@@ -201,6 +211,7 @@ class RefLog:
             UnavailableError: the store does not answer, or its listing is stale; the tag may or may not have moved.
             CorruptError: readers would not resolve the tag to the entry that was written.
             FormatError, LimitError: an entry with this card or ``by`` could not be read back.
+            NotAllowedError: the project has a key, and this machine cannot sign with it.
         """
         entry = RefEntry(
             *(ref.project, ref.name, ref.tag, after.n + 1 if after else 1, digest, digest is None, card, by),
@@ -211,6 +222,7 @@ class RefLog:
             removed=after.last_digest if after and digest is None else None,
             immutable=immutable or (after is not None and after.immutable),
         )
+        entry = entry if self._sign is None else self._sign(entry)
         check_movable(after, digest)
         if after is not None and self.entry(ref, after.n).id != after.id:
             fault = f"it was replaced since entry {after.n} by {after.by} was read, so nothing is appended to it"

@@ -68,6 +68,8 @@ class Naming:
         self._workspace = workspace
         self.ref = ref
         self.head: RefEntry | None = workspace.local.head(ref) if ref else None
+        if ref:
+            workspace.local.trust.check_signs(ref.project)
         self._careful = careful
         if careful and workspace.confirm is not None and (question := self._question()):
             # Before the work and its progress: nobody waits for a question after an hour.

@@ -94,13 +94,16 @@ def push(
         ConflictError: somebody else set the remote's tag since this machine last pulled or pushed it, and ``force`` is
             not set: nothing was sent; or it moved since the command began.
         ImmutableTagError: the remote's tag must not move to another artifact; nothing was sent.
+        UntrustedError: the remote's project is signed, and no trusted key vouches for the tag; nothing was sent.
         TryAgainError: a garbage collection of the remote interferes.
-        UnavailableError, NotAllowedError: the remote does not answer, or refuses.
+        UnavailableError, NotAllowedError: the remote does not answer, or refuses; or its project is signed, and this
+            machine cannot sign.
     """
     resolved = local.resolve(ref)
     remote_ref = ref.with_tag(ref.tag if tag is None else tag)
     after = remote.head(remote_ref)
     digest = resolved.digest
+    remote.trust.check_signs(ref.project)
     check_movable(after, digest, hint=f"maskreg push {ref} --tag OTHER-TAG")
     if not force:
         option = "" if remote_ref.tag == ref.tag else f" --tag {remote_ref.tag}"

@@ -1,0 +1,249 @@
+"""Changes to the keys of a registry's projects, and what they vouch for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from maskreg.digest import Digest
+from maskreg.errors import (
+    BadRefError,
+    CorruptError,
+    DataError,
+    NotAllowedError,
+    NotFoundError,
+    UntrustedError,
+    UsageError,
+)
+from maskreg.ref import Ref
+from maskreg.registry.registry import Registry
+from maskreg.registry.trust.document import KeyDocument
+from maskreg.result import Result
+from maskreg.signature import PublicKey, Signer
+from maskreg.store.entry import RefEntry
+
+State: TypeAlias = Literal["signed", "listed", "unsigned", "wrong"]
+"""How a tag's latest entry stands.
+
+``signed`` by the project's key; ``listed`` in what the key vouched for when it began, because it is older; ``unsigned``
+in a project without a key; ``wrong`` in a project that has one, which did neither.
+"""
+
+
+@dataclass(frozen=True)
+class SignedTag(Result):
+    """Who vouches for a tag.
+
+    Attributes:
+        ref: the tag.
+        n: number of its latest entry; 0 where there is none to read.
+        digest: what it points to; None when it was removed, or cannot be read.
+        state: how that entry stands.
+        key: public key that vouches for it; None when none does.
+        since: when the first of the entries was written that this key signed without a break; for one that is listed,
+            when the key began. None when no key vouches.
+        by: who wrote the latest entry; empty where there is none to read.
+        fault: what is wrong; empty when nothing is.
+        hint: what to do about it.
+    """
+
+    ref: Ref
+    n: int
+    digest: Digest | None
+    state: State
+    key: PublicKey | None = None
+    since: datetime | None = None
+    by: str = ""
+    fault: str = ""
+    hint: str = ""
+
+
+def check_project(project: str) -> str:
+    """A project's name, when it is one.
+
+    Raises:
+        UsageError: it is not.
+    """
+    try:
+        if Ref.parse(f"{project}/name").project == project:
+            return project
+    except BadRefError:
+        pass
+    raise UsageError(f"{project!r} is not a project", hint="write it as in references: maskreg key create team")
+
+
+def create_key(
+    registry: Registry, project: str, signer: Signer, *, fresh_s: int = 0, lost: bool = False
+) -> KeyDocument:
+    """Let a key sign a project from now on; it vouches for all tags as they are.
+
+    Args:
+        registry: where the project is.
+        project: its name.
+        signer: has the key.
+        fresh_s: how long a statement of freshness is good for, in seconds; 0 where none is needed.
+        lost: the project has a key that nobody has any more; every reader has to be told of the new one.
+
+    Raises:
+        NotAllowedError: the project has a key.
+        UntrustedError: a tag is not as a trusted key vouches for.
+        ConflictError: somebody else has just done the same.
+    """
+    registry.ensure_uuid()
+    documents = registry.trust.documents(check_project(project))
+    if bool(documents) is not lost:
+        if lost:
+            raise NotFoundError(f"{project} on {registry.name} has no key that could be lost")
+        raise NotAllowedError(
+            f"{project} on {registry.name} has the key {documents[-1].key} already",
+            hint=f"maskreg key rotate {project}{registry.remote_option}",
+        )
+    heads = list(_heads(registry, project))
+    return registry.trust.extend(project, signer, heads, by=registry.by, fresh_s=fresh_s, lost=lost)
+
+
+def rotate_key(registry: Registry, project: str, signer: Signer, *, fresh_s: int | None = None) -> KeyDocument:
+    """Replace the key of a project; the old one signs the new one, and nothing after that.
+
+    Args:
+        registry: where the project is.
+        project: its name.
+        signer: has the new key.
+        fresh_s: as for :func:`create_key`; as it was when left out.
+
+    Raises:
+        NotFoundError: the project has no key.
+        NotAllowedError: the old key is not here.
+        UntrustedError: a tag is not as the old key vouches for.
+        ConflictError: somebody else has just done the same.
+    """
+    current = current_key(registry, project)
+    registry.trust.signer_of(project)
+    heads = list(_heads(registry, project))
+    kept = current.fresh_s if fresh_s is None else fresh_s
+    return registry.trust.extend(project, signer, heads, by=registry.by, fresh_s=kept)
+
+
+def current_key(registry: Registry, project: str) -> KeyDocument:
+    """The key document of a project that counts now.
+
+    Raises:
+        NotFoundError: the project has no key.
+        UntrustedError: the key that is pinned or configured does not lead to it.
+    """
+    documents = registry.trust.documents(check_project(project))
+    if not documents:
+        raise NotFoundError(
+            f"{project} on {registry.name} has no key", hint=f"maskreg key create {project}{registry.remote_option}"
+        )
+    return documents[-1]
+
+
+def vouch(registry: Registry, ref: Ref) -> RefEntry:
+    """Sign what a tag says now, though no trusted key vouches for it.
+
+    Returns:
+        Its latest entry: a new one that says the same, or the present one when a trusted key vouches for it already.
+
+    Raises:
+        NotFoundError: there is no such tag, or the project has no key.
+        NotAllowedError: the project's key is not here.
+        CorruptError: the log is damaged.
+    """
+    ref = replace(ref, digest=None)
+    current_key(registry, ref.project)
+    head = registry.refs.head(ref)
+    try:
+        if (trusted := registry.head(ref)) is not None:
+            return trusted
+    except UntrustedError:
+        if head is None:
+            raise
+    if head is None:
+        raise NotFoundError(f"there is no {ref} in {registry.name}", hint=registry.listing_step)
+    card = {"card": head.card, "origin": head.origin, "immutable": head.immutable}
+    registry.refs.append(ref, after=head, digest=head.digest, by=registry.by, **card)  # type: ignore[arg-type]
+    signed = registry.head(ref)
+    assert signed is not None  # it was just written
+    registry.index.note(signed, "sign")
+    return signed
+
+
+def trust_key(registry: Registry, project: str, key: PublicKey) -> KeyDocument:
+    """Trust a key of a project from now on, whatever was trusted until now.
+
+    Raises:
+        UntrustedError: the project's current key is another one.
+        NotFoundError: it has none.
+        CorruptError: its key document is damaged.
+    """
+    check_project(project)
+    n = registry.trust.log.numbers().get(project, 0)
+    document = registry.trust.log.read(project, n) if n else None
+    if document is None:
+        raise NotFoundError(
+            f"{project} on {registry.name} has no key", hint=f"maskreg key list{registry.remote_option}"
+        )
+    if document.key != key or document.registry != registry.uuid:
+        raise UntrustedError(
+            f"keys/{project}",
+            f"{project} on {registry.name} has the key {document.key} of registry {document.registry}, and not {key}",
+            hint="ask its owner",
+        )
+    if registry.trust.pins is not None:
+        registry.trust.pins.replace(document)
+    registry.trust.forget()
+    return document
+
+
+def signed_tags(registry: Registry, ref: Ref | None = None) -> Iterator[SignedTag]:
+    """Who vouches for a tag, or for all tags of a registry; damage is told, not raised.
+
+    Raises:
+        NotFoundError: there is no such tag.
+    """
+    registry.check_format()
+    known = set(registry.refs.tags())
+    if ref is not None:
+        if replace(ref, digest=None) not in known:
+            registry.live(ref)
+        known = {replace(ref, digest=None)}
+    for tag in sorted(known):
+        yield _signed_tag(registry, tag)
+
+
+def _signed_tag(registry: Registry, ref: Ref) -> SignedTag:
+    head: RefEntry | None = None
+    try:
+        head = registry.refs.head(ref)
+        log = registry.history(ref)
+        head = log[-1]
+        documents = registry.trust.documents(ref.project)
+    except DataError as error:
+        facts = (head.n, head.digest) if head else (0, None)
+        by = head.by if head else ""
+        return SignedTag(ref, *facts, "wrong", by=by, fault=_fault(error), hint=error.hint)
+    if not documents:
+        return SignedTag(ref, head.n, head.digest, "unsigned", by=head.by)
+    key = documents[-1].key
+    if head.signer != key:
+        return SignedTag(ref, head.n, head.digest, "listed", key, documents[-1].at, head.by)
+    since = head.at
+    for entry in reversed(log):
+        if entry.signer != key:
+            break
+        since = entry.at
+    return SignedTag(ref, head.n, head.digest, "signed", key, since, head.by)
+
+
+def _fault(error: DataError) -> str:
+    return error.message.removeprefix(f"{error.key}: ") if isinstance(error, CorruptError) else error.message
+
+
+def _heads(registry: Registry, project: str) -> Iterator[RefEntry]:
+    # One by one, as every command looks a tag up: held against what was seen, and against the key there is.
+    for ref in registry.refs.tags():
+        if ref.project == project and (head := registry.head(ref)) is not None:
+            yield head

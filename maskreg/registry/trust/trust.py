@@ -1,0 +1,360 @@
+"""Which keys this machine trusts, whether an entry is signed by one, and signing what it writes itself.
+
+Reading, for each latest entry of a tag::
+
+    no key document, nothing pinned          the project is not signed: nothing to check
+    documents 1..m                           each signed by its own key, and by the one before it
+      a pin (trusted/, or the settings)      must be one of them, else another key was put in its place
+      no pin                                 document m is pinned now: trust on first use
+    the entry is signed by key m             it says what it said when it was signed, in this registry
+    it is not, and document m lists it       it is older than key m, and stands as key m found it
+    anything else                            UntrustedError: no signature, a wrong one, another key, an older key
+
+The latest entry speaks for those before it, because each holds the id of the one before. So entries from before there
+was a key need no signature, and one that was let in by mistake is taken in by signing on top of it.
+
+Writing::
+
+    the project has a key                    sign with its private key, or NotAllowedError
+    it has none, and ``signer`` is set       a service: make its key the project's, then sign
+    it has none                              write without a signature
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+
+from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError
+from maskreg.ref import Ref
+from maskreg.registry.trust.document import KeyDocument, document_key, heads_of
+from maskreg.registry.trust.keylog import KeyLog
+from maskreg.registry.trust.pins import Pins
+from maskreg.registry.trust.privatekeys import PrivateKeys
+from maskreg.signature import PublicKey, Signer
+from maskreg.store.base import Store
+from maskreg.store.entry import RefEntry, entry_key
+from maskreg.store.reflog import RefLog
+
+_log = logging.getLogger("maskreg")
+
+
+class Trust:
+    """The keys of one registry's projects, as this machine sees them.
+
+    Attributes:
+        log: the key documents in the store.
+        pins: what this machine has seen of them; None where nothing is remembered.
+        configured: public key by project, where the settings name one.
+        private: the private keys of this machine; None where there are none.
+        signer: signs every project, and becomes the key of those that have none; what a service sets.
+        note: called with remarks for people, one sentence each.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        uuid: Callable[[], str],
+        name: str,
+        *,
+        lock: Callable[[str], AbstractContextManager[bool]] | None = None,
+    ) -> None:
+        """Name the registry; nothing is read yet.
+
+        Args:
+            store: where it is.
+            uuid: reads its identity.
+            name: what people call it: ``local``, or the remote's name.
+            lock: takes an exclusive lock by name, for a store whose create-only writes do not hold.
+        """
+        self.log = KeyLog(store, lock=lock)
+        self.pins: Pins | None = None
+        self.configured: Mapping[str, PublicKey] = {}
+        self.private: PrivateKeys | None = None
+        self.signer: Signer | None = None
+        self.note: Callable[[str], None] = _log.info
+        self._refs = RefLog(store)
+        self._uuid = uuid
+        self._name = name
+        self._numbers: Mapping[str, int] | None = None
+        self._documents: dict[str, tuple[KeyDocument, ...]] = {}
+
+    # Which keys
+
+    def documents(self, project: str) -> tuple[KeyDocument, ...]:
+        """The key documents of a project that are trusted, the oldest first; empty when it is not signed.
+
+        The last one holds the key that signs now. They are read once, and pinned.
+
+        Raises:
+            UntrustedError: the key that is pinned or configured does not lead to the latest one.
+            CorruptError: a document, or the pin, is damaged or missing.
+        """
+        if project not in self._documents:
+            self._documents[project] = self._load(project)
+        return self._documents[project]
+
+    def projects(self) -> list[str]:
+        """Every project that has a key document, or has to."""
+        if self._numbers is None:
+            self._numbers = self.log.numbers()
+        return sorted({*self._numbers, *self.configured})
+
+    def forget(self) -> None:
+        """Read the documents again when they are needed next."""
+        self._numbers = None
+        self._documents.clear()
+
+    def _load(self, project: str) -> tuple[KeyDocument, ...]:
+        uuid = self._uuid()
+        if self._numbers is None:
+            self._numbers = self.log.numbers()
+        known = self.pins.get(uuid, project) if self.pins is not None and uuid else None
+        documents = [self._read(project, n, known) for n in range(1, self._numbers.get(project, 0) + 1)]
+        # A listing may lack the latest; what was seen must be there all the same.
+        documents += [self._read(project, n, known) for n in range(len(documents) + 1, known.n + 1 if known else 1)]
+        if not documents:
+            if configured := self.configured.get(project):
+                raise self._error(project, 1, f"has no key, and {configured} is configured as its key")
+            return ()
+        trusted = self._unbroken(documents)
+        self._check_pins(documents, trusted, known)
+        if self.pins is not None and (known is None or known.n < trusted[-1].n) and self.pins.put(trusted[-1]):
+            key = trusted[-1].key
+            if known is None and project not in self.configured:
+                self.note(f"{project} on {self._name} is signed; from now on this machine trusts its key {key}")
+            elif known is not None and known.key != key:
+                self.note(f"the key of {project} on {self._name} is {key} now; {known.key.short} signed that")
+        return trusted
+
+    def _read(self, project: str, n: int, known: KeyDocument | None) -> KeyDocument:
+        document = self.log.read(project, n)
+        if document is None:
+            if known is not None:
+                fault = f"lost key document {n}; this machine trusts {known.key}, key {known.n}"
+                raise self._error(project, n, fault, hint=self._trust_hint(project))
+            raise CorruptError(document_key(project, n), "this key document is missing, and a later one is there")
+        if document.registry != self._uuid():
+            raise self._error(project, n, f"has a key document of another registry, {document.registry}")
+        return document
+
+    def _unbroken(self, documents: list[KeyDocument]) -> tuple[KeyDocument, ...]:
+        # From the last document that the one before it does not lead to.
+        first = len(documents) - 1
+        while first > 0 and documents[first].follows(documents[first - 1]):
+            first -= 1
+        return tuple(documents[first:])
+
+    def _check_pins(
+        self, documents: list[KeyDocument], trusted: tuple[KeyDocument, ...], known: KeyDocument | None
+    ) -> None:
+        last = trusted[-1]
+        configured = self.configured.get(last.project)
+        pinned: KeyDocument | None = None
+        if known is not None:
+            pinned = next((document for document in trusted if document.id == known.id), None)
+            if pinned is None:
+                raise self._replaced(last, known.key, f"which this machine has trusted since {known.at:%Y-%m-%d}")
+        if configured is not None and all(document.key != configured for document in trusted):
+            raise self._replaced(last, configured, "which is configured as its key")
+        if known is None and configured is None and trusted[0].n > 1:
+            before = documents[trusted[0].n - 2]
+            raise self._replaced(trusted[0], before.key, f"the key before it (key {before.n})")
+
+    def _replaced(self, document: KeyDocument, trusted: PublicKey, who: str) -> UntrustedError:
+        return self._error(
+            document.project,
+            document.n,
+            f"has the key {document.key}, and {trusted}, {who}, did not hand over to it",
+            hint=self._trust_hint(document.project, document.key),
+        )
+
+    def _trust_hint(self, project: str, key: PublicKey | None = None) -> str:
+        # Only its owner can tell a new key from a stolen registry.
+        trust = f"maskreg key trust {project} {key or 'KEY'}{self._option}"
+        return f"ask the owner of {project}; if that is its key: {trust}"
+
+    @property
+    def _option(self) -> str:
+        return "" if self._name == "local" else f" --remote {self._name}"
+
+    def _error(self, project: str, n: int, fault: str, hint: str = "") -> UntrustedError:
+        return UntrustedError(document_key(project, n), f"{project} on {self._name} {fault}", hint=hint)
+
+    # Checking
+
+    def check(self, entry: RefEntry) -> None:
+        """Refuse the latest entry of a tag when its project is signed, and no trusted key vouches for the entry.
+
+        Raises:
+            UntrustedError: none does, or the keys themselves are not trusted.
+            CorruptError: a key document, or the pin, is damaged.
+        """
+        fault = self._fault(entry)
+        if fault and entry.ref.project in self._documents:
+            # Its key may be newer than what this process has read.
+            self.forget()
+            fault = self._fault(entry)
+        if fault:
+            vouch = f"if it is right, whoever has the key can sign it: maskreg key sign {entry.ref}{self._option}"
+            raise UntrustedError(entry.key, f"{entry.ref} on {self._name}: {fault}", hint=f"ask {entry.by}; {vouch}")
+
+    def check_absent(self, ref: Ref) -> None:
+        """Refuse that there is no such tag when the project's key vouches for an entry of it.
+
+        Raises:
+            UntrustedError: the key does.
+            CorruptError: a key document, or the pin, is damaged.
+        """
+        documents = self.documents(ref.project)
+        if documents and (head := self.log.heads(documents[-1]).get(ref.path)):
+            key = documents[-1].key.short
+            fault = f"{ref} on {self._name} is gone: {key} vouches for entry {head[0]} of it"
+            raise UntrustedError(entry_key(ref, head[0]), fault, hint="restore its log from a copy")
+
+    def vouches(self, entry: RefEntry) -> bool:
+        """Whether the current key of the project found this entry as the latest when it began."""
+        documents = self.documents(entry.ref.project)
+        head = self.log.heads(documents[-1]).get(entry.ref.path) if documents else None
+        return head == (entry.n, entry.id)
+
+    def _fault(self, entry: RefEntry) -> str:
+        documents = self.documents(entry.ref.project)
+        written = f"entry {entry.n}, {_state(entry)} by {entry.by} at {entry.at:%Y-%m-%d %H:%M:%S} UTC,"
+        if not documents:
+            return f"{written} is signed, and the project has no key" if entry.signer else ""
+        current = documents[-1]
+        if entry.signer == current.key:
+            if entry.registry != self._uuid():
+                return f"{written} was signed for another registry, {entry.registry}"
+            if not entry.is_signed_by(current.key):
+                return f"{written} is not what {current.key.short} signed: it was changed, or its signature was"
+            return ""
+        if self.vouches(entry):
+            return ""
+        if entry.signer is None:
+            return f"{written} is not signed, and {current.key} signs {entry.ref.project}"
+        since = f"{current.key} signs {entry.ref.project} since {current.at:%Y-%m-%d %H:%M:%S} UTC"
+        is_older = any(document.key == entry.signer for document in documents)
+        return f"{written} is signed with {'the replaced key ' if is_older else ''}{entry.signer}, and {since}"
+
+    # Signing
+
+    def sign(self, entry: RefEntry) -> RefEntry:
+        """An entry that is about to be written, signed when its project has a key.
+
+        Raises:
+            NotAllowedError: it has one, and this machine cannot sign with it.
+            UntrustedError: the keys themselves are not trusted.
+        """
+        project = entry.ref.project
+        # Another process may have made or replaced the key since.
+        self.forget()
+        if not self.documents(project):
+            if self.signer is None:
+                return entry
+            self.extend(project, self.signer, self._refs.heads(project=project), by=entry.by)
+        return entry.signed(self.signer_of(project), self._uuid())
+
+    def check_signs(self, project: str) -> None:
+        """Refuse work whose result this machine could not sign; nothing is written.
+
+        Raises:
+            NotAllowedError: the project has a key, and this machine cannot sign with it.
+            UntrustedError: the keys themselves are not trusted.
+        """
+        if self.documents(project):
+            self.signer_of(project)
+
+    def signer_of(self, project: str) -> Signer:
+        """Who signs with the current key of a project, which has one.
+
+        Raises:
+            NotAllowedError: its private key is not here.
+        """
+        key = self.documents(project)[-1].key
+        signer = self.find(key)
+        if signer is None:
+            raise NotAllowedError(
+                f"{project} on {self._name} is signed with {key}, and its private key is not on this machine",
+                hint=f"maskreg key import FILE; where the key is: maskreg key export {project} FILE{self._option}",
+            )
+        return signer
+
+    def find(self, key: PublicKey) -> Signer | None:
+        """Who can sign with a key here; None when nobody can."""
+        if self.signer is not None and self.signer.key == key:
+            return self.signer
+        return self.private.find(key) if self.private is not None else None
+
+    def extend(
+        self,
+        project: str,
+        signer: Signer,
+        heads: Iterable[RefEntry],
+        *,
+        by: str,
+        fresh_s: int = 0,
+        lost: bool = False,
+    ) -> KeyDocument:
+        """Make a key the current one of a project, and pin it.
+
+        Args:
+            project: whose tags it signs from now on.
+            signer: has the key.
+            heads: the latest entry of each tag, for which the key vouches.
+            by: who does it.
+            fresh_s: how long a statement of freshness is good for, in seconds; 0 where none is needed.
+            lost: the key before cannot hand over, because nobody has it any more.
+
+        Raises:
+            NotAllowedError: the key before has to hand over, and this machine cannot sign with it.
+            ConflictError: somebody else has just done the same.
+        """
+        uuid, documents = self._uuid(), self.documents(project)
+        before = documents[-1] if documents else None
+        signers = [signer] if before is None or lost else [self.signer_of(project), signer]
+        document = KeyDocument(
+            *(uuid, project, before.n + 1 if before else 1, signer.key),
+            previous=before.id if before else None,
+            heads=self.log.put_heads(uuid, project, heads_of(heads)),
+            fresh_s=fresh_s,
+            by=by,
+            at=datetime.now(UTC),
+            signatures={},
+        ).signed(*signers)
+        self.log.create(document)
+        if self.pins is not None:
+            self.pins.replace(document)
+        self.forget()
+        return document
+
+    def audit(self, ref: Ref | None = None) -> list[CorruptError]:
+        """Everything of a tag, or of all, for which no trusted key vouches, and wrong keys; pins what is new."""
+        damaged: list[CorruptError] = []
+        for project in [ref.project] if ref else self.projects():
+            try:
+                if not self.documents(project):
+                    continue
+                entries = list(self._refs.heads([], project=project))
+                for entry in entries if ref is None else [e for e in entries if e.ref == ref]:
+                    self._audit(entry, damaged)
+            except DataError as error:
+                damaged.append(_as_corrupt(error, document_key(project, 1)))
+        return damaged
+
+    def _audit(self, entry: RefEntry, damaged: list[CorruptError]) -> None:
+        try:
+            self.check(entry)
+        except UntrustedError as error:
+            damaged.append(error)
+
+
+def _as_corrupt(error: DataError, key: str) -> CorruptError:
+    return error if isinstance(error, CorruptError) else CorruptError(key, error.message, hint=error.hint)
+
+
+def _state(entry: RefEntry) -> str:
+    return entry.digest.short if entry.digest else "a removal"

@@ -1,0 +1,58 @@
+"""A signed project, who reads and writes it, and what somebody who can write to its store can do to it."""
+
+from __future__ import annotations
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from maskreg.digest import Digest
+from maskreg.ref import Card, Ref
+from maskreg.registry import Registry
+from maskreg.registry.signing import create_key
+from maskreg.registry.trust.pins import Pins
+from maskreg.seal import sealed
+from maskreg.signature import PrivateKey, Signer, signed
+from maskreg.store import Store
+from maskreg.store.entry import RefEntry, entry_key
+from tests.registry.meddling import REF, Reader, row_of
+
+# Always the same, because their names are in those of tests.
+KEY, NEXT, EVES = (PrivateKey(Ed25519PrivateKey.from_private_bytes(bytes([n] * 32))) for n in (1, 2, 3))
+
+
+def writer(store: Store, signer: Signer | None, *, by: str = "ada@here") -> Registry:
+    """Somebody who has a private key and remembers nothing."""
+    registry = Registry(store, name="lab", by=by)
+    registry.trust.find = lambda key: signer if signer is not None and signer.key == key else None  # type: ignore[method-assign]
+    return registry
+
+
+def reader(store: Store, memory: Store, notes: list[str] | None = None) -> Registry:
+    """Somebody who has no private key and remembers what was seen."""
+    registry = Reader(store, memory, notes)
+    registry.trust.pins = Pins(memory)
+    if notes is not None:
+        registry.trust.note = notes.append
+    return registry
+
+
+def sign_project(store: Store, project: str = REF.project) -> None:
+    create_key(writer(store, KEY), project, KEY)
+
+
+def set_to(registry: Registry, digest: Digest | None, ref: Ref = REF) -> RefEntry:
+    return registry.append(ref, digest, card=Card(), after=registry.head(ref))
+
+
+def forge(store: Store, n: int, /, *signers: Signer, **changes: object) -> None:
+    """Write an entry anew, sealed as it must be, and signed by ``signers`` or as it was."""
+    row = {**row_of(store, n), **changes}
+    if signers:
+        row = signed({key: value for key, value in row.items() if key != "signatures"}, *signers)
+    store.put(entry_key(REF, n), sealed(row))
+
+
+def copy(source: Store, target: Store, prefix: str = "") -> None:
+    """What is in one store into another, and nothing else below the prefix."""
+    target.delete([info.key for info in list(target.list(prefix))])
+    for info in list(source.list(prefix)):
+        target.put(info.key, source.get(info.key, max_bytes=1 << 20))
