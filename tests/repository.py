@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 ORDER = [
-    {"cpus", "errors", "limits", "version"},
+    {"closing", "cpus", "errors", "limits", "version"},
     {"disk", "document", "extras", "glossary", "native", "parallel", "progress", "words"},
     {"digest", "direct", "space"},
     {"ref", "seal", "settings", "tensors"},

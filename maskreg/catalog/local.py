@@ -31,6 +31,7 @@ from maskreg.catalog.tables.connecting import is_busy, make_folder_of, still_wri
 from maskreg.catalog.tables.file import add, checked_rows, put, recorded_overlap, rows, sealed_rows, transaction
 from maskreg.catalog.tables.matching import answer_from
 from maskreg.catalog.tables.rows import artifact_row, indexed_of, measurement_of, record_row, ref_row, unread_in
+from maskreg.closing import Closing
 from maskreg.digest import Digest
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ T = TypeVar("T")
 _DOUBTS = (sqlite3.Error, KeyError, OverflowError, TypeError, ValueError)
 
 
-class LocalCatalog:
+class LocalCatalog(Closing):
     """A :class:`~maskreg.catalog.base.Catalog` in a SQLite file.
 
     Attributes:
@@ -82,12 +83,6 @@ class LocalCatalog:
         """Close every connection."""
         if self._behind is not None:
             self._behind.close()
-
-    def __enter__(self) -> LocalCatalog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # Done in the file
 

@@ -15,12 +15,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.boxes import Box, Shape, boxes_of, strides_of, tiling_fault
 from maskreg.checkpoint.files import AGAIN, close_all, fill, open_regular
 from maskreg.checkpoint.tying import tied
+from maskreg.closing import Closing
 from maskreg.digest import LEAF_NUMEL
 from maskreg.errors import CorruptError, FormatError, UsageError
 from maskreg.limits import LIMITS, Limits
@@ -124,7 +125,7 @@ class Contents:
         self.pieces[info.name] = pieces
 
 
-class PiecewiseCheckpoint:
+class PiecewiseCheckpoint(Closing):
     """A checkpoint whose tensors lie in pieces; see :class:`maskreg.checkpoint.base.Checkpoint`.
 
     Attributes:
@@ -194,12 +195,6 @@ class PiecewiseCheckpoint:
     def close(self) -> None:
         """Release file handles; no other thread may still be reading."""
         self._files.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _library_order(item: tuple[str, TensorInfo]) -> tuple[int, str]:

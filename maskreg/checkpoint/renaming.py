@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.checkpoint.base import Checkpoint, remarks_on
 from maskreg.checkpoint.pieces import PiecewiseCheckpoint
 from maskreg.checkpoint.statedict import WRAPPERS
+from maskreg.closing import Closing
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
 from maskreg.words import counted
@@ -35,7 +36,7 @@ FRONT = frozenset({"model", "module", "base_model"})
 ValueT = TypeVar("ValueT")
 
 
-class RenamedCheckpoint:
+class RenamedCheckpoint(Closing):
     """A checkpoint under other names; see :class:`maskreg.checkpoint.base.Checkpoint`.
 
     Attributes:
@@ -73,12 +74,6 @@ class RenamedCheckpoint:
     def close(self) -> None:
         """Close the checkpoint."""
         self._checkpoint.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def named_like(checkpoint: Checkpoint, reference: Mapping[str, TensorInfo]) -> Checkpoint:

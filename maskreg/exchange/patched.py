@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.closing import Closing
 from maskreg.digest import FINGERPRINT_BYTES, LEAF_NUMEL, fingerprint, leaf_hashes
 from maskreg.errors import CorruptError
 from maskreg.tensors.info import TensorInfo
@@ -31,7 +32,7 @@ class Patch(Protocol):
         """
 
 
-class PatchedCheckpoint:
+class PatchedCheckpoint(Closing):
     """A checkpoint with some tensors patched; see :class:`maskreg.checkpoint.base.Checkpoint`.
 
     Attributes:
@@ -89,12 +90,6 @@ class PatchedCheckpoint:
 
     def close(self) -> None:
         """Do nothing: whoever opened the source closes it."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 class _Check:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from maskreg.checkpoint.base import Checkpoint
+from maskreg.closing import Closing
 from maskreg.errors import WrongCheckpointError
 from maskreg.live.layout import links
 from maskreg.live.memory import CODES, DTYPES
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-class ModelState(Checkpoint):
+class ModelState(Closing):
     """The weights of a running model, as the tensors of a checkpoint. Fused and stacked parameters are read apart.
 
     Nothing is copied but the span that is read. The model must not change while it is read.
@@ -84,12 +84,6 @@ class ModelState(Checkpoint):
 
     def close(self) -> None:
         """Nothing: the model belongs to its owner."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _flat(self, name: str) -> torch.Tensor:
         view = self._views[name]

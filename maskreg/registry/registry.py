@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
+from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError
 from maskreg.ref import DEFAULT_TAG, Card, Ref
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from maskreg.catalog import Catalog, Query
 
 
-class Registry:
+class Registry(Closing):
     """Artifacts and their names in one store. Nothing is read or written before a method needs it.
 
     This class resolves names and appends to the ref log. Built on it: ``tags`` (tag, annotate, remove, restore),
@@ -125,12 +126,6 @@ class Registry:
         """Close the connections of the catalog and of the store."""
         self.index.close()
         self.store.close()
-
-    def __enter__(self) -> Registry:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # Identity
 

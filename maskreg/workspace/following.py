@@ -11,10 +11,10 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import finalize
 
+from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import (
     MaskregError,
@@ -101,7 +101,7 @@ class Weights(Protocol):
         """Let go of what is held."""
 
 
-class Follower:
+class Follower(Closing):
     """Brings weights to where a tag points, whenever it has moved. A context manager.
 
     :meth:`fetch` asks and transfers, and touches no weights: any thread may call it. :meth:`apply` is quick, and for a
@@ -255,14 +255,6 @@ class Follower:
             self._landing.close()
         if self._own:
             self._space.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _head(self) -> tuple[Digest, Card]:
         seen: tuple[Digest, Card] | None = None

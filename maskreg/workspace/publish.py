@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from maskreg.artifact.links import LINK_RECIPE, Link
+from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import BrokenChainError, MissingLinkError, NotFoundError, NotOnChainError, TryAgainError, UsageError
 from maskreg.extras import requiring
@@ -57,7 +57,7 @@ class Published(Stored):
         return {**super().to_json(), "moved": plain(self.moved), "pushed": pushed}
 
 
-class Publisher:
+class Publisher(Closing):
     """Publishes the weights of a run, each time as a link of one chain.
 
     It holds what was published last in memory, in 16 bits, since the next link is coded against it. A run that starts
@@ -211,14 +211,6 @@ class Publisher:
         """Free the weights that are held, and close what was opened."""
         self._drop()
         self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _drop(self) -> None:
         if self._snapshot is not None:

@@ -8,9 +8,9 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import MaskregError, RolledBackError, UsageError, prefixed
 from maskreg.ref import Card, Ref, ShortDigest, parse_artifact
@@ -96,7 +96,7 @@ class Named(Displayed):
         }
 
 
-class Workspace:
+class Workspace(Closing):
     """The local registry and the remotes of one set of settings; each is opened when it is used, and closed on leaving.
 
     Attributes:
@@ -317,14 +317,6 @@ class Workspace:
     def close(self) -> None:
         """Close the registries that were opened."""
         self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @contextmanager

@@ -46,6 +46,7 @@ from maskreg.catalog.tables.rows import (
     with_overlap,
 )
 from maskreg.catalog.tables.seals import SUMMED, check_seals, sealed
+from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.store.entry import ref_of
@@ -59,7 +60,7 @@ _REF_KEY = ("project", "name", "tag")
 _NUMBERED = select(RefRow.project, RefRow.name, RefRow.tag, RefRow.n)
 
 
-class SqlCatalog:
+class SqlCatalog(Closing):
     """A :class:`~maskreg.catalog.base.Catalog` in a database.
 
     Attributes:
@@ -118,12 +119,6 @@ class SqlCatalog:
     def close(self) -> None:
         """Close every connection."""
         self._close()
-
-    def __enter__(self) -> SqlCatalog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # The index
 

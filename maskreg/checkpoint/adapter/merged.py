@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.layouts import ADAPTER_CONFIG
+from maskreg.closing import Closing
 from maskreg.errors import UsageError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.cast import to_bf16, to_fp32
@@ -73,7 +74,7 @@ class AdapterWeights(NamedTuple):
     whole: Mapping[str, str]
 
 
-class MergedAdapter:
+class MergedAdapter(Closing):
     """A base model with an adapter merged in; see :class:`maskreg.checkpoint.base.Checkpoint`.
 
     Attributes:
@@ -143,12 +144,6 @@ class MergedAdapter:
         self._closed = True
         self._weights.close()
         self._base.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _rows(self, update: LowRank, first: int, last: int) -> Floats:
         """Rows ``[first, last)`` of an update, fp32."""

@@ -7,7 +7,7 @@ import re
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from maskreg.checkpoint import companions
 from maskreg.checkpoint.causes import HEAD_BYTES, explained, why_no_weights
@@ -16,6 +16,7 @@ from maskreg.checkpoint.index import check_index, parse_index
 from maskreg.checkpoint.layouts import is_safetensors
 from maskreg.checkpoint.safetensors.header import LENGTH_BYTES, Shard, header_length, parse_header
 from maskreg.checkpoint.safetensors.index import INDEX_NAME
+from maskreg.closing import Closing
 from maskreg.errors import (
     CorruptError,
     FormatError,
@@ -39,7 +40,7 @@ SINGLE_NAME = "model.safetensors"
 """The weight file of a checkpoint that is not sharded."""
 
 
-class SafetensorsCheckpoint:
+class SafetensorsCheckpoint(Closing):
     """A checkpoint of one or several safetensors files; see :class:`maskreg.checkpoint.base.Checkpoint`.
 
     Attributes:
@@ -129,12 +130,6 @@ class SafetensorsCheckpoint:
     def close(self) -> None:
         """Release file handles; no other thread may still be reading."""
         self._release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def recognize(path: Path) -> bool:

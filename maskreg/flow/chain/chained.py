@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from maskreg.artifact.links import Link
 from maskreg.artifact.reader import Artifact
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.code import can_run_code
+from maskreg.closing import Closing
 from maskreg.device import Device, open_device
 from maskreg.errors import UsageError
 from maskreg.parallel import Buffers, worker_count
@@ -45,7 +46,7 @@ _TENSORS = 64
 _GONE = Path()
 
 
-class Chained(Checkpoint):
+class Chained(Closing):
     """What links make of a checkpoint. Safe to read from several threads; closing it leaves the checkpoint open."""
 
     def __init__(
@@ -121,12 +122,6 @@ class Chained(Checkpoint):
 
     def close(self) -> None:
         """Nothing: the source belongs to whoever opened it."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _block(self, name: str, number: int) -> Bits:
         spans = self._spans(name)

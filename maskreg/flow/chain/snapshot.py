@@ -7,12 +7,13 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import numpy as np
 
 from maskreg.checkpoint.base import Checkpoint
+from maskreg.closing import Closing
 from maskreg.digest import FINGERPRINT_BYTES, fingerprint, fingerprint_root, leaf_hashes
 from maskreg.parallel import ordered, worker_count
 from maskreg.tensors.blocks import blocks_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from maskreg.checkpoint.base import Memory
 
 
-class Snapshot(Checkpoint):
+class Snapshot(Closing):
     """A checkpoint in memory, which takes as much as its tensors, and its small files in a temporary folder.
 
     What training publishes next is coded against it, so the run need not keep what it published last on a disk.
@@ -90,12 +91,6 @@ class Snapshot(Checkpoint):
         for name, path in files.items():
             if name not in held or (path != held[name] and not filecmp.cmp(path, held[name], shallow=False)):
                 shutil.copyfile(path, self._folder / name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def root_of(checkpoint: Checkpoint, *, jobs: int | None = None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from maskreg.artifact.scope import require_one_source
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.code import can_run_code
 from maskreg.checkpoint.roles import role_of
+from maskreg.closing import Closing
 from maskreg.device import Device, open_device
 from maskreg.flow.merge.base import Known
 from maskreg.flow.merge.knowing import MODEL, Sweeps
@@ -42,7 +43,7 @@ class _Files:
     code: tuple[str, ...]
 
 
-class MergedCheckpoint:
+class MergedCheckpoint(Closing):
     """A merged model; see :class:`maskreg.checkpoint.base.Checkpoint`. Reading computes, in bounded memory.
 
     Attributes:
@@ -187,12 +188,6 @@ class MergedCheckpoint:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _block(self, fate: Fate, number: int) -> npt.NDArray[Any]:
         if not fate.merged:

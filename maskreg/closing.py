@@ -1,0 +1,20 @@
+"""What is closed at the end of a ``with``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+
+class Closing(ABC):
+    """A context manager that closes itself, whatever happens in the ``with``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is held; may be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
