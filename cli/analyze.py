@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from maskreg.errors import BadRefError
 from maskreg.ref import Ref
 
 from .command import Command, workspace
@@ -80,7 +79,7 @@ def command(
 
     from .geometry import geometry
 
-    ref = _ref(operands[0])
+    ref = Ref.parse(operands[0])
     output.ref = str(ref)
     with output.progress() as progress:
         result = analyze(ref, **options, progress=progress, workspace=workspace(output))
@@ -104,10 +103,3 @@ def _follow(output: Output, paths: tuple[str, ...], **options: Any) -> None:
         output.document(document)
     else:
         output.data(table(document))
-
-
-def _ref(text: str) -> Ref:
-    try:
-        return Ref.parse(text)
-    except BadRefError as error:
-        raise click.BadParameter(f"{error}; {error.hint}", param_hint="REF") from error

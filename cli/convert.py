@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maskreg.errors import BadRefError
 from maskreg.ref import Ref, parse_artifact
 from maskreg.words import counted, human_bytes
 
@@ -40,27 +39,28 @@ _OPTIONS = ("encoding", "checksum", "version", "base_version", "chunk_bytes", "n
 @click.option("--method", default="", help="With --from: how the target was trained: opd, rlvr, sft or another word.")
 @click.option("--license", default="", help="With --from: SPDX identifier.")
 @click.option("--description", default="", help="With --from: free text, one paragraph.")
-@click.option("--encoding", type=click.Choice(["xor", "overwrite"]), help="slime: how bytes are coded [xor].")
+@click.option("--encoding", type=click.Choice(["xor", "overwrite"]), help="slime: how changes are coded [xor].")
 @click.option("--checksum", type=click.Choice(["xxh3-128", "adler32"]), help="slime: checksum of tensors [xxh3-128].")
 @click.option("--version", type=NATURAL, metavar="N", help="slime: number of this version [1].")
-@click.option("--base-version", type=NATURAL, metavar="N", help="slime: number of the version before it [0].")
-@click.option("--chunk-bytes", type=POSITIVE, metavar="N", help="vllm: size of a chunk at most [256 MiB].")
+@click.option("--base-version", type=NATURAL, metavar="N", help="slime: number of the version that it applies to [0].")
+@click.option("--chunk-bytes", type=POSITIVE, metavar="N", help="vllm: largest size of a chunk [256 MiB].")
 @click.option(
-    "--nearest", is_flag=True, default=None, help="shira: cut a mask that does not fit to the largest changes."
+    "--nearest", is_flag=True, default=None, help="shira: keep the largest changes of a mask that does not fit."
 )
-@click.option("--rank", type=POSITIVE, metavar="R", help="shira: with --nearest, how many: R(m + n) in each layer.")
+@click.option("--rank", type=POSITIVE, metavar="R", help="shira: with --nearest, keep R(m + n) changes in each layer.")
 @click.option("--with-code", is_flag=True, help="Take along small files that can run code, such as .py.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.option("--force", is_flag=True, help="Replace an earlier output, or move a name that others may use.")
 @click.pass_obj
 def command(output: Output, /, subject: str, to: str | None, from_: str | None, **options: Any) -> None:
-    """Write an artifact in another tool's format, or take one in.
+    """Convert an artifact to another tool's format, or back.
 
-    Formats of values need the source checkpoint; with --to it is looked up where this machine has seen it. What a
-    format does not hold of an artifact is said.
+    With --to, the artifact REF is written to -o. With --from, an artifact is made of PATH and called --name. Formats of
+    values need the source checkpoint; --to looks for it where this machine has seen it. A note says what a format
+    cannot hold.
     """
     if (to is None) == (from_ is None):
-        raise click.UsageError("say what to convert to (--to FORMAT), or from (--from FORMAT)")
+        raise click.UsageError("choose one: --to FORMAT to write an artifact, or --from FORMAT to read a path")
     if to is not None:
         _write(output, subject, to, options)
     elif from_ is not None:
@@ -72,10 +72,7 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
     out: Path | None = options["out"]
     if out is None:
         raise click.UsageError("say where to write: -o PATH")
-    try:
-        artifact = parse_artifact(subject)
-    except BadRefError as error:
-        raise click.UsageError(f"{error}; {error.hint}") from error
+    artifact = parse_artifact(subject)
     output.ref = str(artifact)
     given = {key: options[key] for key in _OPTIONS if options[key] is not None}
     from maskreg.workspace.convert import convert_to

@@ -32,13 +32,13 @@ _PASSING = (UnavailableError, TryAgainError, NotFoundError)
 )
 @click.argument("ref", type=NAME, metavar="REF")
 @click.option("--source", required=True, metavar="CKPT", help="Checkpoint that the chain began from, or a later one.")
-@click.option("-o", "--out", type=OUT, required=True, help="Folder; its link `current` is the latest checkpoint.")
-@click.option("--once", is_flag=True, help="Bring the folder up to date and end.")
+@click.option("-o", "--out", type=OUT, required=True, help="Folder; its link `current` leads to the latest checkpoint.")
+@click.option("--once", is_flag=True, help="Bring the folder up to date and exit.")
 @click.option(
-    "--every", "every_s", type=NumberType(min=0), default=5.0, show_default=True, help="Seconds between two looks."
+    "--every", "every_s", type=NumberType(min=0), default=5.0, show_default=True, help="Seconds between looks at REF."
 )
 @click.option(
-    "--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints that stay, the current included."
+    "--keep", type=POSITIVE, default=2, show_default=True, help="Checkpoints to keep, the current one included."
 )
 @click.option("--remote", metavar="NAME", help="Remote [default: the default remote, or the local registry].")
 @click.option("--with-code", is_flag=True, help="Write the links' files that can run code, such as .py.")
@@ -47,8 +47,9 @@ def command(output: Output, /, ref: Ref, once: bool, **options: Any) -> None:
     """Keep a folder at what a run publishes under REF.
 
     The folder has a complete checkpoint for each state, and a link `current` to the latest, which is replaced by one
-    rename. Only new links are fetched. Every path is printed when it is complete. What passes by itself, such as a
-    remote that does not answer, is waited out. Start it again at any time: it goes on where it was.
+    rename. Only new links are fetched. The path of each checkpoint is printed when it is complete. A tag that is not
+    there yet, or a remote that does not answer, is waited for. Start the command again at any time: it goes on where it
+    stopped.
     """
     from maskreg.workspace.follow_folder import follow_folder
 

@@ -70,12 +70,15 @@ def command(
     r"""List and search artifacts.
 
     Each TEXT must occur in the name, project, family or description, or begin the digest. With a '/', ':', '@', '*' or
-    '?' in it, it is compared with the whole reference: team/opd, team/opd:v1, 'team/*', opd@sha256:4be0.
-    Ranges are written 0.4..0.6, 0.4.. or ..0.6, both ends included.
-    A name whose artifact or ref entry is damaged cannot be searched; it is left out, with a note on stderr.
+    '?' in it, it is compared with the whole reference: team/opd, team/opd:v1, 'team/*', opd@sha256:4be0. A name whose
+    artifact or ref entry is damaged cannot be searched; it is left out, with a note on stderr.
+
+    LO..HI is a range that includes both ends. Leave one out for no bound: 0.4.. is 0.4 or more, ..0.6 is 0.6 or less.
+
     Fields: ref, project, name, tag, digest, kind, family, method, license, description, rule, exact, density,
     ffn_density, ffn_share, ffn_lift, rlvr_overlap, nnz, numel, params, size, source_root, source_hub, target_root, by,
-    created. --format takes a Python format after a colon, and \t and \n; its values are those of --json.
+    created. In --format, each may have a Python format after a colon; \t and \n stand for a tab and a new line. Values
+    are those of --json.
     """
     from maskreg.workspace.search import search
 

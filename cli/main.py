@@ -152,6 +152,9 @@ def _report(error: BaseException, described: Failure, args: list[str], output: O
             described = replace(described, hint=_save_traceback(error))
         elif described.hint.startswith("maskreg pull ") and "|" not in described.hint:
             described = replace(described, hint=_hint_without_remotes() or described.hint)
+        if described.exit == INTERRUPTED and sys.stderr.isatty():
+            # The terminal has echoed ^C, and the cursor stands behind it.
+            click.echo(err=True)
         if isinstance(error, DeclinedError):
             output.note(described.message)
         else:

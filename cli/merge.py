@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.argument("refs", type=REF, nargs=-1, metavar="REF...")
 @click.option("--method", default="", metavar="NAME", help="How to merge, from the list above.")
-@click.option("--weight", "weights", type=WEIGHT, multiple=True, metavar="REF=W", help="Weight of a REF [1].")
+@click.option("--weight", "weights", type=WEIGHT, multiple=True, metavar="REF=W", help="Weight of a REF, else 1.")
 @click.option(
     "--set", "settings", type=PAIR, multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
 )
@@ -60,12 +61,12 @@ def command(
 
     \b
     linear           weighted average
-    task-arithmetic  weighted sum; negative weights take away (lambda)
+    task-arithmetic  weighted sum; a negative weight subtracts (lambda)
     ties             keep the largest changes, elect signs (density, lambda)
     ties-per-tensor  the same, an exact number in each tensor (density, lambda)
     dare             drop at random (density, rescale, sign, lambda, seed)
-    breadcrumbs      without largest and smallest (density, gamma, sign, lambda)
-    della            drop small ones more often (density, epsilon, sign, ...)
+    breadcrumbs      drop largest and smallest (density, gamma, sign, lambda)
+    della            drop small changes more often (density, epsilon, sign, ...)
     model-stock      average, as far as the angles between updates suggest
     slerp            the point on the arc between two models (t)
     ram, ram+        average shared changes, keep unique ones (epsilon, ...)
@@ -79,10 +80,10 @@ def command(
     has seen it, then in the hub cache.
     """  # noqa: D301
     if options["name"] is None and options["out"] is None and not options["dry_run"]:
-        raise click.UsageError("choose what to make: --name NAME, -o OUT, or --dry-run")
+        raise click.UsageError("choose what to make: --name for an artifact, -o for a checkpoint, or --dry-run")
     for pairs, option in ((weights, "--weight"), (settings, "--set")):
         if len(dict(pairs)) < len(pairs):
-            raise click.UsageError(f"{option} names one thing twice")
+            raise click.UsageError(f"{option} names {_repeated(pairs)} twice")
     from maskreg.workspace.merge import merge
 
     output.note_slow_kernels()
@@ -98,6 +99,11 @@ def command(
     _tell(output, merged)
 
 
+def _repeated(pairs: Sequence[tuple[str, object]]) -> str:
+    keys = [key for key, _ in pairs]
+    return next(key for key in keys if keys.count(key) > 1)
+
+
 def _tell(output: Output, merged: Merged) -> None:
     if output.json:
         output.document(merged.to_json())
@@ -109,7 +115,8 @@ def _tell(output: Output, merged: Merged) -> None:
     if merged.artifact is not None:
         from .summary import tell_stored
 
-        output.data("") if not output.quiet else None
+        if not output.quiet:
+            output.data("")
         tell_stored(output, merged.artifact)
     if merged.out is not None:
         output.value(str(merged.out))

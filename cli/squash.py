@@ -32,8 +32,8 @@ from .values import FORCE, NAME, REF
 def command(output: Output, /, ref: Ref, **options: Any) -> None:
     """Squash the chain of links that ends in REF into one artifact.
 
-    It equals what extracting the two ends of the chain gives. Readers that are far behind take it instead of the
-    links, if its name differs from that of the chain in the tag alone. The links stay.
+    The result is what extracting the two ends of the chain gives. Under another tag of the chain's name, readers that
+    are far behind take it in place of the links. The links stay.
     """
     from maskreg.workspace.squash import squash
 

@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from maskreg.digest import Digest
-from maskreg.errors import BadRefError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 
 from .output import Output
@@ -31,10 +30,7 @@ class RefType(click.ParamType):  # type: ignore[type-arg] # generic in newer ver
         """Parse what names an artifact, and remember it for hints."""
         if isinstance(value, Ref | Digest | ShortDigest):
             return value
-        try:
-            artifact = parse_artifact(value)
-        except BadRefError as error:
-            self.fail(f"{error}; {error.hint}", param, ctx)
+        artifact = parse_artifact(value)
         if ctx is not None:
             ctx.ensure_object(Output).ref = str(artifact)
         return artifact
@@ -47,10 +43,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg] # generic in newer ve
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Ref:
         """Parse a reference, and refuse a digest."""
-        try:
-            ref = value if isinstance(value, Ref) else Ref.parse(value)
-        except BadRefError as error:
-            self.fail(f"{error}; {error.hint}", param, ctx)
+        ref = value if isinstance(value, Ref) else Ref.parse(value)
         if ref.digest is not None:
             self.fail("a new artifact has no digest yet; drop @sha256:...", param, ctx)
         return ref
@@ -77,11 +70,24 @@ class RangeType(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         return bounds
 
 
+def _bounds(least: float | None, most: float | None) -> str:
+    """Bounds of a number, for the help; empty where there are none."""
+    if least is None:
+        return "" if most is None else f"{most:g} at most"
+    return f"{least:g} or more" if most is None else f"{least:g} to {most:g}"
+
+
 class IntegerType(click.IntRange):
     """A whole number that the machine can hold; at most 2^31 - 1 if nothing else is said."""
 
+    name = "integer"
+
     def __init__(self, least: int, most: int = (1 << 31) - 1) -> None:
         super().__init__(least, most)
+
+    def _describe_range(self) -> str:
+        # Nobody reaches the end of what the machine can hold.
+        return _bounds(self.min, None)
 
 
 class NumberType(click.FloatRange):
@@ -90,8 +96,7 @@ class NumberType(click.FloatRange):
     name = "number"
 
     def _describe_range(self) -> str:
-        # click would say "x<=None" of a number without bounds.
-        return "" if self.min is None and self.max is None else super()._describe_range()
+        return _bounds(self.min, self.max)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse a number."""

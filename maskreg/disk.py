@@ -63,9 +63,9 @@ def replacing(path: Path, *, mode: int | None = None, force: bool = True, sync: 
     status = _status(path)
     if status is not None:
         if not stat.S_ISREG(status.st_mode):
-            raise OutputExistsError(f"{path} is not a regular file and stays as it is", hint="choose another name")
+            raise OutputExistsError(path, reason="and is not a regular file", hint="choose another -o")
         if not force:
-            raise OutputExistsError(f"{path} exists already", hint="choose another name, or add --force")
+            raise OutputExistsError(path)
         mode = stat.S_IMODE(status.st_mode) & 0o777 if mode is None else mode
     try:
         make_folder(path.parent)

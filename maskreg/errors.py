@@ -225,6 +225,17 @@ class OutputExistsError(CannotCreateError, FileExistsError):
 
     code = "OUTPUT_EXISTS"
 
+    def __init__(self, path: object, *, reason: str = "", hint: str = "") -> None:
+        """Say that it exists.
+
+        Args:
+            path: the output.
+            reason: why it cannot be replaced; continues the sentence, such as ``and is not a folder``.
+            hint: the next step; by default what commands with ``-o`` and ``--force`` take.
+        """
+        fault = f"{path} exists already{reason and ' '}{reason}"
+        super().__init__(fault, hint=hint or "choose another -o, or add --force to replace it")
+
 
 class NoSpaceError(CannotCreateError):
     """A disk that is full, or would be; checked before anything is written.

@@ -145,7 +145,7 @@ class PendingOutput:
         if not os.path.lexists(out):
             return
         if not self.force:
-            raise OutputExistsError(f"{out}: exists already", hint="choose another -o, or add --force to replace it")
+            raise OutputExistsError(out)
         real = out.resolve()
         for source in self.sources:
             if real == source or real in source.parents or source in real.parents:

@@ -11,7 +11,7 @@ from maskreg.disk import replacing
 from maskreg.errors import ConfigError
 from maskreg.settings.file import parse_file, read_file
 from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT
-from maskreg.settings.remotes import REMOTE_KEYS, Remote, parse_remote
+from maskreg.settings.remotes import REMOTE_KEYS, Remote, parse_remote, unknown_remote
 
 if TYPE_CHECKING:
     import tomlkit
@@ -37,8 +37,8 @@ def set_value(path: Path, key: str, value: str) -> None:
     name = table.removeprefix("remotes.")
     if not table.startswith("remotes.") or leaf not in REMOTE_KEYS:
         raise ConfigError(f"{path}: {key!r} is not a setting", hint=KNOWN_KEYS_HINT)
-    if name not in read_file(path)["remotes"]:
-        raise ConfigError(f"{path}: there is no remote called {name!r}", hint=f"maskreg remote add {name} URL")
+    if name not in (remotes := read_file(path)["remotes"]):
+        raise unknown_remote(name, remotes)
     _edit(path, lambda document: _assign(_remote_table(document, name), leaf, value or None))
 
 
@@ -74,8 +74,8 @@ def remove_remote(path: Path, name: str) -> None:
     Raises:
         ConfigError: there is no such remote.
     """
-    if name not in read_file(path)["remotes"]:
-        raise ConfigError(f"{path}: there is no remote called {name!r}", hint="maskreg remote list")
+    if name not in (remotes := read_file(path)["remotes"]):
+        raise unknown_remote(name, remotes)
 
     def edit(document: tomlkit.TOMLDocument) -> None:
         del document["remotes"][name]

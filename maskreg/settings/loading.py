@@ -11,7 +11,7 @@ from typing import Any
 from maskreg.errors import ConfigError
 from maskreg.settings.file import config_path, read_file
 from maskreg.settings.keys import KEYS, KNOWN_KEYS_HINT, Sources, as_text
-from maskreg.settings.remotes import Remote, default_jobs, parse_name
+from maskreg.settings.remotes import Remote, default_jobs, parse_name, unknown_remote
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,7 @@ class Settings:
             if name in self.remotes:
                 return self.remotes[name]
             parse_name(name, "remote")
-            known = ", ".join(sorted(self.remotes)) or "none"
-            raise ConfigError(
-                f"there is no remote called {name!r} (known: {known})", hint=f"maskreg remote add {name} URL"
-            )
+            raise unknown_remote(name, self.remotes)
         if not self.remotes:
             raise ConfigError("no remote is configured", hint="maskreg remote add NAME s3://BUCKET/PREFIX")
         raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, get_args, get_type_hints
@@ -108,6 +109,24 @@ def parse_name(text: str, origin: str) -> str:
     if text == "local":
         raise ConfigError(f"{origin}: 'local' means the registry of this machine", hint="choose another name")
     return text
+
+
+def unknown_remote(name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a remote that is not configured; suggests the most similar name.
+
+    Args:
+        name: what was written.
+        known: names of the remotes that are configured.
+    """
+    import difflib
+
+    names = sorted(known)
+    similar = difflib.get_close_matches(name, names, n=1)
+    guess = f"; did you mean {similar[0]!r}?" if similar else ""
+    return ConfigError(
+        f"there is no remote called {name!r} (known: {', '.join(names) or 'none'}){guess}",
+        hint="maskreg remote list" if similar else f"maskreg remote add {name} URL",
+    )
 
 
 def parse_remote(name: str, table: object, origin: object) -> Remote:

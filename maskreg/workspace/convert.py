@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskreg.disk import occupied
-from maskreg.errors import NotFoundError, OutputExistsError, UsageError
+from maskreg.errors import NotFoundError, UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.ref import Card, Ref
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source
-from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.storing import Naming, Stored, remember, require_free
 from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, as_name, opened
 
 if TYPE_CHECKING:
@@ -98,8 +97,12 @@ def convert_to(
 
     known = format_named(to)
     checked = _checked_options(known, options or {})
-    path = _output(out, force)
+    if out == "":
+        raise UsageError("the path to write to is empty", hint="pass the path of a file or folder")
+    path = Path(out).expanduser()
     with opened(workspace) as space:
+        # Before any work is done; it is checked again when the output appears.
+        require_free(space, path, force=force)
         named = space.find(artifact)
 
         def work(checkpoint: Checkpoint | None) -> Written:
@@ -226,16 +229,6 @@ def _checked_options(known: Format, options: Mapping[str, Any]) -> Mapping[str, 
         if type(value) is not kind:
             raise UsageError(f"{name}: {type(value).__name__} was given; pass {kind.__name__}")
     return options
-
-
-def _output(out: str | Path, force: bool) -> Path:
-    if out == "":
-        raise UsageError("the path to write to is empty")
-    path = Path(out)
-    # Before any work is done; it is checked again when the output appears.
-    if not force and occupied(path.expanduser()):
-        raise OutputExistsError(f"{path}: exists already", hint="choose another -o, or add --force to replace it")
-    return path
 
 
 def _input(path: str | Path, known: Format) -> Path:

@@ -275,9 +275,9 @@ class _Folder:
 def _check_free(out: Path) -> None:
     # What does not belong to it is not ours to remove later.
     if out.exists() and not out.is_dir():
-        raise OutputExistsError(f"{out} exists and is no folder", hint="choose another -o")
+        raise OutputExistsError(out, reason="and is not a folder", hint="choose another -o")
     if out.is_dir() and not (out / _STATE).is_dir() and any(out.iterdir()):
-        raise OutputExistsError(f"{out} holds other things already", hint="choose another -o")
+        raise OutputExistsError(out, reason="and holds other files", hint="choose another -o")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

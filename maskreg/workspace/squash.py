@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.links import Link
-from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.flow.chain.chained import Chained
 from maskreg.progress import SILENT, Progress
@@ -14,7 +13,7 @@ from maskreg.registry.chains import Chains
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.sources import with_source
 from maskreg.workspace.storing import Naming, Stored
-from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Workspace, as_name, opened
+from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Workspace, as_name, opened
 
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
@@ -70,7 +69,7 @@ def squash(
     with opened(workspace) as space:
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
         last = space.find(artifact)
-        links = _links(space, last.digest, None if since is None else space.find(since).digest)
+        links = _links(space, last, None if since is None else space.find(since))
         artifacts = [(space.local.artifact(link.digest), False) for link in links]
 
         def work(checkpoint: Checkpoint) -> ExtractResult:
@@ -82,16 +81,19 @@ def squash(
         return naming.store(squashed.digest, naming.card_for(squashed.digest, card.checked()), squashed.notes)
 
 
-def _links(space: Workspace, head: Digest, since: Digest | None) -> list[Link]:
+def _links(space: Workspace, last: Named, since: Named | None) -> list[Link]:
     links: list[Link] = []
-    for link in Chains([space.local]).below(head):
-        if link.digest == since:
+    for link in Chains([space.local]).below(last.digest):
+        if since is not None and link.digest == since.digest:
             break
         links.append(link)
     else:
         if since is not None:
-            raise UsageError("the artifact to squash since is not below the other one", hint="maskreg log <name>")
+            raise UsageError(f"{last.name} does not stand on {since.name}", hint=f"maskreg show {last.name} --verbose")
     if not links:
-        raise UsageError("there is nothing to squash: both are the same artifact", hint="maskreg log <name>")
+        raise UsageError(
+            f"nothing to squash: {last.name} is what to squash since",
+            hint=f"maskreg show {last.name} --verbose",
+        )
     links.reverse()
     return links

@@ -158,8 +158,7 @@ def require_free(workspace: Workspace, out: Path, *, force: bool) -> None:
         OutputExistsError: something is there, and ``force`` is not set; the hint says what to type.
     """
     if occupied(out) and not force:
-        another, force_it = workspace.retry_with("out", "OTHER"), workspace.retry_with("force")
-        raise OutputExistsError(f"{out} exists already", hint=f"{another}, or to replace it: {force_it}")
+        raise OutputExistsError(out, hint=f"choose another output, or replace it: {workspace.retry_with('force')}")
 
 
 def note_move(workspace: Workspace, ref: Ref, head: RefEntry | None, digest: Digest) -> Digest | None:

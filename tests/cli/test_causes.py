@@ -246,7 +246,7 @@ def test_the_target_in_place_of_the_source_is_recognized(
 ) -> None:
     told = run("apply", "toy-opd:v1", "--source", pair[1], "-o", tmp_path / "out", status=65).err
     assert f"{pair[1]}: tensor model.embed_tokens.weight: this checkpoint is already the target" in told
-    assert "nothing is left to do" in told
+    assert "next: use this checkpoint as it is\n" in told
     told = run("baseline", "toy-opd:v1", "--kind", "exponent-matched", "--source", pair[1], status=65).err
     assert (
         f"{pair[1]}: tensor model.embed_tokens.weight: has the values of the artifact's target, not of its source"

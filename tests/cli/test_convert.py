@@ -67,8 +67,8 @@ def test_lines_that_make_no_sense_are_refused(run: Run, artifact: str, pair: tup
     out = ["-o", tmp_path / "out"]
     named = ["--source", pair[0], "--name", "x"]
     for words, message in (
-        ([REF, *out], "say what to convert to"),
-        ([REF, "--to", "slime", "--from", "slime", *out], "say what to convert to"),
+        ([REF, *out], "choose one: --to FORMAT"),
+        ([REF, "--to", "slime", "--from", "slime", *out], "choose one: --to FORMAT"),
         ([REF, "--to", "gguf", *out], "'gguf' is not one of"),
         ([REF, "--to", "slime"], "say where to write"),
         ([REF, "--to", "slime", "-o", ""], "a path must not be empty"),

@@ -13,6 +13,7 @@ import pytest
 from maskreg_cli.main import COMMANDS, cli
 from maskreg_cli.output import Output
 
+from maskreg.errors import UsageError
 from tests.repository import modules, tree
 
 NO_COMMANDS = frozenset({"defines", "needs", "reads", "schema", "was", "x1"})
@@ -87,8 +88,8 @@ def fault_of(command: str) -> str:
     for end in range(len(words), options, -1):
         try:
             parse(cli, words[:end])
-        except click.UsageError as error:
-            fault = fault or error.format_message()
+        except (click.UsageError, UsageError) as error:
+            fault = fault or str(error)
         else:
             return ""
     return fault

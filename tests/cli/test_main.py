@@ -123,7 +123,7 @@ def test_an_error_is_one_line_and_one_next_step(run: Run) -> None:
     [
         (["show", "nothing-here", "--json"], "NOT_FOUND", 66),
         (["show", "--json", "--bad-option"], "USAGE", 2),
-        (["show", "Not A Ref", "--json"], "USAGE", 2),
+        (["show", "Not A Ref", "--json"], "NAME_INVALID", 2),
         (["no-such-command", "--json"], "USAGE", 2),
         (["config", "set", "no.such.key", "x", "--json"], "CONFIG", 78),
     ],

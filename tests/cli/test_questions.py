@@ -88,7 +88,9 @@ def test_ctrl_c_at_a_question_is_an_interruption(run: Run, artifact: str, monkey
     def interrupt(*_: object, **__: object) -> bool:
         raise click.Abort
 
-    answered(monkeypatch, "")
+    screen = answered(monkeypatch, "")
     monkeypatch.setattr(click, "confirm", interrupt)
     run("rm", REF, status=130)
+    # The terminal has echoed ^C, so the message begins a line of its own.
+    assert screen.getvalue().endswith("\nerror: interrupted\n")
     assert run("show", REF, "--json").json["digest"] == artifact

@@ -52,6 +52,8 @@ def test_remotes_are_added_listed_and_removed(run: Run, tmp_path: Path) -> None:
     run("remote", "add", "one", tmp_path / "three", status=78)
     assert "url is missing" in run("remote", "add", "three", "", status=78).err
     run("remote", "default", "three", status=78)
+    similar = run("remote", "default", "tow", status=78).err
+    assert "no remote called 'tow' (known: one, two); did you mean 'two'?\n  next: maskreg remote list\n" in similar
     run("remote", "remove", "one")
     run("remote", "remove", "one", status=78)
     # Probing leaves nothing behind.

@@ -18,7 +18,7 @@ def test_a_chain_becomes_one_artifact(run: Run, pair: tuple[Path, Path], tmp_pat
     ends = run("extract", pair[0], last, "--name", "ends", "--json").json
     assert squashed["digest"] == ends["digest"]
     assert "recipe       link" in run("show", "toy/run").out
-    assert "is not below" in run("squash", "toy/run", "--since", "ends", "--name", "x", status=2).err
+    assert "toy/run does not stand on ends" in run("squash", "toy/run", "--since", "ends", "--name", "x", status=2).err
     wrong = run("squash", "toy/run", "--source", last, "--name", "x", status=65).err
     assert "expected root" in wrong
     assert f"--source {pair[0]}" in wrong

@@ -9,6 +9,7 @@ import click
 import pytest
 from maskreg_cli.values import DURATION, PAIR, RANGE, REF
 
+from maskreg.errors import BadRefError
 from maskreg.ref import Ref
 
 INF = math.inf
@@ -71,5 +72,5 @@ def test_pairs_split_at_the_first_equals() -> None:
 
 def test_references() -> None:
     assert REF.convert("team/x:v1", None, None) == Ref("team", "x", "v1")
-    with pytest.raises(click.BadParameter, match="not a reference"):
+    with pytest.raises(BadRefError, match="not a reference"):
         REF.convert("../x", None, None)

@@ -223,7 +223,7 @@ def test_what_is_not_its_own_is_left_alone(
     lab: Lab, run: maskreg.Publisher, bob: maskreg.Workspace, steps: list[Path]
 ) -> None:
     run.publish(steps[1])
-    with pytest.raises(OutputExistsError, match="other things"):
+    with pytest.raises(OutputExistsError, match="exists already and holds other files"):
         follower(bob, lab.source, steps[0])
     out = lab.folder / "served"
     with follower(bob, out, steps[0]) as following:

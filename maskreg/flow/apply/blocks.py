@@ -89,7 +89,7 @@ class Blocks:
         *names, last = self._route.stations
         *stations, result = span.stations
         if first_difference(hashes, result) is None:
-            raise AlreadyAppliedError(span.name, f"this model is already {last}", hint="nothing is left to do")
+            raise AlreadyAppliedError(span.name, f"this model is already {last}", hint="use this model as it is")
         for name, station in zip(names[1:], stations[1:], strict=True):
             if first_difference(hashes, station) is None:
                 raise WrongCheckpointError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ def apply(
             artifact.verify_rest(jobs=threads)
     except WrongCheckpointError as error:
         if delta.after.matches(source):
-            raise _already_done(delta, error.tensor) from error
+            raise _already_done(delta, error.tensor, source.path) from error
         raise
     return ApplyResult(
         out=writer.out,
@@ -205,15 +206,12 @@ def _plan(delta: Delta, checkpoint: Checkpoint, files: SmallFiles) -> OutputPlan
     )
 
 
-def _already_done(delta: Delta, tensor: str) -> AlreadyAppliedError:
-    if delta.revert:
-        return AlreadyAppliedError(tensor, "this checkpoint is already the source", hint="nothing is left to do")
-    reversible = "reverse" in delta.artifact.manifest.parts
-    return AlreadyAppliedError(
-        tensor,
-        "this checkpoint is already the target",
-        hint="nothing is left to do; use --revert to go back" if reversible else "nothing is left to do",
-    )
+def _already_done(delta: Delta, tensor: str, path: Path) -> AlreadyAppliedError:
+    end = "source" if delta.revert else "target"
+    hint = "use this checkpoint as it is"
+    if not delta.revert and "reverse" in delta.artifact.manifest.parts:
+        hint += f", or go back to the source: maskreg apply <name> --revert --source {shlex.quote(str(path))}"
+    return AlreadyAppliedError(tensor, f"this checkpoint is already the {end}", hint=hint)
 
 
 def _notes(delta: Delta) -> tuple[str, ...]:

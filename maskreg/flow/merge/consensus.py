@@ -10,6 +10,7 @@ from maskreg.errors import UsageError
 from maskreg.flow.merge.base import Floats, Method, Setting, Settings, Tile
 from maskreg.flow.merge.fusing import total
 from maskreg.flow.merge.numbers import kept
+from maskreg.words import counted
 
 
 def merge(tile: Tile) -> Floats:
@@ -27,7 +28,8 @@ def check(weights: Sequence[float], settings: Settings) -> None:
     """
     if settings["k"] > len(weights):
         raise UsageError(
-            f"k is {settings['k']}, of {len(weights)} artifacts", hint=f"--set k=1 to --set k={len(weights)}"
+            f"k is {settings['k']}, and only {counted(len(weights), 'artifact', 'is')} merged",
+            hint=f"choose 1 to {len(weights)}: --set k={len(weights)}",
         )
 
 

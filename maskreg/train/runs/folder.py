@@ -68,7 +68,7 @@ class RunFolder:
             if (self.path / _SETUP).is_file():
                 return True
         if os.path.lexists(self.path) and not (self.path.is_dir() and all(map(_is_begun, self.path.iterdir()))):
-            raise OutputExistsError(f"{self.path} exists already and holds no run", hint="choose another -o")
+            raise OutputExistsError(self.path, reason="and holds no run", hint="choose another -o")
         above = next(folder for folder in self.path.parents if os.path.lexists(folder))
         if not above.is_dir() or not os.access(above, os.W_OK):
             reason = "is not writable" if above.is_dir() else "is not a directory"

@@ -108,7 +108,7 @@ def test_what_the_model_is_already_is_said(both: Both) -> None:
     source, first, second = (live(each) for each in (both.source, *both.targets))
     with pytest.raises(AlreadyAppliedError, match=r"tensor a: this model is already the target$") as caught:
         apply_(first, both.first)
-    assert caught.value.hint == "nothing is left to do"
+    assert caught.value.hint == "use this model as it is"
     with pytest.raises(AlreadyAppliedError, match=r"this model is already the source$"):
         apply_(source, both.first, revert=True)
     digests = both.first.digest.short, both.second.digest.short
