@@ -74,7 +74,7 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
         raise click.UsageError("say where to write: -o PATH")
     artifact = parse_artifact(subject)
     output.ref = str(artifact)
-    given = {key: options[key] for key in _OPTIONS if options[key] is not None}
+    format_options = {key: options[key] for key in _OPTIONS if options[key] is not None}
     from maskreg.workspace.convert import convert_to
 
     with output.progress() as progress:
@@ -84,7 +84,7 @@ def _write(output: Output, subject: str, to: str, options: dict[str, Any]) -> No
             to,
             out,
             source=options["source"],
-            options=given,
+            options=format_options,
             with_code=options["with_code"],
             force=options["force"],
             download=options["download"],

@@ -60,16 +60,16 @@ def command(output: Output, /, ref: Ref, once: bool, **options: Any) -> None:
         if once:
             _tell(output, _caught_up(follower))
             return
-        said = ""
+        last_fault = ""
         while True:
             try:
                 if followed := follower.step():
                     _tell(output, followed)
-                said = ""
+                last_fault = ""
             except _PASSING as error:
-                if error.message != said:
-                    said = error.message
-                    output.note(f"waiting: {said}")
+                if error.message != last_fault:
+                    last_fault = error.message
+                    output.note(f"waiting: {last_fault}")
             time.sleep(follower.every_s or 0.05)
 
 
@@ -86,7 +86,7 @@ def _tell(output: Output, followed: Followed) -> None:
         return
     step = f", step {followed.card.meta['step']}" if "step" in followed.card.meta else ""
     fetched = f", {human_bytes(followed.bytes)} fetched" if followed.bytes else ""
-    how = counted(followed.links, "link") + fetched if followed.links else "no change"
-    output.note(f"{followed.ref} is {followed.digest.short}{step}: {how}")
+    change = counted(followed.links, "link") + fetched if followed.links else "no change"
+    output.note(f"{followed.ref} is {followed.digest.short}{step}: {change}")
     assert followed.out is not None
     output.value(str(followed.out.resolve()))

@@ -137,7 +137,7 @@ def _groups(subject: Subject, chosen: Grouping | None, *, verbose: bool) -> list
                 things=f"{by}s",
                 by="density",
                 whole=verbose,
-                how=_show(subject) + (f" --by {by}" if chosen else ""),
+                to_see_all=_show(subject) + (f" --by {by}" if chosen else ""),
             )
         lines += [*_bars(f"by {by}", ordered), *left_out, ""]
     return lines

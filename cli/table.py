@@ -1,4 +1,4 @@
-"""Tables as aligned lines of text, in as many blocks of columns as the terminal needs."""
+"""Tables as aligned lines of text, cut into blocks of columns where the terminal is too narrow."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _GAP = 2
 
 
 def table(rows: Iterable[Row], *, right: int = 1, first: int = 0) -> list[str]:
-    """Rows as aligned lines; control characters are escaped before widths are measured.
+    """Rows as aligned lines. Control characters are escaped before widths are measured.
 
-    A table that is wider than the terminal is cut between columns into blocks, and each block begins with the first
-    column again. If that takes more than half of the terminal, its cells stand on lines of their own::
+    A table that is wider than the terminal is cut into blocks of columns, each of which repeats the first column. If
+    the first column takes more than half of the terminal, its cells get lines of their own::
 
         tensor                  density        tensor                  lift
         lm_head.weight           25.3 %        lm_head.weight         1.02x
@@ -25,7 +25,7 @@ def table(rows: Iterable[Row], *, right: int = 1, first: int = 0) -> list[str]:
     Args:
         rows: tuples of equal length.
         right: index of the first right-aligned column.
-        first: least width of the first column, the gap after it included.
+        first: least width of the first column, with the gap after it.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -58,7 +58,7 @@ def _line(row: Sequence[str], widths: Sequence[int], columns: Iterable[int], rig
 
 
 def _blocks(widths: Sequence[int], room: int, taken: int) -> Iterator[list[int]]:
-    """Columns but the first, as many in each block as fit beside what is taken; one at least."""
+    """All columns but the first, in blocks: as many columns as fit, and at least one."""
     block: list[int] = []
     used = taken
     for column in range(1, len(widths)):

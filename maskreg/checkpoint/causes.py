@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
+from maskreg.checkpoint.files import AGAIN
 from maskreg.checkpoint.layouts import is_adapter, is_dcp, is_fsdp, is_safetensors, is_torch
 from maskreg.errors import FormatError
 from maskreg.tensors.names import shown
@@ -16,7 +17,6 @@ from maskreg.words import listed, natural
 HEAD_BYTES = 512
 """Bytes from the beginning of a file that say what it is."""
 
-_AGAIN = "download or copy the checkpoint again"
 _SAFETENSORS = "use the safetensors checkpoint in 16 bits"
 
 
@@ -58,7 +58,7 @@ def _begins(*signs: bytes) -> Callable[[bytes, int], bool]:
 
 
 FILE_CAUSES = (
-    FileCause("empty", lambda head, size: not size, "the file is empty", _AGAIN),
+    FileCause("empty", lambda head, size: not size, "the file is empty", AGAIN),
     FileCause(
         "lfs-pointer",
         _begins(b"version https://git-lfs.github.com/"),
@@ -101,7 +101,7 @@ FILE_CAUSES = (
         "zeros",
         lambda head, size: not any(head),
         "the file begins with zeros: a download or copy that did not finish",
-        _AGAIN,
+        AGAIN,
     ),
 )
 """Files, the first that fits."""

@@ -59,7 +59,8 @@ METADATA_NAMES = Names(
 """What the metadata may name."""
 
 
-class _Chunk(NamedTuple):
+class _Location(NamedTuple):
+    # Where a chunk lies.
     file: str
     offset: int
     size: int
@@ -104,13 +105,13 @@ class _Metadata:
         tensors: of all that was saved, by name: the whole tensor's record.
         paths: keys to it in the dictionaries that were saved, by name.
         others: names of what is no tensor.
-        places: where each chunk lies, by name and begin.
+        locations: where each chunk lies, by name and begin.
     """
 
     def __init__(self, metadata: Any) -> None:
         fields = _fields(metadata, "Metadata")
-        entries, places = fields.get("state_dict_metadata"), fields.get("storage_data")
-        if not isinstance(entries, dict) or not isinstance(places, dict):
+        entries, chunks = fields.get("state_dict_metadata"), fields.get("storage_data")
+        if not isinstance(entries, dict) or not isinstance(chunks, dict):
             raise _damaged("it lists no tensors or no files")
         self.tensors = {name: entry for name, entry in entries.items() if _is(entry, "TensorStorageMetadata")}
         self.others = [name for name, entry in entries.items() if not _is(entry, "TensorStorageMetadata")]
@@ -120,11 +121,11 @@ class _Metadata:
             for name, keys in flat.items():
                 if name in self.paths and isinstance(keys, tuple) and keys:
                     self.paths[name] = tuple(map(str, keys))
-        self.places: dict[tuple[str, Shape | None], _Chunk] = {}
-        for index, info in places.items():
+        self.locations: dict[tuple[str, Shape | None], _Location] = {}
+        for index, info in chunks.items():
             key = _fields(index, "MetadataIndex")
             begin = key.get("offset")
-            self.places[str(key.get("fqn")), None if begin is None else _shape(begin)] = _chunk(info)
+            self.locations[str(key.get("fqn")), None if begin is None else _shape(begin)] = _location(info)
 
 
 class _Reader:
@@ -166,15 +167,15 @@ class _Reader:
         contents.add(info, pieces, METADATA_NAME)
 
     def _tensor(self, stored: str, box: Box) -> tuple[Archive, StoredTensor]:
-        """What lies in the place of a chunk."""
-        places = self._metadata.places
-        place = places.get((stored, box.begin)) or places.get((stored, None))
-        if place is None:
+        """The tensor that is saved as a chunk, and the archive that holds it."""
+        locations = self._metadata.locations
+        location = locations.get((stored, box.begin)) or locations.get((stored, None))
+        if location is None:
             raise _damaged(f"it does not say where a chunk of {shown(stored)} lies")
-        archive = Archive(self._files.open(self._folder / place.file), place.offset, place.size, self._limits)
+        archive = Archive(self._files.open(self._folder / location.file), location.offset, location.size, self._limits)
         tensor = load_archive(archive, self._limits)
         if not isinstance(tensor, StoredTensor) or tensor.shape != box.shape:
-            raise CorruptError(place.file, f"not the chunk of {shown(stored)} at byte {place.offset}", hint=AGAIN)
+            raise CorruptError(location.file, f"not the chunk of {shown(stored)} at byte {location.offset}", hint=AGAIN)
         return archive, tensor
 
     def _rest(self, prefix: KeyPath) -> tuple[str, ...]:
@@ -202,21 +203,21 @@ def _shape(value: Any) -> Shape:
     return value
 
 
-def _chunk(info: Any) -> _Chunk:
+def _location(info: Any) -> _Location:
     fields = info.state if isinstance(info, Record) and info.name.endswith("._StorageInfo") else None
     if not isinstance(fields, dict):
-        raise _damaged("no place of a chunk where one should be")
+        raise _damaged("a chunk without a location")
     name, offset, size = (fields.get(key) for key in ("relative_path", "offset", "length"))
     if not isinstance(name, str) or not is_plain_name(name):
         raise _damaged(f"not the plain name of a file: {shown(name)}")
     if type(offset) is not int or type(size) is not int:
-        raise _damaged("a malformed place of a chunk")
+        raise _damaged("a malformed location of a chunk")
     if fields.get("transform_descriptors"):
         raise FormatError(
             f"{METADATA_NAME}: chunks that an extension changed when they were saved, such as {shown(name)}",
             hint="save the checkpoint without extensions",
         )
-    return _Chunk(name, offset, size)
+    return _Location(name, offset, size)
 
 
 def _damaged(fault: str) -> FormatError:

@@ -60,7 +60,8 @@ def check_index(weight_map: Mapping[str, str], shards: Iterable[tuple[str, Itera
         name: of the index, for messages.
 
     Raises:
-        FormatError: a tensor that only one of them knows, or that is in two shards.
+        FormatError: a tensor that only one of them knows, or that is in two shards: the files were copied incompletely,
+            or their tensors renamed or quantized since the index was written.
     """
     stored: dict[str, str] = {}
     for shard, tensors in shards:
@@ -73,7 +74,7 @@ def check_index(weight_map: Mapping[str, str], shards: Iterable[tuple[str, Itera
         if listed != actual:
             raise FormatError(
                 f"{name}: tensor {tensor} is listed in {listed or 'no shard'} and found in {actual or 'none'}",
-                hint="download or copy the checkpoint again",
+                hint="save the model again, so that the index fits its files, or download the checkpoint again",
             )
 
 

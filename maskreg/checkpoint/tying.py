@@ -14,19 +14,19 @@ from maskreg.digest import LEAF_NUMEL
 from maskreg.tensors.info import TensorInfo
 
 
-def tied(checkpoint: Checkpoint, places: Mapping[str, Sequence[Hashable]]) -> Mapping[str, str]:
+def tied(checkpoint: Checkpoint, locations: Mapping[str, Sequence[Hashable]]) -> Mapping[str, str]:
     """Aliases of tensors: names of the same bytes in the same place, and output heads that equal an embedding.
 
     Args:
         checkpoint: read from only where an output head has the form of an embedding.
-        places: where each tensor lies.
+        locations: where each tensor lies, in its pieces.
     """
     owners: dict[tuple[Hashable, ...], str] = {}
     aliases: dict[str, str] = {}
     # The head is the alias, wherever it stands.
     for info in sorted(checkpoint.tensors.values(), key=lambda info: role_of(info.name) == "lm_head"):
         if info.numel:
-            owner = owners.setdefault((info.dtype, info.shape, *places[info.name]), info.name)
+            owner = owners.setdefault((info.dtype, info.shape, *locations[info.name]), info.name)
             if owner != info.name:
                 aliases[info.name] = owner
     by_role: dict[str, list[TensorInfo]] = {"embedding": [], "lm_head": []}

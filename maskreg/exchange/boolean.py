@@ -61,13 +61,13 @@ def require_maskable(info: TensorInfo, shape: tuple[int, ...]) -> None:
         raise FormatError(f"tensor {info.name}: a mask of shape {list(shape)}; the source has {list(info.shape)}")
 
 
-def as_bool(name: str, bits: npt.NDArray[Any], one: int) -> npt.NDArray[np.bool_]:
+def as_bool(name: str, bits: npt.NDArray[Any], true_bits: int) -> npt.NDArray[np.bool_]:
     """Stored bits as booleans.
 
     Raises:
         FormatError: a value that is neither 0 nor 1.
     """
-    moved: npt.NDArray[np.bool_] = bits == one
+    moved: npt.NDArray[np.bool_] = bits == true_bits
     wrong = bits[~moved & (bits != 0)]
     if wrong.size:
         raise FormatError(f"tensor {name}: its mask has a value that is neither 0 nor 1 (bits {int(wrong[0]):#x})")

@@ -151,8 +151,8 @@ class FramePatch:
         size = content_bytes(frame)
         if size is None or not least <= size <= most:
             announced = "no size" if size is None else f"{size:,} bytes"
-            wanted = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-            raise self.fault(f"its frame announces {announced}, not {wanted}")
+            expected = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            raise self.fault(f"its frame announces {announced}, not {expected}")
         data = np.empty(size, np.uint8)
         try:
             unpack_frame(frame, data)

@@ -231,8 +231,8 @@ class Outgoing:
     def lineage(self) -> str:
         """The text that says where the values come from; see :mod:`maskreg.exchange.lineage`."""
         checks = {name: row.target_fingerprint for name, row in self.artifact.by_name.items() if row.target_fingerprint}
-        gone = tuple(sorted(self._file_names(REVERSE_FILES) - self._file_names(FILES)))
-        return lineage_of(self.artifact.digest, self.artifact.manifest, checks, removed_files=gone)
+        removed = tuple(sorted(self._file_names(REVERSE_FILES) - self._file_names(FILES)))
+        return lineage_of(self.artifact.digest, self.artifact.manifest, checks, removed_files=removed)
 
     def mask_lineage(self) -> str:
         """The same for masks; reads all of them, since a file begins with its metadata."""

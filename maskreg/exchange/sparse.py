@@ -175,7 +175,7 @@ class SparsePatch:
         for piece, at, end in self._parts(first, last):
             indices = piece.index(at, end)
             if indices[0] <= before or indices[-1] >= stop or (indices[1:] <= indices[:-1]).any():
-                raise self._fault(self._why(indices))
+                raise self._fault(self._order_fault(indices))
             before = int(indices[-1])
             local = indices - start
             values[local] = piece.change(at, end, values[local])
@@ -203,7 +203,7 @@ class SparsePatch:
                 parts.append((piece, at - begin, until - begin))
         return parts
 
-    def _why(self, indices: npt.NDArray[np.int64]) -> str:
+    def _order_fault(self, indices: npt.NDArray[np.int64]) -> str:
         outside = indices[(indices < 0) | (indices >= self._info.numel)]
         if outside.size:
             return f"index {int(outside[0])} is not within its {self._info.numel:,} elements"

@@ -100,9 +100,9 @@ class Runs:
         """How many of them come before a coordinate."""
         if not self.length:
             return 0
-        begun = int(np.searchsorted(self.starts, coordinate))
-        rest = coordinate - int(self.starts[begun - 1]) if begun else 0
-        return max(begun - 1, 0) * self.length + min(rest, self.length)
+        number = int(np.searchsorted(self.starts, coordinate))
+        rest = coordinate - int(self.starts[number - 1]) if number else 0
+        return max(number - 1, 0) * self.length + min(rest, self.length)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,27 +139,30 @@ def held(name: str, parameter: torch.Tensor, view: torch.Tensor) -> Held:
             hint="redistribute it to Shard or Replicate first",
         )
     local = local_of(parameter.detach())
-    place = mesh.get_coordinate()
+    position = mesh.get_coordinate()
     rank = torch.distributed.get_rank()
-    if place is None:
+    if position is None:
         return Held(local.new_empty(0), {}, rank)
-    places = {
+    positions = {
         int(mesh.mesh[coordinate]): coordinate
         for coordinate in product(
             *(
                 [own] if placement.is_replicate() else range(mesh.size(dim))
-                for dim, (own, placement) in enumerate(zip(place, placements, strict=True))
+                for dim, (own, placement) in enumerate(zip(position, placements, strict=True))
             )
         )
     }
     cut = _Cut(tuple(parameter.shape), view)
-    own = _indexes(parameter.shape, mesh, placements, places[rank])
+    own = _indexes(parameter.shape, mesh, placements, positions[rank])
     if [len(each) for each in own] != list(local.shape):
         raise UsageError(
             f"{name} is cut into other sizes than its placements {', '.join(map(repr, placements))} say",
             hint="shard with fully_shard(model) or parallelize_module",
         )
-    of = {other: cut.runs(_indexes(parameter.shape, mesh, placements, at)) for other, at in sorted(places.items())}
+    of = {
+        holder: cut.runs(_indexes(parameter.shape, mesh, placements, coordinate))
+        for holder, coordinate in sorted(positions.items())
+    }
     return Held(cut.part(local, own), of, rank)
 
 
@@ -210,9 +213,9 @@ class _Cut:
         ordered = local.permute(*kept, *(dim for dim in range(local.dim()) if dim not in kept))
         # What is left behind them has one index each.
         flat = ordered.as_strided(ordered.shape[: len(kept)], ordered.stride()[: len(kept)], ordered.storage_offset())
-        for place, of in enumerate(self._dims):
+        for dim, of in enumerate(self._dims):
             if of is None:
-                flat = flat.unsqueeze(place)
+                flat = flat.unsqueeze(dim)
         return flat
 
     def _ranges(self, indexes: list[Indexes]) -> list[tuple[int, int]]:
@@ -225,8 +228,10 @@ class _Cut:
         return result
 
 
-def _indexes(shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[Any], place: Sequence[int]) -> list[Indexes]:
-    """Indexes along each dimension of a parameter that the process at a place of the mesh has."""
+def _indexes(
+    shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[Any], position: Sequence[int]
+) -> list[Indexes]:
+    """Indexes along each dimension of a parameter that the process at a position of the mesh has."""
     indexes = [np.arange(size) for size in shape]
     for mesh_dim, placement in enumerate(placements):
         if placement.is_replicate():
@@ -236,10 +241,10 @@ def _indexes(shape: Sequence[int], mesh: DeviceMesh, placements: Sequence[Any], 
             pieces, _ = placement._split_tensor(
                 torch.from_numpy(indexes[dim]), parts, with_padding=False, contiguous=True
             )
-            indexes[dim] = pieces[place[mesh_dim]].numpy()
+            indexes[dim] = pieces[position[mesh_dim]].numpy()
         else:
             size = -(-len(indexes[dim]) // parts)
-            indexes[dim] = indexes[dim][place[mesh_dim] * size : (place[mesh_dim] + 1) * size]
+            indexes[dim] = indexes[dim][position[mesh_dim] * size : (position[mesh_dim] + 1) * size]
     return indexes
 
 

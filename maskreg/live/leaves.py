@@ -26,9 +26,9 @@ def leaves_of(spans: Sequence[torch.Tensor]) -> list[LeafHashes]:
     Args:
         spans: one-dimensional and contiguous, on one device.
     """
-    hash_there = _on_device() if spans and on_device(spans[0]) else None
-    if hash_there is not None:
-        return hash_there(spans)
+    hash_on_device = _on_device() if spans and on_device(spans[0]) else None
+    if hash_on_device is not None:
+        return hash_on_device(spans)
     return [leaf_hashes(down(span, "weights")) for span in spans]
 
 

@@ -13,6 +13,7 @@ from maskreg.live.layout import Join, Link, links
 from maskreg.live.memory import storage_key
 from maskreg.live.naming import find
 from maskreg.mask.packed import Mask, TensorMask, pack_spans
+from maskreg.words import listed
 
 _SHOWN = 3
 
@@ -49,7 +50,7 @@ def parameter_masks(
     absent = [name for name, tensor in trained.items() if storage_key(tensor) not in joins]
     if absent:
         raise UsageError(
-            f"the mask does not cover {_listed(absent)}, which the optimizer trains",
+            f"the mask does not cover {listed(absent, _SHOWN)}, which the optimizer trains",
             hint="give the optimizer only what the mask covers, no adapters, or set requires_grad=False",
         )
     return _composed(trained, mask, tensors, joins)
@@ -75,7 +76,7 @@ def _composed(
         yield name, TensorMask(name, tuple(tensor.shape), bits)
     if empty and trained:
         raise UsageError(
-            f"the mask has no coordinate of {_listed(list(trained))}, so nothing would be trained",
+            f"the mask has no coordinate of {listed(list(trained), _SHOWN)}, so nothing would be trained",
             hint="give a mask with coordinates of the parameters that the optimizer trains, or train without a mask",
         )
 
@@ -135,12 +136,9 @@ def _every_name(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _missing(names: list[str]) -> WrongCheckpointError:
-    others = f", as {'is' if len(names) == 2 else 'are'} {_listed(names[1:])} of the mask" if len(names) > 1 else ""
+    others = (
+        f", as {'is' if len(names) == 2 else 'are'} {listed(names[1:], _SHOWN)} of the mask" if len(names) > 1 else ""
+    )
     return WrongCheckpointError(
         names[0], f"missing in this model{others}", hint="use the mask of a checkpoint that this model is loaded from"
     )
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

@@ -35,8 +35,8 @@ class Failure(NamedTuple):
             return cls(type(error), error.message, error.hint, facts)
         return cls(WorkerError, f"{type(error).__name__}: {error}", "", {})
 
-    def told(self, rank: int) -> MaskregError:
-        """The same error, as one of another process."""
+    def raised_on(self, rank: int) -> MaskregError:
+        """The same error, as it is raised in other processes than the one of this rank."""
         error: MaskregError = self.kind.__new__(self.kind)  # type: ignore[assignment]
         MaskregError.__init__(error, f"process {rank}: {self.message}", hint=self.hint)
         vars(error).update(self.facts)
@@ -83,7 +83,7 @@ class Processes:
             raise own
         for rank, failure in zip(self.ranks, failures, strict=True):
             if failure is not None:
-                raise failure.told(rank)
+                raise failure.raised_on(rank)
         return result[0]
 
     def gathered(self, value: T) -> list[T]:
@@ -93,17 +93,21 @@ class Processes:
         by_rank = dict(zip(dist.get_process_group_ranks(self._group), values, strict=True))
         return [by_rank[rank] for rank in self.ranks]
 
-    def require_same(self, value: object, what: str) -> None:
+    def require_same(self, value: object, subject: str) -> None:
         """Refuse to go on if processes do not have the same.
+
+        Args:
+            value: compared with that of every other process.
+            subject: its name in the message, in the plural.
 
         Raises:
             UsageError: a process has another value than the first.
         """
-        first, *others = self.gathered(value)
-        for rank, other in zip(self.ranks[1:], others, strict=True):
-            if other != first:
+        first, *rest = self.gathered(value)
+        for rank, own in zip(self.ranks[1:], rest, strict=True):
+            if own != first:
                 raise UsageError(
-                    f"process {rank} has other {what} than process {self.ranks[0]}",
+                    f"process {rank} has other {subject} than process {self.ranks[0]}",
                     hint="call it in all processes, with the same arguments and the same model",
                 )
 

@@ -200,16 +200,16 @@ def shortest(links: Iterable[Link], start: str, end: str) -> tuple[Step, ...]:
         steps = [Step(link), *([Step(link, revert=True)] if "reverse" in link.manifest.parts else [])]
         for step in steps:
             ahead.setdefault(step.before, []).append(step)
-    came_by: dict[str, Step] = {}
+    arrivals: dict[str, Step] = {}
     waiting = deque([start])
-    while waiting and end not in came_by:
+    while waiting and end not in arrivals:
         for step in ahead.get(waiting.popleft(), ()):
-            if step.after != start and step.after not in came_by:
-                came_by[step.after] = step
+            if step.after != start and step.after not in arrivals:
+                arrivals[step.after] = step
                 waiting.append(step.after)
     steps = []
-    while end in came_by:
-        steps.append(came_by[end])
+    while end in arrivals:
+        steps.append(arrivals[end])
         end = steps[-1].before
     return tuple(reversed(steps))
 
@@ -217,9 +217,9 @@ def shortest(links: Iterable[Link], start: str, end: str) -> tuple[Step, ...]:
 def _check_values(link: Link) -> None:
     manifest = link.manifest
     if manifest.kind != "delta" or not manifest.exact:
-        why = "drops small changes" if manifest.kind == "delta" else "holds no values"
+        fault = "drops small changes" if manifest.kind == "delta" else "holds no values"
         raise BrokenChainError(
-            f"artifact {link.digest.short} {why}, so nothing can stand on it and it cannot be followed",
+            f"artifact {link.digest.short} {fault}, so nothing can stand on it and it cannot be followed",
             hint="extract with --rule exact, which keeps all values",
         )
 

@@ -95,8 +95,8 @@ def convert_to(
     from maskreg.exchange import format_named
     from maskreg.exchange.outgoing import Outgoing
 
-    known = format_named(to)
-    checked = _checked_options(known, options or {})
+    target_format = format_named(to)
+    checked = _checked_options(target_format, options or {})
     if out == "":
         raise UsageError("the path to write to is empty", hint="pass the path of a file or folder")
     path = Path(out).expanduser()
@@ -107,15 +107,15 @@ def convert_to(
 
         def work(checkpoint: Checkpoint | None) -> Written:
             update = Outgoing(named.artifact, checkpoint, with_code=with_code, progress=progress)
-            return known.write(update, path, force=force, **checked)
+            return target_format.write(update, path, force=force, **checked)
 
-        if known.holds == "mask":
+        if target_format.holds == "mask":
             used, written = None, work(None)
         else:
             side = named.artifact.manifest.source
             written, used = with_source(space, side, work, source=source, download=download)
             remember(space, side.root, used)
-    return Converted(ref=named.ref, digest=named.digest, format=known.name, source=used, **vars(written))
+    return Converted(ref=named.ref, digest=named.digest, format=target_format.name, source=used, **vars(written))
 
 
 @check_arguments
@@ -166,8 +166,8 @@ def convert_from(
     from maskreg.exchange import format_named
     from maskreg.limits import LIMITS
 
-    known = format_named(format)
-    given = _input(path, known)
+    source_format = format_named(format)
+    file = _input(path, source_format)
     card = Card(family, method, license, description).checked()
     with (
         opened(workspace) as space,
@@ -176,9 +176,9 @@ def convert_from(
     ):
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
         try:
-            incoming = known.read(given, checkpoint, LIMITS, stack.enter_context)
+            incoming = source_format.read(file, checkpoint, LIMITS, stack.enter_context)
         except NotFoundError as error:
-            error.hint = error.hint or f"{known.name} is {known.accepts}"
+            error.hint = error.hint or _accepted(source_format)
             raise
         digest, notes = _stored(incoming, checkpoint, space, with_code, progress)
         stored = naming.store(digest, naming.card_for(digest, card), (*incoming.notes, *notes))
@@ -220,19 +220,23 @@ def _digests(lineage: Lineage | None) -> tuple[Digest, ...]:
     return tuple(map(Digest, lineage.parents)) if lineage else ()
 
 
-def _checked_options(known: Format, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _checked_options(target_format: Format, options: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in options.items():
-        if name not in known.options:
-            accepted = ", ".join(known.options) or "none"
-            raise UsageError(f"{known.name} has no option {name!r}", hint=f"its options: {accepted}")
-        kind = type(known.options[name])
+        if name not in target_format.options:
+            accepted = ", ".join(target_format.options) or "none"
+            raise UsageError(f"{target_format.name} has no option {name!r}", hint=f"its options: {accepted}")
+        kind = type(target_format.options[name])
         if type(value) is not kind:
             raise UsageError(f"{name}: {type(value).__name__} was given; pass {kind.__name__}")
     return options
 
 
-def _input(path: str | Path, known: Format) -> Path:
-    given = Path(path).expanduser()
-    if path == "" or not given.exists():
-        raise NotFoundError(f"{path or 'the path'}: no such file or folder", hint=f"{known.name} is {known.accepts}")
-    return given
+def _input(path: str | Path, source_format: Format) -> Path:
+    expanded = Path(path).expanduser()
+    if path == "" or not expanded.exists():
+        raise NotFoundError(f"{path or 'the path'}: no such file or folder", hint=_accepted(source_format))
+    return expanded
+
+
+def _accepted(source_format: Format) -> str:
+    return f"{source_format.name} is {source_format.accepts}"

@@ -139,7 +139,7 @@ def merge(
         def work(checkpoint: Checkpoint) -> Merged:
             with job.opened(checkpoint, device=device, with_code=with_code, progress=progress) as merged:
                 if dry_run:
-                    return job.looked(merged, progress)
+                    return job.tried(merged, progress)
                 if name is None and path is not None:
                     return job.written(merged, progress, force=force)
                 return job.stored(merged, progress, device=device, with_code=with_code, force=force)
@@ -173,10 +173,10 @@ class _Job:
             progress=progress,
         )
 
-    def looked(self, merged: MergedCheckpoint, progress: Progress) -> Merged:
-        from maskreg.flow.merge.merging import look
+    def tried(self, merged: MergedCheckpoint, progress: Progress) -> Merged:
+        from maskreg.flow.merge.merging import compute
 
-        look(merged, progress=progress)
+        compute(merged, progress=progress)
         return self._result(merged, None, None, ())
 
     def written(self, merged: MergedCheckpoint, progress: Progress, *, force: bool) -> Merged:

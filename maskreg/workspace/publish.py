@@ -262,8 +262,9 @@ class Publisher(Closing):
             first = [*self._chains.below(head)][-1]
             snapshot, path = with_source(self._space, first.manifest.source, Snapshot)
         else:
-            why = f"there is no {self.ref} yet, so its source has to be named"
-            raise UsageError(why, hint="pass source=CHECKPOINT")
+            raise UsageError(
+                f"there is no {self.ref} yet, so its source has to be named", hint="pass source=CHECKPOINT"
+            )
         self._drop()
         self._root = root_of(snapshot)
         self._snapshot = snapshot

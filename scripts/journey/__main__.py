@@ -1,7 +1,7 @@
 """Shows in a minute what maskreg does: the update of a small model travels from one person to another.
 
-It installs maskreg into .demo/venv, takes two checkpoints that the repository ships, and prints every command as you
-would type it. All it writes is in .demo, which can be deleted.
+It installs maskreg into .demo/venv, works on two checkpoints from this repository, and prints each command as you would
+type it. Everything that it writes is in .demo; delete that folder when you are done.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ def main() -> int:
     except InstallError as error:
         return _fail(str(error), 69)
     except StepError as error:
-        return _fail(f"{error}\n  what it said stands above; everything the demo wrote is in {folder}", error.code)
+        return _fail(f"{error}\n  its output is above; everything that the demo wrote is in {folder}", error.code)
     except KeyboardInterrupt:
-        return _fail("interrupted; the next demo goes on from here", 130)
+        return _fail("interrupted; the next demo continues from here", 130)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
     parser.add_argument("--open", action="store_true", help="open the report in the browser at the end")
     parser.add_argument("--dir", type=Path, default=ROOT / ".demo", help="work folder [.demo]")
-    parser.add_argument("--pair", type=Path, default=pair.SHIPPED, help="checkpoints, as --train wrote them [demo]")
-    parser.add_argument("--train", type=Path, metavar="DIR", help="train such checkpoints into DIR (minutes), and stop")
-    parser.add_argument("--steps", type=int, help="with --train: steps of each distillation")
-    parser.add_argument("--training-steps", type=int, help="with --train: steps for source and teacher")
-    parser.add_argument("--maskreg", type=Path, metavar="BIN", help="use the maskreg in this folder; install nothing")
+    parser.add_argument("--pair", type=Path, default=pair.SHIPPED, help="checkpoints that --train wrote [demo]")
+    parser.add_argument("--train", type=Path, metavar="DIR", help="train new checkpoints into DIR (minutes), and exit")
+    parser.add_argument("--steps", type=int, help="with --train: distillation steps")
+    parser.add_argument("--training-steps", type=int, help="with --train: training steps of source and teacher")
+    parser.add_argument("--maskreg", type=Path, metavar="BIN", help="folder of the maskreg to run; install nothing")
     return parser
 
 

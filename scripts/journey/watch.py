@@ -1,9 +1,9 @@
-"""Runs commands where they are seen: their output as it comes, and the seconds of one that says nothing.
+"""Runs commands in view: their output as it comes, and a count of seconds while one is silent.
 
-On a terminal a command gets a terminal of its own, so that it colors and animates as it does for its user::
+On a terminal, each command gets a terminal of its own, so that it colors and animates as it does for its user::
 
     command --(pseudo-terminal)--> Watch --> the terminal
-                                     \\--> "… compare, 4 s", wiped as soon as the command says something
+                                     \\--> "… compare, 4 s", wiped at the next output of the command
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 SILENCE_ON_TERMINAL = 2.0
-"""Seconds without output after which the waiting is shown, on a terminal."""
+"""Seconds of silence after which a terminal shows that the demo waits."""
 
 SILENCE_IN_LOG = 4.0
-"""The same in a log, where each time is a line."""
+"""The same in a log, where every such remark is a line."""
 
 PAUSE_IN_LOG = 4.0
-"""Seconds between two announcements in a log."""
+"""Seconds between two such lines in a log."""
 
 
 class Watch:
@@ -42,7 +42,7 @@ class Watch:
         self._ticking = False
         self._at_line_start = True
         self._start = time.monotonic()
-        self._said = -PAUSE_IN_LOG
+        self._last_tick = -PAUSE_IN_LOG
 
     def run(
         self, argv: Sequence[str | Path], env: Mapping[str, str], cwd: Path, show: Callable[[bytes], None] | None = None
@@ -90,7 +90,7 @@ class Watch:
 
     def announce(self) -> None:
         """Show the label now; in a log, unless it has just been shown."""
-        if self.terminal or time.monotonic() - self._said > PAUSE_IN_LOG:
+        if self.terminal or time.monotonic() - self._last_tick > PAUSE_IN_LOG:
             self._tick(time.monotonic() - self._start)
 
     @property
@@ -111,7 +111,7 @@ class Watch:
             line = "\r\x1b[K" + line[: shutil.get_terminal_size().columns - 1]
         print(line, end="" if self.terminal else "\n", flush=True)
         self._ticking = self.terminal
-        self._said = time.monotonic()
+        self._last_tick = time.monotonic()
 
     def _wipe(self) -> None:
         if self._ticking:

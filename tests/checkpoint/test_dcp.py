@@ -41,7 +41,7 @@ def changed(folder: Path, **info: Any) -> None:
         ({"offset": 1 << 40}, DataError, "__0_0.distcp: the file is cut short: it has"),
         ({"offset": -5}, DataError, "__0_0.distcp: "),
         ({"offset": 3}, FormatError, "__0_0.distcp: not an archive of torch.save, or damaged"),
-        ({"length": "x"}, FormatError, "a malformed place of a chunk"),
+        ({"length": "x"}, FormatError, "a malformed location of a chunk"),
         ({"transform_descriptors": ["zstd"]}, FormatError, "an extension changed when they were saved"),
     ],
 )

@@ -49,7 +49,7 @@ def test_wrong_requests_change_nothing(run: Run, pair: tuple[Path, Path], tmp_pa
     assert "no link leads" in run("follow", "toy/run", "--source", stranger, "-o", served, "--once", status=65).err
     assert not (served / "current").exists()
     assert "no such" in run("follow", "toy/run", "--source", "nowhere", "-o", served, status=66).err.lower()
-    assert "holds other things" in run("follow", "toy/run", "--source", pair[0], "-o", pair[0], status=73).err
+    assert "holds other files" in run("follow", "toy/run", "--source", pair[0], "-o", pair[0], status=73).err
     assert "'--every'" in run("follow", "toy/run", "--source", pair[0], "-o", served, "--every", "-1", status=2).err
     assert (
         "drop @sha256" in run("follow", f"toy/run@sha256:{'0' * 64}", "--source", pair[0], "-o", served, status=2).err

@@ -109,7 +109,7 @@ class MergedAdapter(Closing):
             **base.tensors,
             **{name: TensorInfo(name, info.dtype, info.shape) for name, info in stored.items()},
         }
-        self._right = lru_cache(_FACTORS)(self._whole_factor)
+        self._cached_factor = lru_cache(_FACTORS)(self._whole_factor)
         self._closed = False
 
     def read(self, name: str, start: int, stop: int, into: Memory | None = None) -> npt.NDArray[Any]:
@@ -155,11 +155,11 @@ class MergedAdapter(Closing):
             width = update.right.shape[1]
             for row in range(rank):
                 padded[:count, row] = self._factor(update.right, row * width + first, row * width + last)
-            other = self._right(update.left.name).reshape(update.left.shape)
-            product = (other @ padded.T).T
+            left = self._cached_factor(update.left.name).reshape(update.left.shape)
+            product = (left @ padded.T).T
         else:
             padded[:count] = self._factor(update.left, first * rank, last * rank).reshape(count, rank)
-            product = padded @ self._right(update.right.name).reshape(update.right.shape)
+            product = padded @ self._cached_factor(update.right.name).reshape(update.right.shape)
         return product[:count] * np.float32(update.scaling)
 
     def _factor(self, info: TensorInfo, start: int, stop: int) -> Floats:

@@ -93,12 +93,12 @@ class Archive:
             FormatError: there is no such entry.
             LimitError: it is larger than ``max_bytes``.
         """
-        offset, size = self.place(name)
+        offset, size = self.locate(name)
         if size > max_bytes:
             raise LimitError(f"{self.file.path.name}: {name} of {size} bytes; the limit is {max_bytes}")
         return self._bytes(offset - self._start, size)
 
-    def place(self, name: str) -> tuple[int, int]:
+    def locate(self, name: str) -> tuple[int, int]:
         """Where an entry's content begins in the file, and its size, in bytes.
 
         Raises:
@@ -124,9 +124,9 @@ class Archive:
         if sign != b"PK\x05\x06" or comment:
             raise self._broken("its end is missing: the file was cut short, or something was added to it")
         if at >= LOCATOR.size:
-            locator, _, place, _ = LOCATOR.unpack(self._bytes(at - LOCATOR.size, LOCATOR.size))
+            locator, _, end64, _ = LOCATOR.unpack(self._bytes(at - LOCATOR.size, LOCATOR.size))
             if locator == b"PK\x06\x07":
-                at = place
+                at = end64
                 if at + END64.size > self._size:
                     raise self._broken("its end lies outside")
                 sign, *_, count, length, offset = END64.unpack(self._bytes(at, END64.size))

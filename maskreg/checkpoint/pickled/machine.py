@@ -183,10 +183,10 @@ class _Machine:
 
     def build(self) -> None:
         state = self._stack.pop()
-        built = self._stack[-1]
-        if isinstance(built, Record):
-            built.state = state
-        elif not isinstance(built, dict):  # attributes of a dictionary, such as a state dict's versions
+        value = self._stack[-1]
+        if isinstance(value, Record):
+            value.state = state
+        elif not isinstance(value, dict):  # attributes of a dictionary, such as a state dict's versions
             raise TypeError("a state for a plain value")
 
     def put(self, container: Any, items: list[Any]) -> None:

@@ -172,7 +172,7 @@ def piece_of(archive: Archive, tensor: StoredTensor, box: Box) -> Piece:
     """
     document, storage = archive.file.path.name, tensor.storage
     item = ITEM_BYTES[tensor.dtype]
-    offset, size = archive.place(f"data/{storage.key}")
+    offset, size = archive.locate(f"data/{storage.key}")
     if size != storage.numel * ITEM_BYTES[storage.dtype]:
         raise CorruptError(document, f"storage {shown(storage.key)} has {size} bytes, not as many as its pickle says")
     last = tensor.offset + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.strides, strict=True))

@@ -31,7 +31,7 @@ class Work(NamedTuple):
     """A block, and who decodes it.
 
     Attributes:
-        item: the tensor, by its place in the list of all.
+        item: the tensor, by its number in the list of all.
         start, stop: elements.
         owner: the process that decodes it.
         slices: what each process holds of it, by rank.
@@ -90,16 +90,16 @@ def _assigned(blocks: Sequence[_Block], rank: int) -> Iterator[Work]:
     """The most costly blocks first, each for the process with the least to do among those that hold enough of it."""
     load: dict[int, float] = {}
     owners: dict[int, int] = {}
-    for place in sorted(range(len(blocks)), key=lambda place: (-blocks[place].cost, place)):
-        block = blocks[place]
+    for number in sorted(range(len(blocks)), key=lambda number: (-blocks[number].cost, number)):
+        block = blocks[number]
         sizes = {holder: taken.stop - taken.start for holder, taken in block.slices.items()}
         enough = _SHARE * max(sizes.values())
         owner = min((holder for holder, size in sizes.items() if size >= enough), key=lambda h: (load.get(h, 0), h))
         load[owner] = load.get(owner, 0) + block.cost
-        owners[place] = owner
-    for place, block in enumerate(blocks):
-        span = block.span if owners[place] == rank else None
-        yield Work(block.item, block.span.start, block.span.stop, owners[place], block.slices, span)
+        owners[number] = owner
+    for number, block in enumerate(blocks):
+        span = block.span if owners[number] == rank else None
+        yield Work(block.item, block.span.start, block.span.stop, owners[number], block.slices, span)
 
 
 def rounds(works: Iterable[Work], size: int) -> Iterator[list[Work]]:

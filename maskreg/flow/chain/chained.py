@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _TENSORS = 64
 """Tensors whose spans are kept at hand; work goes through them in order."""
 
-_GONE = Path()
+_REMOVED = Path()
 
 
 class Chained(Closing):
@@ -101,7 +101,7 @@ class Chained(Closing):
 
     def small_files(self) -> Mapping[str, Path]:
         """The source's small files, and over them those of the links, as they lie in the registry."""
-        return {name: path for name, path in self._files.items() if path != _GONE}
+        return {name: path for name, path in self._files.items() if path != _REMOVED}
 
     @cached_property
     def _files(self) -> Mapping[str, Path]:
@@ -109,9 +109,9 @@ class Chained(Closing):
         for delta in self._deltas:
             brought = delta.artifact.files(delta.part)
             if delta.revert:
-                files.update(dict.fromkeys(delta.artifact.files("delta").keys() - brought.keys(), _GONE))
+                files.update(dict.fromkeys(delta.artifact.files("delta").keys() - brought.keys(), _REMOVED))
             for name, data in brought.items():
-                known = files[name].read_bytes() if files.get(name, _GONE) != _GONE else None
+                known = files[name].read_bytes() if files.get(name, _REMOVED) != _REMOVED else None
                 if self._with_code or not can_run_code(name, data, known):
                     files[name] = _path(delta, name)
         return files

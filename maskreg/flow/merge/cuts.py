@@ -139,7 +139,7 @@ def exact_edge(codes: Sequence[Codes], narrowed: Bin) -> Edge:
     return Edge(code, narrowed.missing - larger, int(np.count_nonzero(inside == np.uint32(code))))
 
 
-def places_of(update: Floats, code: int) -> Counts:
+def positions_of(update: Floats, code: int) -> Counts:
     """Where the sizes with these bits are, int64, ascending."""
     return np.flatnonzero(sizes_of(update) == np.uint32(code))
 

@@ -29,7 +29,7 @@ from maskreg.flow.merge.cuts import (
     count_upper,
     edge_of,
     exact_edge,
-    places_of,
+    positions_of,
 )
 from maskreg.flow.merge.operands import Operands, Span, SpanBits
 from maskreg.flow.merge.tiling import Arithmetic, add_up
@@ -156,12 +156,12 @@ class Sweeps:
         numel = int(counts[0].sum())
         bins = [[_bin(row, rank, numel) for rank in self._ranks(numel)] for row in counts]
         edges = _edges_at_hand(tiles, bins)
-        equal = _places(tiles, edges) if any(_missing(edge) for row in edges for edge in row) else []
+        equal = _positions(tiles, edges) if any(_missing(edge) for row in edges for edge in row) else []
         cuts = [[_cut(edge) for edge in row] for row in edges]
         for artifact, rows in enumerate(equal):
-            for number, places in enumerate(rows):
+            for number, positions in enumerate(rows):
                 if missing := _missing(edges[artifact][number]):
-                    cuts[artifact][number] = _cut(edges[artifact][number], _end(places, missing))
+                    cuts[artifact][number] = _cut(edges[artifact][number], _end(positions, missing))
         return cuts
 
     def _bins(self, groups: Sequence[Group]) -> dict[str, _Bins]:
@@ -198,16 +198,16 @@ class Sweeps:
         cut = [group for group in groups if any(number for row in left[group.names[0]] for number in row)]
 
         def work(span: Span, tiles: Iterable[Tile]) -> list[list[Counts]]:
-            return _places(tiles, edges[span.name])
+            return _positions(tiles, edges[span.name])
 
         with closing(self._sweep_spans("place cuts", cut, work, {})) as results:
             for span, equal in results:
                 for artifact, row in enumerate(equal):
-                    for number, places in enumerate(row):
+                    for number, positions in enumerate(row):
                         missing = left[span.name][artifact][number]
-                        if 0 < missing <= places.size:
-                            ends[span.name][artifact][number] = _end(places, missing)
-                        left[span.name][artifact][number] = max(0, missing - places.size)
+                        if 0 < missing <= positions.size:
+                            ends[span.name][artifact][number] = _end(positions, missing)
+                        left[span.name][artifact][number] = max(0, missing - positions.size)
         return ends
 
     def _run(self, label: str, work: Callable[[Iterable[Tile]], None], known: Mapping[str, Known]) -> None:
@@ -291,15 +291,15 @@ def _edges_at_hand(tiles: Iterable[Tile], bins: _Bins) -> _Edges:
     ]
 
 
-def _places(tiles: Iterable[Tile], edges: _Edges) -> list[list[Counts]]:
+def _positions(tiles: Iterable[Tile], edges: _Edges) -> list[list[Counts]]:
     parts: list[list[list[Counts]]] = [[[] for _ in row] for row in edges]
     for tile in tiles:
         for update, row, own in zip(tile.updates, edges, parts, strict=True):
-            for edge, places in zip(row, own, strict=True):
+            for edge, positions in zip(row, own, strict=True):
                 if _missing(edge):
                     assert isinstance(edge, Edge)
-                    places.append(places_of(update, edge.code) + tile.first)
-    return [[np.concatenate([np.empty(0, np.int64), *places]) for places in row] for row in parts]
+                    positions.append(positions_of(update, edge.code) + tile.first)
+    return [[np.concatenate([np.empty(0, np.int64), *positions]) for positions in row] for row in parts]
 
 
 def _sum(totals: list[list[Counts]], more: list[list[Counts]]) -> list[list[Counts]]:
@@ -330,5 +330,5 @@ def _missing(edge: Edge | Cut) -> int:
     return 0 if isinstance(edge, Cut) or edge.missing == edge.equal else edge.missing
 
 
-def _end(places: Counts, missing: int) -> int:
-    return int(places[missing - 1]) + 1
+def _end(positions: Counts, missing: int) -> int:
+    return int(positions[missing - 1]) + 1

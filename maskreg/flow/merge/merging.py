@@ -1,4 +1,4 @@
-"""Merging: the merged model as an artifact, or as a checkpoint, in one pass; or only looked at."""
+"""Merging: the merged model as an artifact, or as a checkpoint, in one pass; or only computed."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def write(
     )
 
 
-def look(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int | None = None) -> None:
+def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int | None = None) -> None:
     """Compute all of the merged model, and write nothing; its report is complete afterwards.
 
     Raises:

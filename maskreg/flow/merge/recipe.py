@@ -28,31 +28,31 @@ class Recipe:
     settings: Mapping[str, Any]
 
     @classmethod
-    def of(cls, method: str, weights: Sequence[float], settings: Mapping[str, object] | None = None) -> Recipe:
-        """A recipe of these; settings that are not given have their defaults.
+    def of(cls, name: str, weights: Sequence[float], settings: Mapping[str, object] | None = None) -> Recipe:
+        """A recipe for the method of this name; settings that are left out have their defaults.
 
         Raises:
             UsageError: an unknown method or setting, a value that makes no sense, or weights that the method does not
                 take.
         """
-        if method not in METHODS:
-            raise UsageError(f"unknown merge method {method!r}", hint=f"choose {', '.join(METHODS)}")
-        known = METHODS[method]
-        given = dict(settings or {})
-        for key in given:
-            if key not in known.settings:
-                takes = f"it takes {', '.join(known.settings)}" if known.settings else "it takes none"
-                raise UsageError(f"{method} has no setting {key!r}", hint=takes)
+        if name not in METHODS:
+            raise UsageError(f"unknown merge method {name!r}", hint=f"choose {', '.join(METHODS)}")
+        method = METHODS[name]
+        chosen = dict(settings or {})
+        for key in chosen:
+            if key not in method.settings:
+                takes = f"it takes {', '.join(method.settings)}" if method.settings else "it takes none"
+                raise UsageError(f"{name} has no setting {key!r}", hint=takes)
         for weight in weights:
             if not math.isfinite(weight):
                 raise UsageError(f"a weight is {weight}; it must be a finite number")
-        if not known.weighted and any(weight != 1 for weight in weights):
-            raise UsageError(f"{method} takes no weights", hint="choose a method such as linear or task-arithmetic")
-        values = {key: known.settings[key].parsed(key, value) for key, value in given.items()}
-        complete = {key: values.get(key, setting.default) for key, setting in known.settings.items()}
-        if known.check is not None:
-            known.check(weights, complete)
-        return cls(known, tuple(float(weight) for weight in weights), complete)
+        if not method.weighted and any(weight != 1 for weight in weights):
+            raise UsageError(f"{name} takes no weights", hint="choose a method such as linear or task-arithmetic")
+        values = {key: method.settings[key].parsed(key, value) for key, value in chosen.items()}
+        complete = {key: values.get(key, setting.default) for key, setting in method.settings.items()}
+        if method.check is not None:
+            method.check(weights, complete)
+        return cls(method, tuple(float(weight) for weight in weights), complete)
 
     def check(self, count: int, *, masked: bool) -> None:
         """Check that it is for so many artifacts, and for a mask or none.

@@ -18,7 +18,7 @@ from maskreg.flow.combine.combination import combine
 from maskreg.flow.extract.extraction import extract
 from maskreg.flow.merge import METHODS
 from maskreg.flow.merge.merged import MergedCheckpoint
-from maskreg.flow.merge.merging import look, store, write
+from maskreg.flow.merge.merging import compute, store, write
 from maskreg.flow.merge.recipe import Recipe
 from maskreg.store.file import FileStore
 from tests.checkpoints import Tensor, bf16, f16, f32, make_checkpoint, moved
@@ -220,7 +220,7 @@ def test_what_a_report_counts(tmp_path: Path) -> None:
     two[name][1].reshape(-1)[2:6] = [0x3F81, 0x3F7F, 0x3F7F, 0x3F7F]
     checkpoint, artifacts = artifacts_of(tmp_path, source, [one, two])
     made = merged(checkpoint, artifacts, "consensus")
-    look(made)
+    compute(made)
     report = made.report().to_json()
     assert report["roles"]["ffn"] == {
         "numel": 8,
@@ -333,7 +333,7 @@ def test_what_a_merge_needs(tmp_path: Path) -> None:
         ("dare", [1], {"seed": "-1"}, "must be a whole number"),
         ("dare", [1], {"rescale": "twice"}, "rescale is 'twice'"),
         ("della", [1], {"epsilon": 1.0}, "probabilities"),
-        ("consensus", [1, 1], {"k": 3}, "k is 3, of 2"),
+        ("consensus", [1, 1], {"k": 3}, "k is 3, and only 2 artifacts"),
         ("scale", [1], {"factor": "1e999"}, "must be a number"),
     ],
 )
