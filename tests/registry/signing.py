@@ -11,9 +11,10 @@ from maskreg.registry.signing import create_key
 from maskreg.registry.trust.pins import Pins
 from maskreg.seal import sealed
 from maskreg.signature import PrivateKey, Signer, signed
-from maskreg.store import Store
+from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import RefEntry, entry_key
-from tests.registry.meddling import REF, Reader, row_of
+from maskreg.store.reflog import RefLog
+from tests.registry.meddling import REF, A, B, C, Reader, row_of
 
 # Always the same, because their names are in those of tests.
 KEY, NEXT, EVES = (PrivateKey(Ed25519PrivateKey.from_private_bytes(bytes([n] * 32))) for n in (1, 2, 3))
@@ -41,6 +42,23 @@ def sign_project(store: Store, project: str = REF.project) -> None:
 
 def set_to(registry: Registry, digest: Digest | None, ref: Ref = REF) -> RefEntry:
     return registry.append(ref, digest, card=Card(), after=registry.head(ref))
+
+
+def signed_store() -> MemoryStore:
+    """A project with a key, and a tag with one entry from before and two signed ones."""
+    store = MemoryStore()
+    ada = writer(store, KEY)
+    set_to(ada, A)
+    sign_project(store)
+    set_to(ada, B)
+    set_to(ada, C)
+    return store
+
+
+def unsigned(store: Store) -> None:
+    """Somebody who has no key, but may write to the store, moves the tag."""
+    eve = RefLog(store)
+    eve.append(REF, after=eve.head(REF), digest=A, card=Card(), by="eve@evil")
 
 
 def forge(store: Store, n: int, /, *signers: Signer, **changes: object) -> None:
