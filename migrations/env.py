@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from alembic import context
 
-from maskreg.catalog.sql.models import Base
-
 connection = context.config.attributes["connection"]
 context.configure(
     connection=connection,
-    target_metadata=Base.metadata,
+    target_metadata=context.config.attributes["metadata"],
     version_table=context.config.attributes["version_table"],
     # SQLite cannot alter most of a table; a batch copies it instead.
     render_as_batch=connection.dialect.name == "sqlite",

@@ -33,8 +33,10 @@ class Where(StrEnum):
     """In some project; the route itself leaves out what the sender may not see."""
     SERVER = "server"
     """In every project."""
+    SELF = "self"
+    """The sender has to be signed in; the route deals with what is theirs."""
     NOWHERE = "nowhere"
-    """Nobody has to sign in."""
+    """Nobody has to sign in, and nobody looks who it is."""
 
 
 def principal_of(request: Request) -> Principal:
@@ -72,10 +74,12 @@ class Needs:
             NotAllowedError: the role is too low.
             NotFoundError: there is no such project for this sender.
         """
+        if self.where is Where.NOWHERE:
+            return Principal()
         principal = principal_of(request)
         match self.where:
-            case Where.NOWHERE:
-                return principal
+            case Where.SELF:
+                _refuse_visitor(principal)
             case Where.PROJECT:
                 check_role(principal, request.path_params["project"], self.role)
             case Where.SERVER:
@@ -102,9 +106,13 @@ def check_role(principal: Principal, project: str, role: Role) -> None:
 def _check(principal: Principal, held: Role, role: Role, scope: str) -> None:
     if held >= role:
         return
+    _refuse_visitor(principal)
+    raise NotAllowedError(f"{principal.name} is {held.name.lower()} {scope}; this needs the role {role.name.lower()}")
+
+
+def _refuse_visitor(principal: Principal) -> None:
     if principal.is_visitor:
         raise UnauthenticatedError("this needs a token", hint="maskreg login URL --token-stdin")
-    raise NotAllowedError(f"{principal.name} is {held.name.lower()} {scope}; this needs the role {role.name.lower()}")
 
 
 def record(app: FastAPI) -> None:

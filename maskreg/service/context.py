@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from maskreg.registry import Registry
-from maskreg.service.accounts.base import Accounts
+from maskreg.service.accounts.accounts import Accounts
 from maskreg.workspace.workspace import Workspace
 
 

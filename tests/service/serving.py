@@ -6,54 +6,66 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
-from maskreg.errors import UnauthenticatedError
+from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.accounts.tokens import Scope
 from maskreg.service.context import Service
 from maskreg.settings import Settings
 from maskreg.workspace.workspace import Workspace
 
 ADMIN = "admin-token"
 
-PRINCIPALS: Mapping[str, Principal] = {
-    ADMIN: Principal("root", {EVERY_PROJECT: Role.ADMIN}),
-    "writer-token": Principal("ada", {"team": Role.WRITER}),
-    "reader-token": Principal("bob", {"team": Role.READER}),
-    "stranger-token": Principal("eve", {"elsewhere": Role.ADMIN}),
+ROOT = Principal("root", {EVERY_PROJECT: Role.ADMIN})
+
+TOKENS: Mapping[str, tuple[str, Scope]] = {
+    ADMIN: ("root", Scope(EVERY_PROJECT, Role.ADMIN)),
+    "writer-token": ("ada", Scope("team", Role.WRITER)),
+    "reader-token": ("bob", Scope("team", Role.READER)),
+    "stranger-token": ("eve", Scope("elsewhere", Role.ADMIN)),
 }
+"""Whose each token is, and what it may do."""
 
 
-class FixedAccounts:
-    """Accounts that know these tokens only."""
+class NamedAccounts(Accounts):
+    """Accounts in which these tokens are valid beside others: tests need no secret to write down.
 
-    def __init__(self, public: frozenset[str] = frozenset()) -> None:
-        self._public = public
+    Attributes:
+        secrets: the real token behind each.
+    """
+
+    secrets: Mapping[str, str]
 
     def authenticate(self, secret: str) -> Principal:
-        """As the contract says."""
-        if secret not in PRINCIPALS:
-            raise UnauthenticatedError("the token is not valid")
-        return replace(PRINCIPALS[secret], public=self._public)
+        """As the base class says."""
+        return super().authenticate(self.secrets.get(secret, secret))
 
-    def visitor(self) -> Principal:
-        """As the contract says."""
-        return Principal(public=self._public)
 
-    def ready(self) -> None:
-        """Always ready."""
-
-    def close(self) -> None:
-        """Hold nothing."""
+def accounts_in(url: str, public: frozenset[str] = frozenset()) -> NamedAccounts:
+    """Accounts with these tokens; projects in ``public`` may be read by everybody."""
+    accounts = NamedAccounts(Database.open(url))
+    accounts.secrets = {
+        label: accounts.tokens.create(name, scope, ROOT).token for label, (name, scope) in TOKENS.items()
+    }
+    for project in public:
+        accounts.projects.ensure(project, ROOT)
+        accounts.projects.change(project, ROOT, public=True)
+    return accounts
 
 
 def service_in(home: Path, public: frozenset[str] = frozenset()) -> Service:
     """The parts of a server over the registry in this folder."""
-    return Service(Workspace(Settings.load(flags={"home": str(home)})), None, FixedAccounts(public), ("*",))
+    return Service(
+        Workspace(Settings.load(flags={"home": str(home)})),
+        None,
+        accounts_in(f"sqlite:///{home / 'service.db'}", public),
+        ("*",),
+    )
 
 
 def headers(token: str) -> dict[str, str]:

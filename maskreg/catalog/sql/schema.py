@@ -1,36 +1,65 @@
-"""The schema of a catalog: which revision a database has, and how to migrate it."""
+"""The schema of a database: which revision it has, and how to migrate it."""
 
 from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, MetaData, inspect, text
 
 from maskreg.catalog.base import REBUILD
 from maskreg.catalog.sql.address import Address, parse_address
 from maskreg.catalog.sql.engine import WRITE, make_engine
 from maskreg.catalog.sql.faults import translated
 from maskreg.catalog.sql.models import Base
-from maskreg.catalog.tables.columns import HEAD, REVISIONS, VERSION_TABLE
+from maskreg.catalog.tables.columns import REVISIONS, VERSION_TABLE
 from maskreg.errors import ConfigError, CorruptError, UsageError
 
 if TYPE_CHECKING:
     from alembic.config import Config
-
-_SINCE = {"filled": "0003", "sums": "0005"}
-# The revision that added a table; the others exist since the first.
 
 _UPGRADE = "maskreg db upgrade"
 _LOCK_KEY = 0x6D61736B72656701
 _alembic_is_global = threading.Lock()
 
 
-def upgrade(url: str) -> None:
+@dataclass(frozen=True)
+class Schema:
+    """Tables that belong together, and the revisions that make them. Several may share a database.
+
+    Attributes:
+        metadata: the tables, as their models have them.
+        revisions: every revision that this version knows, oldest first.
+        version_table: holds the revision of a database.
+        folder: where the revisions are, in the package of migrations.
+        since: the revision that added a table; the others exist since the first.
+        mend: the next step where tables are missing.
+    """
+
+    metadata: MetaData
+    revisions: tuple[str, ...]
+    version_table: str
+    folder: str
+    since: Mapping[str, str] = field(default_factory=dict)
+    mend: str = ""
+
+    @property
+    def head(self) -> str:
+        """The revision that this version works with."""
+        return self.revisions[-1]
+
+
+CATALOG = Schema(Base.metadata, REVISIONS, VERSION_TABLE, "versions", {"filled": "0003", "sums": "0005"}, REBUILD)
+"""The tables of a catalog."""
+
+
+def upgrade(url: str, schema: Schema = CATALOG) -> None:
     """Migrate a database to this version's schema; an empty one gets all tables.
 
     Raises:
@@ -38,10 +67,10 @@ def upgrade(url: str) -> None:
         MaskregError: the database cannot be used; see :meth:`maskreg.catalog.sql.catalog.SqlCatalog.open`.
     """
     with _engine(url) as (address, engine):
-        bring_up(address, engine)
+        bring_up(address, engine, schema)
 
 
-def downgrade(url: str, revision: str) -> None:
+def downgrade(url: str, revision: str, schema: Schema = CATALOG) -> None:
     """Migrate a database back to an older revision, or to ``base``: no tables at all.
 
     Raises:
@@ -49,20 +78,20 @@ def downgrade(url: str, revision: str) -> None:
         ConfigError: its schema is newer than this version.
         MaskregError: the database cannot be used; see :meth:`maskreg.catalog.sql.catalog.SqlCatalog.open`.
     """
-    if revision not in ("base", *REVISIONS):
-        known = ", ".join(("base", *REVISIONS))
+    if revision not in ("base", *schema.revisions):
+        known = ", ".join(("base", *schema.revisions))
         raise UsageError(f"there is no schema revision {revision!r}", hint=f"one of: {known}")
-    with _engine(url) as (address, engine), _migrating(address, engine) as (connection, config):
+    with _engine(url) as (address, engine), _migrating(address, engine, schema) as (connection, config):
         from alembic import command
 
-        before = installed(connection)
-        refuse_newer(address, before)
+        before = installed(connection, schema)
+        refuse_newer(address, before, schema)
         if before is None or (revision != "base" and before < revision):
             raise UsageError(f"{address} has schema {before or 'base'}, which is not above {revision}")
         command.downgrade(config, revision)
 
 
-def current(url: str) -> str | None:
+def current(url: str, schema: Schema = CATALOG) -> str | None:
     """The revision a database has; None when it has no tables yet.
 
     Raises:
@@ -72,67 +101,66 @@ def current(url: str) -> str | None:
     if address.path is not None and not address.path.exists():
         return None  # asking must not create the file
     with _engine(url) as (_, engine), translated(address), engine.connect() as connection:
-        return installed(connection)
+        return installed(connection, schema)
 
 
-def installed(connection: Connection) -> str | None:
+def installed(connection: Connection, schema: Schema = CATALOG) -> str | None:
     """The revision that ``connection``'s database has; None when it has none."""
-    if not inspect(connection).has_table(VERSION_TABLE):
+    if not inspect(connection).has_table(schema.version_table):
         return None
-    rows = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars().all()
+    rows = connection.execute(text(f"SELECT version_num FROM {schema.version_table}")).scalars().all()
     return "+".join(sorted(rows)) or None
 
 
-def refuse_newer(address: Address, revision: str | None) -> None:
+def refuse_newer(address: Address, revision: str | None, schema: Schema = CATALOG) -> None:
     """Refuse a revision that this code does not know.
 
     Raises:
         ConfigError: the revision is unknown.
     """
-    if revision is not None and revision not in REVISIONS:
+    if revision is not None and revision not in schema.revisions:
         raise ConfigError(
-            f"{address} has schema {revision}; this version knows none newer than {HEAD}",
+            f"{address} has schema {revision}; this version knows none newer than {schema.head}",
             hint="pip install --upgrade maskreg",
         )
 
 
-def refuse_behind(address: Address, revision: str | None) -> None:
+def refuse_behind(address: Address, revision: str | None, schema: Schema = CATALOG) -> None:
     """Refuse any revision but this version's own.
 
     Raises:
         ConfigError: the schema is missing, older or newer.
     """
-    refuse_newer(address, revision)
-    if revision != HEAD:
+    refuse_newer(address, revision, schema)
+    if revision != schema.head:
         has = f"has schema {revision}" if revision else "has no schema yet"
-        raise ConfigError(f"{address} {has}; this version needs {HEAD}", hint=_UPGRADE)
+        raise ConfigError(f"{address} {has}; this version needs {schema.head}", hint=_UPGRADE)
 
 
-def bring_up(address: Address, engine: Engine) -> None:
-    """Upgrade to ``HEAD`` in one transaction; a process that waited for another's upgrade finds nothing to do.
+def bring_up(address: Address, engine: Engine, schema: Schema = CATALOG) -> None:
+    """Upgrade to this version's revision in one transaction; who waited for another's upgrade finds nothing to do.
 
     Raises:
         ConfigError: the schema is newer than this version, or the tables belong to another application.
         CorruptError: tables of the recorded revision are missing.
     """
-    with _migrating(address, engine) as (connection, config):
+    with _migrating(address, engine, schema) as (connection, config):
         from alembic import command
 
-        revision = installed(connection)
-        refuse_newer(address, revision)
-        taken = set(inspect(connection).get_table_names()) & set(Base.metadata.tables)
+        revision = installed(connection, schema)
+        refuse_newer(address, revision, schema)
+        tables = set(schema.metadata.tables)
+        taken = set(inspect(connection).get_table_names()) & tables
         if revision is None and taken:
             raise ConfigError(
                 f"{address} has tables of the same names but no maskreg schema: {', '.join(sorted(taken))}",
-                hint="give the catalog a database of its own",
+                hint="give maskreg a database of its own",
             )
-        missing = {
-            name for name in Base.metadata.tables if revision is not None and _SINCE.get(name, "") <= revision
-        } - taken
+        missing = {name for name in tables if revision is not None and schema.since.get(name, "") <= revision} - taken
         if missing:
-            raise CorruptError(str(address), f"tables are missing: {', '.join(sorted(missing))}", hint=REBUILD)
-        if revision != HEAD:
-            command.upgrade(config, HEAD)
+            raise CorruptError(str(address), f"tables are missing: {', '.join(sorted(missing))}", hint=schema.mend)
+        if revision != schema.head:
+            command.upgrade(config, schema.head)
 
 
 @contextmanager
@@ -146,7 +174,7 @@ def _engine(url: str) -> Iterator[tuple[Address, Engine]]:
 
 
 @contextmanager
-def _migrating(address: Address, engine: Engine) -> Iterator[tuple[Connection, Config]]:
+def _migrating(address: Address, engine: Engine, schema: Schema) -> Iterator[tuple[Connection, Config]]:
     # One transaction around reading the revision and changing it serializes processes; alembic's context is global
     # to the process, so threads need a lock as well.
     from alembic.config import Config
@@ -155,8 +183,11 @@ def _migrating(address: Address, engine: Engine) -> Iterator[tuple[Connection, C
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
         config = Config(stdout=io.StringIO())
-        folder = str(files("maskreg_migrations"))
-        config.set_main_option("script_location", folder.replace("%", "%%"))
+        folder = Path(str(files("maskreg_migrations")))
+        for option, path in (("script_location", folder), ("version_locations", folder / schema.folder)):
+            config.set_main_option(option, str(path).replace("%", "%%"))
+        config.set_main_option("path_separator", "newline")
         config.attributes["connection"] = connection
-        config.attributes["version_table"] = VERSION_TABLE
+        config.attributes["metadata"] = schema.metadata
+        config.attributes["version_table"] = schema.version_table
         yield connection, config

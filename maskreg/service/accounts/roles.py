@@ -31,13 +31,17 @@ class Principal:
         name: recorded as the writer of ref entries and events; empty for a visitor who did not sign in.
         grants: the role by project; ``EVERY_PROJECT`` holds in all.
         public: projects that everybody may read.
-        token: id of the token that was shown; empty for a session and for a visitor.
+        token: id of the token that was shown, or that a session was signed in with; empty without one.
+        id: of the account; who comes back under an old name has another. Empty for a visitor.
+        deleted: projects that were deleted: they do not exist, for an admin of the server neither.
     """
 
     name: str = ""
     grants: Mapping[str, Role] = field(default_factory=dict)
     public: frozenset[str] = frozenset()
     token: str = ""
+    id: str = ""
+    deleted: frozenset[str] = frozenset()
 
     @property
     def is_visitor(self) -> bool:
@@ -46,6 +50,8 @@ class Principal:
 
     def role(self, project: str) -> Role:
         """The highest role in a project."""
+        if project in self.deleted:
+            return Role.NOBODY
         granted = max(self.grants.get(project, Role.NOBODY), self.grants.get(EVERY_PROJECT, Role.NOBODY))
         return max(granted, Role.READER) if project in self.public else granted
 

@@ -1,0 +1,122 @@
+"""Accounts: who sends a request, and all that can be changed about who may do what."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+from maskreg.errors import TryAgainError, UnauthenticatedError
+from maskreg.service.accounts import audit, identity
+from maskreg.service.accounts.database import Database
+from maskreg.service.accounts.members import Members
+from maskreg.service.accounts.projects import Projects
+from maskreg.service.accounts.records import Audited
+from maskreg.service.accounts.roles import Principal
+from maskreg.service.accounts.secrets import Secret
+from maskreg.service.accounts.sessions import Sessions
+from maskreg.service.accounts.tokens import Tokens
+
+_USED = timedelta(minutes=1)
+
+
+class Accounts:
+    """Who may do what, in a database. Safe to use from many threads.
+
+    Attributes:
+        projects: what there is.
+        members: who has which role in it.
+        tokens: how programs prove who they are.
+        sessions: how browsers do.
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Use :meth:`open`."""
+        self._database = database
+        self.projects = Projects(database)
+        self.members = Members(database)
+        self.tokens = Tokens(database)
+        self.sessions = Sessions(database)
+        self._seen = _Seen()
+
+    @classmethod
+    def open(cls, url: str) -> Accounts:
+        """Open the accounts; see :meth:`maskreg.service.accounts.database.Database.open`."""
+        return cls(Database.open(url))
+
+    def authenticate(self, secret: str) -> Principal:
+        """Who a bearer token belongs to.
+
+        Args:
+            secret: the token as the client sends it.
+
+        Raises:
+            UnauthenticatedError: unknown, expired or revoked; which of them is not said.
+        """
+        if (token := Secret.parse(secret)) is not None:
+            with self._database.read() as connection:
+                known = identity.by_token(connection, token)
+            if known is not None:
+                self._note_use(token.id, known[1])
+                return known[0]
+        raise UnauthenticatedError("the token is not valid", hint="maskreg login URL --token-stdin")
+
+    def visitor(self) -> Principal:
+        """Somebody who shows nothing: may read public projects."""
+        with self._database.read() as connection:
+            return identity.visitor(connection)
+
+    def audit(self, project: str | None = None, *, before: int | None = None, limit: int = 100) -> list[Audited]:
+        """The newest changes that were made, newest first.
+
+        Args:
+            project: where; None for the whole server.
+            before: only those with a lower number, for the next page.
+            limit: how many at most.
+        """
+        with self._database.read() as connection:
+            return audit.audited(connection, project, before=before, limit=limit)
+
+    def log(self, by: Principal, action: str, *, project: str = "", subject: str = "") -> None:
+        """Record a change that was made elsewhere than in accounts, such as in the registry."""
+        with self._database.write() as connection:
+            audit.log(connection, by, action, project=project, subject=subject)
+
+    def ready(self) -> None:
+        """Check that accounts can be read.
+
+        Raises:
+            UnavailableError: the database does not answer.
+            ConfigError: its schema is of another version.
+        """
+        self._database.check()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._database.close()
+
+    def _note_use(self, token: str, last: datetime | None) -> None:
+        before = datetime.now(UTC) - _USED
+        if (last is None or last < before) and self._seen.add(token, before):
+            try:
+                self.tokens.used(token, before)
+            except TryAgainError:
+                # Somebody else writes for long. The next request notes it; none has to wait for this.
+                self._seen.forget(token)
+
+
+class _Seen:
+    # When this process last noted the use of a token, so that requests in parallel write once.
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._at: dict[str, datetime] = {}
+
+    def add(self, token: str, before: datetime) -> bool:
+        with self._lock:
+            if (at := self._at.get(token)) is not None and at >= before:
+                return False
+            self._at[token] = datetime.now(UTC)
+            return True
+
+    def forget(self, token: str) -> None:
+        with self._lock:
+            self._at.pop(token, None)

@@ -1,0 +1,1 @@
+"""Revisions of the service's own tables: who may do what."""

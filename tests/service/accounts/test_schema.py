@@ -1,0 +1,71 @@
+"""The service's own tables: what migrations make, and which schema a server starts with."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import inspect, text
+
+from maskreg.catalog import open_catalog
+from maskreg.catalog.sql import current, downgrade, upgrade
+from maskreg.catalog.sql.address import parse_address
+from maskreg.catalog.sql.engine import make_engine
+from maskreg.errors import ConfigError
+from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.accounts.schema import ACCOUNTS
+from tests.servers import Postgres
+
+
+def test_migrations_make_what_the_models_say_and_take_it_back(url: str) -> None:
+    upgrade(url, ACCOUNTS)
+    engine = make_engine(parse_address(url))
+    with engine.connect() as connection:
+        options = {"version_table": ACCOUNTS.version_table, "compare_server_default": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, ACCOUNTS.metadata) == []
+    downgrade(url, "base", ACCOUNTS)
+    with engine.connect() as connection:
+        assert set(inspect(connection).get_table_names()) - {ACCOUNTS.version_table} == set()
+    engine.dispose()
+
+
+def test_the_list_of_revisions_is_that_of_the_folder() -> None:
+    folder = Path(str(files("maskreg_migrations"))) / ACCOUNTS.folder
+    names = sorted(path.name.partition("_")[0] for path in folder.glob("[0-9]*.py"))
+    assert tuple(names) == ACCOUNTS.revisions
+
+
+def test_accounts_share_a_database_with_a_catalog(url: str) -> None:
+    for _ in range(2):
+        upgrade(url)
+        upgrade(url, ACCOUNTS)
+    open_catalog(url).close()
+    Accounts.open(url).close()
+
+
+def test_a_schema_of_another_version_is_refused(url: str) -> None:
+    upgrade(url, ACCOUNTS)
+    accounts = Accounts.open(url)
+    engine = make_engine(parse_address(url))
+    for revision, hint in (("9999", "pip install --upgrade maskreg"), ("", "maskreg db upgrade")):
+        with engine.begin() as connection:
+            connection.execute(text(f"DELETE FROM {ACCOUNTS.version_table}"))
+            if revision:
+                connection.execute(text(f"INSERT INTO {ACCOUNTS.version_table} VALUES ('{revision}')"))
+        with pytest.raises(ConfigError) as caught:
+            accounts.ready()
+        assert caught.value.hint == hint
+    engine.dispose()
+    accounts.close()
+
+
+def test_postgresql_waits_for_somebody_to_upgrade_it(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    with pytest.raises(ConfigError, match="has no schema yet") as caught:
+        Accounts.open(url)
+    assert caught.value.hint == "maskreg db upgrade"
+    assert current(url, ACCOUNTS) is None
