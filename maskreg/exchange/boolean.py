@@ -11,7 +11,7 @@ import numpy as np
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import FormatError
 from maskreg.exchange.base import BoolSpans
-from maskreg.exchange.files import tensor_of
+from maskreg.exchange.incoming import tensor_of
 from maskreg.tensors.blocks import blocks_of
 from maskreg.tensors.dtypes import FLOAT
 from maskreg.tensors.info import TensorInfo

@@ -94,6 +94,14 @@ class Outgoing:
             self._delta = Delta(artifact)
             self._verified = VerifiedSource(artifact, source, jobs=self._jobs)
 
+    def begin(self) -> None:
+        """Report the beginning of the work: the bytes of the changed tensors, or the coordinates of the masks."""
+        if self.source is None:
+            total = sum(row.numel for row in self.masked.values())
+        else:
+            total = sum(info.nbytes for info in self.changed.values())
+        self.progress.start("convert", total)
+
     # Values
 
     @cached_property
@@ -157,10 +165,6 @@ class Outgoing:
         with closing(ordered(on_span, spans, jobs=self._jobs, size=numel_of)) as results:
             yield from results
 
-    def begin(self) -> None:
-        """Report the beginning of the work on values."""
-        self.progress.start("convert", sum(info.nbytes for info in self.changed.values()))
-
     def finish(self) -> None:
         """Hash what was not read of the artifact, before an output appears.
 
@@ -193,10 +197,6 @@ class Outgoing:
         for start, stop in blocks_of(row.numel):
             yield unpack(self.artifact.mask_bits(row, start, stop), stop - start)
             self.progress.advance(stop - start)
-
-    def begin_masks(self) -> None:
-        """Report the beginning of the work on masks."""
-        self.progress.start("convert", sum(row.numel for row in self.masked.values()))
 
     @property
     def mask_notes(self) -> tuple[str, ...]:

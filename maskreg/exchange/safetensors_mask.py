@@ -10,11 +10,10 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.safetensors.reader import open_path
 from maskreg.exchange.base import Format, Masks, Written
 from maskreg.exchange.boolean import masks_in
-from maskreg.exchange.files import lineage_metadata, one_file_plan
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing
+from maskreg.exchange.output import lineage_metadata, masks_written, one_file_plan, planned_output
 from maskreg.limits import Limits
-from maskreg.space import filling
 from maskreg.tensors.info import TensorInfo
 
 FILE_NAME = "masks.safetensors"
@@ -25,20 +24,11 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
     """Write every mask; see :class:`maskreg.exchange.base.Format`."""
     tensors = [TensorInfo(name, "BOOL", row.source_shape or ()) for name, row in update.masked.items()]
     plan = one_file_plan(update, out, FILE_NAME, tensors, lineage_metadata(update.mask_lineage()))
-    with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer:
-        update.begin_masks()
+    with planned_output(update, plan, out, force=force) as writer:
         for name in update.masked:
             for bits in update.bits(name):
                 writer.write(bits)
-        update.finish()
-    return Written(
-        out=writer.out,
-        tensors=len(tensors),
-        coordinates=sum(row.nnz for row in update.masked.values()),
-        bytes=plan.total_bytes,
-        kept_files=writer.kept_files,
-        notes=update.mask_notes,
-    )
+    return masks_written(update, writer.out, plan.total_bytes, writer.kept_files)
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Masks:

@@ -12,7 +12,6 @@ come out of an addition is never written: NaN, or zeros that change their sign.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -28,22 +27,20 @@ from maskreg.checkpoint.safetensors.reader import open_path
 from maskreg.checkpoint.safetensors.writer import SafetensorsPlan
 from maskreg.errors import FormatError, UsageError
 from maskreg.exchange.base import Format, Values, Written
-from maskreg.exchange.files import (
-    file_notes,
-    lineage_metadata,
-    offsets_in,
-    parse_document,
-    require_folder,
-    sources_of,
-    target_of,
-    tensor_of,
-    value_notes,
-)
+from maskreg.exchange.incoming import parse_document, require_folder, target_of, tensor_of
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
+from maskreg.exchange.output import (
+    file_notes,
+    json_file,
+    lineage_metadata,
+    offsets_in,
+    planned_output,
+    sources_of,
+    value_notes,
+)
 from maskreg.exchange.sparse import SparsePatch
 from maskreg.limits import Limits
-from maskreg.space import filling
 from maskreg.tensors.cast import to_bf16, to_float
 from maskreg.tensors.dtypes import HALF
 from maskreg.tensors.info import TensorInfo
@@ -93,8 +90,7 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
     plan = _plan(update, layers, r, lossless=not nearest)
     starts = offsets_in(plan)
     kept = padded = lost = 0
-    with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer:
-        update.begin()
+    with planned_output(update, plan, out, force=force) as writer:
         for info, additions in _layers(update, layers):
             if additions.impossible and not nearest:
                 raise UsageError(
@@ -110,7 +106,6 @@ def write(update: Outgoing, out: Path, *, force: bool, nearest: bool = False, ra
             rows_and_columns = np.stack(np.divmod(indices, info.shape[1])).astype(np.int32)
             writer.write_at(starts[_key(info, _INDICES)], rows_and_columns)
             writer.write_at(starts[_key(info, _VALUES)], values)
-        update.finish()
     unfit = [name for name in update.changed if name not in {info.name for info in layers}]
     return Written(
         out=writer.out,
@@ -262,7 +257,7 @@ def _plan(update: Outgoing, layers: Sequence[TensorInfo], r: int, *, lossless: b
     metadata = lineage_metadata(update.lineage()) if lossless else {"format": "pt"}
     return SafetensorsPlan(
         shards=(build_shard(WEIGHTS, tensors, metadata),),
-        files={CONFIG: (json.dumps(config, indent=2) + "\n").encode()},
+        files={CONFIG: json_file(config)},
         sources=sources_of(update),
     )
 

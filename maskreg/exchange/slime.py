@@ -14,7 +14,6 @@ Readers decompress a tensor's frame as one, so a tensor is in memory as a whole:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -32,19 +31,11 @@ from maskreg.checkpoint.safetensors.plan import grouped
 from maskreg.checkpoint.safetensors.reader import SafetensorsCheckpoint
 from maskreg.errors import FormatError, UsageError
 from maskreg.exchange.base import Format, Values, Written
-from maskreg.exchange.files import (
-    file_notes,
-    new_folder,
-    parse_document,
-    require_folder,
-    sync_file,
-    target_of,
-    tensor_of,
-    value_notes,
-)
 from maskreg.exchange.frames import CHECKSUMS, POSITION, FramePatch, Frames, as_bytes
+from maskreg.exchange.incoming import parse_document, require_folder, target_of, tensor_of
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import ChangedSpan, Outgoing
+from maskreg.exchange.output import json_file, new_folder, sync_file, values_written
 from maskreg.limits import Limits
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
@@ -115,27 +106,19 @@ def write(
         },
         "weight_map": {info.name: name for name, group in zip(names, groups, strict=True) for info in group},
     }
-    files = {**update.files, INDEX_NAME: (json.dumps(index, indent=2) + "\n").encode()}
+    files = {**update.files, INDEX_NAME: json_file(index)}
     needed = sum(map(len, files.values())) + sum(info.nbytes for info in update.changed.values())
     encoder = _Encoder(update, encoding, checksum)
     with new_folder(
         update, out, weights=INDEX_NAME, names={*names, *files}, needed_bytes=needed, force=force
     ) as pending:
-        update.begin()
         size = sum(encoder.write(pending.work / name, group) for name, group in zip(names, groups, strict=True))
         for name, data in files.items():
             with (pending.work / name).open("xb") as file:
                 file.write(data)
                 sync_file(file)
-        update.finish()
-    return Written(
-        out=pending.path,
-        tensors=len(update.changed),
-        coordinates=sum(update.counts.values()),
-        bytes=size + sum(map(len, files.values())),
-        kept_files=pending.kept,
-        notes=(*value_notes(update), *file_notes(update, holds_files=True)),
-    )
+    size += sum(map(len, files.values()))
+    return values_written(update, pending.path, size, pending.kept, holds_files=True)
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:

@@ -11,7 +11,8 @@ ascending, unique and within the tensor::
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -20,11 +21,14 @@ import numpy as np
 
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import FormatError
-from maskreg.exchange.outgoing import ChangedSpan
+from maskreg.exchange.outgoing import ChangedSpan, Outgoing, require_count
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+INDICES, VALUES = ".indices", ".values"
+"""Ends of the names of tensors with indices, and with values."""
 
 INDEX_DTYPES = {"I32": np.int32, "I64": np.int64, "U32": np.uint32}
 """Dtypes that indices may have."""
@@ -55,6 +59,43 @@ def changes_of(span: ChangedSpan) -> SparseSpan:
     """The elements of a span whose bits change."""
     local = np.flatnonzero(span.before != span.after)
     return SparseSpan(local + span.start, span.after[local])
+
+
+def counted_changes(
+    update: Outgoing, work: Callable[[ChangedSpan], SparseSpan] = changes_of
+) -> Iterator[tuple[TensorInfo, SparseSpan, int]]:
+    """The changes of every span, in order: the tensor, the changes, and how many of the tensor came before them.
+
+    Args:
+        update: whose counts have been written already, at the beginning of a file.
+        work: gives the changes of a span.
+
+    Raises:
+        CorruptError: a tensor has more or fewer changes than its count says.
+    """
+    done = dict.fromkeys(update.changed, 0)
+    with closing(update.map(work)) as results:
+        for span, changes in results:
+            info, before = update.changed[span.name], done[span.name]
+            done[span.name] += changes.indices.size
+            # Before they are written, for a surplus would reach into the bytes of the next tensor.
+            if span.stop == info.numel or done[span.name] > update.counts[span.name]:
+                require_count(span.name, update.counts[span.name], done[span.name])
+            yield info, changes, before
+
+
+def stored_pair(stem: str, info: TensorInfo, count: int) -> tuple[TensorInfo, TensorInfo]:
+    """The tensors of a safetensors file that hold indices and values of some changes.
+
+    Args:
+        stem: beginning of both names.
+        info: the tensor that changes.
+        count: how many changes.
+    """
+    return (
+        TensorInfo(stem + INDICES, index_dtype(info.numel), (count,)),
+        TensorInfo(stem + VALUES, info.dtype, (count,)),
+    )
 
 
 def index_dtype(numel: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
@@ -19,8 +20,9 @@ from maskreg.checkpoint.base import Checkpoint
 from maskreg.disk import creating, replacing
 from maskreg.exchange.base import Format, Masks, Written
 from maskreg.exchange.boolean import masks_in, require_maskable
-from maskreg.exchange.files import tensor_of
+from maskreg.exchange.incoming import tensor_of
 from maskreg.exchange.outgoing import Outgoing
+from maskreg.exchange.output import masks_written, working
 from maskreg.limits import Limits
 from maskreg.space import filling, require_space
 
@@ -32,25 +34,18 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
     shapes = {name: row.source_shape or () for name, row in update.masked.items()}
     path = out.expanduser().absolute()
     needed = sum(row.numel for row in update.masked.values())
-    with filling(path, needed), creating(path), replacing(path, force=force) as file:
+    with filling(path, needed), creating(path), replacing(path, force=force) as file, working(update):
         require_space(path, needed)
         with ZipFile(file, "w", ZIP_STORED, allowZip64=True) as archive:
             _add(archive, "data.pkl", [_pickle(shapes.items())])
             _add(archive, "byteorder", [b"little"])
-            update.begin_masks()
             for number, name in enumerate(shapes):
                 _add(archive, f"data/{number}", (bits.tobytes() for bits in update.bits(name)))
             _add(archive, "version", [b"3\n"])
         size = file.tell()
-        update.finish()
-    notes = ("the output has no place for metadata: read back, it is a mask of rule exact without lineage",)
-    return Written(
-        out=path,
-        tensors=len(shapes),
-        coordinates=sum(row.nnz for row in update.masked.values()),
-        bytes=size,
-        notes=(*update.mask_notes, *notes),
-    )
+    written = masks_written(update, path, size)
+    note = "the output has no place for metadata: read back, it is a mask of rule exact without lineage"
+    return replace(written, notes=(*written.notes, note))
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Masks:

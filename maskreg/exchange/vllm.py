@@ -14,8 +14,8 @@ with NaN, so NaN cannot be a value.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,28 +29,24 @@ from maskreg.checkpoint.safetensors.reader import open_path
 from maskreg.checkpoint.safetensors.writer import SafetensorsPlan, SafetensorsWriter
 from maskreg.errors import FormatError, UsageError
 from maskreg.exchange.base import Format, Values, Written
-from maskreg.exchange.files import (
-    file_notes,
-    parse_document,
-    require_folder,
-    sources_of,
-    target_of,
-    tensor_of,
-    value_notes,
-)
+from maskreg.exchange.incoming import parse_document, require_folder, target_of, tensor_of
 from maskreg.exchange.lineage import KEY, parse_lineage
-from maskreg.exchange.outgoing import ChangedSpan, Outgoing, require_count
+from maskreg.exchange.outgoing import ChangedSpan, Outgoing
+from maskreg.exchange.output import json_file, planned_output, sources_of, values_written
 from maskreg.exchange.sparse import (
     INDEX_DTYPES,
+    INDICES,
+    VALUES,
     SparsePatch,
     SparseSpan,
     StoredPiece,
     changes_of,
+    counted_changes,
     index_dtype,
     is_nan,
+    stored_pair,
 )
 from maskreg.limits import Limits
-from maskreg.space import filling
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
 from maskreg.words import listed
@@ -97,28 +93,14 @@ def write(update: Outgoing, out: Path, *, force: bool, chunk_bytes: int = CHUNK_
             raise UsageError(
                 f"tensor {info.name} is {info.dtype}; vLLM patches floating-point tensors alone", hint="use --to slime"
             )
-    counts = update.counts
-    chunks = list(planned(update.changed.values(), counts, chunk_bytes))
+    chunks = list(planned(update.changed.values(), update.counts, chunk_bytes))
     plan = _plan(update, chunks)
-    with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer:
-        update.begin()
-        places = _Places(plan, chunks, writer)
-        written = dict.fromkeys(update.changed, 0)
-        for span, changes in update.map(_changes):
-            info, done = update.changed[span.name], written[span.name]
-            written[span.name] += changes.indices.size
-            if span.stop == info.numel or written[span.name] > counts[span.name]:
-                require_count(span.name, counts[span.name], written[span.name])
-            places.write(info, changes, done)
-        update.finish()
-    return Written(
-        out=writer.out,
-        tensors=len(counts),
-        coordinates=sum(counts.values()),
-        bytes=plan.total_bytes,
-        kept_files=writer.kept_files,
-        notes=(*value_notes(update), *file_notes(update, holds_files=True), *_notes(update)),
-    )
+    with planned_output(update, plan, out, force=force) as writer:
+        chunk_writer = _ChunkWriter(plan, chunks, writer)
+        for info, changes, before in counted_changes(update, _changes):
+            chunk_writer.write(info, changes, before)
+    written = values_written(update, writer.out, plan.total_bytes, writer.kept_files, holds_files=True)
+    return replace(written, notes=(*written.notes, *_notes(update)))
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Values:
@@ -141,7 +123,7 @@ def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any]
                     f"tensor {name}: a patch of {shown(dtype)} {shown(shape)}; "
                     f"the source has {info.dtype} {list(info.shape)}"
                 )
-            names = f"{number}.indices", f"{number}.values"
+            names = f"{number}{INDICES}", f"{number}{VALUES}"
             if any(array not in file.tensors for array in names):
                 raise FormatError(f"tensor {name}: {chunk['file']} lacks its indices or values")
             piece = StoredPiece(file, *names, info, allow_nan=False)
@@ -181,14 +163,7 @@ def _plan(update: Outgoing, chunks: list[list[_Patch]]) -> SafetensorsPlan:
     names = [f"patches-{n:05d}-of-{len(chunks):05d}.safetensors" for n in range(len(chunks))]
     shards = []
     for name, chunk in zip(names, chunks, strict=True):
-        tensors = [
-            form
-            for n, patch in enumerate(chunk)
-            for form in (
-                TensorInfo(f"{n}.indices", index_dtype(patch.info.numel), (patch.number,)),
-                TensorInfo(f"{n}.values", patch.info.dtype, (patch.number,)),
-            )
-        ]
+        tensors = [stored for n, patch in enumerate(chunk) for stored in stored_pair(str(n), patch.info, patch.number)]
         shards.append(build_shard(name, tensors, {"format": "pt"}))
     document = {
         "chunks": [
@@ -203,16 +178,16 @@ def _plan(update: Outgoing, chunks: list[list[_Patch]]) -> SafetensorsPlan:
         ],
         KEY: update.lineage(),
     }
-    files = {**update.files, INDEX: (json.dumps(document, indent=2) + "\n").encode()}
+    files = {**update.files, INDEX: json_file(document)}
     return SafetensorsPlan(shards=tuple(shards), files=files, sources=sources_of(update))
 
 
-class _Places:
-    """Where the changes of each tensor go: to one chunk, or on through several."""
+class _ChunkWriter:
+    """Writes the changes of each tensor to where they belong: into one chunk, or on through several."""
 
     def __init__(self, plan: SafetensorsPlan, chunks: list[list[_Patch]], writer: SafetensorsWriter) -> None:
         self._writer = writer
-        self._places: dict[str, list[tuple[_Patch, int, int]]] = {}
+        self._parts: dict[str, list[tuple[_Patch, int, int]]] = {}
         offset = 0
         for shard, chunk in zip(plan.shards, chunks, strict=True):
             starts = {}
@@ -220,13 +195,13 @@ class _Places:
                 starts[info.name] = offset
                 offset += info.nbytes
             for n, patch in enumerate(chunk):
-                place = (patch, starts[f"{n}.indices"], starts[f"{n}.values"])
-                self._places.setdefault(patch.info.name, []).append(place)
+                part = (patch, starts[f"{n}{INDICES}"], starts[f"{n}{VALUES}"])
+                self._parts.setdefault(patch.info.name, []).append(part)
 
     def write(self, info: TensorInfo, changes: SparseSpan, done: int) -> None:
-        """Write some changes of a tensor, of which so many were written before."""
+        """Write some changes of a tensor, of which ``done`` were written before."""
         indices = changes.indices.astype(INDEX_DTYPES[index_dtype(info.numel)])
-        for patch, index_at, value_at in self._places.get(info.name, ()):
+        for patch, index_at, value_at in self._parts.get(info.name, ()):
             first, last = max(done, patch.first), min(done + indices.size, patch.first + patch.number)
             for data, offset in ((indices, index_at), (changes.values, value_at)):
                 part = np.ascontiguousarray(data[first - done : max(first, last) - done])

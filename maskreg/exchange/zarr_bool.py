@@ -28,9 +28,10 @@ from maskreg.document import canonical, parse_object
 from maskreg.errors import CorruptError, DataError, FormatError, LimitError, NotFoundError, prefixed
 from maskreg.exchange.base import BoolSpans, Format, Masks, Written
 from maskreg.exchange.boolean import as_bool, require_maskable
-from maskreg.exchange.files import new_folder, require_folder, tensor_of
+from maskreg.exchange.incoming import require_folder, tensor_of
 from maskreg.exchange.lineage import KEY, parse_lineage
 from maskreg.exchange.outgoing import Outgoing
+from maskreg.exchange.output import masks_written, new_folder
 from maskreg.limits import Limits
 from maskreg.tensors.blocks import BLOCK_NUMEL
 from maskreg.tensors.names import check_name, shown
@@ -61,18 +62,9 @@ def write(update: Outgoing, out: Path, *, force: bool) -> Written:
     group = {"zarr_format": 3, "node_type": "group", "attributes": {KEY: update.mask_lineage()}}
     with new_folder(update, out, weights=METADATA, names=names, needed_bytes=numel // 8, force=force) as pending:
         size = _write(pending.work / METADATA, canonical(group))
-        update.begin_masks()
         for name, row in update.masked.items():
             size += _write_array(pending.work / keys[name], name, row.source_shape or (), update.bits(name))
-        update.finish()
-    return Written(
-        out=pending.path,
-        tensors=len(keys),
-        coordinates=sum(row.nnz for row in update.masked.values()),
-        bytes=size,
-        kept_files=pending.kept,
-        notes=update.mask_notes,
-    )
+    return masks_written(update, pending.path, size, pending.kept)
 
 
 def read(path: Path, source: Checkpoint, limits: Limits, closing: Callable[[Any], Any]) -> Masks:

@@ -1,94 +1,23 @@
-"""Files of exchange formats: what other tools wrote, the small files beside it, and how a new output appears."""
+"""What formats share in writing: how an output begins, appears and is described; its small files and notes."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from maskreg.checkpoint import companions
-from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.output import PendingOutput
 from maskreg.checkpoint.safetensors.header import build_shard
-from maskreg.checkpoint.safetensors.writer import SafetensorsPlan
+from maskreg.checkpoint.safetensors.writer import SafetensorsPlan, SafetensorsWriter
 from maskreg.disk import creating, sync_folder
-from maskreg.document import parse_object
-from maskreg.errors import FormatError, NotFoundError
-from maskreg.exchange.lineage import KEY, Lineage
+from maskreg.exchange.base import Written
+from maskreg.exchange.lineage import KEY
 from maskreg.exchange.outgoing import Outgoing
-from maskreg.exchange.patched import Patch, PatchedCheckpoint
-from maskreg.limits import Limits
 from maskreg.space import filling
 from maskreg.tensors.info import TensorInfo
-from maskreg.tensors.names import shown
-
-
-def parse_document(data: bytes, path: Path, limits: Limits) -> dict[str, Any]:
-    """A JSON object that another tool wrote.
-
-    Raises:
-        DataError: malformed, or beyond a limit.
-    """
-    return parse_object(data, str(path), max_bytes=limits.index_json_bytes, max_values=16 * limits.tensors)
-
-
-def tensor_of(source: Checkpoint, name: str) -> TensorInfo:
-    """A tensor of the source that an update names.
-
-    Raises:
-        FormatError: the source has no such tensor.
-    """
-    info = source.tensors.get(name)
-    if info is None:
-        raise FormatError(
-            f"tensor {shown(name)}: not in the source {source.path}",
-            hint="give the source checkpoint that the update was made on",
-        )
-    return info
-
-
-def require_folder(path: Path, accepts: str) -> None:
-    """Refuse what is not a folder.
-
-    Raises:
-        NotFoundError: it is none.
-    """
-    if not path.is_dir():
-        raise NotFoundError(f"{path}: not a folder", hint=f"this format is {accepts}")
-
-
-def target_of(
-    source: Checkpoint,
-    patches: Mapping[str, Patch],
-    path: Path,
-    lineage: Lineage | None,
-    own: Collection[str],
-    limits: Limits,
-) -> PatchedCheckpoint:
-    """The checkpoint that an update gives: the source's tensors and small files, each replaced where the update has it.
-
-    Args:
-        source: the checkpoint that it belongs to.
-        patches: by tensor name.
-        path: of the update; small files beside it belong to the target.
-        lineage: where it comes from, if maskreg wrote it.
-        own: names of the update's own files.
-        limits: the largest small file.
-
-    Raises:
-        FormatError: the lineage has a check for a tensor that the source lacks.
-    """
-    brought = companions.small_files(path, limits) if path.is_dir() else {}
-    brought = {name: file for name, file in brought.items() if name not in own}
-    removed = lineage.removed_files if lineage else ()
-    kept = {name: file for name, file in source.small_files().items() if name not in removed}
-    checks = lineage.checks if lineage else {}
-    for name in checks:
-        tensor_of(source, name)
-    hub = lineage.target.hub if lineage else ""
-    return PatchedCheckpoint(source, patches, path=path, hub=hub, files={**kept, **brought}, checks=checks)
 
 
 def sources_of(update: Outgoing) -> tuple[Path, ...]:
@@ -136,6 +65,78 @@ def offsets_in(plan: SafetensorsPlan) -> dict[str, int]:
     return offsets
 
 
+def json_file(document: Mapping[str, Any]) -> bytes:
+    """A JSON document as it is written into a file that people may read."""
+    return (json.dumps(document, indent=2) + "\n").encode()
+
+
+def values_written(
+    update: Outgoing, out: Path, size: int, kept_files: tuple[str, ...], *, holds_files: bool
+) -> Written:
+    """What was written of all values of an update.
+
+    Args:
+        update: with values.
+        out: the output.
+        size: of its files in bytes.
+        kept_files: files that were in the output's folder, and that ``force`` left there.
+        holds_files: whether the target's small files are in the output too.
+    """
+    return Written(
+        out=out,
+        tensors=len(update.changed),
+        coordinates=sum(update.counts.values()),
+        bytes=size,
+        kept_files=kept_files,
+        notes=(*value_notes(update), *file_notes(update, holds_files=holds_files)),
+    )
+
+
+def masks_written(update: Outgoing, out: Path, size: int, kept_files: tuple[str, ...] = ()) -> Written:
+    """What was written of all masks of an artifact; arguments as above."""
+    return Written(
+        out=out,
+        tensors=len(update.masked),
+        coordinates=sum(row.nnz for row in update.masked.values()),
+        bytes=size,
+        kept_files=kept_files,
+        notes=update.mask_notes,
+    )
+
+
+@contextmanager
+def working(update: Outgoing) -> Iterator[None]:
+    """Report the beginning of the work on an update; at the end, hash what was not read of the artifact.
+
+    Entered last, so that nothing appears of an artifact that is damaged.
+
+    Raises:
+        CorruptError: the artifact is damaged.
+    """
+    update.begin()
+    yield
+    update.finish()
+
+
+@contextmanager
+def planned_output(update: Outgoing, plan: SafetensorsPlan, out: Path, *, force: bool) -> Iterator[SafetensorsWriter]:
+    """Safetensors files that appear whole when the ``with`` ends, or not at all.
+
+    Args:
+        update: what is written.
+        plan: of the files.
+        out: where they appear.
+        force: replace an earlier output.
+
+    Raises:
+        CannotCreateError: ``out`` exists or cannot be written.
+        NoSpaceError: the disk would be full.
+        CorruptError: the artifact is damaged.
+    """
+    with filling(out, plan.total_bytes), plan.writer(out, force=force) as writer, working(update):
+        yield writer
+
+
 @contextmanager
 def new_folder(
     update: Outgoing, out: Path, *, weights: str, names: Collection[str], needed_bytes: int, force: bool
@@ -143,7 +144,7 @@ def new_folder(
     """A folder that appears whole when the ``with`` ends, or not at all; written in :attr:`PendingOutput.work`.
 
     Args:
-        update: whose source must not be replaced.
+        update: what is written; its source must not be replaced.
         out: where it appears.
         weights: pattern of a file that every output of the format has; only a folder with one may be replaced.
         names: files that it will have; those of folders end in ``/``.
@@ -153,6 +154,7 @@ def new_folder(
     Raises:
         CannotCreateError: ``out`` exists or cannot be written.
         NoSpaceError: the disk would be full.
+        CorruptError: the artifact is damaged.
     """
     pending = PendingOutput(
         out, is_file=False, weights=weights, names=frozenset(names), sources=sources_of(update), force=force
@@ -160,7 +162,8 @@ def new_folder(
     with filling(pending.path, needed_bytes), creating(pending.path):
         try:
             pending.begin(needed_bytes)
-            yield pending
+            with working(update):
+                yield pending
             sync_folder(pending.work)
             pending.commit()
         finally:
