@@ -46,6 +46,11 @@ class Step:
     revert: bool = False
 
     @property
+    def part(self) -> str:
+        """The part of the artifact that holds its values."""
+        return "reverse" if self.revert else "delta"
+
+    @property
     def before(self) -> str:
         """Root of the weights that it applies to."""
         return self.link.after if self.revert else self.link.before

@@ -274,13 +274,10 @@ class Follower(Closing):
     def _brought(self, head: Digest, card: Card) -> _Waiting:
         steps = self._way(head)
         local = self._landing.registry if self._landing is not None else self._space.local
-        parts = ["reverse" if step.revert else "delta" for step in steps]
-        brought = [
-            bring(local, self._remote, step.link.digest, parts=[part], jobs=self._space.settings.jobs)
-            for step, part in zip(steps, parts, strict=True)
-        ]
-        artifacts = [(each.artifact, step.revert) for each, step in zip(brought, steps, strict=True)]
-        return _Waiting(head, card, artifacts, sum(each.bytes for each in brought))
+        jobs = self._space.settings.jobs
+        pulls = [bring(local, self._remote, step.link.digest, parts=[step.part], jobs=jobs) for step in steps]
+        artifacts = [(pull.artifact, step.revert) for pull, step in zip(pulls, steps, strict=True)]
+        return _Waiting(head, card, artifacts, sum(pull.bytes for pull in pulls))
 
     def _way(self, head: Digest) -> tuple[Step, ...]:
         try:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from maskreg.artifact.links import LINK_RECIPE, Link
 from maskreg.closing import Closing
-from maskreg.digest import Digest
-from maskreg.errors import BrokenChainError, MissingLinkError, NotFoundError, NotOnChainError, TryAgainError, UsageError
+from maskreg.errors import NotFoundError
 from maskreg.extras import requiring
-from maskreg.flow.chain.chained import Chained
-from maskreg.flow.chain.snapshot import Snapshot, root_of
+from maskreg.flow.chain.snapshot import Snapshot
 from maskreg.ref import Card, Ref
-from maskreg.registry.chains import Chains
-from maskreg.registry.transfer.pull import bring
 from maskreg.registry.transfer.push import Pushed
 from maskreg.result import plain
-from maskreg.update.recorded import RecordedSide
 from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.publishing import LatestWeights
 from maskreg.workspace.pull import pull
 from maskreg.workspace.push import push
-from maskreg.workspace.sources import with_source
-from maskreg.workspace.storing import Naming, Stored, remember
+from maskreg.workspace.storing import Naming, Stored
 from maskreg.workspace.workspace import CheckpointLike, Workspace, as_name
 
 if TYPE_CHECKING:
@@ -110,10 +105,6 @@ class Publisher(Closing):
         self._parts = (*parts, *(["reverse"] if reversible and "reverse" not in parts else []))
         self._open = ExitStack()
         self._space = workspace or self._open.enter_context(Workspace())
-        self._snapshot: Snapshot | None = None
-        self._root = ""
-        self._states: dict[str, str] = {}
-        self._earlier_of: Digest | None = None
 
     def prepare(self) -> None:
         """Read what the next link will be coded against now, and not at the first :meth:`publish`.
@@ -123,7 +114,7 @@ class Publisher(Closing):
         """
         self._join()
         head = self._space.local.head(self.ref)
-        self._at(head.digest if head is not None else None)
+        self._latest.at(head.digest if head is not None else None)
 
     def publish(self, weights: WeightsLike, *, meta: Mapping[str, str] | None = None) -> Published:
         """Publish the weights as they are now. They must not change before this returns.
@@ -186,22 +177,20 @@ class Publisher(Closing):
         # The links of a run are what its readers wait for: the tag moves, however many follow it.
         naming = Naming(space, self.ref, careful=False)
         head = naming.head.digest if naming.head is not None else None
-        snapshot = self._at(head)
+        snapshot = self._latest.at(head)
         with self._target(weights, snapshot, tensors) as target:
-            before = self._root
             parents, recipe = ((head,), LINK_RECIPE) if head is not None else ((), None)
             extracted = extract(snapshot, target, space.root, parents=parents, recipe=recipe, **self._options)
             link = Link(extracted.digest, space.local.artifact(extracted.digest).manifest)
-            if head is not None and link.after == before:
+            if head is not None and link.after == self._latest.root:
                 space.note(f"nothing moved since {head.short}, so no link was published")
                 assert naming.head is not None
                 return Published(self.ref, space.local.artifact(head), naming.head.card, moved=False)
-            self._check(link, before, head)
-            self._take(snapshot, target, link)
+            self._latest.check(link, head)
+            self._latest.take(target, link)
         card = self._card_with(meta)
         stored = naming.store(extracted.digest, card, extracted.notes)
-        if head is not None and self._earlier_of == head:
-            self._states[link.after], self._earlier_of = f"{link.digest.short} gives", link.digest
+        self._latest.add(link)
         pushed = None
         if self._remote is not None:
             pushed = push(self.ref, remote=self._remote, parts=self._parts, workspace=space)
@@ -209,13 +198,14 @@ class Publisher(Closing):
 
     def close(self) -> None:
         """Free the weights that are held, and close what was opened."""
-        self._drop()
         self._open.close()
 
-    def _drop(self) -> None:
-        if self._snapshot is not None:
-            self._snapshot.close()
-        self._snapshot, self._root = None, ""
+    @cached_property
+    def _latest(self) -> LatestWeights:
+        remote = self._space.remote(self._remote) if self._remote is not None else None
+        latest = LatestWeights(self._space, self.ref, self._source, remote)
+        self._open.callback(latest.drop)
+        return latest
 
     def _join(self) -> None:
         # A run that goes on elsewhere stands on what the remote has.
@@ -226,55 +216,6 @@ class Publisher(Closing):
             pull(self.ref, remote=self._remote, parts=["delta"], workspace=self._space)
         except NotFoundError:
             return
-
-    def _at(self, head: Digest | None) -> Snapshot:
-        """The weights that the tag stands for."""
-        if head is None:
-            return self._snapshot or self._begin(None)
-        if self._snapshot is None:
-            return self._moved_to(head, self._begin(head))
-        try:
-            return self._moved_to(head, self._snapshot)
-        except (NotOnChainError, MissingLinkError):
-            # The tag was moved back.
-            return self._moved_to(head, self._begin(head))
-
-    def _moved_to(self, head: Digest, snapshot: Snapshot) -> Snapshot:
-        steps = self._chains.way(self.ref, head, self._root)
-        if steps:
-            local, nearest = self._space.local, self._chains.registries[-1]
-            remote = None if nearest is local else nearest
-            parts = ["reverse" if step.revert else "delta" for step in steps]
-            artifacts = [
-                (bring(local, remote, step.link.digest, parts=[part]).artifact, step.revert)
-                for step, part in zip(steps, parts, strict=True)
-            ]
-            self._root = ""  # until all of it is there
-            snapshot.take(Chained(snapshot, artifacts))
-            self._root = steps[-1].after
-        return snapshot
-
-    def _begin(self, head: Digest | None) -> Snapshot:
-        if self._source is not None:
-            with self._space.checkpoint(self._source, side="source") as checkpoint:
-                snapshot, path = Snapshot(checkpoint), checkpoint.path
-        elif head is not None:
-            first = [*self._chains.below(head)][-1]
-            snapshot, path = with_source(self._space, first.manifest.source, Snapshot)
-        else:
-            raise UsageError(
-                f"there is no {self.ref} yet, so its source has to be named", hint="pass source=CHECKPOINT"
-            )
-        self._drop()
-        self._root = root_of(snapshot)
-        self._snapshot = snapshot
-        remember(self._space, self._root, path)
-        return snapshot
-
-    @cached_property
-    def _chains(self) -> Chains:
-        remotes = [self._space.remote(self._remote)] if self._remote is not None else []
-        return Chains([self._space.local, *remotes])
 
     @contextmanager
     def _target(
@@ -289,44 +230,6 @@ class Publisher(Closing):
             return
         with self._space.checkpoint(weights, side="target") as checkpoint:
             yield checkpoint
-
-    def _check(self, link: Link, before: str, head: Digest | None) -> None:
-        if link.before != before:
-            self._drop()
-            raise BrokenChainError("the weights that were published last changed in memory; nothing was published")
-        if head is None:
-            return
-        if earlier := self._earlier(head).get(link.after):
-            raise BrokenChainError(
-                f"these are the weights that {earlier}, so {link.digest.short} would close a circle; it was not "
-                "published",
-                hint=f"to return to what a link gives: maskreg tag {self.ref}@DIGEST {self.ref.tag}",
-            )
-
-    def _earlier(self, head: Digest) -> dict[str, str]:
-        """Every state that the chain has been in, by root, and which link says so."""
-        if self._earlier_of != head:
-            states: dict[str, str] = {}
-            # Links below one that was collected are not asked: no reader gets there.
-            with suppress(MissingLinkError):
-                for link in self._chains.below(head):
-                    states[link.after] = f"{link.digest.short} gives"
-                    if link.below is None:
-                        states[link.before] = f"{link.digest.short} applies to"
-            self._states, self._earlier_of = states, head
-            self._chains.forget()
-        return self._states
-
-    def _take(self, snapshot: Snapshot, target: Checkpoint, link: Link) -> None:
-        self._root = ""
-        snapshot.take(target)
-        if not RecordedSide(self._space.local.artifact(link.digest), "target").matches(snapshot):
-            self._drop()
-            raise TryAgainError(
-                "the weights changed while they were read; nothing was published",
-                hint="publish between two optimizer steps",
-            )
-        self._root = link.after
 
     def _card_with(self, meta: Mapping[str, str] | None) -> Card:
         card = self._card

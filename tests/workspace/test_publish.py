@@ -87,7 +87,7 @@ def test_squashing_needs_links_between_the_ends(
     with pytest.raises(UsageError, match="nothing to squash"):
         maskreg.squash("toy/run", since="toy/run", workspace=ada)
     stranger = maskreg.extract(steps[0], steps[4], "toy/stranger", workspace=ada)
-    with pytest.raises(UsageError, match="is not below"):
+    with pytest.raises(UsageError, match="does not stand on"):
         maskreg.squash("toy/run", since=stranger, workspace=ada)
 
 
