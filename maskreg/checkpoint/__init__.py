@@ -1,6 +1,7 @@
 """Checkpoints of models, whatever their format: read span by span, written whole or not at all."""
 
 from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan
+from maskreg.checkpoint.copying import copy_tensors
 from maskreg.checkpoint.formats import FORMATS
 from maskreg.checkpoint.opening import open_checkpoint
 from maskreg.checkpoint.output import clean_stale
@@ -15,6 +16,7 @@ __all__ = [
     "CheckpointWriter",
     "OutputPlan",
     "clean_stale",
+    "copy_tensors",
     "layer_of",
     "module_of",
     "named_like",

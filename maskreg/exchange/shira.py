@@ -41,7 +41,7 @@ from maskreg.exchange.output import (
 )
 from maskreg.exchange.sparse import SparsePatch
 from maskreg.limits import Limits
-from maskreg.tensors.cast import to_bf16, to_float
+from maskreg.tensors.cast import fp32_of, stored_bits, to_float
 from maskreg.tensors.dtypes import HALF
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
@@ -175,7 +175,7 @@ class _AddedPiece:
     def change(self, at: int, stop: int, before: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """See :class:`maskreg.exchange.sparse.Piece`."""
         stored = self._file.read(self._values.name, at, stop)
-        return _sum(before, to_float(stored, self._values.dtype).astype(np.float32), self._info.dtype)
+        return _sum(before, fp32_of(stored, self._values.dtype), self._info.dtype)
 
     def _fault(self, fault: str) -> FormatError:
         return FormatError(f"tensor {self._info.name}: {fault}")
@@ -184,8 +184,7 @@ class _AddedPiece:
 def _sum(before: npt.NDArray[Any], values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
     """What PEFT's merge gives: the sum in fp32, rounded to the layer's dtype."""
     with np.errstate(over="ignore", invalid="ignore"):
-        total = to_float(before, dtype).astype(np.float32) + values
-        return total.astype(np.float16).view(np.uint16) if dtype == "F16" else to_bf16(total.view(np.uint32), "F32")
+        return stored_bits(fp32_of(before, dtype) + values, dtype)
 
 
 def _is_linear(info: TensorInfo) -> bool:

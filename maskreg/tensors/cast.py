@@ -1,4 +1,4 @@
-"""The cast to bf16 before every comparison, and back to numbers."""
+"""Stored bits as numbers, and back; the cast to bf16 before every comparison."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 _EXPONENT = 0x7F80
+_NUMPY = {"F16": np.float16, "F32": np.float32, "F64": np.float64}
 
 
 def to_bf16(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.uint16]:
@@ -69,7 +70,32 @@ def to_float(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float64]:
     """
     if dtype == "BF16":
         return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    return bits.view({"F16": np.float16, "F32": np.float32, "F64": np.float64}[dtype]).astype(np.float64)
+    return bits.view(_NUMPY[dtype]).astype(np.float64)
+
+
+def fp32_of(bits: npt.NDArray[Any], dtype: str) -> npt.NDArray[np.float32]:
+    """The values of stored bits as fp32 of the same shape, in memory of its own; F64 is rounded.
+
+    Args:
+        bits: unsigned integers of the dtype's width.
+        dtype: BF16, F16, F32 or F64.
+    """
+    if dtype == "BF16":
+        return to_fp32(bits)  # type: ignore[no-any-return]
+    return bits.view(_NUMPY[dtype]).astype(np.float32)
+
+
+def stored_bits(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[Any]:
+    """fp32 numbers as they are stored: unsigned integers of the dtype's width, rounded to nearest, ties to even.
+
+    Args:
+        values: fp32, any shape.
+        dtype: BF16, F16, F32 or F64.
+    """
+    if dtype == "BF16":
+        return to_bf16(np.ascontiguousarray(values).view(np.uint32), "F32")
+    stored = values.astype(_NUMPY[dtype])
+    return stored.view(np.dtype(f"<u{stored.itemsize}"))
 
 
 def is_finite(codes: Any) -> Any:

@@ -92,7 +92,7 @@ def _links(space: Workspace, last: Named, since: Named | None) -> list[Link]:
             raise UsageError(f"{last.name} does not stand on {since.name}", hint=f"maskreg show {last.name} --verbose")
     if not links:
         raise UsageError(
-            f"nothing to squash: {last.name} is what to squash since",
+            f"nothing to squash: both ends are {last.name}",
             hint=f"maskreg show {last.name} --verbose",
         )
     links.reverse()

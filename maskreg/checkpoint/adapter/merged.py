@@ -25,7 +25,7 @@ from maskreg.checkpoint.layouts import ADAPTER_CONFIG
 from maskreg.closing import Closing
 from maskreg.errors import UsageError
 from maskreg.limits import LIMITS, Limits
-from maskreg.tensors.cast import to_bf16, to_fp32
+from maskreg.tensors.cast import fp32_of, stored_bits
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ class MergedAdapter(Closing):
         moved = self._rows(update, first, last).reshape(-1)[start - first * width : stop - first * width]
         with np.errstate(over="ignore", invalid="ignore"):  # beyond the range is infinity
             if update.rounded:
-                moved = _floats(_rounded(moved, info.dtype), info.dtype)
-            return _rounded(_floats(values, info.dtype) + moved, info.dtype)
+                moved = fp32_of(stored_bits(moved, info.dtype), info.dtype)
+            return stored_bits(fp32_of(values, info.dtype) + moved, info.dtype)
 
     def small_files(self) -> Mapping[str, Path]:
         """The base's, and the adapter's in their place; not the adapter's configuration."""
@@ -163,23 +163,8 @@ class MergedAdapter(Closing):
         return product[:count] * np.float32(update.scaling)
 
     def _factor(self, info: TensorInfo, start: int, stop: int) -> Floats:
-        return _floats(self._weights.read(info.name, start, stop), info.dtype)
+        return fp32_of(self._weights.read(info.name, start, stop), info.dtype)
 
     def _whole_factor(self, name: str) -> Floats:
         info = self._weights.tensors[name]
         return self._factor(info, 0, info.numel)
-
-
-def _floats(bits: npt.NDArray[Any], dtype: str) -> Floats:
-    if dtype == "BF16":
-        values: Floats = to_fp32(bits)
-        return values
-    return bits.view({"F16": np.float16, "F32": np.float32, "F64": np.float64}[dtype]).astype(np.float32, copy=False)
-
-
-def _rounded(values: Floats, dtype: str) -> npt.NDArray[Any]:
-    if dtype == "BF16":
-        return to_bf16(values.view(np.uint32), "F32")
-    if dtype == "F16":
-        return values.astype(np.float16).view(np.uint16)
-    return values.view(np.uint32) if dtype == "F32" else values.astype(np.float64).view(np.uint64)

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
-from maskreg.checkpoint import Checkpoint, plan_like, write_checkpoint
-from maskreg.parallel import ordered, worker_count
+from maskreg.checkpoint import Checkpoint, copy_tensors, plan_like, write_checkpoint
 from maskreg.progress import SILENT, Progress
 from maskreg.space import filling
-from maskreg.tensors.blocks import blocks_of, numel_of
-
-
-class _Task(NamedTuple):
-    name: str
-    start: int
-    stop: int
-    offset: int
 
 
 def write_weights(
@@ -53,21 +41,6 @@ def write_weights(
     plan = plan_like(layout, files=added, remove_files=own.keys() - files.keys())
     progress.start("follow", plan.total_bytes)
 
-    def tasks() -> Iterator[_Task]:
-        offset = 0
-        for info in plan.tensors:
-            for start, stop in blocks_of(info.numel):
-                yield _Task(info.name, start, stop, offset)
-                offset += (stop - start) * info.item_bytes
-
     with filling(out, plan.total_bytes, what="the checkpoint"), write_checkpoint(out, plan, force=force) as writer:
-
-        def write(task: _Task) -> int:
-            values = weights.read(task.name, task.start, task.stop)
-            writer.write_at(task.offset, values)
-            return values.nbytes
-
-        with closing(ordered(write, tasks(), jobs=worker_count(jobs), size=numel_of)) as results:
-            for written in results:
-                progress.advance(written)
+        copy_tensors(weights, plan, writer, progress=progress, jobs=jobs)
     return plan.total_bytes

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from maskreg.checkpoint import CheckpointWriter, OutputPlan, plan_like, write_checkpoint
+from maskreg.checkpoint import OutputPlan, copy_tensors, plan_like, write_checkpoint
 from maskreg.digest import Digest
 from maskreg.flow.extract.extraction import ExtractResult, extract
 from maskreg.flow.merge.merged import MergedCheckpoint
@@ -38,11 +37,10 @@ class Written(Result):
     kept_files: tuple[str, ...]
 
 
-class _Task(NamedTuple):
+class _Block(NamedTuple):
     name: str
     start: int
     stop: int
-    offset: int
 
 
 def store(
@@ -112,10 +110,7 @@ def write(
         filling(Path(out), plan.total_bytes, what="the checkpoint"),
         write_checkpoint(Path(out), plan, force=force) as writer,
     ):
-        work = _Copier(merged, writer)
-        with closing(ordered(work, _tasks(plan), jobs=worker_count(jobs), size=numel_of)) as results:
-            for written in results:
-                progress.advance(written)
+        copy_tensors(merged, plan, writer, progress=progress, jobs=jobs)
     return Written(
         out=writer.out,
         tensors=sum(1 for _ in plan.tensors),
@@ -131,42 +126,17 @@ def compute(merged: MergedCheckpoint, *, progress: Progress = SILENT, jobs: int 
     Raises:
         DataError: the source is another one, or an artifact is damaged.
     """
-    tasks = [_Task(name, *span, 0) for name, info in merged.tensors.items() for span in blocks_of(info.numel)]
     progress.start("merge", sum(info.nbytes for info in merged.tensors.values()))
     buffers = Buffers()
 
-    def work(task: _Task) -> int:
-        size = numel_of(task) * merged.tensors[task.name].item_bytes
-        return merged.read(task.name, task.start, task.stop, buffers.bytes("merged", size)).nbytes
+    def work(block: _Block) -> int:
+        size = numel_of(block) * merged.tensors[block.name].item_bytes
+        return merged.read(block.name, block.start, block.stop, buffers.bytes("merged", size)).nbytes
 
-    with closing(ordered(work, tasks, jobs=worker_count(jobs), size=numel_of)) as results:
+    blocks = (_Block(name, *span) for name, info in merged.tensors.items() for span in blocks_of(info.numel))
+    with closing(ordered(work, blocks, jobs=worker_count(jobs), size=numel_of)) as results:
         for read in results:
             progress.advance(read)
-
-
-class _Copier:
-    """Reads a span of the merged model and writes it, on any thread; returns how many bytes."""
-
-    def __init__(self, merged: MergedCheckpoint, writer: CheckpointWriter) -> None:
-        self._merged = merged
-        self._writer = writer
-        self._buffers = Buffers()
-
-    def __call__(self, task: _Task) -> int:
-        size = numel_of(task) * self._merged.tensors[task.name].item_bytes
-        # Memory that is written begins where the disk can fetch it from.
-        into = self._buffers.bytes("merged", size, self._writer.phase(task.offset))
-        values = self._merged.read(task.name, task.start, task.stop, into)
-        self._writer.write_at(task.offset, values)
-        return values.nbytes
-
-
-def _tasks(plan: OutputPlan) -> Iterator[_Task]:
-    offset = 0
-    for info in plan.tensors:
-        for start, stop in blocks_of(info.numel):
-            yield _Task(info.name, start, stop, offset)
-            offset += (stop - start) * info.item_bytes
 
 
 def _plan(merged: MergedCheckpoint) -> OutputPlan:

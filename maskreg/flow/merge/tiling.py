@@ -19,11 +19,12 @@ import numpy.typing as npt
 from maskreg.artifact.scope import Group
 from maskreg.digest import short_key
 from maskreg.flow.merge.base import Floats, Known, Method, Settings, Sums, Tile
-from maskreg.flow.merge.numbers import Bits, bits_of, numbers_of, replace
+from maskreg.flow.merge.numbers import Bits, replace
 from maskreg.flow.merge.operands import SpanBits
 from maskreg.mask.philox import TILE as DRAWN
 from maskreg.mask.philox import words_of
 from maskreg.tensors.blocks import BLOCK_NUMEL
+from maskreg.tensors.cast import fp32_of, stored_bits
 
 TILE_NUMEL = 1 << 16
 """Coordinates whose intermediate results fit a core's cache; a multiple of those that are drawn together."""
@@ -107,12 +108,12 @@ class Arithmetic:
     def _exact(self, tile: Tile, source: Bits, targets: Sequence[Bits], dtype: str) -> Bits:
         merged = self.method.merge(tile)
         if self.method.gives == "values":
-            result = bits_of(merged.reshape(-1), dtype)
+            result = stored_bits(merged.reshape(-1), dtype)
             for target, values in zip(reversed(targets), reversed(tile.targets), strict=True):
                 replace(result, target, (merged == values).reshape(-1))
             return result
         flat = merged.reshape(-1)
-        result = bits_of((tile.source + merged).reshape(-1), dtype)
+        result = stored_bits((tile.source + merged).reshape(-1), dtype)
         replace(result, source, flat == 0)
         for target, update in zip(reversed(targets), reversed(tile.updates), strict=True):
             replace(result, target, (flat == update.reshape(-1)) & (target != source))
@@ -126,8 +127,8 @@ class Arithmetic:
             for first in range(0, bits.source.size, step):
                 at = slice(first, min(first + step, bits.source.size))
                 shape = (-1, row) if row else (-1,)
-                source = numbers_of(bits.source[at], dtype)
-                targets = [numbers_of(target[at], dtype) for target in bits.targets]
+                source = fp32_of(bits.source[at], dtype)
+                targets = [fp32_of(target[at], dtype) for target in bits.targets]
                 updates = [target - source for target in targets]
                 nonfinite = _without_nonfinite(source, targets, updates)
                 yield _Piece(

@@ -1,0 +1,65 @@
+"""Writing the tensors of a checkpoint that may compute them as they are read, block by block on threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+from maskreg.checkpoint.base import Checkpoint, CheckpointWriter, OutputPlan
+from maskreg.parallel import Buffers, ordered, worker_count
+from maskreg.progress import SILENT, Progress
+from maskreg.tensors.blocks import blocks_of, numel_of
+
+
+class _Block(NamedTuple):
+    # Elements of a tensor, and where their bytes begin in the stream of all tensors' data.
+    name: str
+    start: int
+    stop: int
+    offset: int
+
+
+def copy_tensors(
+    checkpoint: Checkpoint,
+    plan: OutputPlan,
+    writer: CheckpointWriter,
+    *,
+    progress: Progress = SILENT,
+    jobs: int | None = None,
+) -> None:
+    """Write every tensor of a plan with the values that a checkpoint has for it.
+
+    Memory is bounded by a block for each thread.
+
+    Args:
+        checkpoint: has the tensors of the plan, in their shapes and dtypes.
+        plan: what is written.
+        writer: of the plan, entered.
+        progress: progress callback, in bytes; advanced only.
+        jobs: threads; by default one per CPU, at most 16.
+
+    Raises:
+        MaskregError: as reading the checkpoint and writing do.
+    """
+    buffers = Buffers()
+
+    def copy(block: _Block) -> int:
+        size = numel_of(block) * checkpoint.tensors[block.name].item_bytes
+        # Memory that is written begins where the disk can fetch it from.
+        into = buffers.bytes("copied", size, writer.phase(block.offset))
+        values = checkpoint.read(block.name, block.start, block.stop, into)
+        writer.write_at(block.offset, values)
+        return values.nbytes
+
+    with closing(ordered(copy, _blocks(plan), jobs=worker_count(jobs), size=numel_of)) as results:
+        for written in results:
+            progress.advance(written)
+
+
+def _blocks(plan: OutputPlan) -> Iterator[_Block]:
+    offset = 0
+    for info in plan.tensors:
+        for start, stop in blocks_of(info.numel):
+            yield _Block(info.name, start, stop, offset)
+            offset += (stop - start) * info.item_bytes
