@@ -6,7 +6,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from maskreg.service import access, problems
-from maskreg.service.api import health
+from maskreg.service.api import health, patches
 from maskreg.service.context import Service
 from maskreg.version import __version__
 
@@ -15,6 +15,7 @@ API = "/api/v1"
 
 ROUTERS: list[tuple[str, APIRouter]] = [
     ("", health.router),
+    (API, patches.router),
 ]
 """Every router, and what its paths begin with."""
 

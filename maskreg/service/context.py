@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from maskreg.registry import Registry
 from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.jobs.patching import Patching
 from maskreg.workspace.workspace import Workspace
 
 
@@ -22,12 +23,14 @@ class Service:
         accounts: who may do what.
         hosts: host names that requests may be addressed to; others are refused, so that no page elsewhere reaches this
             server through a name of its own.
+        patching: the queue of jobs, and what they may read and write; None for a server that runs none.
     """
 
     workspace: Workspace
     remote: str | None
     accounts: Accounts
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    patching: Patching | None = None
 
     @property
     def registry(self) -> Registry:

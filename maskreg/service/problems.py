@@ -18,11 +18,14 @@ from maskreg.errors import (
     NoSpaceError,
     NotAllowedError,
     NotFoundError,
+    OutputExistsError,
     TryAgainError,
     UnauthenticatedError,
     UnavailableError,
     UsageError,
 )
+from maskreg.service.jobs.base import QueueFullError
+from maskreg.service.paths import without_paths
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -34,9 +37,11 @@ STATUS: dict[type[MaskregError], int] = {
     NotFoundError: 404,
     UnavailableError: 503,
     CannotCreateError: 500,
+    OutputExistsError: 409,
     NoSpaceError: 507,
     TryAgainError: 503,
     ConflictError: 409,
+    QueueFullError: 429,
     NotAllowedError: 403,
     ImmutableTagError: 409,
     UnauthenticatedError: 401,
@@ -75,7 +80,8 @@ def install(app: FastAPI) -> None:
     def _known(_: Request, error: MaskregError) -> JSONResponse:
         status = status_of(error)
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else None
-        return problem(status, error.message, code=error.code, hint=error.hint, headers=headers)
+        title, hint = without_paths(error.message), without_paths(error.hint)
+        return problem(status, title, code=error.code, hint=hint, headers=headers)
 
     @app.exception_handler(HTTPException)
     def _http(_: Request, error: HTTPException) -> JSONResponse:

@@ -1,0 +1,52 @@
+"""Queues on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import delete
+
+from maskreg.catalog.sql import upgrade
+from maskreg.catalog.sql.address import parse_address
+from maskreg.catalog.sql.engine import make_engine
+from maskreg.service.jobs.models import JobRow
+from maskreg.service.jobs.schema import JOBS
+from maskreg.service.jobs.sql import SqlJobQueue
+from tests.servers import Postgres
+
+LEASE_S = 0.4
+"""How long workers in these tests may be silent, in seconds."""
+
+
+def with_table(url: str) -> str:
+    """The same URL, of a database that has the table of jobs, empty."""
+    upgrade(url, JOBS)
+    engine = make_engine(parse_address(url))
+    with engine.begin() as connection:
+        connection.execute(delete(JobRow))
+    engine.dispose()
+    return url
+
+
+@pytest.fixture(scope="session")
+def postgres_jobs(postgres: Postgres) -> str:
+    """A PostgreSQL database that tests use one after another."""
+    return postgres.new_database()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URL of a database with an empty queue."""
+    if request.param == "postgresql":
+        return with_table(request.getfixturevalue("postgres_jobs"))
+    return with_table(f"sqlite:///{tmp_path / 'service.db'}")
+
+
+@pytest.fixture
+def queue(url: str) -> Iterator[SqlJobQueue]:
+    """An empty queue whose leases are short."""
+    queue = SqlJobQueue.open(url, lease_s=LEASE_S)
+    yield queue
+    queue.close()

@@ -1,0 +1,82 @@
+"""A server with a queue, checkpoints to read and artifacts of two projects, for tests of jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import maskreg
+from maskreg.service.context import Service
+from maskreg.service.jobs.base import JobLimits
+from maskreg.service.jobs.patching import Patching
+from maskreg.service.jobs.sources import Sources
+from maskreg.service.jobs.sql import SqlJobQueue
+from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+from tests.service.jobs.conftest import with_table
+from tests.service.serving import service_in
+
+WEIGHTS: dict[str, Tensor] = {
+    "model.embed_tokens.weight": bf16((400, 64), 1),
+    "model.layers.0.self_attn.q_proj.weight": bf16((64, 64), 2),
+    "model.layers.0.mlp.up_proj.weight": bf16((256, 64), 3),
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server's folders, and its parts.
+
+    Attributes:
+        folder: everything of the server.
+        url: of the database of jobs.
+        service: the parts; it offers the checkpoints ``base`` and ``tuned``, and has the artifacts ``team/toy:v1``,
+            ``team/toy:second`` (both with a reverse part) and ``elsewhere/secret``.
+    """
+
+    folder: Path
+    url: str
+    service: Service
+
+    @property
+    def patching(self) -> Patching:
+        """What runs jobs."""
+        assert self.service.patching is not None
+        return self.service.patching
+
+    @property
+    def outputs(self) -> Path:
+        """Where checkpoints are written."""
+        return self.patching.outputs
+
+    def weights(self, folder: Path) -> bytes:
+        """The weight file of a checkpoint."""
+        return (folder / "model.safetensors").read_bytes()
+
+    @property
+    def target(self) -> bytes:
+        """The weight file that applying ``team/toy:v1`` has to give."""
+        return self.weights(self.folder / "models" / "tuned")
+
+
+def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits(), *, lease_s: float = 5.0) -> Site:  # noqa: B008
+    """A server in a folder, with a queue in this database."""
+    url = url or with_table(f"sqlite:///{folder / 'service.db'}")
+    models = folder / "models"
+    base = make_checkpoint(models / "base", WEIGHTS)
+    targets = [
+        make_checkpoint(
+            folder_of,
+            {name: moved(tensor, 0.4, seed + index) for index, (name, tensor) in enumerate(WEIGHTS.items())},
+        )
+        for seed, folder_of in ((10, models / "tuned"), (20, folder / "second"))
+    ]
+    make_checkpoint(folder / "private" / "secret-model", {"w": bf16((4, 4), 7)})
+    service = service_in(folder / "home")
+    names = ((targets[0], "team/toy:v1"), (targets[1], "team/toy:second"), (targets[0], "elsewhere/secret"))
+    for target, name in names:
+        maskreg.extract(base, target, name, reversible=True, method="opd", workspace=service.workspace)
+    outputs = folder / "outputs"
+    outputs.mkdir()
+    queue = SqlJobQueue.open(url, lease_s=lease_s)
+    patching = Patching(queue, Sources(folders=(models,)), outputs, limits)
+    return Site(folder, url, replace(service, patching=patching))

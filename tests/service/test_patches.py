@@ -1,0 +1,235 @@
+"""The API of jobs: what is taken, who may see it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from maskreg.service.app import create_app
+from maskreg.service.jobs import submitting
+from maskreg.service.jobs.base import JobFilter, JobLimits, JobState, Meter
+from tests.service.patching import Site, site_in
+from tests.service.serving import ADMIN, headers, service_in
+
+PATCHES = "/api/v1/patches"
+LIMITS = JobLimits(queued_per_project=3)
+
+
+@pytest.fixture(scope="module")
+def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A server that the tests of this file share."""
+    site = site_in(tmp_path_factory.mktemp("site"), limits=LIMITS)
+    yield site
+    site.patching.queue.close()
+    site.service.workspace.close()
+
+
+@pytest.fixture
+def site(module_site: Site) -> Site:
+    """The server, with nothing left to do."""
+    for job in module_site.patching.queue.list(JobFilter(states=[JobState.QUEUED, JobState.RUNNING])):
+        module_site.patching.queue.cancel(job.id, "test")
+    while (lease := module_site.patching.queue.claim("test", LIMITS)) is not None:
+        module_site.patching.queue.finish(lease, JobState.CANCELED)
+    return module_site
+
+
+@pytest.fixture
+def client(site: Site) -> TestClient:
+    """A client of the server, who writes to team."""
+    return TestClient(create_app(site.service), headers=headers("writer-token"))
+
+
+def apply_body(**values: object) -> dict[str, Any]:
+    """The body of a request that is right."""
+    return {"kind": "apply", "artifact": "team/toy:v1", "source": "base", "output": "patched", **values}
+
+
+def test_a_job_is_pinned_to_the_digest_that_the_name_has_now(site: Site, client: TestClient) -> None:
+    answer = client.post(PATCHES, json=apply_body())
+    assert answer.status_code == 202, answer.text
+    job = answer.json()
+    digest = site.service.workspace.find("team/toy:v1").digest
+    assert job["request"]["artifact"] == f"team/toy:v1@{digest}"
+    assert (job["state"], job["project"], job["by"], job["output"]) == ("queued", "team", "ada", "team/patched")
+    assert client.get(f"{PATCHES}/{job['id']}").json() == job
+    assert client.get(PATCHES, params={"state": "queued"}).json() == {"items": [job], "next": None}
+
+
+def test_the_output_is_named_like_the_artifact_without_a_name(client: TestClient) -> None:
+    job = client.post(PATCHES, json={"kind": "apply", "artifact": "team/toy:second"}).json()
+    assert (job["output"], job["request"]["source"]) == ("team/toy", None)
+
+
+def test_merges_and_extractions_are_taken(site: Site, client: TestClient) -> None:
+    merge = {"kind": "merge", "artifacts": ["team/toy:v1", "team/toy:second"], "name": "team/sum", "method": "linear"}
+    job = client.post(PATCHES, json=merge).json()
+    assert [text.partition("@")[0] for text in job["request"]["artifacts"]] == ["team/toy:v1", "team/toy:second"]
+    assert job["output"] == "team/sum:latest"
+    extract = {"kind": "extract", "source": "base", "target": "tuned", "name": "team/again:v2", "family": "toy"}
+    assert client.post(PATCHES, json=extract).json()["output"] == "team/again:v2"
+
+
+def test_checkpoints_are_offered_by_name(client: TestClient) -> None:
+    assert client.get("/api/v1/sources").json() == {"items": ["base", "tuned"]}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
+    "a path": (apply_body(source="/etc/passwd"), 422, "USAGE"),
+    "a path upwards": (apply_body(source="../private/secret-model"), 422, "USAGE"),
+    "dots": (apply_body(source=".."), 422, "USAGE"),
+    "a url": (apply_body(source="http://169.254.169.254/latest/meta-data"), 422, "USAGE"),
+    "a file url": (apply_body(source="file:///etc/passwd"), 422, "USAGE"),
+    "a hub id": (apply_body(source="org/model"), 422, "USAGE"),
+    "a nul": (apply_body(source="base\0"), 422, "USAGE"),
+    "what is not offered": (apply_body(source="secret-model"), 404, "NOT_FOUND"),
+    "an output path": (apply_body(output="/tmp/x"), 422, "USAGE"),
+    "an output upwards": (apply_body(output="../../x"), 422, "USAGE"),
+    "a hidden output": (apply_body(output=".attempts"), 422, "USAGE"),
+    "a backslash": (apply_body(output="..\\x"), 422, "USAGE"),
+    "an artifact path": (apply_body(artifact="../../home"), 422, "NAME_INVALID"),
+    "an artifact url": (apply_body(artifact="https://evil.example/x"), 422, "NAME_INVALID"),
+    "a project path": (apply_body(project="../etc"), 422, "NAME_INVALID"),
+    "another project's artifact": (apply_body(artifact="elsewhere/secret"), 404, "NOT_FOUND"),
+    "another project's quota": (apply_body(project="elsewhere"), 404, "NOT_FOUND"),
+    "no artifact": (apply_body(artifact="team/nothing"), 404, "NOT_FOUND"),
+    "an unknown field": (apply_body(device="cuda"), 422, "USAGE"),
+    "an unknown kind": (apply_body(kind="shell"), 422, "USAGE"),
+    "a merge of another project's": (
+        {"kind": "merge", "artifacts": ["team/toy:v1", "elsewhere/secret"], "name": "team/sum"},
+        404,
+        "NOT_FOUND",
+    ),
+    "a mask of another project's": (
+        {"kind": "merge", "artifacts": ["team/toy:v1"], "mask": "elsewhere/secret", "name": "team/sum"},
+        404,
+        "NOT_FOUND",
+    ),
+    "a name in another project": ({"kind": "merge", "artifacts": ["team/toy:v1"], "name": "elsewhere/sum"}, 404, ""),
+    "a target path": ({"kind": "extract", "source": "base", "target": "/etc", "name": "team/x"}, 422, "USAGE"),
+    "a rule": (
+        {"kind": "extract", "source": "base", "target": "tuned", "name": "team/x", "rule": "eval:1"},
+        422,
+        "RULE_INVALID",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_client_may_not_name_is_refused(name: str, client: TestClient, site: Site) -> None:
+    body, status, code = REFUSED[name]
+    answer = client.post(PATCHES, json=body)
+    assert answer.status_code == status, answer.text
+    assert code in ("", answer.json()["code"])
+    assert str(site.folder) not in answer.text
+    assert client.get(PATCHES, params={"state": "queued"}).json()["items"] == []
+
+
+def test_a_digest_gives_nobody_the_artifacts_of_other_projects(site: Site, client: TestClient) -> None:
+    other = site.service.workspace.find("team/toy:second").digest
+    answer = client.post(PATCHES, json=apply_body(artifact=f"team/toy:v1@{other}"))
+    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+    own = site.service.workspace.find("team/toy:v1").digest
+    assert client.post(PATCHES, json=apply_body(artifact=f"team/toy:v1@{own}")).status_code == 202
+
+
+def test_who_may_not_write_submits_and_cancels_nothing(client: TestClient) -> None:
+    job = client.post(PATCHES, json=apply_body()).json()
+    for token, submitted, canceled, seen in (
+        ("", 401, 401, 401),
+        ("reader-token", 403, 403, 200),
+        ("stranger-token", 404, 404, 404),
+    ):
+        client.headers = headers(token)
+        assert client.post(PATCHES, json=apply_body(output="other")).status_code == submitted
+        assert client.post(f"{PATCHES}/{job['id']}/cancel").status_code == canceled
+        for path in (f"{PATCHES}/{job['id']}", f"{PATCHES}/{job['id']}/events"):
+            if token != "reader-token":
+                assert client.get(path).status_code == seen
+        listed = client.get(PATCHES, params={"state": "queued"})
+        assert [entry["id"] for entry in listed.json().get("items", [])] == ([job["id"]] if seen == 200 else [])
+
+
+def test_an_admin_of_the_server_sees_all(client: TestClient) -> None:
+    job = client.post(PATCHES, json=apply_body()).json()
+    client.headers = headers(ADMIN)
+    assert [entry["id"] for entry in client.get(PATCHES, params={"state": "queued"}).json()["items"]] == [job["id"]]
+    assert client.get(PATCHES, params={"project": "team", "limit": 1}).json()["items"][0]["id"] == job["id"]
+
+
+def test_jobs_are_listed_page_by_page(client: TestClient) -> None:
+    submitted = [client.post(PATCHES, json=apply_body(output=f"out-{n}")).json()["id"] for n in range(3)]
+    first = client.get(PATCHES, params={"limit": 2}).json()
+    second = client.get(PATCHES, params={"limit": 2, "before": first["next"]}).json()
+    assert [job["id"] for job in first["items"] + second["items"]][:3] == submitted[::-1]
+
+
+def test_quotas_are_kept_and_said(client: TestClient) -> None:
+    for number in range(LIMITS.queued_per_project):
+        assert client.post(PATCHES, json=apply_body(output=f"out-{number}")).status_code == 202
+    answer = client.post(PATCHES, json=apply_body(output="more"))
+    assert (answer.status_code, answer.json()["code"]) == (429, "QUEUE_FULL")
+
+
+def test_two_jobs_with_one_output_conflict(site: Site, client: TestClient) -> None:
+    assert client.post(PATCHES, json=apply_body()).status_code == 202
+    answer = client.post(PATCHES, json=apply_body())
+    assert (answer.status_code, answer.json()["code"]) == (409, "CONFLICT")
+    (site.outputs / "team" / "taken").mkdir(parents=True, exist_ok=True)
+    answer = client.post(PATCHES, json=apply_body(output="taken"))
+    assert (answer.status_code, answer.json()["code"]) == (409, "OUTPUT_EXISTS")
+
+
+def test_a_disk_that_is_too_small_is_said_at_once(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = client.post(PATCHES, json=apply_body()).json()["request"]["bytes"]
+    assert size == 2 * (400 * 64 + 64 * 64 + 256 * 64)
+    monkeypatch.setattr(submitting, "free_bytes", lambda _: size + 1)
+    answer = client.post(PATCHES, json=apply_body(output="second"))
+    assert (answer.status_code, answer.json()["code"]) == (507, "NO_SPACE")
+    assert f"needs {size:,} bytes, and {size:,} for the jobs before it" in answer.json()["title"]
+
+
+def test_a_job_that_waits_is_canceled(client: TestClient) -> None:
+    job = client.post(PATCHES, json=apply_body()).json()
+    canceled = client.post(f"{PATCHES}/{job['id']}/cancel").json()
+    assert (canceled["state"], canceled["canceled_by"]) == ("canceled", "ada")
+
+
+def test_a_server_without_jobs_says_so(tmp_path: Path) -> None:
+    client = TestClient(create_app(service_in(tmp_path)), headers=headers("writer-token"))
+    answer = client.get(PATCHES)
+    assert answer.status_code == 404
+    assert answer.json()["title"] == "this server runs no jobs"
+
+
+def test_events_end_with_the_result_and_continue_where_they_broke_off(site: Site, client: TestClient) -> None:
+    job = client.post(PATCHES, json=apply_body()).json()
+    queue = site.patching.queue
+    lease = queue.claim("w", LIMITS)
+    assert lease is not None
+    seen = queue.renew(lease, Meter("apply", 5, 10))
+    path = f"{PATCHES}/{job['id']}/events"
+    with client.stream("GET", path) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        # The client of starlette gives a stream when it has ended, so it has to end.
+        queue.finish(lease, JobState.DONE, result={"root": "sha256:00"})
+        events = parsed("".join(stream.iter_text()))
+    assert events[-1][1] == "end"
+    assert events[-1][2]["result"] == {"root": "sha256:00"}
+    with client.stream("GET", path, headers={"Last-Event-ID": str(seen.revision)}) as stream:
+        (only,) = parsed("".join(stream.iter_text()))
+    assert (only[0], only[1]) == (seen.revision + 1, "end")
+
+
+def parsed(text: str) -> list[tuple[int, str, dict[str, Any]]]:
+    """Server-sent events as id, name and document."""
+    events = []
+    for block in filter(None, text.split("\n\n")):
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        events.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+    return events
