@@ -16,6 +16,7 @@ from maskreg.ref import Ref
 from maskreg.registry.index.freshness import lost
 from maskreg.registry.index.index import Index
 from maskreg.registry.naming import Removal
+from maskreg.registry.trust.audit import audit
 from maskreg.registry.trust.trust import Trust
 from maskreg.registry.witness import Witness
 from maskreg.store.reflog import RefEntry, RefLog
@@ -65,7 +66,7 @@ class KnownLog:
             head = self._indexed(self._index, ref, head)
         elif self._witness is not None:
             return self._seen(self._witness, ref, head)
-        self._check(ref, head)
+        self._trust.check_latest(ref, head)
         return head
 
     def audit(self, ref: Ref | None = None) -> list[CorruptError]:
@@ -76,33 +77,27 @@ class KnownLog:
             seen = self._witness.audit(self._refs, self._uuid(), ref)
             self._advise(self._witness, [error for error in seen if isinstance(error, RolledBackError)])
             damaged += seen
-        damaged += self._trust.audit(ref)
+        damaged += audit(self._trust, self._refs, ref)
         return list({(error.key, error.message): error for error in damaged}.values())
 
     def _seen(self, witness: Witness, ref: Ref, head: RefEntry | None) -> RefEntry | None:
         uuid = self._uuid()
         witness.check_registry(uuid)
         if not uuid:
-            self._check(ref, head)
+            self._trust.check_latest(ref, head)
             return head
         try:
             since = witness.compare(self._refs, uuid, ref, head)
         except RolledBackError as error:
             self._advise(witness, [error])
             raise
-        self._check(ref, since[-1] if since else None)
+        self._trust.check_latest(ref, since[-1] if since else None)
         if not since:
             return None
         witness.remember(uuid, since[-1])
         if removal := Removal.between(since):
             witness.note(removal.sentence(ref))
         return since[-1]
-
-    def _check(self, ref: Ref, head: RefEntry | None) -> None:
-        if head is None:
-            self._trust.check_absent(ref)
-        else:
-            self._trust.check(head)
 
     def _advise(self, witness: Witness, errors: list[RolledBackError]) -> None:
         # One listing shows which tags became shorter, as those do that a backup knows less of.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
 from maskreg.digest import Digest
@@ -20,6 +20,7 @@ from maskreg.errors import (
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
 from maskreg.registry.trust.document import KeyDocument
+from maskreg.registry.trust.fresh import Statement, latest
 from maskreg.result import Result
 from maskreg.signature import PublicKey, Signer
 from maskreg.store.entry import RefEntry
@@ -169,6 +170,51 @@ def vouch(registry: Registry, ref: Ref) -> RefEntry:
     assert signed is not None  # it was just written
     registry.index.note(signed, "sign")
     return signed
+
+
+def refresh(registry: Registry, project: str) -> Statement:
+    """State how the tags of a project stand now, so that readers go on taking them for the current state.
+
+    Raises:
+        NotFoundError: the project has no key.
+        NotAllowedError: its private key is not here.
+        UntrustedError: a tag is not as the key vouches for, or behind the last statement.
+        RolledBackError: a tag does not continue what this machine has seen of it.
+    """
+    current_key(registry, project)
+    registry.trust.signer_of(project)
+    heads = []
+    for ref in registry.refs.tags():
+        if ref.project == project and (head := registry.refs.head(ref)) is not None:
+            registry.trust.check_latest(ref, head, expired_ok=True)
+            if registry.witness is not None:
+                registry.witness.compare(registry.refs, registry.uuid, ref, head)
+            heads.append(head)
+    return registry.trust.refresh(project, heads)
+
+
+def refresh_due(registry: Registry, *, share: float = 0.5) -> tuple[str, ...]:
+    """Renew the statement of every project of which this registry signs, when it has used up a share of its time.
+
+    For a service to call now and then: at least as often as the shortest time that a statement is good for allows.
+
+    Args:
+        registry: with a signer.
+        share: how much of its time a statement may use up before it is renewed, from 0 to 1.
+
+    Returns:
+        The projects.
+    """
+    renewed = []
+    for project in registry.trust.projects():
+        document = current_key(registry, project)
+        if document.fresh_s == 0 or registry.trust.find(document.key) is None:
+            continue
+        statement = latest(document, registry.trust.log, registry.trust.pins)
+        if registry.trust.clock() >= statement.at + share * timedelta(seconds=document.fresh_s):
+            refresh(registry, project)
+            renewed.append(project)
+    return tuple(renewed)
 
 
 def trust_key(registry: Registry, project: str, key: PublicKey) -> KeyDocument:

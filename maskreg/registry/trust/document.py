@@ -148,6 +148,11 @@ def heads_key(project: str, digest: Digest) -> str:
     return f"{KEYS}{project}/heads/{digest.hex}.json"
 
 
+def fresh_key(project: str) -> str:
+    """The store's key of a project's statement of freshness."""
+    return f"{KEYS}{project}/fresh.json"
+
+
 def heads_of(entries: Iterable[RefEntry]) -> Heads:
     """The list of these entries."""
     return {entry.ref.path: (entry.n, entry.id) for entry in entries}

@@ -14,6 +14,7 @@ from maskreg.registry.trust.document import (
     Heads,
     KeyDocument,
     document_key,
+    fresh_key,
     heads_bytes,
     heads_key,
     parse_heads,
@@ -99,3 +100,14 @@ class KeyLog:
         digest = Digest.of(data)
         self._store.create(heads_key(project, digest), data)
         return digest
+
+    def statement(self, project: str) -> bytes | None:
+        """The statement of freshness of a project, as it is stored; None when there is none."""
+        try:
+            return self._store.get(fresh_key(project), max_bytes=LIMITS.ref_bytes)
+        except NotFoundError:
+            return None
+
+    def put_statement(self, project: str, data: bytes) -> None:
+        """Write a statement of freshness in the place of the one before."""
+        self._store.put(fresh_key(project), data)

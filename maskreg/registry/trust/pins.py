@@ -3,8 +3,9 @@
 They are in the local registry's store, beside what was seen of tags (:mod:`maskreg.registry.witness`)::
 
     trusted/<uuid>/<project>/<20-digit n>.json      the document, byte for byte
+    trusted/<uuid>/<project>/fresh.json             the newest statement of freshness (:mod:`.fresh`), byte for byte
 
-Records are created, never replaced, and the highest number counts, so the memory never moves back. Only
+Documents are created, never replaced, and the highest number counts, so the memory never moves back. Only
 :meth:`Pins.replace` does that, for somebody who says which key to trust from now on.
 """
 
@@ -22,6 +23,7 @@ from maskreg.store.chain import removal
 TRUSTED = "trusted/"
 """Prefix of the pins in a local registry."""
 
+_FRESH = "fresh.json"
 _RECORD = re.compile(r"([0-9]{20})\.json")
 _UNWRITABLE = (CannotCreateError, NotAllowedError, UnavailableError)
 
@@ -70,6 +72,18 @@ class Pins:
         with suppress(*_UNWRITABLE):
             self._store.delete([f"{prefix}{n:020d}.json" for n in numbers])
         return True
+
+    def statement(self, uuid: str, project: str) -> bytes | None:
+        """The newest statement of freshness that was seen, as it was stored; None when none was."""
+        try:
+            return self._store.get(f"{_prefix(uuid, project)}{_FRESH}", max_bytes=LIMITS.ref_bytes)
+        except NotFoundError:
+            return None
+
+    def put_statement(self, uuid: str, project: str, data: bytes) -> None:
+        """Remember a statement of freshness, where something can be written."""
+        with suppress(*_UNWRITABLE):
+            self._store.put(f"{_prefix(uuid, project)}{_FRESH}", data)
 
     def replace(self, document: KeyDocument) -> None:
         """Remember this document in the place of whatever was remembered.

@@ -27,15 +27,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
-from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError
+from maskreg.errors import CorruptError, NotAllowedError, UntrustedError
 from maskreg.ref import Ref
 from maskreg.registry.trust.document import KeyDocument, document_key, heads_of
+from maskreg.registry.trust.fresh import Statement, check_not_behind, check_not_expired, latest
 from maskreg.registry.trust.keylog import KeyLog
 from maskreg.registry.trust.pins import Pins
 from maskreg.registry.trust.privatekeys import PrivateKeys
 from maskreg.signature import PublicKey, Signer
 from maskreg.store.base import Store
-from maskreg.store.entry import RefEntry, entry_key
+from maskreg.store.entry import RefEntry
 from maskreg.store.reflog import RefLog
 
 _log = logging.getLogger("maskreg")
@@ -50,6 +51,8 @@ class Trust:
         configured: public key by project, where the settings name one.
         private: the private keys of this machine; None where there are none.
         signer: signs every project, and becomes the key of those that have none; what a service sets.
+        fresh_s: how long a statement of freshness is good for in projects that ``signer`` begins, in seconds.
+        clock: the time (aware, UTC).
         note: called with remarks for people, one sentence each.
     """
 
@@ -74,6 +77,8 @@ class Trust:
         self.configured: Mapping[str, PublicKey] = {}
         self.private: PrivateKeys | None = None
         self.signer: Signer | None = None
+        self.fresh_s = 0
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.note: Callable[[str], None] = _log.info
         self._refs = RefLog(store)
         self._uuid = uuid
@@ -201,24 +206,33 @@ class Trust:
             vouch = f"if it is right, whoever has the key can sign it: maskreg key sign {entry.ref}{self._option}"
             raise UntrustedError(entry.key, f"{entry.ref} on {self._name}: {fault}", hint=f"ask {entry.by}; {vouch}")
 
-    def check_absent(self, ref: Ref) -> None:
-        """Refuse that there is no such tag when the project's key vouches for an entry of it.
+    def check_latest(self, ref: Ref, head: RefEntry | None, *, expired_ok: bool = False) -> None:
+        """Refuse what was read of a tag when no trusted key vouches for it, or it may be an old state.
+
+        Args:
+            ref: the tag.
+            head: its latest entry; None when there is none.
+            expired_ok: do not ask how old the newest statement of freshness is.
 
         Raises:
-            UntrustedError: the key does.
-            CorruptError: a key document, or the pin, is damaged.
+            UntrustedError: none does; or the tag is behind what the key said of it; or it said that too long ago.
+            CorruptError: a key document, a statement or the pin is damaged.
         """
-        documents = self.documents(ref.project)
-        if documents and (head := self.log.heads(documents[-1]).get(ref.path)):
-            key = documents[-1].key.short
-            fault = f"{ref} on {self._name} is gone: {key} vouches for entry {head[0]} of it"
-            raise UntrustedError(entry_key(ref, head[0]), fault, hint="restore its log from a copy")
-
-    def vouches(self, entry: RefEntry) -> bool:
-        """Whether the current key of the project found this entry as the latest when it began."""
-        documents = self.documents(entry.ref.project)
-        head = self.log.heads(documents[-1]).get(entry.ref.path) if documents else None
-        return head == (entry.n, entry.id)
+        if head is not None:
+            self.check(head)
+        if not (documents := self.documents(ref.project)):
+            return
+        current = documents[-1]
+        if current.fresh_s == 0:
+            # The key's own list counts all the same, and an entry that is there has been held against it.
+            if head is None:
+                check_not_behind(head, ref, Statement.of(current), self.log, self._name)
+            return
+        statement = latest(current, self.log, self.pins)
+        if not expired_ok:
+            renew = f"whoever has the key can renew it: maskreg key refresh {ref.project}{self._option}"
+            check_not_expired(current, statement, self.clock(), f"{ref.project} on {self._name}", renew)
+        check_not_behind(head, ref, statement, self.log, self._name)
 
     def _fault(self, entry: RefEntry) -> str:
         documents = self.documents(entry.ref.project)
@@ -232,7 +246,7 @@ class Trust:
             if not entry.is_signed_by(current.key):
                 return f"{written} is not what {current.key.short} signed: it was changed, or its signature was"
             return ""
-        if self.vouches(entry):
+        if self.log.heads(current).get(entry.ref.path) == (entry.n, entry.id):
             return ""
         if entry.signer is None:
             return f"{written} is not signed, and {current.key} signs {entry.ref.project}"
@@ -255,7 +269,8 @@ class Trust:
         if not self.documents(project):
             if self.signer is None:
                 return entry
-            self.extend(project, self.signer, self._refs.heads(project=project), by=entry.by)
+            heads = self._refs.heads(project=project)
+            self.extend(project, self.signer, heads, by=entry.by, fresh_s=self.fresh_s)
         return entry.signed(self.signer_of(project), self._uuid())
 
     def check_signs(self, project: str) -> None:
@@ -322,7 +337,7 @@ class Trust:
             heads=self.log.put_heads(uuid, project, heads_of(heads)),
             fresh_s=fresh_s,
             by=by,
-            at=datetime.now(UTC),
+            at=self.clock(),
             signatures={},
         ).signed(*signers)
         self.log.create(document)
@@ -331,29 +346,24 @@ class Trust:
         self.forget()
         return document
 
-    def audit(self, ref: Ref | None = None) -> list[CorruptError]:
-        """Everything of a tag, or of all, for which no trusted key vouches, and wrong keys; pins what is new."""
-        damaged: list[CorruptError] = []
-        for project in [ref.project] if ref else self.projects():
-            try:
-                if not self.documents(project):
-                    continue
-                entries = list(self._refs.heads([], project=project))
-                for entry in entries if ref is None else [e for e in entries if e.ref == ref]:
-                    self._audit(entry, damaged)
-            except DataError as error:
-                damaged.append(_as_corrupt(error, document_key(project, 1)))
-        return damaged
+    def refresh(self, project: str, heads: Iterable[RefEntry]) -> Statement:
+        """State how the tags of a project stand now.
 
-    def _audit(self, entry: RefEntry, damaged: list[CorruptError]) -> None:
-        try:
-            self.check(entry)
-        except UntrustedError as error:
-            damaged.append(error)
+        Args:
+            project: which has a key.
+            heads: the latest entry of each tag, checked.
 
-
-def _as_corrupt(error: DataError, key: str) -> CorruptError:
-    return error if isinstance(error, CorruptError) else CorruptError(key, error.message, hint=error.hint)
+        Raises:
+            NotAllowedError: its private key is not here.
+        """
+        current = self.documents(project)[-1]
+        listed = self.log.put_heads(current.registry, project, heads_of(heads))
+        statement = Statement(current.registry, project, current.n, listed, self.clock(), {})
+        signed = statement.signed(self.signer_of(project))
+        self.log.put_statement(project, signed.to_bytes())
+        if self.pins is not None:
+            self.pins.put_statement(current.registry, project, signed.to_bytes())
+        return signed
 
 
 def _state(entry: RefEntry) -> str:

@@ -1,0 +1,185 @@
+"""Statements of freshness: how the tags of a project stood at a time, so that nobody can show an old state for ever.
+
+A pin tells that a log went back behind what this machine has seen. It cannot tell that the log stopped there: who
+stands before the store, or copied it, may serve the state of March in June, every signature valid. Only a date can::
+
+    keys/<project>/fresh.json    {registry, project, n, heads: <digest>, at, signatures: {<key n>}}, replaceable
+
+``heads`` names a list of the latest entry of every tag, as a key document does. Where the project's key document says
+``fresh_s``, a reader takes the newest of that document, this statement and the one that it remembers, and refuses
+everything when that is older than ``fresh_s``, and each tag that is behind the list. So:
+
+    freeze            ends when the statement is too old
+    rollback          shows to who never looked before, too
+    mix-and-match     of new tags and old ones shows: the list is of all tags at one time
+
+Entries that were written since the statement are newer than the list, and fine. Nobody renews a statement in a bucket
+without somebody who does it regularly, so ``fresh_s`` is 0 unless its owner sets it; a service renews by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError, FormatError, UntrustedError
+from maskreg.limits import LIMITS
+from maskreg.ref import Ref
+from maskreg.registry.trust.document import KeyDocument, fresh_key
+from maskreg.registry.trust.keylog import KeyLog
+from maskreg.registry.trust.pins import Pins
+from maskreg.seal import parse_sealed, sealed
+from maskreg.signature import SIGNATURES, PublicKey, Signer, is_signed_by, parse_signatures, signed
+from maskreg.store.entry import RefEntry, entry_key
+
+_SCHEMA = "maskreg.freshness/1"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """How the tags of a project stood at a time.
+
+    Attributes:
+        registry: uuid of the registry.
+        project: whose tags.
+        n: number of the key document whose key signed it.
+        heads: digest of the list of the latest entries.
+        at: when, by the signer's clock (aware, UTC).
+        signatures: by public key.
+    """
+
+    registry: str
+    project: str
+    n: int
+    heads: Digest
+    at: datetime
+    signatures: Mapping[PublicKey, str]
+
+    @classmethod
+    def of(cls, document: KeyDocument) -> Statement:
+        """What a key document states as of its own date."""
+        return cls(document.registry, document.project, document.n, document.heads, document.at, document.signatures)
+
+    def signed(self, signer: Signer) -> Statement:
+        """The statement with a signature."""
+        row: Any = signed(self._row(), signer)
+        return replace(self, signatures=row[SIGNATURES])
+
+    def to_bytes(self) -> bytes:
+        """Canonical bytes, sealed."""
+        return sealed(self._row())
+
+    def expires(self, document: KeyDocument) -> datetime:
+        """Until when it is good for."""
+        return self.at + timedelta(seconds=document.fresh_s)
+
+    def _row(self) -> dict[str, object]:
+        return {
+            "schema": _SCHEMA,
+            "registry": self.registry,
+            "project": self.project,
+            "n": self.n,
+            "heads": self.heads,
+            "at": self.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            SIGNATURES: dict(self.signatures),
+        }
+
+    @classmethod
+    def parse(cls, data: bytes, document: KeyDocument) -> Statement | None:
+        """Parse a stored statement; None when a key before the current one signed it.
+
+        Args:
+            data: the bytes.
+            document: the current key document of the project.
+
+        Raises:
+            CorruptError: its bytes do not match its seal, or it is not signed by the key of the document.
+            FormatError, LimitError: not a statement of this version.
+        """
+        key = fresh_key(document.project)
+        row = parse_sealed(data, key, schema=_SCHEMA, max_bytes=LIMITS.ref_bytes)
+        try:
+            at = datetime.fromisoformat(row["at"]).astimezone(UTC)
+            statement = cls(
+                *(str(row["registry"]), str(row["project"]), int(row["n"]), Digest(row["heads"]), at),
+                signatures=parse_signatures(row, key),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise FormatError(f"{key}: not a statement of freshness ({error})") from error
+        if statement.n < document.n:
+            return None
+        is_ours = (statement.registry, statement.project, statement.n) == (
+            *(document.registry, document.project, document.n),
+        )
+        if not is_ours or not is_signed_by(row, document.key):
+            raise CorruptError(key, f"{document.key.short}, the key of {document.project}, did not sign it")
+        return statement
+
+
+def latest(document: KeyDocument, log: KeyLog, pins: Pins | None) -> Statement:
+    """The newest statement that there is of a project, which is remembered.
+
+    Raises:
+        CorruptError: the stored statement is damaged, or not signed by the project's key.
+    """
+    newest = Statement.of(document)
+    project = document.project
+    remembered = pins.statement(document.registry, project) if pins is not None else None
+    for data in filter(None, [remembered, log.statement(project)]):
+        statement = Statement.parse(data, document)
+        if statement is not None and statement.at >= newest.at:
+            newest = statement
+            if pins is not None and data != remembered:
+                pins.put_statement(document.registry, project, data)
+    return newest
+
+
+def check_not_expired(document: KeyDocument, statement: Statement, now: datetime, where: str, hint: str) -> None:
+    """Refuse a project of which the newest statement is too old.
+
+    Args:
+        document: its current key document.
+        statement: the newest statement.
+        now: the time.
+        where: what people call the project and its registry, for the message.
+        hint: what to do about it.
+
+    Raises:
+        UntrustedError: it is.
+    """
+    if now > statement.expires(document):
+        raise UntrustedError(
+            fresh_key(document.project),
+            f"{where}: the newest statement of freshness is of {statement.at:%Y-%m-%d %H:%M:%S} UTC, and expired at "
+            f"{statement.expires(document):%Y-%m-%d %H:%M:%S} UTC: an old state is shown, or nobody has renewed it",
+            hint=hint,
+        )
+
+
+def check_not_behind(head: RefEntry | None, ref: Ref, statement: Statement, log: KeyLog, where: str) -> None:
+    """Refuse a tag that is behind what a statement says of it.
+
+    Args:
+        head: its latest entry; None when there is none.
+        ref: the tag.
+        statement: the newest statement.
+        log: has the list that the statement names.
+        where: what people call the registry, for the message.
+
+    Raises:
+        UntrustedError: it is.
+        CorruptError: the list is damaged or missing.
+    """
+    bound = log.read_heads(statement.project, statement.heads).get(ref.path)
+    if bound is None or (head is not None and (head.n > bound[0] or (head.n, head.id) == bound)):
+        return
+    state = f"ends at entry {head.n}" if head is not None else "is gone"
+    raise UntrustedError(
+        entry_key(ref, bound[0]),
+        f"{ref} on {where} {state}, and had entry {bound[0]}, {Digest(bound[1]).short}, when the key of {ref.project} "
+        f"was last used to say so, at {statement.at:%Y-%m-%d %H:%M:%S} UTC",
+        hint="restore its log from a copy",
+    )

@@ -1,0 +1,198 @@
+"""A project whose state is dated: nobody can show an old one for ever, not even to who never looked before."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from maskreg.errors import CorruptError, NotAllowedError, UntrustedError
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.signing import create_key, refresh, refresh_due, rotate_key
+from maskreg.registry.trust.document import fresh_key
+from maskreg.registry.trust.pins import Pins
+from maskreg.store import MemoryStore, Store
+from maskreg.store.entry import entry_key
+from tests.registry.meddling import MAX, REF, A, B, C
+from tests.registry.signing import EVES, KEY, NEXT, copy, reader, set_to, writer
+
+OTHER = Ref.parse("team/qwen3-8b-rlvr:v3")
+WEEK = 7 * 86_400
+
+
+class Time:
+    """A clock that stands still until somebody moves it."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def forward(self, days: float) -> None:
+        self.now += timedelta(days=days)
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def store(time: Time) -> MemoryStore:
+    """A project of which readers want a statement that is younger than a week."""
+    store = MemoryStore()
+    ada = at(time, writer(store, KEY))
+    set_to(ada, A)
+    create_key(ada, "team", KEY, fresh_s=WEEK)
+    set_to(ada, B)
+    set_to(ada, A, OTHER)
+    return store
+
+
+def at(time: Time, registry: Registry) -> Registry:
+    registry.trust.clock = time
+    return registry
+
+
+def snapshot(store: Store) -> MemoryStore:
+    copied = MemoryStore()
+    copy(store, copied)
+    return copied
+
+
+def test_an_old_state_is_refused_when_its_date_is_too_old(store: MemoryStore, time: Time) -> None:
+    frozen, memory = snapshot(store), MemoryStore()
+    ada = at(time, writer(store, KEY))
+    assert at(time, reader(frozen, memory)).head(REF).digest == B  # type: ignore[union-attr]
+    time.forward(6)
+    set_to(ada, C)
+    refresh(ada, "team")
+    assert at(time, reader(frozen, memory)).head(REF).digest == B  # type: ignore[union-attr]
+    time.forward(2)
+    assert at(time, reader(store, MemoryStore())).head(REF).digest == C  # type: ignore[union-attr]
+    # Frozen since March 1: for who has seen it before, and for who has not.
+    for known in (memory, MemoryStore()):
+        bob = at(time, reader(frozen, known))
+        with pytest.raises(
+            UntrustedError, match=r"team on lab: .* is of 2026-03-01 .* expired at 2026-03-08"
+        ) as caught:
+            bob.head(REF)
+        assert caught.value.hint == "whoever has the key can renew it: maskreg key refresh team --remote lab"
+        assert caught.value.message in {error.message for error in bob.audit()}
+    with pytest.raises(UntrustedError, match="expired at"):
+        at(time, reader(frozen, MemoryStore())).head(Ref.parse("team/never:v1"))
+
+
+def test_a_tag_behind_the_statement_is_refused_by_who_never_looked_before(store: MemoryStore, time: Time) -> None:
+    refresh(at(time, writer(store, KEY)), "team")
+    store.delete([entry_key(REF, 2)])
+    bob = at(time, reader(store, MemoryStore()))
+    with pytest.raises(UntrustedError, match=r"ends at entry 1, and had entry 2, sha256:.* when the key of team"):
+        bob.head(REF)
+    store.delete([entry_key(REF, 1)])
+    with pytest.raises(UntrustedError, match=f"{REF} on lab is gone, and had entry 2"):
+        bob.head(REF)
+    # Whoever renews the statement does not sign that away.
+    ada = at(time, writer(store, KEY))
+    set_to(ada, C, OTHER)
+    assert any("is gone" in error.message for error in ada.audit())
+
+
+def test_new_tags_do_not_pass_with_old_ones(store: MemoryStore, time: Time) -> None:
+    before = snapshot(store)
+    ada = at(time, writer(store, KEY))
+    set_to(ada, C)
+    set_to(ada, C, OTHER)
+    refresh(ada, "team")
+    copy(before, store, f"refs/{REF.path}/")
+    bob = at(time, reader(store, MemoryStore()))
+    assert bob.head(OTHER).digest == C  # type: ignore[union-attr]
+    with pytest.raises(UntrustedError, match="ends at entry 2, and had entry 3"):
+        bob.head(REF)
+
+
+def test_the_newest_statement_is_remembered(store: MemoryStore, time: Time) -> None:
+    ada, memory = at(time, writer(store, KEY)), MemoryStore()
+    refresh(ada, "team")
+    old = store.get(fresh_key("team"), max_bytes=MAX)
+    time.forward(1)
+    set_to(ada, C)
+    refresh(ada, "team")
+    at(time, reader(store, memory)).head(REF)
+    # An older one in its place takes nothing back: what it lists of the tag was seen otherwise.
+    store.put(fresh_key("team"), old)
+    store.delete([entry_key(REF, 3)])
+    with pytest.raises(UntrustedError, match="ends at entry 2, and had entry 3"):
+        at(time, reader_of_keys(store, memory)).head(REF)
+
+
+def reader_of_keys(store: Store, memory: Store) -> Registry:
+    """Somebody who remembers keys and statements, and no tags."""
+    alone = Registry(store, name="lab")
+    alone.trust.pins = Pins(memory)
+    return alone
+
+
+def test_a_statement_by_another_key_is_refused(store: MemoryStore, time: Time) -> None:
+    eves = snapshot(store)
+    eve = at(time, writer(eves, EVES))
+    eve.trust.signer_of = lambda project: EVES  # type: ignore[method-assign]
+    time.forward(8)
+    statement = eve.trust.refresh("team", list(eve.refs.heads()))
+    store.put(fresh_key("team"), statement.to_bytes())
+    with pytest.raises(CorruptError, match=f"{KEY.key.short}, the key of team, did not sign it"):
+        at(time, reader(store, MemoryStore())).head(REF)
+    with pytest.raises(NotAllowedError, match="its private key is not on this machine"):
+        refresh(at(time, writer(store, EVES)), "team")
+
+
+def test_a_replaced_key_dates_nothing_any_more(store: MemoryStore, time: Time) -> None:
+    ada = at(time, writer(store, KEY))
+    time.forward(6)
+    rotate_key(ada, "team", NEXT)
+    # The new key document has a date and a list, too.
+    time.forward(6)
+    assert at(time, reader(store, MemoryStore())).head(REF).digest == B  # type: ignore[union-attr]
+    stolen = at(time, writer(snapshot(store), KEY))
+    stolen.trust.signer_of = lambda project: KEY  # type: ignore[method-assign]
+    time.forward(6)
+    store.put(fresh_key("team"), stolen.trust.refresh("team", []).to_bytes())
+    with pytest.raises(CorruptError, match=f"{NEXT.key.short}, the key of team, did not sign it"):
+        at(time, reader(store, MemoryStore())).head(REF)
+
+
+def test_where_nobody_asked_for_it_no_date_is_needed(time: Time) -> None:
+    store = MemoryStore()
+    ada = at(time, writer(store, KEY))
+    set_to(ada, A)
+    create_key(ada, "team", KEY)
+    time.forward(10_000)
+    assert at(time, reader(store, MemoryStore())).head(REF).digest == A  # type: ignore[union-attr]
+
+
+def test_a_service_renews_what_it_signs(time: Time) -> None:
+    store = MemoryStore()
+    server = at(time, Registry(store, name="lab", by="server"))
+    server.trust.signer, server.trust.fresh_s = KEY, WEEK
+    set_to(server, A)
+    assert refresh_due(server) == ()
+    time.forward(4)
+    assert refresh_due(server) == ("team",)
+    assert refresh_due(server) == ()
+    time.forward(6)
+    assert at(time, reader(store, MemoryStore())).head(REF).digest == A  # type: ignore[union-attr]
+    # An interruption is made up for: who has the key is not shut out by its own statement.
+    time.forward(60)
+    assert refresh_due(server) == ("team",)
+    assert set_to(server, B).digest == B
+
+
+def test_a_damaged_statement_is_damage(store: MemoryStore, time: Time) -> None:
+    refresh(at(time, writer(store, KEY)), "team")
+    data = bytearray(store.get(fresh_key("team"), max_bytes=MAX))
+    data[len(data) // 2] ^= 1
+    store.put(fresh_key("team"), bytes(data))
+    with pytest.raises((CorruptError, ValueError)):
+        at(time, reader(store, MemoryStore())).head(REF)
