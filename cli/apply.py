@@ -64,12 +64,8 @@ def _tell(output: Output, applied: Applied) -> None:
     if output.json:
         output.document(applied.to_json())
         return
-    for note in applied.notes:
-        output.note(f"note: {note}")
-    if applied.skipped_files:
-        output.note(f"not copied: {', '.join(applied.skipped_files)}")
-    if applied.kept_files:
-        output.note(f"kept in {applied.out}: {', '.join(applied.kept_files)}")
+    output.notes(applied.notes)
+    output.note_files(applied.out, kept=applied.kept_files, skipped=applied.skipped_files)
     size = f"{counted(applied.tensors, 'tensor')}, {human_bytes(applied.bytes)}"
     output.note(f"patched {applied.source}: {size}, every tensor checked")
     output.value(str(applied.out))

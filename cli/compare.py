@@ -90,7 +90,6 @@ def command(
             output.note(f"recorded {measurement.metric} {times(measurement.value)} of {measurement.digest.short}")
         if not verbose:
             output.note("  more: add --verbose" + ("" if by else " or --by role|layer|module|tensor"))
-    for note in result.notes:
-        output.note(f"note: {note}")
+    output.notes(result.notes)
     if exit_code and not all(pair.verdict.more for pair in result.pairs):
         ctx.exit(1)

@@ -130,10 +130,8 @@ def _tell(output: Output, converted: Converted) -> None:
     if output.json:
         output.document(converted.to_json())
         return
-    for note in converted.notes:
-        output.note(f"note: {note}")
-    if converted.kept_files:
-        output.note(f"kept in {converted.out}: {', '.join(converted.kept_files)}")
+    output.notes(converted.notes)
+    output.note_files(converted.out, kept=converted.kept_files)
     amount = f"{counted(converted.tensors, 'tensor')}, {counted(converted.coordinates, 'coordinate')}"
     output.note(f"converted to {converted.format}: {amount}, {human_bytes(converted.bytes)}")
     output.value(str(converted.out))

@@ -44,8 +44,7 @@ def command(output: Output, /, a: Ref | Digest | ShortDigest, b: Ref | Digest | 
         return
     for line in _lines(difference):
         output.data(line)
-    for note in difference.notes:
-        output.note(f"note: {note}")
+    output.notes(difference.notes)
 
 
 def _lines(difference: Difference) -> list[str]:

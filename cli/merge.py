@@ -108,8 +108,9 @@ def _tell(output: Output, merged: Merged) -> None:
     if output.json:
         output.document(merged.to_json())
         return
-    for note in merged.notes:
-        output.note(f"note: {note}")
+    output.notes(merged.notes)
+    if merged.out is not None:
+        output.note_files(merged.out, kept=merged.kept_files, skipped=merged.skipped_files)
     if not output.quiet:
         output.data("\n".join(_table(merged)))
     if merged.artifact is not None:

@@ -6,7 +6,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +16,8 @@ import click
 from maskreg.ref import printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from maskreg.progress import Progress
 
     from .bars import Bars
@@ -74,6 +76,18 @@ class Output:
         if not self.quiet:
             self.make_room()
             click.echo(printable(text, keep="\n\t"), err=True)
+
+    def notes(self, notes: Iterable[str]) -> None:
+        """Print remarks about a result to stderr, unless quiet."""
+        for note in notes:
+            self.note(f"note: {note}")
+
+    def note_files(self, out: Path, *, kept: Sequence[str], skipped: Sequence[str] = ()) -> None:
+        """Say which files beside the source were not copied, and which files of an earlier output stayed."""
+        if skipped:
+            self.note(f"not copied: {', '.join(skipped)}")
+        if kept:
+            self.note(f"kept in {out}: {', '.join(kept)}")
 
     def note_slow_kernels(self) -> None:
         """Say so, once, where inner loops run in NumPy because they were not compiled, and nobody chose that."""

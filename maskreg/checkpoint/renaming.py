@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.checkpoint.base import Checkpoint, remarks_on
 from maskreg.checkpoint.pieces import PiecewiseCheckpoint
-from maskreg.checkpoint.statedict import WRAPPERS
+from maskreg.checkpoint.statedict import FRONT, WRAPPERS
 from maskreg.closing import Closing
 from maskreg.tensors.info import TensorInfo
 from maskreg.tensors.names import shown
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from maskreg.checkpoint.base import Memory
 
-FRONT = frozenset({"model", "module", "base_model"})
-"""Parts at the front of a name that depend on what wraps the model."""
+_MODEL_FRONT = FRONT | {"model", "base_model"}
+"""Parts at the front of a name that depend on what wraps the model, and on its class."""
 
 ValueT = TypeVar("ValueT")
 
@@ -129,7 +129,7 @@ def _renamed(checkpoint: Checkpoint, lacking: Mapping[str, TensorInfo], surplus:
 def _plain(name: str) -> str:
     """A name without the parts that wrappers and model classes add."""
     parts = [part for part in name.split(".") if part not in WRAPPERS]
-    while len(parts) > 1 and parts[0] in FRONT:
+    while len(parts) > 1 and parts[0] in _MODEL_FRONT:
         parts = parts[1:]
     return ".".join(parts)
 

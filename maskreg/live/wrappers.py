@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-_WITHIN = r"(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|base_layer)\."
+from maskreg.checkpoint.statedict import WRAPPERS
+
+_WITHIN = rf"(?:{'|'.join(sorted(WRAPPERS | {'base_layer'}))})\."
 _WRAPPERS = re.compile(rf"\A(?:module\.|base_model\.model\.|{_WITHIN})+|(?<=\.){_WITHIN}")
-"""Of DataParallel, PEFT, torch.compile, FSDP, activation checkpointing, and PEFT around a single layer."""
+"""Of DataParallel, PEFT, those that checkpoints are rid of too, and PEFT around a single layer."""
 
 
 def bare(name: str) -> str:

@@ -20,7 +20,9 @@ from maskreg.workspace.workspace import ArtifactLike, CheckpointLike, Named, Wor
 if TYPE_CHECKING:
     from maskreg.checkpoint import Checkpoint
     from maskreg.digest import Digest
+    from maskreg.flow.apply.on_disk import ApplyResult
     from maskreg.flow.merge.merged import MergedCheckpoint
+    from maskreg.flow.merge.merging import Written
     from maskreg.flow.merge.recipe import Recipe
     from maskreg.flow.merge.report import Report
 
@@ -38,6 +40,8 @@ class Merged(Result):
         out: the checkpoint; None when none was to be written.
         source: the checkpoint that the artifacts were made from.
         notes: remarks for people, one sentence each.
+        skipped_files: weight files and folders beside the source that were not copied.
+        kept_files: files that were in the output's folder, and that ``force`` left there.
     """
 
     method: str
@@ -48,6 +52,8 @@ class Merged(Result):
     out: Path | None
     source: Path
     notes: tuple[str, ...]
+    skipped_files: tuple[str, ...] = ()
+    kept_files: tuple[str, ...] = ()
 
     @property
     def digest(self) -> Digest | None:
@@ -177,14 +183,14 @@ class _Job:
         from maskreg.flow.merge.merging import compute
 
         compute(merged, progress=progress)
-        return self._result(merged, None, None, ())
+        return self._result(merged, None, None)
 
     def written(self, merged: MergedCheckpoint, progress: Progress, *, force: bool) -> Merged:
         from maskreg.flow.merge.merging import write
 
         assert self.out is not None
         written = write(merged, self.out, force=force, progress=progress)
-        return self._result(merged, None, written.out, ())
+        return self._result(merged, None, written)
 
     def stored(
         self, merged: MergedCheckpoint, progress: Progress, *, device: str, with_code: bool, force: bool
@@ -196,7 +202,7 @@ class _Job:
         parents = tuple(operand.digest for operand in operands)
         extracted = store(merged, self.space.root, parents, device=device, with_code=with_code, progress=progress)
         stored = self.naming.store(extracted.digest, self.naming.card_for(extracted.digest, self.card), extracted.notes)
-        out, notes = None, extracted.notes
+        applied, notes = None, extracted.notes
         if self.out is not None:
             # What was stored is what is written: every block of it is checked once more.
             applied = apply(
@@ -208,11 +214,15 @@ class _Job:
                 with_code=with_code,
                 progress=progress,
             )
-            out, notes = applied.out, (*notes, *applied.notes)
-        return self._result(merged, stored, out, notes)
+            notes = (*notes, *applied.notes)
+        return self._result(merged, stored, applied, notes)
 
     def _result(
-        self, merged: MergedCheckpoint, stored: Stored | None, out: Path | None, notes: Sequence[str]
+        self,
+        merged: MergedCheckpoint,
+        stored: Stored | None,
+        written: Written | ApplyResult | None,
+        notes: Sequence[str] = (),
     ) -> Merged:
         return Merged(
             method=merged.recipe.method.name,
@@ -220,7 +230,9 @@ class _Job:
             recipe=merged.recipe.to_json(),
             report=merged.report(),
             artifact=stored,
-            out=out,
+            out=written.out if written else None,
             source=merged.source.path,
             notes=(*merged.notes, *notes),
+            skipped_files=written.skipped_files if written else (),
+            kept_files=written.kept_files if written else (),
         )

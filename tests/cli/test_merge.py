@@ -163,3 +163,19 @@ def test_weights_in_python(run: Run, two: list[str], tmp_path: Path) -> None:
     assert json.loads(json.dumps(made[0].to_json()))["report"]["whole"]["numel"] == made[0].report.whole.numel
     with pytest.raises(maskreg.UsageError, match="3 weights for 2"):
         maskreg.merge([REF, "two"], method="linear", weights=[1, 1, 1])
+
+
+@pytest.mark.parametrize("name", [(), ("--name", "merged")])
+def test_files_that_are_not_copied_and_files_that_stay_are_said(
+    run: Run, artifact: str, pair: tuple[Path, Path], tmp_path: Path, name: tuple[str, ...]
+) -> None:
+    source, out = pair[0], tmp_path / "out"
+    (source / "pytorch_model.bin").write_bytes(b"other weights")
+    line = ("merge", REF, "--method", "linear", "--source", source, "-o", out, *name, "--force")
+    run(*line)
+    (out / "own.txt").write_text("mine")
+    done = run(*line)
+    assert "not copied: pytorch_model.bin\n" in done.err
+    assert f"kept in {out}: own.txt\n" in done.err
+    document = run(*line, "--json").json
+    assert (document["skipped_files"], document["kept_files"]) == (["pytorch_model.bin"], ["own.txt"])
