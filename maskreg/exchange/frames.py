@@ -14,6 +14,7 @@ import xxhash
 from maskreg.artifact.zstd import content_bytes, unpack_frame
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.errors import CorruptError, FormatError
+from maskreg.exchange.patched import OTHER_VALUES
 from maskreg.tensors.info import TensorInfo
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class Frames:
             del self._decoded[patch.info.name]
             raise CorruptError(
                 f"tensor {patch.info.name}",
-                "does not come out with its checksum",
-                hint="the directory is damaged, or the source is not the checkpoint that it was made on",
+                "does not match its checksum",
+                hint=OTHER_VALUES,
             )
 
     def _xored(self, patch: FramePatch) -> Bytes:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from maskreg.digest import LeafHashes
 
 
+OTHER_VALUES = "give the source checkpoint that the update was made on, or copy the update again"
+"""The next step where patching gives other values than the update records."""
+
+
 class Patch(Protocol):
     """What becomes of one tensor. Safe to use from several threads."""
 
@@ -127,6 +131,6 @@ class _Check:
         if fingerprint(whole) != self._expected:
             raise CorruptError(
                 f"tensor {self._info.name}",
-                "does not come out as it was written",
-                hint="the file is damaged, or the source is not the checkpoint that it was made on",
+                "does not match its checksum",
+                hint=OTHER_VALUES,
             )

@@ -156,7 +156,7 @@ def test_a_hostile_frame_is_refused_by_name(lab: Lab, version: Path, kind: str) 
 
 def test_a_wrong_checksum_is_refused_by_name(lab: Lab, version: Path) -> None:
     rewrite(version, HALF, overwriting([3], b"x"))
-    with pytest.raises(CorruptError, match=rf"tensor {HALF}: does not come out with its checksum"):
+    with pytest.raises(CorruptError, match=rf"tensor {HALF}: does not match its checksum"):
         maskreg.convert_from(version, "slime", lab.source, "back", workspace=lab.space)
     rewrite(version, HALF, overwriting([3], b"x"), "")
     with pytest.raises(FormatError, match=rf"tensor {HALF}: the file has no checksum of it"):
@@ -166,7 +166,7 @@ def test_a_wrong_checksum_is_refused_by_name(lab: Lab, version: Path) -> None:
 def test_another_base_is_refused_by_name(lab: Lab) -> None:
     maskreg.convert_to("toy:v1", "slime", lab.folder / "out", workspace=lab.space)
     edit(lab.folder / "out", lambda index: index["metadata"].pop("maskreg"))
-    with pytest.raises(CorruptError, match="does not come out with its checksum"):
+    with pytest.raises(CorruptError, match="does not match its checksum"):
         maskreg.convert_from(lab.folder / "out", "slime", lab.target, "back", workspace=lab.space)
 
 

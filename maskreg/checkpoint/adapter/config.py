@@ -14,7 +14,9 @@ from maskreg.errors import FormatError
 from maskreg.limits import LIMITS, Limits
 from maskreg.tensors.names import shown
 
-_MERGE = "merge it with merge_and_unload of the package peft, and save the result"
+MERGE = "merge it with merge_and_unload of the package peft, and save the result"
+"""What to do with an adapter that cannot be merged as it is read."""
+
 # How the adapter began, or what it is used for; nothing here changes what merging gives.
 _NEUTRAL = {
     "task_type", "peft_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
@@ -115,4 +117,4 @@ def _number(value: Any) -> float:
 
 
 def _refused(fault: str) -> FormatError:
-    return FormatError(f"{ADAPTER_CONFIG}: {fault}", hint=_MERGE)
+    return FormatError(f"{ADAPTER_CONFIG}: {fault}", hint=MERGE)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from maskreg.checkpoint import torch_files
-from maskreg.checkpoint.adapter.config import AdapterConfig, parse_config
+from maskreg.checkpoint.adapter.config import MERGE, AdapterConfig, parse_config
 from maskreg.checkpoint.adapter.merged import AdapterWeights, LowRank, MergedAdapter
 from maskreg.checkpoint.base import Checkpoint, Reopen
 from maskreg.checkpoint.files import in_folder, read_whole
@@ -88,7 +88,7 @@ def _sorted(weights: Checkpoint, document: str) -> tuple[Mapping[str, _Factors],
             if _OTHER_PART.fullmatch(plain):
                 raise FormatError(
                     f"{document}: {shown(stored)} is no factor of LoRA",
-                    hint="merge it with merge_and_unload of the package peft, and save the result",
+                    hint=MERGE,
                 )
             whole[plain] = stored
     if not factors:

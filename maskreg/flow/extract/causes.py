@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from maskreg.checkpoint.adapter.config import MERGE
 from maskreg.checkpoint.base import Checkpoint
 from maskreg.checkpoint.layouts import is_adapter
 from maskreg.document import parse_object
@@ -130,7 +131,7 @@ def _merge(checkpoint: Checkpoint) -> str:
     if is_adapter(folder):
         return f"name its folder, which is read as the merged model: {shlex.quote(str(folder))}"
     if not _config(checkpoint, "adapter_config.json"):
-        return "merge it with merge_and_unload of the package peft, and save the result"
+        return MERGE
     return _MERGE.format(shlex.quote(str(folder)), shlex.quote(f"{folder.absolute()}-merged"))
 
 

@@ -149,7 +149,7 @@ def packed_blocks(info: TensorInfo, masks: Masks) -> Iterator[npt.NDArray[np.uin
         raise FormatError(f"tensor {info.name}: its mask has more than {info.numel:,} coordinates")
     expected = masks.lineage.checks.get(info.name) if masks.lineage else None
     if expected not in (None, hasher.hexdigest()):
-        raise CorruptError(f"tensor {info.name}", "its mask is not the one that was written")
+        raise CorruptError(f"tensor {info.name}", "its mask does not match its checksum", hint="copy the file again")
 
 
 def _aliases(source: Checkpoint, masks: Masks) -> dict[str, str]:
