@@ -58,7 +58,12 @@ def command(output: Output, /, ref: Ref, once: bool, **options: Any) -> None:
         follow_folder(ref, progress=progress, workspace=workspace(output), **options) as follower,
     ):
         if once:
-            _tell(output, _caught_up(follower))
+            try:
+                _tell(output, _caught_up(follower))
+            except TryAgainError as error:
+                # Once: a checkpoint that somebody changed is forgotten, and made again from the source.
+                output.note(f"note: {error.message}")
+                _tell(output, _caught_up(follower))
             return
         last_fault = ""
         while True:

@@ -14,7 +14,7 @@ from maskreg.checkpoint.layouts import TORCH_INDEX_NAME, TORCH_NAME, TORCH_SUFFI
 from maskreg.checkpoint.pickled.statedict import StateDict, read_state_dict
 from maskreg.checkpoint.pickled.tensors import ShardedTensor, StoredTensor, info_of, piece_of
 from maskreg.checkpoint.pieces import Contents, Files, PiecewiseCheckpoint
-from maskreg.errors import FormatError, MaskregError
+from maskreg.errors import FormatError, MaskregError, NotFoundError
 from maskreg.limits import LIMITS, Limits
 from maskreg.words import listed
 
@@ -36,6 +36,8 @@ def open_path(
     folder = path if path.is_dir() else path.parent
     weight_map: Mapping[str, str] | None = None
     paths = state_dicts(path) if path.is_dir() else [path]
+    if not paths:
+        raise NotFoundError(f"{path}: no state dict in this folder", hint=f"this format is {TORCH.accepts}")
     if path.is_dir() and paths[0].name == TORCH_INDEX_NAME:
         data = read_whole(path / TORCH_INDEX_NAME, limits.index_json_bytes)
         with in_folder(path):

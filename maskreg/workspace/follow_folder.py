@@ -30,6 +30,7 @@ from maskreg.disk import make_folder, replacing, sync_folder
 from maskreg.errors import (
     CannotCreateError,
     DataError,
+    MaskregError,
     NotFoundError,
     NotOnChainError,
     OutputExistsError,
@@ -169,13 +170,26 @@ class _Folder:
             self._write(self._from_source, artifacts, root, state.number if state else 0)
             self._from_source = None
         elif artifacts:
-            with open_checkpoint(self._options.out / state.name) as checkpoint:
+            with self._own(state) as checkpoint:
                 try:
                     self._write(checkpoint, artifacts, root, state.number)
-                except WrongCheckpointError:
-                    # Somebody changed it. The next time, it is made again from the source.
-                    self._forget(state)
-                    raise
+                except WrongCheckpointError as error:
+                    raise self._changed(state, error) from error
+
+    def _own(self, state: _State) -> Checkpoint:
+        try:
+            return open_checkpoint(self._options.out / state.name)
+        except (DataError, NotFoundError) as error:
+            raise self._changed(state, error) from error
+
+    def _changed(self, state: _State, error: MaskregError) -> TryAgainError:
+        """Forget a checkpoint that somebody changed, so that the next time it is made again from the source."""
+        self._forget(state)
+        return TryAgainError(
+            f"{self._options.out / state.name} was changed after it was written, and is made again from the source: "
+            f"{error.message}",
+            hint="the same command again",
+        )
 
     def agree(self, value: Any) -> Any:
         return value
@@ -232,6 +246,8 @@ class _Folder:
     def _current(self) -> _State | None:
         link = self._options.out / CURRENT
         if not link.is_symlink():
+            if os.path.lexists(link):
+                raise OutputExistsError(f"{link} is not the link that follow made", hint=f"mv {link} {link}-other")
             return None
         name = str(link.readlink())
         state = next((state for state in self._states() if state.name == name), None)

@@ -204,7 +204,8 @@ class Follower(Closing):
         """Apply what :meth:`fetch` brought, if there is something and it is safe; never waits for it.
 
         Raises:
-            WrongCheckpointError: the weights are not what they were; nothing was changed.
+            WrongCheckpointError: a model in memory is not what it was; nothing was changed.
+            TryAgainError: the checkpoint in a folder is not what it was; the next look makes it again.
             CorruptError: a link is damaged; nothing was changed.
         """
         # One that is at work on another thread has nothing to apply yet.

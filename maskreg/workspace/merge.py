@@ -115,7 +115,8 @@ def merge(
         workspace: where artifacts and known checkpoints are; by default what the settings say.
 
     Raises:
-        UsageError: an unknown method or setting, or values that make no sense.
+        UsageError: an unknown method or setting, values that make no sense or become too large for the dtype, or an
+            artifact that is named twice.
         PairMismatchError: artifacts of different sources, or that do different things to what cannot be merged.
         NotFoundError: there is no such artifact, or its source was not found.
         PartAbsentError: an artifact has no values, or they are not in the local registry.
@@ -137,6 +138,7 @@ def merge(
             require_free(space, path, force=force)
         naming = Naming(space, None if name is None else as_name(name), careful=not force)
         card = Card(shared_family(operands), "merge", description=description).checked()
+        _require_different(operands)
         # Before the source is looked for and read.
         plan = request.recipe(operands)
         plan.check(len(operands), masked=mask is not None)
@@ -154,6 +156,16 @@ def merge(
         result, used = with_source(space, side, work, source=source, download=download)
         remember(space, side.root, used)
         return result
+
+
+def _require_different(operands: Sequence[Named]) -> None:
+    """Refuse an artifact that is named twice: its changes would count as those of two that agree."""
+    names: dict[Digest, str] = {}
+    for operand in operands:
+        if (first := names.get(operand.digest)) is not None:
+            same = "is named twice" if first == operand.name else f"and {operand.name} are one artifact"
+            raise UsageError(f"{first} {same}", hint="name it once; a larger --weight makes it count more")
+        names[operand.digest] = operand.name
 
 
 @dataclass(frozen=True)

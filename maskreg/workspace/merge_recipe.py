@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from maskreg.errors import BadRefError, FormatError, LimitError, NotFoundError, UsageError
-from maskreg.extras import requiring
-from maskreg.limits import LIMITS
+from maskreg.errors import BadRefError, FormatError, UsageError
 from maskreg.ref import parse_artifact
+from maskreg.tensors.names import shown
+from maskreg.workspace.plain_yaml import read_yaml
 from maskreg.workspace.workspace import ArtifactLike, Named
 
 if TYPE_CHECKING:
@@ -115,43 +115,31 @@ def _with_mask(
     artifacts: Sequence[ArtifactLike], method: str, weights: Weights | None, settings: dict[str, Any]
 ) -> Request:
     mask = settings.pop("mask", None)
+    if isinstance(mask, list | dict):
+        raise UsageError(f"the mask is {shown(mask)}; it must be one reference")
     return Request(artifacts, method, weights, settings, mask)
 
 
 def _parsed(path: Path) -> Request:
-    with requiring("a recipe in YAML"):
-        import yaml
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError as error:
-        raise NotFoundError(f"{path}: no such recipe") from error
-    except OSError as error:
-        raise FormatError(f"{path}: {error.strerror}") from error
-    if len(data) > LIMITS.small_file_bytes:
-        raise LimitError(f"{path}: {len(data)} bytes; the limit is {LIMITS.small_file_bytes}")
-    try:
-        document = yaml.safe_load(data)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: not YAML: {' '.join(str(error).split())}", hint=_HINT) from error
+    document = read_yaml(path, "recipe", hint=_HINT)
     if not isinstance(document, dict):
         raise FormatError(f"{path}: not a recipe", hint=_HINT)
-    if unknown := [str(key) for key in document if key not in _KEYS]:
+    if unknown := [key for key in document if key not in _KEYS]:
         raise FormatError(f"{path}: unknown key {unknown[0]!r}", hint=_HINT)
     method, settings = document.get("method"), document.get("settings") or {}
     entries = document.get("artifacts")
     if not isinstance(method, str) or not isinstance(settings, dict) or not isinstance(entries, list) or not entries:
         raise FormatError(f"{path}: method, artifacts or settings are missing or of another kind", hint=_HINT)
     pairs = [_operand(entry, path) for entry in entries]
-    texts = {str(key): value for key, value in settings.items()}
-    return _with_mask([ref for ref, _ in pairs], method, [weight for _, weight in pairs], texts)
+    return _with_mask([ref for ref, _ in pairs], method, [weight for _, weight in pairs], dict(settings))
 
 
 def _operand(entry: object, path: Path) -> tuple[str, float]:
     if isinstance(entry, str):
         return entry, 1.0
     if not isinstance(entry, dict) or "ref" not in entry or not isinstance(entry["ref"], str):
-        raise FormatError(f"{path}: an artifact is neither a reference nor has one: {entry!r}", hint=_HINT)
-    if unknown := [str(key) for key in entry if key not in _OPERAND_KEYS]:
+        raise FormatError(f"{path}: an artifact is neither a reference nor has one: {shown(entry)}", hint=_HINT)
+    if unknown := [key for key in entry if key not in _OPERAND_KEYS]:
         raise FormatError(f"{path}: unknown key {unknown[0]!r} of {entry['ref']}", hint=_HINT)
     return entry["ref"], _weight(entry.get("weight", 1.0), entry["ref"])
 
@@ -162,7 +150,7 @@ def _weight(value: object, of: str) -> float:
             return float(value)
     except (ValueError, OverflowError):
         pass
-    raise UsageError(f"the weight of {of} is {value!r}; it must be a number")
+    raise UsageError(f"the weight of {of} is {shown(value)}; it must be a number")
 
 
 def _normal(text: str) -> str:

@@ -42,6 +42,19 @@ def test_a_folder_is_brought_up_to_date(run: Run, pair: tuple[Path, Path], tmp_p
     )
 
 
+def test_a_checkpoint_that_somebody_changed_is_made_again_at_once(
+    run: Run, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    line = ("follow", "toy/run", "--source", pair[0], "-o", tmp_path / "served", "--once")
+    published(tmp_path, pair, 1)
+    run(*line)
+    (tmp_path / "served" / "current" / "model.safetensors").unlink()
+    steps = published(tmp_path, pair, 2)
+    done = run(*line)
+    assert "was changed after it was written" in done.err
+    assert contents(Path(done.out.strip())) == contents(steps[2])
+
+
 def test_wrong_requests_change_nothing(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     published(tmp_path, pair, 1)
     stranger = make_checkpoint(tmp_path / "stranger", {n: moved(t, 0.5, 9) for n, t in tensors().items()})

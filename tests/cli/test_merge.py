@@ -179,3 +179,31 @@ def test_files_that_are_not_copied_and_files_that_stay_are_said(
     assert f"kept in {out}: own.txt\n" in done.err
     document = run(*line, "--json").json
     assert (document["skipped_files"], document["kept_files"]) == (["pytorch_model.bin"], ["own.txt"])
+
+
+def test_an_artifact_that_is_named_twice_is_refused(run: Run, two: list[str]) -> None:
+    line = ("merge", REF, "two", REF, "--method", "ties", "--weight", f"{REF}=2", "--dry-run")
+    assert f"{REF} is named twice" in run(*line, status=2).err
+    run("tag", "two", "best")
+    assert (
+        "two and two:best are one artifact"
+        in run("merge", "two", "two:best", "--method", "ram", "--dry-run", status=2).err
+    )
+
+
+def test_a_recipe_is_text_and_read_as_it_is_written(run: Run, two: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "merge.yaml"
+
+    def refused(text: str, status: int) -> str:
+        path.write_text(text)
+        return run("merge", "--recipe", path, "--dry-run", status=status).err
+
+    start = f"method: linear\nartifacts: ['{REF}', "
+    assert "line 3: the key 'method' appears twice" in refused(f"{start}two]\nmethod: ties\n", 65)
+    assert "the key 'weight' appears twice" in refused(start + "{ref: two, weight: 1, weight: 3}]\n", 65)
+    assert "the weight of two is '2001-99-99'" in refused(start + "{ref: two, weight: 2001-99-99}]\n", 2)
+    assert "an alias" in refused(start + "&a [x, x], [*a, *a]]\n", 65)
+    assert "levels deep" in refused(start + "[" * 5000, 65)
+    assert "the mask is ['two']; it must be one" in refused(start[:-2] + "]\nsettings: {mask: [two]}\n", 2)
+    digits = "9" * 5000
+    assert "must be a whole number" in refused(f"method: dare\nartifacts: [two]\nsettings: {{seed: {digits}}}\n", 2)

@@ -15,7 +15,7 @@ import zarr
 from safetensors.numpy import load_file, save_file
 
 import maskreg
-from maskreg.errors import CorruptError, DataError, FormatError, LimitError
+from maskreg.errors import CorruptError, DataError, FormatError, LimitError, NotFoundError
 from maskreg.exchange.zarr_bool import chunk_shape
 from maskreg.flow.masks.storing import RECIPE
 from tests.exchange.conftest import TALL, Lab
@@ -140,6 +140,14 @@ def test_what_is_no_mask_of_the_source_is_refused_by_name(lab: Lab) -> None:
         save_file({name: mask}, lab.folder / "m.safetensors")
         with pytest.raises(FormatError, match=rf"tensor '?{name}.*{message}"):
             maskreg.convert_from(lab.folder / "m.safetensors", "safetensors-mask", lab.source, workspace=lab.space)
+
+
+def test_a_folder_without_masks_is_refused_by_name(lab: Lab) -> None:
+    (lab.folder / "empty").mkdir()
+    for name in SUFFIX:
+        with pytest.raises((NotFoundError, FormatError), match="empty") as raised:
+            maskreg.convert_from(lab.folder / "empty", name, lab.source, workspace=lab.space)
+        assert raised.value.hint
 
 
 def flip(path: Path, at: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from maskreg.errors import (
     OutputExistsError,
     TryAgainError,
     UsageError,
-    WrongCheckpointError,
 )
 from tests.checkpoints import bf16, make_checkpoint
 from tests.workspace.conftest import SOURCE, Lab, contents
@@ -188,22 +187,49 @@ def test_a_reversible_chain_is_walked_back(
     assert is_at(out, steps[2])
 
 
+def flipped(weights: Path) -> None:
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+
+
+def cut_short(weights: Path) -> None:
+    weights.write_bytes(weights.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("change", [flipped, cut_short, Path.unlink])
 def test_a_checkpoint_that_somebody_changed_is_made_again(
+    lab: Lab, run: maskreg.Publisher, bob: maskreg.Workspace, steps: list[Path], change: Callable[[Path], None]
+) -> None:
+    out = lab.folder / "served"
+    run.publish(steps[1])
+    with follower(bob, out, steps[0]) as following:
+        following.step()
+        change((out / "current").resolve() / "model.safetensors")
+        run.publish(steps[2])
+        with pytest.raises(TryAgainError, match="was changed after it was written, and is made again"):
+            following.step()
+        following.step()
+    assert is_at(out, steps[2])
+
+
+def test_what_stands_in_place_of_the_link_is_left_alone(
     lab: Lab, run: maskreg.Publisher, bob: maskreg.Workspace, steps: list[Path]
 ) -> None:
     out = lab.folder / "served"
     run.publish(steps[1])
     with follower(bob, out, steps[0]) as following:
         following.step()
-        weights = (out / "current").resolve() / "model.safetensors"
-        data = bytearray(weights.read_bytes())
-        data[-1] ^= 1
-        weights.write_bytes(data)
+        (out / "current").unlink()
+        (out / "current").mkdir()
         run.publish(steps[2])
-        with pytest.raises(WrongCheckpointError):
+        with pytest.raises(OutputExistsError, match="current is not the link that follow made"):
             following.step()
+        (out / "current").rmdir()
+        (out / "current").write_text("mine")
+    with follower(bob, out, steps[0]) as following, pytest.raises(OutputExistsError, match="is not the link"):
         following.step()
-    assert is_at(out, steps[2])
+    assert (out / "current").read_text() == "mine"
 
 
 def test_links_wait_until_it_is_safe(

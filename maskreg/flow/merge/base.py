@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from maskreg.errors import UsageError
 from maskreg.flow.merge.cuts import Cut
+from maskreg.tensors.names import shown
 
 Floats = npt.NDArray[np.float32]
 Sums = npt.NDArray[np.float64]
@@ -28,6 +29,9 @@ Settings = Mapping[str, Any]
 
 MANY = 1 << 16
 """More artifacts than anybody merges."""
+
+LARGEST = float(np.finfo(np.float32).max)
+"""The largest number that merging computes with. A factor above it would be infinite, and make every weight NaN."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,8 @@ class Setting:
 
     default: float | int | str
     meaning: str
-    low: float = -math.inf
-    high: float = math.inf
+    low: float = -LARGEST
+    high: float = LARGEST
     words: tuple[str, ...] = ()
 
     def parsed(self, key: str, value: object) -> float | int | str:
@@ -60,13 +64,14 @@ class Setting:
         number = _whole(value) if isinstance(self.default, int) else _number(value)
         if number is None or not self.low <= number <= self.high:
             kind = "a whole number" if isinstance(self.default, int) else "a number"
-            raise UsageError(f"{key} is {value!r}; it must be {kind}{self._bounds()}")
+            raise UsageError(f"{key} is {shown(value)}; it must be {kind}{self._bounds(number)}")
         return number
 
-    def _bounds(self) -> str:
-        if math.isinf(self.low):
+    def _bounds(self, number: float | None) -> str:
+        if self.low == -LARGEST and number is None:
             return ""
-        return f" from {self.low:g} on" if math.isinf(self.high) else f" from {self.low:g} to {self.high:g}"
+        without_end = self.high == LARGEST and self.low != -LARGEST
+        return f" from {self.low:g} on" if without_end else f" from {self.low:g} to {self.high:g}"
 
 
 @dataclass(frozen=True)

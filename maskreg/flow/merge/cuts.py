@@ -7,7 +7,9 @@ bits say in which bin the m-th largest lies, and counts of the lower 16 bits wit
     sweep 1    counts by upper bits: one .9, one .7, one .4 -> the third largest has upper bits .4
     sweep 2    counts of lower bits among those: .44
 
-Equal sizes are taken in the order of their coordinates, so a third sweep finds where the last one taken lies.
+Equal sizes are taken in the order of their coordinates, so a third sweep finds where the last one taken lies. Zeros
+need no order, since adding them or not is the same: where a cut lies among them, as it does in an update that is mostly
+0, all of them are above it, and none are gathered.
 """
 
 from __future__ import annotations
@@ -94,6 +96,10 @@ class Edge:
     equal: int
 
 
+_ZERO = Edge(0, 0, 0)
+# A cut among zeros: all of them are above it.
+
+
 def sizes_of(update: Floats) -> Codes:
     """Bits of the absolute values, which are in their order."""
     return update.view(np.uint32) & np.uint32(0x7FFFFFFF)
@@ -105,7 +111,7 @@ def count_upper(update: Floats, counts: Counts) -> None:
 
 
 def count_lower(update: Floats, upper: int, counts: Counts) -> None:
-    """Add a tile to the counts of lower bits among sizes with these upper bits, int64 ``[2^16]``."""
+    """Add a tile to the counts of lower bits among sizes with these upper bits, int64 ``[2^16]``; no zeros."""
     inside = codes_inside(update, upper)
     if inside.size:
         counts += np.bincount(inside & np.uint32(0xFFFF), minlength=LOWER)
@@ -119,20 +125,27 @@ def bin_of(counts: Counts, rank: int) -> Bin:
 
 def edge_of(counts: Counts, narrowed: Bin) -> Edge:
     """The size at the cut, given the counts of lower bits in its bin."""
+    if narrowed.missing > counts.sum():
+        return _ZERO
     lower, missing = _largest(counts, narrowed.missing)
     return Edge(narrowed.upper << 16 | lower, missing, int(counts[lower]))
 
 
 def codes_inside(update: Floats, upper: int) -> Codes:
-    """Bits of the sizes with these upper bits."""
+    """Bits of the sizes with these upper bits, without zeros."""
     codes = sizes_of(update)
-    inside: Codes = codes[codes >> np.uint32(16) == np.uint32(upper)]
+    chosen = codes >> np.uint32(16) == np.uint32(upper)
+    if not upper:
+        chosen &= codes != 0
+    inside: Codes = codes[chosen]
     return inside
 
 
 def exact_edge(codes: Sequence[Codes], narrowed: Bin) -> Edge:
-    """The size at the cut, given all codes in its bin."""
+    """The size at the cut, given all codes in its bin, without zeros."""
     inside = np.concatenate(codes)
+    if narrowed.missing > inside.size:
+        return _ZERO
     at = inside.size - narrowed.missing
     code = int(np.partition(inside, at)[at])
     larger = int(np.count_nonzero(inside > np.uint32(code)))

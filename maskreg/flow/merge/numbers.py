@@ -18,6 +18,15 @@ from maskreg.flow.merge.base import Floats
 Bits = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 
+_EXPONENTS = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F80_0000, "F64": 0x7FF0_0000_0000_0000}
+
+
+def is_nonfinite(bits: Bits, dtype: str) -> Bools:
+    """Which stored bits are NaN or infinite: those whose exponent is all ones."""
+    exponent = bits.dtype.type(_EXPONENTS[dtype])
+    infinite: Bools = (bits & exponent) == exponent
+    return infinite
+
 
 def kept(values: Floats, where: Bools) -> Floats:
     """fp32 numbers where it is true, and 0 elsewhere."""

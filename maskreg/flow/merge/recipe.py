@@ -9,7 +9,7 @@ from typing import Any
 
 from maskreg.errors import UsageError
 from maskreg.flow.merge import METHODS
-from maskreg.flow.merge.base import Method
+from maskreg.flow.merge.base import LARGEST, Method
 from maskreg.words import counted
 
 
@@ -46,6 +46,8 @@ class Recipe:
         for weight in weights:
             if not math.isfinite(weight):
                 raise UsageError(f"a weight is {weight}; it must be a finite number")
+        if (size := sum(map(abs, weights))) > LARGEST:
+            raise UsageError(f"weights of {size:g} in all, and fp32 ends at {LARGEST:g}", hint="use smaller weights")
         if not method.weighted and any(weight != 1 for weight in weights):
             raise UsageError(f"{name} takes no weights", hint="choose a method such as linear or task-arithmetic")
         values = {key: method.settings[key].parsed(key, value) for key, value in chosen.items()}

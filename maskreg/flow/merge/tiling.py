@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from maskreg.artifact.scope import Group
 from maskreg.digest import short_key
+from maskreg.errors import UsageError
 from maskreg.flow.merge.base import Floats, Known, Method, Settings, Sums, Tile
-from maskreg.flow.merge.numbers import Bits, replace
+from maskreg.flow.merge.numbers import Bits, is_nonfinite, replace
 from maskreg.flow.merge.operands import SpanBits
 from maskreg.mask.philox import TILE as DRAWN
 from maskreg.mask.philox import words_of
@@ -92,13 +93,18 @@ class Arithmetic:
             yield piece.tile
 
     def merged(self, group: Group, start: int, bits: SpanBits, known: Known) -> tuple[Bits, Counts]:
-        """The merged bits of a span, and what merging did; arguments as above."""
+        """The merged bits of a span, and what merging did; arguments as above.
+
+        Raises:
+            UsageError: a number becomes too large for the tensor's dtype.
+        """
         dtype = group.rows[0].source_dtype
         result, counts = np.empty_like(bits.source), Counts()
         with np.errstate(over="ignore", invalid="ignore"):
             for tile, at, nonfinite in self._pieces(group, start, bits, known):
                 source, targets = bits.source[at], [target[at] for target in bits.targets]
                 merged = self._exact(tile, source, targets, dtype)
+                self._require_finite(merged, nonfinite, dtype, group.names[0], start + at.start)
                 if nonfinite is not None:
                     _fill_nonfinite(merged, source, targets, nonfinite)
                 result[at] = merged
@@ -118,6 +124,20 @@ class Arithmetic:
         for target, update in zip(reversed(targets), reversed(tile.updates), strict=True):
             replace(result, target, (flat == update.reshape(-1)) & (target != source))
         return result
+
+    def _require_finite(
+        self, merged: Bits, nonfinite: npt.NDArray[np.bool_] | None, dtype: str, name: str, first: int
+    ) -> None:
+        overflown = is_nonfinite(merged, dtype)
+        if nonfinite is not None:
+            overflown &= ~nonfinite
+        if overflown.any():
+            raise UsageError(
+                f"tensor {name}: element {first + int(overflown.argmax())} becomes too large for {dtype}; nothing was "
+                "written",
+                hint=f"use smaller {'weights' if self.method.weighted else 'factors'}, so that {self.method.name} "
+                "changes less",
+            )
 
     def _pieces(self, group: Group, start: int, bits: SpanBits, known: Known) -> Iterator[_Piece]:
         dtype = group.rows[0].source_dtype

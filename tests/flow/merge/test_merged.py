@@ -154,6 +154,20 @@ def test_what_is_not_finite_is_taken_from_the_first_that_changes_it(tmp_path: Pa
     assert "4 coordinates are NaN or infinite" in " ".join(made.notes)
 
 
+@pytest.mark.parametrize(("make", "hundred"), [(bf16, 0x42C8), (f16, 0x5640)])
+def test_what_becomes_too_large_is_refused_by_name(tmp_path: Path, make: Any, hundred: int) -> None:
+    source = {"a.weight": make((40, 30), 1), "b.weight": make((70_000,), 2)}
+    dtype, values = source["b.weight"]
+    values = values.copy()
+    values[66_000] = hundred
+    checkpoint, artifacts = artifacts_of(tmp_path, source, [{**source, "b.weight": (dtype, values)}])
+    assert read(merged(checkpoint, artifacts, "scale", factor=2))
+    with pytest.raises(UsageError, match=rf"tensor b.weight: element 66000 becomes too large for {dtype}") as raised:
+        write(merged(checkpoint, artifacts, "scale", factor=3e37), tmp_path / "out")
+    assert raised.value.hint == "use smaller factors, so that scale changes less"
+    assert not (tmp_path / "out").exists()
+
+
 def test_numbers_of_every_width(tmp_path: Path) -> None:
     source = {"half": f16((31, 3), 1), "wide": f32((31, 3), 2), "brain": bf16((31, 3), 3)}
     targets = [
@@ -324,6 +338,9 @@ def test_what_a_merge_needs(tmp_path: Path) -> None:
         ("linear", [1], {"lambda": 2}, "linear has no setting 'lambda'"),
         ("linear", [1, -1], {}, "weights add up to 0"),
         ("linear", [float("nan")], {}, "finite"),
+        ("linear", [1e39, 1], {}, "weights of 1e\\+39 in all, and fp32 ends"),
+        ("task-arithmetic", [3e38, -3e38], {}, "fp32 ends"),
+        ("task-arithmetic", [1], {"lambda": 1e39}, "from -3.40282e\\+38 to"),
         ("slerp", [1, 2], {}, "takes no weights"),
         ("ties", [1], {"density": 1.5}, "from 0 to 1"),
         ("ties", [1], {"density": "much"}, "must be a number"),
@@ -335,6 +352,7 @@ def test_what_a_merge_needs(tmp_path: Path) -> None:
         ("della", [1], {"epsilon": 1.0}, "probabilities"),
         ("consensus", [1, 1], {"k": 3}, "k is 3, and only 2 artifacts"),
         ("scale", [1], {"factor": "1e999"}, "must be a number"),
+        ("scale", [1], {"factor": "-1e39"}, "from -3.40282e\\+38 to"),
     ],
 )
 def test_recipes_that_make_no_sense(method: str, weights: list[float], settings: dict[str, Any], said: str) -> None:
