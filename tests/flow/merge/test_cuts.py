@@ -45,11 +45,11 @@ def test_an_update_of_mostly_zeros_needs_no_list_of_them(
     checkpoint, artifacts = artifacts_of(tmp_path, source, [target])
     listed: list[int] = []
 
-    def places(update: np.ndarray, code: int) -> np.ndarray:
+    def positions(update: np.ndarray, code: int) -> np.ndarray:
         listed.append(code)
         return np.empty(0, np.int64)
 
-    monkeypatch.setattr(knowing, "places_of", places)
+    monkeypatch.setattr(knowing, "positions_of", positions)
     with merged(checkpoint, artifacts, "ties-per-tensor", density=0.5) as model:
         values = model.read("w.weight", 0, numel)
     assert not listed
