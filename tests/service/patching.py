@@ -8,6 +8,7 @@ from pathlib import Path
 import maskreg
 from maskreg.service.context import Service
 from maskreg.service.jobs.base import JobLimits
+from maskreg.service.jobs.bench import Bench
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.sources import Sources
 from maskreg.service.jobs.sql import SqlJobQueue
@@ -42,6 +43,12 @@ class Site:
         """What runs jobs."""
         assert self.service.patching is not None
         return self.service.patching
+
+    @property
+    def bench(self) -> Bench:
+        """The same for a worker."""
+        settings = self.service.workspace.settings
+        return Bench(settings, None, self.url, self.patching.sources, self.outputs, self.patching.limits)
 
     @property
     def outputs(self) -> Path:

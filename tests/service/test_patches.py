@@ -110,6 +110,11 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
         404,
         "NOT_FOUND",
     ),
+    "a mask as a setting": (
+        {"kind": "merge", "artifacts": ["team/toy:v1"], "settings": {"mask": "elsewhere/secret"}, "name": "team/sum"},
+        422,
+        "USAGE",
+    ),
     "a name in another project": ({"kind": "merge", "artifacts": ["team/toy:v1"], "name": "elsewhere/sum"}, 404, ""),
     "a target path": ({"kind": "extract", "source": "base", "target": "/etc", "name": "team/x"}, 422, "USAGE"),
     "a rule": (

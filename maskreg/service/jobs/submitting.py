@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.disk import occupied
-from maskreg.errors import NoSpaceError, NotFoundError, OutputExistsError, PartAbsentError
+from maskreg.errors import NoSpaceError, NotFoundError, OutputExistsError, PartAbsentError, UsageError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
 from maskreg.service.jobs.base import JobFilter, JobState, NewJob
@@ -91,6 +91,8 @@ def _apply(registry: Registry, patching: Patching, request: ApplyRequest, by: Su
 def _merge(registry: Registry, patching: Patching, request: MergeRequest, by: Submitter) -> NewJob:
     name = as_name(request.name)
     by.may_write(name.project)
+    if "mask" in request.settings:
+        raise UsageError("the mask is no setting here", hint="give it as 'mask', beside 'settings'")
     references = [Ref.parse(text) for text in [*request.artifacts, *([request.mask] if request.mask else [])]]
     for ref in references:
         by.may_read(ref.project)

@@ -1,0 +1,166 @@
+"""The worker: takes one job after another, and does it in this process.
+
+Started by :mod:`maskreg.service.jobs.processes` as ``python -m maskreg.service.jobs.worker NAME``. The first line of
+its standard input says what it needs to know. The rest is empty and ends when whoever started it does: then the worker
+gives its job back, and ends too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+from maskreg.errors import MaskregError, TryAgainError, UnavailableError
+from maskreg.progress import Progress
+from maskreg.service.jobs.base import Job, JobState, Lease, LeaseLostError
+from maskreg.service.jobs.bench import Bench
+from maskreg.service.jobs.kinds import KINDS, Work
+from maskreg.service.jobs.outputs import Attempt, sweep
+from maskreg.service.jobs.patching import Patching
+from maskreg.service.jobs.watch import BEAT_S, Interrupted, Reason, Watch, leave_at_once
+from maskreg.service.paths import without_paths
+from maskreg.workspace.workspace import Workspace
+
+POLL_S = 0.5
+"""How often an idle worker looks for a job, in seconds."""
+
+SWEEP_S = 60.0
+"""How often an idle worker looks for what killed attempts have left, in seconds."""
+
+_log = logging.getLogger("maskreg.jobs")
+
+
+class Worker:
+    """Takes jobs until it is told to leave. Runs in the main thread of its process.
+
+    Attributes:
+        name: of this worker, unique among all.
+    """
+
+    def __init__(self, bench: Bench, patching: Patching, name: str, *, beat_s: float = BEAT_S) -> None:
+        """Work on the jobs of a server.
+
+        Args:
+            bench: the server.
+            patching: its queue, open.
+            name: of this worker, unique among all.
+            beat_s: how often leases are renewed, in seconds.
+        """
+        self.name = name
+        self._bench, self._patching, self._beat_s = bench, patching, beat_s
+        self._leaving = threading.Event()
+        self._watch: Watch | None = None
+
+    def leave(self) -> None:
+        """Give the job back that is worked on, and take no other."""
+        self._leaving.set()
+        if self._watch is not None:
+            self._watch.stop(Reason.LEAVING)
+
+    def run(self) -> None:
+        """Take jobs until :meth:`leave` is called."""
+        swept = -SWEEP_S
+        while not self._leaving.is_set():
+            try:
+                lease = self._patching.queue.claim(self.name, self._patching.limits)
+                if lease is not None:
+                    self.work(lease)
+                    continue
+                if time.monotonic() - swept > SWEEP_S:
+                    sweep(self._patching, self._patching.queue)
+                    swept = time.monotonic()
+            except (TryAgainError, UnavailableError) as error:
+                _log.warning("%s", error)
+            self._leaving.wait(POLL_S)
+
+    def work(self, lease: Lease) -> None:
+        """Begin the job of a lease, and end it, or give it back."""
+        queue, job = self._patching.queue, lease.job
+        _log.info("job %s: attempt %d at %s %s", job.id, job.attempt, job.kind, job.output)
+        counted = True
+        try:
+            with Watch(queue, lease, self._patching.limits, beat_s=self._beat_s, give_up=leave_at_once) as watch:
+                self._watch = watch
+                if self._leaving.is_set():
+                    watch.stop(Reason.LEAVING)
+                result = self._do(job, watch)
+            queue.renew(lease, watch.meter)
+            queue.finish(lease, JobState.DONE, result=result)
+            Attempt(self._patching, job).remove()
+        except Interrupted:
+            assert self._watch is not None  # which raised it
+            counted = self._interrupted(lease, self._watch.reason)
+        except (LeaseLostError, TryAgainError, UnavailableError) as error:
+            # Another attempt may succeed; the lease may be gone as well.
+            _log.warning("job %s: %s", job.id, error)
+            self._leaving.wait(POLL_S * 4)
+        except MaskregError as error:
+            hint = {"hint": without_paths(error.hint)} if error.hint else {}
+            self._end(lease, JobState.FAILED, {"code": error.code, "title": without_paths(error.message), **hint})
+        finally:
+            self._watch = None
+            # Nothing is given back that has ended. What nobody expected leaves this process with its traceback.
+            queue.release(lease, counted=counted)
+
+    def _do(self, job: Job, watch: Watch) -> dict[str, object]:
+        progress: Progress = watch
+        with Workspace(self._bench.settings, note=_log.info) as space:
+            work = Work(job, self._patching, space, self._bench.remote, progress, watch.commit)
+            return dict(KINDS[job.kind](work))
+
+    def _interrupted(self, lease: Lease, reason: Reason | None) -> bool:
+        """End the job, or leave it to another; whether this was an attempt."""
+        _log.info("job %s: interrupted: %s", lease.job.id, reason)
+        if reason is Reason.CANCELED:
+            self._end(lease, JobState.CANCELED)
+        elif reason is Reason.TOO_LONG:
+            title = f"it took longer than {self._patching.limits.seconds:,.0f} seconds"
+            self._end(lease, JobState.FAILED, {"code": "TOO_LONG", "title": title})
+        return reason is not Reason.LEAVING
+
+    def _end(self, lease: Lease, state: JobState, error: dict[str, str] | None = None) -> None:
+        Attempt(self._patching, lease.job).remove()
+        try:
+            self._patching.queue.finish(lease, state, error=error)
+        except LeaseLostError as lost:
+            _log.warning("%s", lost)
+
+
+def main() -> int:
+    """Work for the server that the first line of standard input describes, until that ends."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
+    line = sys.stdin.readline()
+    if not line:
+        return 0
+    bench = Bench.loads(line)
+    patching = bench.open()
+    worker = Worker(bench, patching, sys.argv[1])
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        worker.leave()
+
+    # Ctrl-C goes to every process of a terminal; whoever started this one says when to leave.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, leave)
+    threading.Thread(target=_leave_at_the_end_of_input, daemon=True).start()
+    try:
+        worker.run()
+    finally:
+        patching.queue.close()
+    return 0
+
+
+def _leave_at_the_end_of_input() -> None:
+    # Bytes of the file itself: a buffered read would hold a lock that the interpreter wants when it ends.
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
