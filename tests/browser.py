@@ -48,8 +48,8 @@ class Opened:
         asked: addresses that it asked for, its own left out.
     """
 
-    def __init__(self, browser: Any, path: Path, scheme: str, **options: Any) -> None:
-        """Open a file by day (``light``) or by night (``dark``)."""
+    def __init__(self, browser: Any, path: Path | str, scheme: str, **options: Any) -> None:
+        """Open a file or an address by day (``light``) or by night (``dark``)."""
         self._context = browser.new_context(**{"viewport": LAPTOP, "color_scheme": scheme, **options})
         self.page = self._context.new_page()
         self.said: list[str] = []
@@ -57,8 +57,9 @@ class Opened:
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(path.as_uri())
-        self.asked.remove(path.as_uri())
+        address = path if isinstance(path, str) else path.as_uri()
+        self.page.goto(address)
+        self.asked.remove(address)
 
     def __enter__(self) -> Opened:
         return self

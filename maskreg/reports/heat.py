@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import numpy.typing as npt
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.ticker import FuncFormatter
 
 from maskreg.reports.drawing import Drawing
 from maskreg.reports.modules import Grid
+from maskreg.reports.shades import Values, ink_on, scale, table
 from maskreg.reports.theme import WIDE, Size, Theme, in_percent
 from maskreg.words import three_digits
 
-Values = npt.NDArray[np.float64]
-
 _LABELS = 40
 """Maximum number of layers that are all labeled."""
-
-_TAIL = 0.005
-"""Share of the coordinates at either end that the color scale leaves out: small norms must not flatten it."""
 
 _FONT = 8.5
 _POINTS = 72.0
@@ -37,7 +31,7 @@ def heat_map(grid: Grid, theme: Theme, size: Size = WIDE) -> Drawing:
     Colors run over the densities of nearly all coordinates, so that modules differ in color even where all are dense.
     Modules of which nothing moved have no color.
     """
-    values, weights = _table(grid)
+    values, weights = table(grid)
     rows, columns = values.shape
     height = min(14.0 if size.narrow else 11.0, (2.4 if size.narrow else 1.7) + (0.24 if size.narrow else 0.27) * rows)
     figure = Drawing(figsize=(size.width, height), layout="constrained")
@@ -72,26 +66,6 @@ def heat_map(grid: Grid, theme: Theme, size: Size = WIDE) -> Drawing:
     return figure
 
 
-def scale(values: Values, weights: Values) -> tuple[float, float]:
-    """The lowest and the highest density of all but the outermost coordinates: the ends of the color scale.
-
-    Args:
-        values: densities; NaN without a tensor. Those of which nothing moved do not count.
-        weights: coordinates of each.
-    """
-    present = values > 0
-    if not present.any():
-        return 0.0, 1.0
-    order = np.argsort(values[present])
-    densities, counts = values[present][order], weights[present][order]
-    below = np.cumsum(counts) / counts.sum()
-    low = float(densities[np.searchsorted(below, _TAIL)])
-    high = float(densities[min(int(np.searchsorted(below, 1 - _TAIL)), len(densities) - 1)])
-    if high - low < 1e-3:
-        low, high = max(0.0, low - 5e-4), high + 5e-4
-    return low, high
-
-
 def written(values: Values, room: tuple[float, float]) -> list[str] | None:
     """The densities as texts that fit into their cells: three digits, or two; None where no text fits.
 
@@ -111,16 +85,6 @@ def _two_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 9.95 or not value else "<.1" if value < 0.1 else f"{value:.1f}".removeprefix("0")
 
 
-def _table(grid: Grid) -> tuple[Values, Values]:
-    values = np.full((len(grid.layers), len(grid.modules)), np.nan)
-    weights = np.zeros(values.shape)
-    rows, columns = ({label: at for at, label in enumerate(labels)} for labels in (grid.layers, grid.modules))
-    for (layer, module), group in grid.cells.items():
-        values[rows[layer], columns[module]] = group.density
-        weights[rows[layer], columns[module]] = group.numel
-    return values, weights
-
-
 def _beyond(values: Values, low: float, high: float) -> str:
     moved = values[values > 0]
     below, above = bool((moved < low).any()), bool((moved > high).any())
@@ -136,14 +100,6 @@ def _write(axes: Any, values: Values, shades: ScalarMappable, room: tuple[float,
     for (row, column), share, text in zip(cells.tolist(), shares, texts, strict=True):
         color = ink_on(np.asarray(shades.to_rgba(share)).tolist()) if share else ink
         axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=_FONT, color=color)
-
-
-def ink_on(color: Sequence[float]) -> str:
-    """Black or white, whichever has more contrast with a color (WCAG 2)."""
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color[:3]]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    # Not the page's white, which turns dark at night; cells do not.
-    return "#fffffe" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "#000000"
 
 
 def _ticks(labels: tuple[str, ...]) -> tuple[list[float], list[str]]:

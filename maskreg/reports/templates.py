@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from importlib.resources import files
 from itertools import count
 from typing import Any
@@ -11,9 +12,9 @@ import jinja2
 from markupsafe import Markup
 
 from maskreg.analysis.evidence import STRATA
-from maskreg.analysis.glossary import FIGURES
+from maskreg.analysis.glossary import ENTRIES, FIGURES
 from maskreg.analysis.verdict import null_label
-from maskreg.words import percent, three_digits, times, whole
+from maskreg.words import human_bytes, percent, three_digits, times, whole
 
 _UNBROKEN = "\N{NO-BREAK SPACE}%"
 
@@ -25,16 +26,20 @@ def render(template: str, **values: Any) -> str:
         template: a file of this room.
         values: by name; ``term`` marks a word up, from its name in the glossary and its label.
     """
-    shared = {"strata": STRATA, "null_label": null_label}
-    return _environment().get_template(template).render({**shared, **values}).lstrip()
+    return environment("maskreg.reports").get_template(template).render(values).lstrip()
 
 
 class Definitions:
     """Marks words up with their definition: it shows on hover and on focus, and opens on a tap, without any script."""
 
-    def __init__(self) -> None:
-        """Begin a page; each definition has an identifier of its own."""
+    def __init__(self, glossary: str = "") -> None:
+        """Begin a page; each definition has an identifier of its own.
+
+        Args:
+            glossary: address of the page with the whole definitions; empty for the same page.
+        """
         self._numbers = count(1)
+        self._glossary = glossary
 
     def __call__(self, name: str, label: str) -> Markup:
         """A word with its definition beside it, and a link to the whole of it.
@@ -46,8 +51,8 @@ class Definitions:
         number = next(self._numbers)
         return Markup(
             '<span class="term"><button type="button" popovertarget="tip-{0}">{1}</button>'
-            '<span class="tip" id="tip-{0}" popover>{2} <a href="#{3}">More</a></span></span>'
-        ).format(number, label, FIGURES[name].brief, name)
+            '<span class="tip" id="tip-{0}" popover>{2} <a href="{3}#{4}">More</a></span></span>'
+        ).format(number, label, ENTRIES[name].brief, self._glossary, name.replace(" ", "-"))
 
 
 def plain_label(name: str, label: str) -> Markup:
@@ -60,22 +65,37 @@ def together(text: str) -> str:
     return text.replace(" %", _UNBROKEN)
 
 
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
+@cache
+def environment(package: str) -> jinja2.Environment:
+    """The templates of a package, which may include those of this one; what is not markup is escaped.
+
+    Args:
+        package: dotted name.
+    """
+    packages = dict.fromkeys((package, "maskreg.reports"))
+
+    def load(name: str) -> str | None:
+        paths = (files(origin) / name for origin in packages)
+        return next((path.read_text(encoding="utf-8") for path in paths if path.is_file()), None)
+
+    made = jinja2.Environment(
         autoescape=True,
-        loader=jinja2.FunctionLoader(lambda name: (files("maskreg.reports") / name).read_text(encoding="utf-8")),
+        loader=jinja2.FunctionLoader(load),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        auto_reload=False,
     )
     filters: dict[str, Callable[[Any], str]] = {
         "breakable": lambda name: Markup(".<wbr>").join(name.split(".")),
         "count": whole,
         "number": lambda value: f"{value:,}" if isinstance(value, int) else three_digits(value),
         "percent": lambda share: together(percent(share)),
+        "size": lambda count: human_bytes(count).replace(" ", "\N{NO-BREAK SPACE}"),
         "times": times,
         "together": together,
     }
-    environment.filters |= filters
-    return environment
+    made.filters |= filters
+    made.globals |= {"strata": STRATA, "null_label": null_label}
+    return made

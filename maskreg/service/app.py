@@ -8,6 +8,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from maskreg.service import access, problems
 from maskreg.service.api import health, patches
 from maskreg.service.context import Service
+from maskreg.service.headers import Protected
+from maskreg.service.pages import artifact, errors, listing, static
 from maskreg.version import __version__
 
 API = "/api/v1"
@@ -16,6 +18,9 @@ API = "/api/v1"
 ROUTERS: list[tuple[str, APIRouter]] = [
     ("", health.router),
     (API, patches.router),
+    ("", static.router),
+    ("", listing.router),
+    ("", artifact.router),
 ]
 """Every router, and what its paths begin with."""
 
@@ -31,6 +36,7 @@ def create_app(service: Service) -> FastAPI:
     for prefix, router in ROUTERS:
         app.include_router(router, prefix=prefix)
     access.record(app)
-    problems.install(app)
+    problems.install(app, errors.page)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(service.hosts))
+    app.add_middleware(Protected)
     return app

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from maskreg.errors import (
@@ -28,6 +31,9 @@ from maskreg.service.jobs.base import QueueFullError
 from maskreg.service.paths import without_paths
 
 MEDIA_TYPE = "application/problem+json"
+
+AsPage: TypeAlias = Callable[[Request, int, str, str, str], Response | None]
+"""From a request, a status, what is wrong, its code and the next step to a page; None for who reads none."""
 
 STATUS: dict[type[MaskregError], int] = {
     MaskregError: 500,
@@ -73,23 +79,35 @@ def problem(
     return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
 
 
-def install(app: FastAPI) -> None:
-    """Answer every error of an app in this form. What nobody expected says nothing about itself; the log does."""
+def _no_page(*_: object) -> None:
+    return None
+
+
+def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
+    """Answer every error of an app in this form. What nobody expected says nothing about itself; the log does.
+
+    Args:
+        app: the application.
+        as_page: makes a page of an error for those who read pages; None for everybody else.
+    """
 
     @app.exception_handler(MaskregError)
-    def _known(_: Request, error: MaskregError) -> JSONResponse:
+    def _known(request: Request, error: MaskregError) -> Response:
         status = status_of(error)
         headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else None
         title, hint = without_paths(error.message), without_paths(error.hint)
-        return problem(status, title, code=error.code, hint=hint, headers=headers)
+        page = as_page(request, status, title, error.code, hint)
+        return page or problem(status, title, code=error.code, hint=hint, headers=headers)
 
     @app.exception_handler(HTTPException)
-    def _http(_: Request, error: HTTPException) -> JSONResponse:
+    def _http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers) if error.headers else None
-        return problem(error.status_code, str(error.detail), code=f"HTTP_{error.status_code}", headers=headers)
+        title, code = str(error.detail), f"HTTP_{error.status_code}"
+        page = as_page(request, error.status_code, title, code, "")
+        return page or problem(error.status_code, title, code=code, headers=headers)
 
     @app.exception_handler(RequestValidationError)
-    def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+    def _malformed(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return problem(422, f"{where}: {first['msg']}", code=UsageError.code)
+        title = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        return as_page(request, 422, title, UsageError.code, "") or problem(422, title, code=UsageError.code)

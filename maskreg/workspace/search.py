@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from maskreg.catalog.query import Query, Range, SearchResult
+from maskreg.catalog.query import Position, Query, Range, SearchResult
 from maskreg.errors import BadRefError, UsageError
 from maskreg.ref import Ref
 from maskreg.registry.index.results import LeftOut
@@ -102,6 +102,9 @@ def search(
     sort: str = "created",
     descending: bool = True,
     limit: int | None = None,
+    projects: Collection[str] | None = None,
+    after: Position | None = None,
+    advise: bool = True,
     remote: str | None = None,
     workspace: Workspace | None = None,
 ) -> Listing:
@@ -129,6 +132,10 @@ def search(
         sort: ``created``, ``name``, ``by``, ``size``, ``params``, ``nnz``, ``numel``, or any filter but ``text``.
         descending: newest, largest or last in the alphabet first.
         limit: maximum number of results.
+        projects: only names of these; None for all.
+        after: only what comes behind this position in the order.
+        advise: where nothing matches, look for similar names, for the result's ``remark`` and ``hint``; reads every
+            name.
         remote: search this remote instead of the local registry.
         workspace: by default what the settings say.
 
@@ -153,7 +160,9 @@ def search(
         rlvr_overlap=rlvr_overlap,
         sort=sort,
         descending=descending,
+        projects=None if projects is None else frozenset(projects),
         limit=None if patterns else limit,
+        after=after,
     )
     query.check()
     if limit is not None:
@@ -170,8 +179,10 @@ def search(
             _next_step(name, remote)
             for name in search.left_out
             if all(replace(pattern, digits="").matches(Ref.parse(name.ref), name.digest) for pattern in patterns)
+            and (query.projects is None or Ref.parse(name.ref).project in query.projects)
         ]
-        remark, hint = ("", "") if names or left_out or limit == 0 else _nothing(space, registry, text)
+        silent = names or left_out or limit == 0 or not advise
+        remark, hint = ("", "") if silent else _nothing(space, registry, text, query.projects)
         return Listing(names[:limit], left_out, remark, hint)
 
 
@@ -182,8 +193,11 @@ def _narrowed(query: Query, patterns: Sequence[Pattern]) -> Query:
     return replace(query, **patterns[0].fixed)  # type: ignore[arg-type]
 
 
-def _nothing(space: Workspace, registry: Registry, text: str | None) -> tuple[str, str]:
-    tags = {entry.ref for entry in registry.refs.heads([]) if not entry.deleted}
+def _nothing(
+    space: Workspace, registry: Registry, text: str | None, projects: frozenset[str] | None
+) -> tuple[str, str]:
+    heads = (entry for entry in registry.refs.heads([]) if not entry.deleted)
+    tags = {entry.ref for entry in heads if projects is None or entry.ref.project in projects}
     everything = f"maskreg list{registry.remote_option}"
     if tags:
         words = text or "these filters"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -11,9 +12,10 @@ from maskreg.artifact.manifest import Group
 from maskreg.flow.geometry.exponents import BIAS
 from maskreg.reports.curve import APART, curve, shown
 from maskreg.reports.findings import Findings
-from maskreg.reports.heat import heat_map, ink_on, scale, written
+from maskreg.reports.heat import heat_map, written
 from maskreg.reports.modules import Grid
 from maskreg.reports.pictures import compact
+from maskreg.reports.shades import channels, ink_on, scale, shade
 from maskreg.reports.theme import DARK, LIGHT, NARROW, WIDE, Size, Theme, colored
 
 
@@ -73,6 +75,13 @@ def test_a_module_of_which_nothing_moved_has_no_color(theme: Theme, size: Size) 
     (image,) = axes.get_images()
     assert np.asarray(image.get_array())[0, :, 3].tolist() == [0, 1]
     assert [text.get_text() for text in axes.texts] == ["0", "40.0"]
+
+
+def test_the_map_without_a_library_is_that_of_matplotlib() -> None:
+    colors = mpl.colormaps[LIGHT.heat]
+    for at in range(256):
+        red, green, blue, _ = colors(at)
+        assert channels(shade(at / 255)) == pytest.approx((red, green, blue), abs=6 / 255)
 
 
 def test_ink_has_the_contrast_that_text_needs() -> None:

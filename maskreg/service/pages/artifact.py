@@ -1,0 +1,107 @@
+"""The page of an artifact: what it is, how to use it, where it moved, and what happened to its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import HTMLResponse
+
+from maskreg.artifact.manifest import Manifest
+from maskreg.digest import Digest
+from maskreg.ref import Ref
+from maskreg.service.access import Needs
+from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.context import Served
+from maskreg.service.pages import ancestry
+from maskreg.service.pages.heat import heat_map
+from maskreg.service.pages.reading import ancestors, described, history, listing, names_of
+from maskreg.service.pages.rendering import link, page, remote_name
+from maskreg.words import counted, percent, times
+from maskreg.workspace.log import LogEntry
+
+router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of a tag's history.
+
+    Attributes:
+        entry: what happened.
+        before: what the tag pointed to until then; None where it pointed to nothing.
+    """
+
+    entry: LogEntry
+    before: Digest | None
+
+
+@router.get("/p/{project}/{reference}")
+def artifact(
+    request: Request,
+    service: Served,
+    project: str,
+    reference: str,
+    principal: Annotated[Principal, Depends(Needs(Role.READER))],
+) -> HTMLResponse:
+    """What a name points to: ``name``, ``name:tag``, or either with ``@sha256:`` and a digest that it once had."""
+    ref = Ref.parse(f"{project}/{reference}")
+    shown = described(service, ref)
+    entries = history(service, ref)
+    lineage = ancestors(service, ref)
+    names = names_of(service, principal, (ancestor.digest for ancestor in lineage.ancestors))
+    return page(
+        request,
+        principal,
+        "artifact.html.j2",
+        ref=ref,
+        shown=shown,
+        manifest=shown.manifest,
+        sentence=sentence(shown.manifest),
+        commands=commands(ref, shown.manifest, str(request.base_url).rstrip("/"), remote_name(request)),
+        heat=heat_map(shown.grid()) if shown.manifest.totals.numel else None,
+        picture=ancestry.picture(lineage, names, ref, link),
+        left_out=len(lineage.left_out),
+        versions=listing(service, principal, f"{project}/{ref.name}:*", project=project),
+        changes=[
+            Change(now, before.digest if before else None)
+            for before, now in pairwise((None, *entries))
+            if now is not None
+        ][::-1],
+        head=entries[-1],
+    )
+
+
+def sentence(manifest: Manifest) -> str:
+    """What an artifact is, in one or two sentences."""
+    totals, ffn = manifest.totals, manifest.totals.ffn
+    if not totals.numel:
+        return "Figures about another artifact."
+    of = f"{percent(totals.density)} of {counted(totals.numel, 'coordinate')}"
+    text = f"{of}, drawn to compare with." if manifest.kind == "baseline" else f"{of} moved under {manifest.rule}."
+    if ffn.mask_share is not None and ffn.mask_lift is not None:
+        text += f" {percent(ffn.mask_share)} of these lie in the FFN: {times(ffn.mask_lift)} its share of coordinates."
+    return text
+
+
+def commands(ref: Ref, manifest: Manifest, base: str, remote: str) -> Mapping[str, str]:
+    """Lines to copy, for the command line and for Python.
+
+    Args:
+        ref: the name.
+        manifest: of its artifact.
+        base: address of the server.
+        remote: what the server is called among the remotes.
+    """
+    pulled = f"maskreg pull {ref} --remote {remote}"
+    python = f'import maskreg\n\nartifact = maskreg.pull("{ref}", remote="{remote}")\n'
+    last = 'maskreg.apply(artifact, out="patched")' if manifest.kind == "delta" else "print(artifact.manifest.kind)"
+    return {
+        "shell": f"{pulled} | maskreg apply" if manifest.kind == "delta" else pulled,
+        "setup": f"maskreg remote add {remote} {base}",
+        "verify": f"maskreg verify {ref} --remote {remote}",
+        "python": python + last,
+    }

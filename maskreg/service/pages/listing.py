@@ -1,0 +1,142 @@
+"""The first page: the names of a server or of a project, with filters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse
+from pydantic import BaseModel, Field, field_validator
+
+from maskreg.analysis.glossary import ENTRIES
+from maskreg.service.access import Needs, Where
+from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.context import Served, Service
+from maskreg.service.pages.reading import densities, listing, readable
+from maskreg.service.pages.rendering import page
+
+router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
+
+SORTS = {
+    "created": "newest first",
+    "name": "name",
+    "density": "density",
+    "ffn_lift": "FFN lift",
+    "rlvr_overlap": "overlap with RLVR",
+    "size": "size",
+}
+"""Sort keys, and what the page calls them."""
+
+KINDS = ("mask", "delta", "baseline", "analysis")
+
+LIMITS = (50, 200, 1000)
+"""Names on a page."""
+
+_OPEN = float("inf")
+
+
+class Filters(BaseModel):
+    """What the form of the page sends; fields that were left empty say nothing.
+
+    Attributes:
+        q: words, as of ``maskreg list``.
+        family, method, kind: equal to.
+        density_min, density_max: in percent.
+        ffn_lift_min, rlvr_overlap_min: at least.
+        sort: one of ``SORTS``.
+        limit: most names to show.
+    """
+
+    q: Annotated[str, Field(max_length=1000)] = ""
+    family: Annotated[str, Field(max_length=200)] = ""
+    method: Annotated[str, Field(max_length=200)] = ""
+    kind: Annotated[str, Field(max_length=20)] = ""
+    density_min: Annotated[float | None, Field(ge=0, le=100)] = None
+    density_max: Annotated[float | None, Field(ge=0, le=100)] = None
+    ffn_lift_min: Annotated[float | None, Field(ge=0)] = None
+    rlvr_overlap_min: Annotated[float | None, Field(ge=0)] = None
+    sort: Annotated[str, Field(pattern=f"^({'|'.join(SORTS)})$")] = "created"
+    limit: Annotated[int, Field(ge=1, le=LIMITS[-1])] = LIMITS[0]
+
+    @field_validator("density_min", "density_max", "ffn_lift_min", "rlvr_overlap_min", mode="before")
+    @classmethod
+    def _nothing(cls, value: object) -> object:
+        # A form sends every field, also those that nobody filled.
+        return None if value == "" else value
+
+    @property
+    def narrowing(self) -> dict[str, Any]:
+        """Fields that were filled, without order and length."""
+        return self.model_dump(exclude_defaults=True, exclude={"sort", "limit"})
+
+    def address(self, path: str, **changes: Any) -> str:
+        """The address of the page with these filters, some of them changed."""
+        fields = {**self.model_dump(exclude_defaults=True), **changes}
+        return f"{path}?{urlencode(fields)}" if fields else path
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments for the use case."""
+        low, high = self.density_min, self.density_max
+        density = None if low is None and high is None else ((low or 0) / 100, _OPEN if high is None else high / 100)
+        return {
+            "family": self.family or None,
+            "method": self.method or None,
+            "kind": self.kind or None,
+            "density": density,
+            "ffn_lift": None if self.ffn_lift_min is None else (self.ffn_lift_min, _OPEN),
+            "rlvr_overlap": None if self.rlvr_overlap_min is None else (self.rlvr_overlap_min, _OPEN),
+            "sort": self.sort,
+            "descending": self.sort != "name",
+        }
+
+
+@router.get("/")
+def names(
+    request: Request,
+    service: Served,
+    filters: Annotated[Filters, Query()],
+    principal: Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))],
+) -> HTMLResponse:
+    """The names of all projects that the reader may read."""
+    return _list(request, service, principal, filters, "")
+
+
+@router.get("/p/{project}")
+def names_of_project(
+    request: Request,
+    service: Served,
+    project: str,
+    filters: Annotated[Filters, Query()],
+    principal: Annotated[Principal, Depends(Needs(Role.READER))],
+) -> HTMLResponse:
+    """The names of one project."""
+    return _list(request, service, principal, filters, project)
+
+
+@router.get("/glossary")
+def glossary(request: Request, principal: Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]) -> HTMLResponse:
+    """Every word and figure with its one meaning."""
+    return page(request, principal, "glossary.html.j2", entries=ENTRIES)
+
+
+def _list(request: Request, service: Service, principal: Principal, filters: Filters, project: str) -> HTMLResponse:
+    arguments = filters.arguments() | ({"project": project} if project else {})
+    # One more than is shown tells whether there are more.
+    results = listing(service, principal, filters.q, limit=filters.limit + 1, **arguments)
+    shown = results.names[: filters.limit]
+    return page(
+        request,
+        principal,
+        "list.html.j2",
+        project=project,
+        filters=filters,
+        entries=shown,
+        is_cut=len(results) > len(shown),
+        left_out=results.left_out,
+        sparks=densities(service, shown),
+        reads_nothing=readable(principal) == frozenset(),
+        sorts=SORTS,
+        kinds=KINDS,
+        limits=LIMITS,
+    )

@@ -1,0 +1,131 @@
+"""Lineage: which artifacts an artifact was derived from, and density by layer at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from maskreg.artifact.presence import read_manifest
+from maskreg.digest import Digest
+from maskreg.errors import DataError, NotFoundError
+from maskreg.words import natural
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
+
+if TYPE_CHECKING:
+    from maskreg.artifact.manifest import Manifest
+    from maskreg.registry import Registry
+
+
+@dataclass(frozen=True)
+class Ancestor:
+    """An artifact of a lineage.
+
+    Attributes:
+        digest: the artifact.
+        manifest: what was computed, and from what; None where the registry does not have it.
+        depth: 0 for the artifact itself, 1 for its parents.
+    """
+
+    digest: Digest
+    manifest: Manifest | None
+    depth: int
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """An artifact and what it was derived from.
+
+    Attributes:
+        ancestors: the artifact itself first, then its parents, then theirs; each once.
+        left_out: digests of further ancestors that were not followed.
+    """
+
+    ancestors: tuple[Ancestor, ...]
+    left_out: tuple[Digest, ...]
+
+    @property
+    def links(self) -> tuple[tuple[Digest, Digest], ...]:
+        """Pairs of an artifact and one of its parents, both of which are among the ancestors."""
+        known = {ancestor.digest for ancestor in self.ancestors}
+        return tuple(
+            (ancestor.digest, Digest(parent))
+            for ancestor in self.ancestors
+            if ancestor.manifest is not None
+            for parent in ancestor.manifest.parents
+            if parent in known
+        )
+
+
+@check_arguments
+def lineage(
+    artifact: ArtifactLike, *, limit: int = 12, remote: str | None = None, workspace: Workspace | None = None
+) -> Lineage:
+    """Follow the parents of an artifact, breadth first.
+
+    Args:
+        artifact: a reference, a digest or an open artifact.
+        limit: most artifacts to follow, itself included.
+        remote: look on this remote instead of in the local registry.
+        workspace: by default what the settings say.
+
+    Raises:
+        BadRefError: a text that does not follow the grammar.
+        NotFoundError: there is no such artifact.
+        DataError: it is damaged.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
+    """
+    with opened(workspace) as space:
+        named = space.find(artifact, remote)
+        registry = space.registry(remote)
+        ancestors = {named.digest: Ancestor(named.digest, named.manifest, 0)}
+        waiting = [(Digest(parent), 1) for parent in named.manifest.parents]
+        left_out: dict[Digest, None] = {}
+        while waiting:
+            digest, depth = waiting.pop(0)
+            if digest in ancestors:
+                continue
+            if len(ancestors) == limit:
+                left_out[digest] = None
+                continue
+            manifest = None
+            with suppress(NotFoundError, DataError):
+                manifest = read_manifest(registry.store, digest)[1]
+                waiting += [(Digest(parent), depth + 1) for parent in manifest.parents]
+            ancestors[digest] = Ancestor(digest, manifest, depth)
+        return Lineage(tuple(ancestors.values()), tuple(left_out))
+
+
+def layer_densities(
+    digests: Iterable[Digest], *, remote: str | None = None, workspace: Workspace | None = None
+) -> dict[Digest, tuple[float, ...]]:
+    """Density of each layer of artifacts, in the order of the model.
+
+    Args:
+        digests: the artifacts; those that cannot be read, or have no layers, are left out.
+        remote: look on this remote instead of in the local registry.
+        workspace: by default what the settings say.
+
+    Raises:
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
+    """
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        densities = {}
+        for digest in dict.fromkeys(digests):
+            with suppress(NotFoundError, DataError):
+                if layers := _layers(registry, digest):
+                    densities[digest] = layers
+        return densities
+
+
+@lru_cache(maxsize=5_000)
+def _layers(registry: Registry, digest: Digest) -> tuple[float, ...]:
+    # A digest stands for the same bytes for good, so what was computed from them stays true.
+    groups = read_manifest(registry.store, digest)[1].totals.layers
+    return tuple(groups[layer].density for layer in sorted(groups, key=natural))

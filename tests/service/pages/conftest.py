@@ -1,0 +1,70 @@
+"""A registry that pages show: two runs of one source, a baseline, a combination, and a name nobody should see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+import maskreg
+from maskreg.service.app import create_app
+from tests.browser import browser
+from tests.checkpoints import Tensor, bf16, make_checkpoint, moved
+from tests.service.serving import listening, service_in
+
+__all__ = ["browser"]
+
+EVIL = "<script>document.title='owned'</script>&\"'<img src=x onerror=alert(1)>"
+"""What must come out as text wherever it is shown."""
+
+MODULES = ("self_attn.q_proj", "mlp.up_proj", f"mlp.{EVIL}")
+
+LAYERS = 6
+
+
+def tensors() -> dict[str, Tensor]:
+    """A small model, with a tensor name as bad as a checkpoint's may be."""
+    model = {"model.embed_tokens.weight": bf16((64, 16), 1)}
+    for layer in range(LAYERS):
+        for number, module in enumerate(MODULES):
+            model[f"model.layers.{layer}.{module}.weight"] = bf16((32, 16), 3 + 3 * layer + number)
+    return model
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a filled registry."""
+    folder = tmp_path_factory.mktemp("pages")
+    source = tensors()
+    paths = {"source": make_checkpoint(folder / "source", source)}
+    for seed, name in enumerate(("opd", "rlvr"), start=1):
+        target = {key: moved(tensor, 0.2 * seed, 100 * seed + at) for at, (key, tensor) in enumerate(source.items())}
+        paths[name] = make_checkpoint(folder / name, target)
+    settings = maskreg.Settings(home=folder / "home", config_path=folder / "config.toml")
+    with maskreg.Workspace(settings) as space:
+        for name, method in (("team/toy-opd:v1", "opd"), ("team/toy-rlvr:v1", "rlvr"), ("secret/plan:v1", "opd")):
+            maskreg.extract(paths["source"], paths[method], name, family="toy", method=method, workspace=space)
+        maskreg.annotate(
+            "team/toy-opd:v1",
+            description=f"Made **on purpose**: [recipe](https://example.org/a), [bad](javascript:alert(1)) {EVIL}",
+            meta={"seed": "0", EVIL: EVIL},
+            workspace=space,
+        )
+        maskreg.combine(["team/toy-opd:v1", "team/toy-rlvr:v1"], "team/both", how="and", workspace=space)
+        maskreg.baseline("team/toy-opd:v1", kind="random-global", seed=1, name="team/toy-random", workspace=space)
+    return settings.home
+
+
+@pytest.fixture
+def client(home: Path) -> TestClient:
+    """A client of a server where everybody may read the project team."""
+    return TestClient(create_app(service_in(home, frozenset({"team"}))), headers={"Accept": "text/html"})
+
+
+@pytest.fixture(scope="module")
+def served(home: Path) -> Iterator[str]:
+    """The URL of that server, on a port."""
+    with listening(create_app(service_in(home, frozenset({"team"})))) as url:
+        yield url

@@ -1,0 +1,118 @@
+"""The pages as people see them, by day and by night, on a phone, by keyboard, and with no script at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from tests.browser import CONTRASTS, Opened
+from tests.service.pages.conftest import EVIL
+
+PAGES = ["/", "/p/team", "/p/team/toy-opd:v1", "/p/team/both", "/glossary", "/p/team/nothing"]
+
+WIDTHS = (360, 768, 1280)
+
+
+def opened(browser: Any, address: str, scheme: str = "light", width: int = 1280, **options: Any) -> Opened:
+    return Opened(browser, address, scheme, viewport={"width": width, "height": 800}, **options)
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_everybody_can_read_them(browser: Any, served: str, path: str) -> None:
+    # Axe is put into the page past its policy, which is tested by what the page says of itself below.
+    with opened(browser, f"{served}{path}", bypass_csp=True) as view:
+        for scheme in ("light", "dark"):
+            view.page.emulate_media(color_scheme=scheme)
+            violations = Axe().run(view.page).response["violations"]
+            assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in violations] == []
+            assert [pair for pair in view.page.evaluate(CONTRASTS) if pair[0] < 4.5] == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_screen_scrolls_sideways(browser: Any, served: str, path: str) -> None:
+    with opened(browser, f"{served}{path}") as view:
+        for width in WIDTHS:
+            view.page.set_viewport_size({"width": width, "height": 800})
+            assert view.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert all(address.startswith(served) for address in view.asked)
+        # A refused page is an error to the browser too; nothing else may be.
+        assert [line for line in view.said if "404" not in line] == []
+        assert view.page.title() != "owned"
+
+
+def test_without_a_script_everything_is_there(browser: Any, served: str) -> None:
+    with opened(browser, f"{served}/", java_script_enabled=False) as view:
+        page = view.page
+        page.get_by_label("Search").fill("rlvr")
+        page.get_by_role("button", name="Search").click()
+        page.wait_for_url("**/?q=rlvr*")
+        assert page.locator("table.list tbody tr").count() == 1
+        page.get_by_role("link", name="toy-rlvr:v1").click()
+        page.wait_for_url("**/p/team/toy-rlvr:v1")
+        assert page.locator("#answer").is_visible()
+
+
+def test_results_come_as_one_types(browser: Any, served: str) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser, f"{served}/") as view:
+        rows = view.page.locator("table.list tbody tr")
+        expect(rows).to_have_count(4)
+        view.page.get_by_label("Search").press_sequentially("rlvr")
+        expect(rows).to_have_count(1)
+        assert view.page.url == f"{served}/?q=rlvr"
+        view.page.get_by_label("Search").fill("nosuchname")
+        expect(view.page.get_by_text("No name matches.")).to_be_visible()
+        view.page.get_by_label("Search").fill("")
+        expect(rows).to_have_count(4)
+        assert view.said == []
+
+
+def test_a_keyboard_is_enough(browser: Any, served: str) -> None:
+    with opened(browser, f"{served}/") as view:
+        page = view.page
+        page.keyboard.press("Tab")
+        skip = page.get_by_role("link", name="Skip to content")
+        assert skip.bounding_box()["x"] >= 0
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        focused = "document.activeElement.id"
+        assert page.evaluate(focused) == "q"
+        page.keyboard.type("both")
+        page.keyboard.press("Enter")
+        link = page.get_by_role("link", name="both", exact=True)
+        link.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/p/team/both:latest")
+        heat = page.get_by_role("region", name="Density by layer and module")
+        heat.focus()
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_lines_are_copied(browser: Any, served: str) -> None:
+    from playwright.sync_api import expect
+
+    permissions = ["clipboard-read", "clipboard-write"]
+    with opened(browser, f"{served}/p/team/toy-opd:v1", permissions=permissions) as view:
+        view.page.locator("#use ~ .copied").get_by_role("button", name="Copy").click()
+        expect(view.page.get_by_role("button", name="Copied")).to_be_visible()
+        copied = view.page.evaluate("navigator.clipboard.readText()")
+        assert copied == "maskreg pull team/toy-opd:v1 --remote server | maskreg apply"
+
+
+def test_names_of_a_checkpoint_are_text(browser: Any, served: str) -> None:
+    with opened(browser, f"{served}/p/team/toy-opd:v1") as view:
+        assert view.page.get_by_role("columnheader", name=EVIL[-27:]).is_visible()
+        assert view.page.locator("main img, main script").count() == 0
+        assert view.page.title() == "team/toy-opd:v1 · maskreg"
+
+
+def test_paper_shows_the_figures_and_no_forms(browser: Any, served: str) -> None:
+    with opened(browser, f"{served}/p/team/toy-opd:v1", "dark") as view:
+        view.page.emulate_media(media="print")
+        assert view.page.locator("#layers").is_visible()
+        assert not view.page.locator(".head nav").is_visible()
+        style = "e => getComputedStyle(e).backgroundColor"
+        assert view.page.locator("html").evaluate(style) == "rgb(255, 255, 255)"

@@ -1,0 +1,109 @@
+"""The first page: what it lists, and for whom."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from maskreg.service.app import create_app
+from tests.service.serving import ADMIN, headers, service_in
+
+LINKS = re.compile(r'<a href="/p/([^/"]+/[^"]+)">')
+
+
+def names(client: TestClient, address: str = "/", token: str = "") -> list[str]:
+    answer = client.get(address, headers=headers(token))
+    assert answer.status_code == 200
+    return LINKS.findall(answer.text)
+
+
+def test_readers_see_the_projects_that_they_may_read(client: TestClient) -> None:
+    assert names(client) == ["team/toy-random:latest", "team/both:latest", "team/toy-opd:v1", "team/toy-rlvr:v1"]
+    assert "secret/plan:v1" in names(client, token=ADMIN)
+    assert "secret" not in client.get("/", headers=headers("stranger-token")).text
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("q=rlvr", ["team/toy-rlvr:v1"]),
+        ("method=opd", ["team/toy-opd:v1"]),
+        ("kind=baseline", ["team/toy-random:latest"]),
+        ("density_min=30", ["team/toy-rlvr:v1"]),
+        ("density_max=10", ["team/both:latest"]),
+        ("q=&family=&density_min=&kind=mask", ["team/both:latest"]),
+        ("sort=name&method=rlvr", ["team/toy-rlvr:v1"]),
+        ("rlvr_overlap_min=1", []),
+    ],
+)
+def test_filters(client: TestClient, query: str, expected: list[str]) -> None:
+    assert names(client, f"/?{query}") == expected
+
+
+def test_a_project_has_a_list_of_its_own(client: TestClient) -> None:
+    assert len(names(client, "/p/team")) == 4
+    assert client.get("/p/secret", headers=headers("reader-token")).status_code == 404
+    assert client.get("/p/secret", follow_redirects=False).headers["location"] == "/sign-in?next=%2Fp%2Fsecret"
+
+
+def test_a_page_that_is_cut_leads_to_a_longer_one(client: TestClient) -> None:
+    text = client.get("/?q=t&limit=2&sort=name").text
+    assert LINKS.findall(text) == ["team/both:latest", "team/toy-opd:v1"]
+    assert "The first 2 names" in text
+    assert "/?q=t&limit=50&sort=name" not in unescape(text)
+    assert 'href="/?q=t&amp;sort=name&amp;limit=200"' in text or 'href="/?q=t&amp;limit=200&amp;sort=name"' in text
+
+
+def test_what_no_number_can_be_is_refused(client: TestClient) -> None:
+    for query in ("density_min=much", "limit=0", "limit=1001", "sort=nonsense", "density_min=90&density_max=10"):
+        answer = client.get(f"/?{query}")
+        assert answer.status_code == 422
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+
+
+def test_nothing_says_what_to_do(client: TestClient, tmp_path: Path) -> None:
+    assert "No name matches." in client.get("/?q=nosuchname").text
+    empty = TestClient(create_app(service_in(tmp_path)), headers={"Accept": "text/html"})
+    assert "Nothing here is public." in empty.get("/").text
+    text = empty.get("/", headers=headers(ADMIN)).text
+    assert "maskreg push PROJECT/NAME --remote testserver" in text
+    assert "maskreg push team/NAME" in empty.get("/p/team", headers=headers("writer-token")).text
+
+
+def test_rows_have_the_density_of_each_layer(client: TestClient) -> None:
+    assert client.get("/").text.count('<svg class="spark"') == 4
+
+
+def test_files_are_kept_for_good_under_their_digest(client: TestClient) -> None:
+    text = client.get("/").text
+    for name in ("site.css", "site.js", "icon.svg"):
+        path = re.findall(f'"(/static/[^"]*/{name})"', text)[0]
+        assert client.get(path).headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert client.get(f"/static/0/{name}").headers["cache-control"] == "no-cache"
+    assert client.get("/static/0/site.py").status_code == 404
+
+
+def test_pages_are_not_kept_for_somebody_else(client: TestClient) -> None:
+    answer = client.get("/")
+    assert answer.headers["cache-control"] == "private, no-cache"
+    assert answer.headers["vary"] == "Cookie, Authorization"
+
+
+def test_every_answer_says_what_a_browser_must_not_do(client: TestClient) -> None:
+    for path in ("/", "/nothing", "/livez", "/p/secret/plan:v1"):
+        policy = client.get(path, follow_redirects=False).headers
+        assert "default-src 'self'" in policy["content-security-policy"]
+        assert "unsafe" not in policy["content-security-policy"]
+        assert policy["x-content-type-options"] == "nosniff"
+
+
+def test_the_first_page_is_light(client: TestClient) -> None:
+    text = client.get("/").text
+    files = [client.get(path).content for path in re.findall(r'"(/static/[^"]*)"', text)]
+    fixed = len(text.partition("<tbody")[0]) + sum(map(len, files))
+    row = max(map(len, re.findall(r"<tr role.*?</tr>", text, re.DOTALL)))
+    assert fixed + 50 * row < 100_000

@@ -1,0 +1,64 @@
+"""Markdown that tries to do harm."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from maskreg.service.pages.markdown import MAX_TEXT, rendered
+
+HARMFUL = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg onload=alert(1)>",
+    "<iframe src=https://evil.example></iframe>",
+    "[a](javascript:alert(1))",
+    "[a](JaVaScRiPt:alert(1))",
+    "[a](&#106;avascript:alert(1))",
+    "[a](java&Tab;script:alert(1))",
+    "[a](vbscript:x)",
+    "[a](data:text/html;base64,PHNjcmlwdD4=)",
+    "[a]: javascript:alert(1)\n\n[a]",
+    "<javascript:alert(1)>",
+    "![x](https://evil.example/who-reads-this.png)",
+    "![x](javascript:alert(1))",
+    "[a](https://x.example 'title\" onmouseover=alert(1) x=\"')",
+    "[a](//evil.example)",
+    "`<script>`",
+    "```html\n<script>alert(1)</script>\n```",
+    '```x" onload="alert(1)\nx\n```',
+    "<a href='javascript:alert(1)'>x</a>",
+    "<style>*{display:none}</style>",
+    "<form action=https://evil.example><input name=token></form>",
+    "<base href=https://evil.example>",
+    '<math><mi//xlink:href="data:x,<script>alert(4)</script>">',
+    '<noscript><p title="</noscript><img src=x onerror=alert(1)>">',
+    "\u202e[a](javascript:alert(1))",
+]
+
+TAG = re.compile(r"<(/?[a-z0-9]+)((?: [^<>]*)?)>")
+
+
+@pytest.mark.parametrize("text", HARMFUL)
+def test_no_markup_of_the_writer_s_comes_through(text: str) -> None:
+    html = str(rendered(text))
+    for name, attributes in TAG.findall(html):
+        assert name.strip("/") in {"a", "p", "pre", "code"}
+        assert re.fullmatch(r'( href="(https://|mailto:)[^"]*"| rel="[a-z ]*")*', attributes), attributes
+    # Whatever else looks like a tag is text.
+    assert "<" not in TAG.sub("", html)
+
+
+def test_what_people_write_is_rendered() -> None:
+    html = rendered("# Title\n\nA **bold** [link](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |\n")
+    assert "<h3>Title</h3>" in html
+    assert "<strong>bold</strong>" in html
+    assert '<a href="https://example.org" rel="nofollow noopener noreferrer">link</a>' in html
+    assert "<td>1</td>" in html
+
+
+def test_a_text_without_end_is_cut() -> None:
+    assert len(rendered("a" * (2 * MAX_TEXT))) < MAX_TEXT + 20
+    assert rendered("> " * 5000 + "x")
+    assert rendered("[" * 5000 + "](" * 5000)
