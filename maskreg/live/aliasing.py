@@ -38,10 +38,10 @@ def refuse_aliasing(tensors: Iterable[NamedTensor]) -> None:
             by_device.setdefault(item.tensor.device, []).append(item)
     for group in by_device.values():
         for item in group:
-            start, stop = _span(item.tensor)
+            start, stop = span_of(item.tensor)
             if item.written and stop - start < item.tensor.nbytes:
                 raise _refusal(f"tensor {item.name} repeats elements of its memory (an expanded one does)")
-        for cluster in _clusters(sorted(group, key=lambda item: _span(item.tensor))):
+        for cluster in _clusters(sorted(group, key=lambda item: span_of(item.tensor))):
             if len(cluster) > 1:
                 _refuse_common(cluster)
 
@@ -51,7 +51,7 @@ def _clusters(by_address: Iterable[NamedTensor]) -> Iterator[list[NamedTensor]]:
     cluster: list[NamedTensor] = []
     reached = 0
     for item in by_address:
-        start, stop = _span(item.tensor)
+        start, stop = span_of(item.tensor)
         if start >= reached and cluster:
             yield cluster
             cluster = []
@@ -63,8 +63,8 @@ def _clusters(by_address: Iterable[NamedTensor]) -> Iterator[list[NamedTensor]]:
 def _refuse_common(cluster: list[NamedTensor]) -> None:
     if not any(item.written for item in cluster):
         return
-    first = min(_span(item.tensor)[0] for item in cluster)
-    marked = torch.zeros(max(_span(item.tensor)[1] for item in cluster) - first, dtype=torch.bool)
+    first = min(span_of(item.tensor)[0] for item in cluster)
+    marked = torch.zeros(max(span_of(item.tensor)[1] for item in cluster) - first, dtype=torch.bool)
     # Written ones come last, so that each is compared with all others.
     ordered = sorted(cluster, key=lambda item: item.written)
     for number, item in enumerate(ordered):
@@ -88,7 +88,8 @@ def _bytes_of(tensor: torch.Tensor, memory: torch.Tensor, first: int) -> torch.T
     return memory.as_strided(sizes, strides, tensor.data_ptr() - first)
 
 
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
+def span_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Address of a tensor's first byte, and of the one behind its last."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 

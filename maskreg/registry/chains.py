@@ -230,7 +230,9 @@ def _check_values(link: Link) -> None:
 
 
 def _gap(link: Link, digest: Digest, error: MissingLinkError) -> MissingLinkError:
-    return MissingLinkError(f"link {link.digest.short} stands on {digest.short}; {error.message}", hint=error.hint)
+    return MissingLinkError(
+        f"link {link.digest.short} stands on {digest.short}; {error.message}", hint=f"maskreg pull @{digest}"
+    )
 
 
 def _circle(above: Link, below: Link) -> BrokenChainError:

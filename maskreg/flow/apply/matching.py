@@ -14,6 +14,7 @@ from maskreg.live.layout import Join, links
 from maskreg.live.memory import DTYPES, storage_key
 from maskreg.live.naming import find
 from maskreg.live.refusals import quantized, quantized_error
+from maskreg.live.writable import refuse_read_only
 from maskreg.tensors.dtypes import WIDE
 from maskreg.update.route import Route, TensorRoute
 
@@ -54,11 +55,13 @@ def matched(route: Route, model: Model, rank: int = 0) -> list[Live]:
 
     Raises:
         WrongCheckpointError: a tensor is missing, quantized, of another dtype or shape, or tied otherwise.
-        UsageError: tensors overlap in memory, or a wrapper keeps them elsewhere.
+        UsageError: tensors overlap in memory or may not be written, or a wrapper keeps them elsewhere.
     """
     module = model if isinstance(model, torch.nn.Module) else None
     live = _unique(_matched(route, _tensors_of(model), module, rank))
-    refuse_aliasing(NamedTensor(item.route.name, item.held.local, item.route.changes) for item in live)
+    tensors = [NamedTensor(item.route.name, item.held.local, item.route.changes) for item in live]
+    refuse_aliasing(tensors)
+    refuse_read_only(tensors)
     return live
 
 
