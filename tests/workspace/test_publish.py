@@ -102,8 +102,9 @@ def test_a_gap_is_refused_with_both_names(run: maskreg.Publisher, ada: maskreg.W
         maskreg.squash(broken.digest, workspace=ada)
     manifest = ada.root / "artifacts" / "sha256" / first.digest.hex / "manifest.json"
     manifest.unlink()
-    with pytest.raises(MissingLinkError, match=f"{second.digest.short} stands on {first.digest.short}"):
+    with pytest.raises(MissingLinkError, match=f"{second.digest.short} stands on {first.digest.short}") as raised:
         maskreg.squash("toy/run", workspace=ada)
+    assert raised.value.hint == f"maskreg pull @{first.digest}"
     assert third.digest == ada.find("toy/run").digest
 
 
