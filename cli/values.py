@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from maskreg.digest import Digest
+from maskreg.errors import UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 
 from .output import Output
@@ -58,16 +59,12 @@ class RangeType(click.ParamType):  # type: ignore[type-arg] # generic in newer v
         """Parse a range; an open end is minus or plus infinity."""
         if isinstance(value, tuple):
             return value
-        low, dots, high = value.partition("..")
+        from maskreg.catalog.query import parse_range
+
         try:
-            bounds = (float(low or "-inf"), float((high or "inf") if dots else low))
-        except ValueError:
-            self.fail(f"{value!r} is not a range; write 0.4..0.6, 0.4.. or ..0.6", param, ctx)
-        if any(map(math.isnan, bounds)) or not (low or high):
-            self.fail(f"{value!r} is not a range; write 0.4..0.6, 0.4.. or ..0.6", param, ctx)
-        if bounds[0] > bounds[1]:
-            self.fail(f"{value!r} is empty; write the smaller number first", param, ctx)
-        return bounds
+            return parse_range(value)
+        except UsageError as error:
+            self.fail(error.message, param, ctx)
 
 
 def _bounds(least: float | None, most: float | None) -> str:

@@ -3,7 +3,8 @@
 MaskregError
 ├── UsageError                  the request itself is wrong (also ValueError)
 │   ├── BadRefError             a reference that does not follow the grammar
-│   └── BadRuleError            an unknown or meaningless rule
+│   ├── BadRuleError            an unknown or meaningless rule
+│   └── PreconditionError       a change through a service that does not say which state it changes
 ├── DataError                   data from outside is wrong (also ValueError)
 │   ├── CorruptError            bytes differ from their digest, are missing, truncated or surplus
 │   │   ├── RolledBackError     a remote's log that does not continue what was seen of it
@@ -75,6 +76,12 @@ class BadRuleError(UsageError):
     """An unknown rule for "moved", or one with a meaningless parameter."""
 
     code = "RULE_INVALID"
+
+
+class PreconditionError(UsageError):
+    """A change through a service that does not say which state it changes."""
+
+    code = "PRECONDITION_REQUIRED"
 
 
 class DataError(MaskregError, ValueError):

@@ -141,14 +141,28 @@ class Catalog(Searchable, Protocol):
     def record(self, measurement: Measurement) -> None:
         """Keep a measurement. The latest ``rlvr_overlap`` of a whole mask also becomes searchable."""
 
-    def measurements(self, digest: Digest) -> list[Measurement]:
-        """All measurements of an artifact, in the order of recording."""
+    def measurements(self, digest: Digest, *, metrics: Collection[str] = (), against: str = "") -> list[Measurement]:
+        """Measurements of an artifact, in the order of recording.
+
+        Args:
+            digest: the artifact.
+            metrics: those of these alone; any when empty.
+            against: those against this alone; any when empty.
+        """
 
     def log(self, event: Event) -> None:
         """Append an event to the audit log."""
 
     def events(
-        self, *, subject: str = "", action: str = "", by: str = "", since: datetime | None = None, limit: int = 100
+        self,
+        *,
+        subject: str = "",
+        action: str = "",
+        by: str = "",
+        project: str | None = None,
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 100,
     ) -> list[Event]:
         """The newest events of the audit log, newest first; all conditions that are given must hold.
 
@@ -156,7 +170,9 @@ class Catalog(Searchable, Protocol):
             subject: the ref, digest or key it happened to.
             action: what was done.
             by: who did it.
+            project: of whose names it happened to one; None for any event.
             since: not before (aware).
+            before: only events with a lower number.
             limit: at most this many.
         """
 

@@ -29,7 +29,7 @@ from maskreg.catalog.records import Event, Indexed, Measurement
 from maskreg.catalog.tables.columns import HEAD, VERSION_TABLE, clean
 from maskreg.catalog.tables.connecting import is_busy, make_folder_of, still_written
 from maskreg.catalog.tables.file import add, checked_rows, put, recorded_overlap, rows, sealed_rows, transaction
-from maskreg.catalog.tables.matching import answer_from
+from maskreg.catalog.tables.matching import answer_from, measured
 from maskreg.catalog.tables.rows import artifact_row, indexed_of, measurement_of, record_row, ref_row, unread_in
 from maskreg.closing import Closing
 from maskreg.digest import Digest
@@ -125,14 +125,14 @@ class LocalCatalog(Closing):
 
         return self._try(ask, lambda behind: behind.filled_from())
 
-    def measurements(self, digest: Digest) -> list[Measurement]:
-        """All measurements of an artifact, in the order of recording."""
+    def measurements(self, digest: Digest, *, metrics: Collection[str] = (), against: str = "") -> list[Measurement]:
+        """Measurements of an artifact, in the order of recording."""
 
         def ask(file: sqlite3.Connection) -> list[Measurement]:
-            own = [row for row in checked_rows(file, "measurements") if row["digest"] == digest]
+            own = measured(checked_rows(file, "measurements"), digest, metrics, against)
             return [measurement_of(row) for row in sorted(own, key=itemgetter("id"))]
 
-        return self._try(ask, lambda behind: behind.measurements(digest))
+        return self._try(ask, lambda behind: behind.measurements(digest, metrics=metrics, against=against))
 
     def seen_sources(self, root: str) -> list[str]:
         """Paths where the checkpoint of identity ``root`` was seen, the latest first."""
@@ -231,10 +231,20 @@ class LocalCatalog(Closing):
         self._open_behind().record(measurement)
 
     def events(
-        self, *, subject: str = "", action: str = "", by: str = "", since: datetime | None = None, limit: int = 100
+        self,
+        *,
+        subject: str = "",
+        action: str = "",
+        by: str = "",
+        project: str | None = None,
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 100,
     ) -> list[Event]:
         """The newest events of the audit log, newest first; all conditions that are given must hold."""
-        return self._open_behind().events(subject=subject, action=action, by=by, since=since, limit=limit)
+        return self._open_behind().events(
+            subject=subject, action=action, by=by, project=project, since=since, before=before, limit=limit
+        )
 
     def lock(self, name: str) -> AbstractContextManager[None]:
         """Hold the exclusive lock ``name`` of this catalog until the block ends.

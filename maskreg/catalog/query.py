@@ -14,6 +14,25 @@ from maskreg.ref import Ref
 Range = tuple[float, float]
 """Lowest and highest value, both included; infinities leave a side open."""
 
+
+def parse_range(text: str) -> Range:
+    """Parse ``0.4..0.6``, ``0.4..``, ``..0.6`` or one number; an open end is minus or plus infinity.
+
+    Raises:
+        UsageError: none of these, or the lower number is not the first.
+    """
+    low, dots, high = text.partition("..")
+    try:
+        bounds = (float(low or "-inf"), float((high or "inf") if dots else low))
+    except ValueError:
+        bounds = (math.nan, math.nan)
+    if any(map(math.isnan, bounds)) or not (low or high):
+        raise UsageError(f"{text!r} is not a range; write 0.4..0.6, 0.4.. or ..0.6")
+    if bounds[0] > bounds[1]:
+        raise UsageError(f"{text!r} is empty; write the smaller number first")
+    return bounds
+
+
 MAX_TEXT = 1000
 """Characters of a search text: databases bound the length of a pattern."""
 
@@ -61,6 +80,7 @@ class Query:
         source_root: identity of the source checkpoint, equal to.
         digest: of the artifact, equal to.
         projects: one of these; None for any project.
+        hidden: none of these.
         density, ffn_density, ffn_share, ffn_lift, rlvr_overlap: within, both ends included; an artifact
             without that number never matches.
         sort: one of ``SORT_KEYS``; artifacts without that number come last in either order.
@@ -84,6 +104,7 @@ class Query:
     source_root: str = ""
     digest: str = ""
     projects: frozenset[str] | None = None
+    hidden: frozenset[str] = frozenset()
     sort: str = "created"
     descending: bool = True
     limit: int | None = None

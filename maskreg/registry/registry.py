@@ -34,7 +34,7 @@ from maskreg.store.reflog import RefEntry, RefLog
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
     from maskreg.artifact.reader import Artifact
-    from maskreg.catalog import Catalog, Query
+    from maskreg.catalog import Catalog, Query, SearchResult
 
 
 class Registry(Closing):
@@ -188,6 +188,11 @@ class Registry(Closing):
         self.witness.check_registry(self.uuid)
         hint = f"maskreg show <name> --remote {self.name} --allow-rollback takes the tag as it is now"
         return self.index.search(query, self.witness.numbers(self.uuid) if self.uuid else {}, hint)
+
+    def page(self, query: Query) -> list[SearchResult]:
+        """Live refs that match, as the catalog has them now; see :meth:`maskreg.registry.index.index.Index.page`."""
+        self.check_format()
+        return self.index.page(query)
 
     # Reading
 

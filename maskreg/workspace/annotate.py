@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Card, Ref
+from maskreg.registry.tags import Expected
 from maskreg.registry.tags import annotate as set_card
 from maskreg.result import Result
 from maskreg.workspace.arguments import check_arguments
@@ -43,7 +44,7 @@ def annotate(
     meta: Mapping[str, str] | None = None,
     remote: str | None = None,
     by: str = "",
-    expected: Digest | None = None,
+    expected: Expected = None,
     workspace: Workspace | None = None,
 ) -> Annotated:
     """Change the card of an artifact. The artifact and its digest stay the same.

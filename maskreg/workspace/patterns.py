@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import UsageError
 from maskreg.ref import Ref
@@ -65,6 +67,14 @@ class Pattern:
         """The parts that are no patterns but have one value, for a query."""
         parts = {"project": self.project, "tag": self.tag}
         return {key: part for key, part in parts.items() if not set("*?[") & set(part)}
+
+
+def narrowed(query: Query, patterns: Sequence[Pattern]) -> Query:
+    """A query that gives all that matches it and the patterns, and little else."""
+    # What a single pattern says for certain need not be read and thrown away.
+    if len(patterns) != 1 or query.project:
+        return query
+    return replace(query, **patterns[0].fixed)  # type: ignore[arg-type]
 
 
 def split(text: str) -> tuple[list[Pattern], str]:

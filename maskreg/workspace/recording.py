@@ -101,7 +101,8 @@ def reference_of(registry: Registry, root: str) -> SearchResult | None:
 
 def recorded(catalog: Catalog, digest: Digest) -> Recorded:
     """The latest overlaps that were recorded of an artifact."""
-    latest = {entry.metric: entry for entry in catalog.measurements(digest) if not entry.by_group}
+    overlaps = catalog.measurements(digest, metrics=(RLVR_OVERLAP, SEED_OVERLAP))
+    latest = {entry.metric: entry for entry in overlaps if not entry.by_group}
     return Recorded(latest.get(RLVR_OVERLAP), latest.get(SEED_OVERLAP))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from maskreg.digest import Digest
 from maskreg.registry import tags
+from maskreg.registry.tags import Expected
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.tag import Tagged
@@ -16,7 +16,7 @@ def restore(
     *,
     remote: str | None = None,
     by: str = "",
-    expected: Digest | None = None,
+    expected: Expected = None,
     workspace: Workspace | None = None,
 ) -> Tagged:
     """Bring a removed name back as it was.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from maskreg.registry.moving import unfinished
 from maskreg.registry.naming import similar_names
 from maskreg.result import plain
 from maskreg.workspace.arguments import check_arguments
-from maskreg.workspace.patterns import Pattern, split
+from maskreg.workspace.patterns import narrowed, split
 from maskreg.workspace.storing import note_catalog
 from maskreg.workspace.workspace import Workspace, opened
 
@@ -169,7 +169,7 @@ def search(
         replace(query, limit=limit).check()
     with opened(workspace) as space:
         registry = space.registry(remote)
-        search = registry.search(_narrowed(query, patterns))
+        search = registry.search(narrowed(query, patterns))
         note_catalog(space, registry)
         for move in unfinished(registry) if registry.root else ():
             space.note(f"{move.sentence}; next: maskreg mv {move.old} {move.new}")
@@ -184,13 +184,6 @@ def search(
         silent = names or left_out or limit == 0 or not advise
         remark, hint = ("", "") if silent else _nothing(space, registry, text, query.projects)
         return Listing(names[:limit], left_out, remark, hint)
-
-
-def _narrowed(query: Query, patterns: Sequence[Pattern]) -> Query:
-    # What a single pattern says for certain need not be read and thrown away.
-    if len(patterns) != 1 or query.project:
-        return query
-    return replace(query, **patterns[0].fixed)  # type: ignore[arg-type]
 
 
 def _nothing(

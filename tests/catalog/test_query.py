@@ -81,6 +81,7 @@ def test_text_matches_the_beginning_of_a_digest(full: Catalog) -> None:
         ({"digest": str(digest(1))}, ["beta"]),
         ({"projects": frozenset({"lab", "nobody"})}, ["delta", "gamma"]),
         ({"projects": frozenset()}, []),
+        ({"hidden": frozenset({"lab"})}, ["alpha", "beta"]),
         ({"project": "team", "projects": frozenset({"lab"})}, []),
         ({"limit": 2}, ["alpha", "beta"]),
         ({"limit": 0}, []),

@@ -27,10 +27,10 @@ from maskreg.catalog.sql.recorded import recorded_overlap, recorded_overlaps
 from maskreg.catalog.sql.salvage import drop_damaged
 from maskreg.catalog.sql.schema import bring_up, installed, refuse_behind, refuse_newer
 from maskreg.catalog.sql.seals import checked_rows, dicts, sum_anew, summing
-from maskreg.catalog.sql.statement import results, statement, unindexed
+from maskreg.catalog.sql.statement import events, results, statement, unindexed
 from maskreg.catalog.tables.columns import HEAD, Row
 from maskreg.catalog.tables.filesystem import writable
-from maskreg.catalog.tables.matching import answer_from
+from maskreg.catalog.tables.matching import answer_from, measured
 from maskreg.catalog.tables.rows import (
     NO_OVERLAP,
     artifact_row,
@@ -274,14 +274,16 @@ class SqlCatalog(Closing):
                 with summing(connection, "artifacts", ArtifactRow.digest == measurement.digest):
                     self._put_artifacts(connection, [row])
 
-    def measurements(self, digest: Digest) -> list[Measurement]:
-        """All measurements of an artifact, in the order of recording."""
+    def measurements(self, digest: Digest, *, metrics: Collection[str] = (), against: str = "") -> list[Measurement]:
+        """Measurements of an artifact, in the order of recording."""
         with self._read() as connection:
             if self._unchecked:
                 own = select(MeasurementRow.__table__).where(MeasurementRow.digest == digest)
+                own = own.where(MeasurementRow.metric.in_(metrics)) if metrics else own
+                own = own.where(MeasurementRow.against == against) if against else own
                 rows = dicts(connection.execute(own))
             else:
-                rows = [row for row in checked_rows(connection, "measurements") if row["digest"] == digest]
+                rows = measured(checked_rows(connection, "measurements"), digest, metrics, against)
             return [measurement_of(row) for row in sorted(rows, key=itemgetter("id"))]
 
     def log(self, event: Event) -> None:
@@ -290,16 +292,20 @@ class SqlCatalog(Closing):
             connection.execute(self._insert(EventRow).values(record_row(event)))
 
     def events(
-        self, *, subject: str = "", action: str = "", by: str = "", since: datetime | None = None, limit: int = 100
+        self,
+        *,
+        subject: str = "",
+        action: str = "",
+        by: str = "",
+        project: str | None = None,
+        since: datetime | None = None,
+        before: int | None = None,
+        limit: int = 100,
     ) -> list[Event]:
         """The newest events of the audit log, newest first; all conditions that are given must hold."""
-        rows = select(EventRow.__table__)
-        for column, value in ((EventRow.subject, subject), (EventRow.action, action), (EventRow.by, by)):
-            rows = rows.where(column == value) if value else rows
-        if since is not None:
-            rows = rows.where(EventRow.at >= since)
+        rows = events(subject=subject, action=action, by=by, project=project, since=since, before=before)
         with self._read() as connection:
-            newest = dicts(connection.execute(rows.order_by(EventRow.id.desc()).limit(limit)))
+            newest = dicts(connection.execute(rows.limit(limit)))
             check_seals("events", newest)
             return [event_of(row) for row in newest]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Result, Select, and_, literal, or_, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute
 
 from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, SORT_KEYS, Position, Query, Range, SearchResult
-from maskreg.catalog.sql.models import ArtifactRow, RefRow
+from maskreg.catalog.sql.models import ArtifactRow, EventRow, RefRow
 from maskreg.catalog.tables.matching import digest_prefix, words_of
 from maskreg.digest import Digest
+from maskreg.ref import DEFAULT_PROJECT
 
 _REF_FIELDS = ("project", "name", "tag", "family", "method", "license", "description", "by", "at")
 
@@ -65,6 +67,28 @@ def unindexed() -> Select[Any]:
     )
 
 
+def events(
+    *, subject: str, action: str, by: str, project: str | None, since: datetime | None, before: int | None
+) -> Select[Any]:
+    """The SELECT of events, newest first; arguments as for :meth:`maskreg.catalog.base.Catalog.events`."""
+    rows = select(EventRow.__table__).order_by(EventRow.id.desc())
+    for column, value in ((EventRow.subject, subject), (EventRow.action, action), (EventRow.by, by)):
+        rows = rows.where(column == value) if value else rows
+    if project is not None:
+        rows = rows.where(_in_project(project))
+    if since is not None:
+        rows = rows.where(EventRow.at >= since)
+    return rows if before is None else rows.where(EventRow.id < before)
+
+
+def _in_project(project: str) -> ColumnElement[bool]:
+    # A subject is a reference as it is written: team/opd:v1, and opd:v1 in the default project.
+    if project == DEFAULT_PROJECT:
+        return and_(~EventRow.subject.contains("/"), ~EventRow.subject.startswith("sha256:"))
+    # What begins with "team/" lies between it and "team0", since "0" follows "/": that is what an index can find.
+    return and_(EventRow.subject >= f"{project}/", EventRow.subject < f"{project}0")
+
+
 def _behind(column: InstrumentedAttribute[Any], after: Position, *, descending: bool) -> ColumnElement[bool]:
     # Of names in ascending order, after (b, ref 2): name >= b AND (name > b OR ref > 2), or NULL, which comes last.
     named = tuple_(*_KEY) > tuple_(*map(literal, (after.ref.project, after.ref.name, after.ref.tag)))
@@ -81,6 +105,8 @@ def _conditions(query: Query) -> list[ColumnElement[bool]]:
     conditions += [column == value for key, column in _EQUAL.items() if (value := getattr(query, key))]
     if query.projects is not None:
         conditions.append(RefRow.project.in_(sorted(query.projects)))
+    if query.hidden:
+        conditions.append(RefRow.project.not_in(sorted(query.hidden)))
     for key, column in _RANGES.items():
         bounds: Range | None = getattr(query, key)
         if bounds is not None:

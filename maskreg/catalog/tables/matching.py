@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from maskreg.catalog.query import EQUAL_KEYS, PIN_KEYS, RANGE_KEYS, Answer, Position, Query, SearchResult
@@ -45,6 +45,15 @@ def answer_from(refs: Sequence[Row], artifacts: Sequence[Row], query: Query, unr
     return Answer(list(_results(pairs, query)), lacking, unread, numbers_of(refs))
 
 
+def measured(rows: Iterable[Row], digest: str, metrics: Collection[str], against: str) -> list[Row]:
+    """The rows of an artifact's measurements; arguments as for :meth:`maskreg.catalog.base.Catalog.measurements`."""
+    return [
+        row
+        for row in rows
+        if row["digest"] == digest and (not metrics or row["metric"] in metrics) and against in ("", row["against"])
+    ]
+
+
 def _results(rows: Iterable[Row], query: Query) -> Iterator[SearchResult]:
     tests = list(_tests(query))
     key = "at" if query.sort == "created" else query.sort
@@ -80,6 +89,8 @@ def _tests(query: Query) -> Iterator[Callable[[Row], bool]]:
             yield _equals(key, clean(value))
     if (projects := query.projects) is not None:
         yield lambda row: row["project"] in projects
+    if query.hidden:
+        yield lambda row: row["project"] not in query.hidden
     for key in RANGE_KEYS:
         if (bounds := getattr(query, key)) is not None:
             yield _within(key, *bounds)

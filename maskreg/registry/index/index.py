@@ -16,6 +16,7 @@ from maskreg.catalog import (
     Event,
     Query,
     Searchable,
+    SearchResult,
     Snapshot,
     open_catalog,
     repairing,
@@ -127,6 +128,26 @@ class Index:
         if search is None:
             search = self._searched(self._in_memory(), query, (seen, hint), follows=False)
         return search
+
+    def page(self, query: Query) -> list[SearchResult]:
+        """Results alone, as the catalog has them now; from the store where there is no catalog.
+
+        Unlike :meth:`search` this does not ask the store what the catalog may lack, so that it costs no more for a
+        large registry. :meth:`search` brings the catalog up to date.
+
+        Raises:
+            UsageError: the query is malformed.
+            MaskregError: the catalog cannot be used.
+        """
+        if not self.url:
+            return self._in_memory().answer(query).results
+        if self.is_unmade():
+            query.check()
+            return []
+        rows = self.use(lambda catalog: catalog.search(query))
+        if rows is None:
+            raise self.problem or NotFoundError("this registry has no catalog")
+        return rows
 
     def number(self, ref: Ref) -> int:
         """Number of the entry of a tag that a local catalog knows; 0 when there is none, or no usable catalog.

@@ -1,0 +1,239 @@
+"""Artifacts: search, one artifact, and its measurements."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from maskreg.catalog import query as catalog
+from maskreg.digest import Digest
+from maskreg.errors import BadRefError, UsageError
+from maskreg.ref import Ref
+from maskreg.service import follower
+from maskreg.service.access import Needs, Where
+from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.api import models
+from maskreg.service.conditions import reply
+from maskreg.service.context import Served, Service
+from maskreg.service.cursors import cursor_of, number_cursor, number_of, position_of
+from maskreg.service.visibility import check_may_read, may_read, visible
+from maskreg.workspace.browse import browse
+from maskreg.workspace.show import Description, show
+
+router = APIRouter(tags=["artifacts"])
+
+Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
+DigestPath = Annotated[str, Path(pattern="^sha256:[0-9a-f]{64}$", examples=[models.DIGEST])]
+Limit = Annotated[int, Field(ge=1, le=200, description="Most items on a page.")]
+Cursor = Annotated[str, Field(max_length=2048, description="`next` of the page before.")]
+
+_RANGE = Field("", max_length=100, description="`0.4..0.6`, `0.4..`, `..0.6` or one number; ends included.")
+_REFS = 100
+
+
+class Filters(BaseModel):
+    """What to search for; all that is given has to match."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(
+        "",
+        max_length=catalog.MAX_TEXT,
+        description="Words that must all occur in name, project, family or description, or begin the digest. A word "
+        "with one of `/ : @ * ? [` is compared with the whole reference: `team/opd`, `team/*`, `opd:v1`.",
+    )
+    project: str = Field("", max_length=255)
+    family: str = Field("", max_length=200, examples=["qwen3-8b"])
+    method: str = Field("", max_length=200, examples=["opd"])
+    license: str = Field("", max_length=200)
+    kind: Literal["", "mask", "delta", "baseline", "analysis"] = ""
+    tag: str = Field("", max_length=128)
+    digest: str = Field("", pattern="^(sha256:[0-9a-f]{64})?$")
+    source_root: str = Field("", max_length=100, description="Identity of the source checkpoint.")
+    density: str = _RANGE
+    ffn_density: str = _RANGE
+    ffn_share: str = _RANGE
+    ffn_lift: str = _RANGE
+    rlvr_overlap: str = _RANGE
+    sort: str = Field(
+        "created",
+        max_length=40,
+        description=f"One of {', '.join(catalog.SORT_KEYS)}; with `:asc` or `:desc`.",
+        examples=["density:asc"],
+    )
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+    def query(self) -> catalog.Query:
+        """The query that this is.
+
+        Raises:
+            UsageError: a range or the sort key is malformed.
+        """
+        key, _, order = self.sort.partition(":")
+        if order not in ("", "asc", "desc"):
+            raise UsageError(f"sort: {order!r} is neither asc nor desc")
+        texts = (*catalog.EQUAL_KEYS, *catalog.PIN_KEYS, "text")
+        fields: dict[str, Any] = {name: getattr(self, name) for name in texts}
+        for name in catalog.RANGE_KEYS:
+            if text := getattr(self, name):
+                fields[name] = catalog.parse_range(text)
+        query = catalog.Query(**fields, sort=key.replace("-", "_"), descending=order != "asc", limit=self.limit)
+        query.check()
+        return query
+
+
+@router.get("/artifacts", response_model=models.Names)
+def search(filters: Annotated[Filters, Query()], request: Request, service: Served, principal: Reader) -> Response:
+    """Search the tags of all projects that you may read.
+
+    Pages stay right while others write: every tag is on one page, unless it moves in the order itself.
+    """
+    query = filters.query()
+    after = position_of(query, filters.cursor) if filters.cursor else None
+    page = browse(
+        visible(catalog.Query(**{**vars(query), "after": after}), principal),
+        remote=service.remote,
+        workspace=service.workspace,
+    )
+    names = models.Names(
+        items=[models.Name.model_validate({**vars(row), "ref": str(row.ref)}) for row in page.names],
+        next=None if page.after is None else cursor_of(query, page.after),
+        left_out=[] if after else _left_out(request, principal),
+    )
+    return reply(request, names)
+
+
+def _left_out(request: Request, principal: Principal) -> list[models.LeftOut]:
+    rows = follower.left_out(request.app)
+    return [
+        models.LeftOut(ref=row.ref, digest=row.digest, reason=row.reason)
+        for row in rows
+        if principal.role(Ref.parse(row.ref).project) >= Role.READER
+    ]
+
+
+@router.get("/artifacts/{digest}", response_model=models.Artifact)
+def artifact(digest: DigestPath, request: Request, service: Served, principal: Reader) -> Response:
+    """One artifact: figures by role and layer, lineage, parts, size, tags that point to it, verification."""
+    known = Digest(digest)
+    check_may_read(service, principal, known)
+    described = show(known, remote=service.remote, workspace=service.workspace)
+    query = visible(catalog.Query(digest=known, limit=_REFS), principal)
+    page = browse(query, remote=service.remote, workspace=service.workspace)
+    pointers = [models.Pointer(ref=str(row.ref), by=row.by, at=row.at) for row in page.names]
+    return reply(request, _artifact(service, principal, described, pointers, more=page.after is not None))
+
+
+def _artifact(
+    service: Service, principal: Principal, described: Description, refs: list[models.Pointer], *, more: bool
+) -> models.Artifact:
+    manifest, totals = described.manifest, described.manifest.totals
+
+    def groups(by: str) -> dict[str, models.Group]:
+        return {label: models.Group.model_validate(group) for label, group in described.groups(by).items()}
+
+    def overlap(recorded: object) -> models.Overlap | None:
+        if recorded is None:
+            return None
+        shown = models.Overlap.model_validate(recorded)
+        return shown if _may_know(service, principal, shown.against) else None
+
+    parts: dict[str, models.Part] = {
+        name: models.Part(codec=part.codec, objects=part.objects, size=part.size, present=name in described.present)
+        for name, part in manifest.parts.items()
+    }
+    return models.Artifact(
+        digest=described.digest,
+        kind=manifest.kind,
+        size=manifest.size,
+        density=totals.density,
+        parts=parts,
+        roles=groups("role"),
+        layers=groups("layer"),
+        refs=refs,
+        more_refs=more,
+        rlvr_overlap=overlap(described.rlvr_overlap),
+        seed_overlap=overlap(described.seed_overlap),
+        verified=_verified(service, described.digest),
+        manifest=manifest.to_json(),
+    )
+
+
+def _verified(service: Service, digest: Digest) -> models.Check | None:
+    events = service.registry.index.must_open().events(subject=digest, action="verify", limit=1)
+    if not events:
+        return None
+    return models.Check(ok=bool(events[0].detail.get("ok", False)), by=events[0].by, at=events[0].at)
+
+
+class MeasurementFilters(BaseModel):
+    """Which measurements."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    metric: str = Field("", max_length=100)
+    against: str = Field("", max_length=255)
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+@router.get("/artifacts/{digest}/measurements", response_model=models.Measurements)
+def measurements(
+    digest: DigestPath,
+    filters: Annotated[MeasurementFilters, Query()],
+    request: Request,
+    service: Served,
+    principal: Reader,
+) -> Response:
+    """Numbers that were measured on an artifact, such as its overlap with other masks.
+
+    Those against an artifact that you may not read are left out.
+    """
+    known = Digest(digest)
+    check_may_read(service, principal, known)
+    last = number_of(f"measurements {digest}", filters.cursor) if filters.cursor else 0
+    rows = [
+        row
+        for row in service.registry.index.must_open().measurements(known)
+        if row.id > last and filters.metric in ("", row.metric) and filters.against in ("", row.against)
+    ]
+    may_know = {against: _may_know(service, principal, against) for against in {row.against for row in rows}}
+    rows = [row for row in rows if may_know[row.against]]
+    shown = [
+        models.Measured.model_validate({**vars(row), "detail": _detail(row.detail, principal)})
+        for row in rows[: filters.limit]
+    ]
+    more = len(rows) > filters.limit
+    cursor = number_cursor(f"measurements {digest}", shown[-1].id) if more else None
+    return reply(request, models.Measurements(items=shown, next=cursor))
+
+
+def _may_know(service: Service, principal: Principal, against: str) -> bool:
+    try:
+        digest = Digest(against)
+    except ValueError:
+        return True  # a baseline's text
+    return may_read(service, principal, digest)
+
+
+def _detail(detail: object, principal: Principal) -> dict[str, object]:
+    # The names under which the masks were compared may be of projects that not everybody knows of.
+    kept = dict(detail) if isinstance(detail, dict) else {}
+    for key in ("refs", "reference"):
+        names = kept.get(key)
+        texts = [names] if isinstance(names, str) else list(names or [])
+        if not all(_is_readable(text, principal) for text in texts):
+            del kept[key]
+    return kept
+
+
+def _is_readable(name: object, principal: Principal) -> bool:
+    if str(name).startswith("sha256:"):
+        return True
+    try:
+        return principal.role(Ref.parse(str(name)).project) >= Role.READER
+    except BadRefError:
+        return False

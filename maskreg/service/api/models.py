@@ -1,0 +1,267 @@
+"""The JSON documents that the API answers with, described for whoever reads ``/openapi.json``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+DIGEST = "sha256:4be0a1c75d2f1b0d9a8c7e6f5a4b3c2d1e0f9a8b7c6d5e4f3a2b1c0d9e8f7a6b"
+"""A digest for examples."""
+
+DigestText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$", examples=[DIGEST])]
+"""The digest of an artifact, or the id of an entry."""
+
+Next = Annotated[
+    str | None,
+    Field(description="Pass it as `cursor` for the next page; null on the last page. Its content may change."),
+]
+
+
+class Model(BaseModel):
+    """Base of all documents: read from results by attribute."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class Name(Model):
+    """A tag that points to an artifact, with its card and the artifact's figures."""
+
+    ref: str = Field(description="The reference: `[project/]name[:tag]`.", examples=["team/qwen3-8b-opd:v3"])
+    project: str
+    name: str
+    tag: str
+    digest: DigestText
+    kind: Literal["mask", "delta", "baseline", "analysis"]
+    family: str = Field(description="Model family.", examples=["qwen3-8b"])
+    method: str = Field(description="How the target was trained.", examples=["opd"])
+    license: str = Field(description="SPDX identifier.", examples=["apache-2.0"])
+    description: str
+    rule: str = Field(description="The rule for which coordinates moved.", examples=["exact"])
+    exact: bool = Field(description="Whether applying the artifact gives the target's bytes.")
+    density: float = Field(description="Share of the compared coordinates that moved.", examples=[0.463])
+    ffn_density: float | None = Field(description="The same within the FFN; null without an FFN.")
+    ffn_share: float | None = Field(description="Share of the moved coordinates that lies in the FFN.")
+    ffn_lift: float | None = Field(description="`ffn_share` divided by the FFN's share of the parameters.")
+    rlvr_overlap: float | None = Field(description="Latest recorded overlap with the reference mask, as lift.")
+    rlvr_against: str | None = Field(description="Digest of that reference mask.")
+    nnz: int = Field(description="Coordinates that moved.")
+    numel: int = Field(description="Coordinates that were compared.")
+    params: int = Field(description="Elements of the source checkpoint.")
+    size: int = Field(description="Bytes of all objects.")
+    source_root: str = Field(description="Identity of the source checkpoint.")
+    source_hub: str = Field(description="Where the source is on the hub; empty if that is not known.")
+    target_root: str = Field(description="Identity of the target checkpoint.")
+    by: str = Field(description="Who set the tag.")
+    at: datetime = Field(description="When the tag was set.")
+
+
+class LeftOut(Model):
+    """A tag that cannot be searched, because what describes it is damaged or missing."""
+
+    ref: str
+    digest: DigestText | None
+    reason: str
+
+
+class Names(Model):
+    """One page of a search."""
+
+    items: list[Name] = Field(description="May be shorter than `limit`, or empty, while `next` is set.")
+    next: Next
+    left_out: list[LeftOut] = Field(description="Tags that match or not; on the first page.")
+
+
+class Card(Model):
+    """What people say about an artifact."""
+
+    family: str = ""
+    method: str = ""
+    license: str = ""
+    description: str = ""
+    meta: dict[str, str] = Field(default_factory=dict, description="Run metadata.", examples=[{"seed": "17"}])
+
+
+class Part(Model):
+    """A part of an artifact."""
+
+    codec: str
+    objects: int = Field(description="How many objects it has.")
+    size: int = Field(description="Bytes of them.")
+    present: bool = Field(description="Whether the registry holds it.")
+
+
+class Group(Model):
+    """A group of coordinates, and how many of them moved."""
+
+    numel: int
+    nnz: int
+    density: float
+
+
+class Overlap(Model):
+    """A recorded overlap with another mask."""
+
+    lift: float = Field(description="Observed overlap divided by that of uniform random masks.")
+    against: str = Field(description="Digest of the other mask.")
+    at: datetime
+
+
+class Pointer(Model):
+    """A tag that points to the artifact now."""
+
+    ref: str
+    by: str
+    at: datetime
+
+
+class Check(Model):
+    """The latest verification of an artifact's bytes."""
+
+    ok: bool
+    by: str
+    at: datetime
+
+
+class Artifact(Model):
+    """An artifact: its figures, what it was made from, and which tags point to it."""
+
+    digest: DigestText
+    kind: Literal["mask", "delta", "baseline", "analysis"]
+    size: int = Field(description="Bytes of all objects.")
+    density: float
+    parts: dict[str, Part]
+    roles: dict[str, Group] = Field(description="By role of the tensors: ffn, attention and others.")
+    layers: dict[str, Group]
+    refs: list[Pointer] = Field(description="Of projects that you may read.")
+    more_refs: bool = Field(description="Whether there are more than these; search by `digest`.")
+    rlvr_overlap: Overlap | None
+    seed_overlap: Overlap | None = Field(description="Overlap of two seeds of one recipe: the ceiling of others.")
+    verified: Check | None = Field(description="Null when no verification is on record.")
+    manifest: dict[str, Any] = Field(
+        description="What was computed, and from what: rule, source, target, parents, recipe, totals. The table of "
+        "objects is left out."
+    )
+
+
+class Measured(Model):
+    """One number that was measured on an artifact."""
+
+    id: int
+    metric: str = Field(examples=["overlap", "rlvr_overlap"])
+    value: float
+    against: str = Field(description="The other artifact's digest, or a baseline; empty without one.")
+    by_group: str = Field(description="The role, layer or tensor; empty for the whole mask.")
+    detail: dict[str, Any]
+    by: str
+    at: datetime
+
+
+class Measurements(Model):
+    """Measurements of an artifact, the oldest first."""
+
+    items: list[Measured]
+    next: Next
+
+
+class Tag(Model):
+    """A tag as it is now. The ETag of the answer is `id`."""
+
+    ref: str
+    n: int = Field(description="Number of its latest entry, from 1.")
+    id: DigestText = Field(description="Id of that entry.")
+    digest: DigestText
+    card: Card
+    by: str
+    at: datetime
+    origin: str = Field(description="The registry that it was pulled from; empty when it was set here.")
+    immutable: bool = Field(description="Whether the tag must never point to another artifact.")
+
+
+class Entry(Model):
+    """One change of a tag."""
+
+    n: int
+    id: DigestText
+    action: Literal["created", "moved", "annotated", "fixed", "removed", "restored", "set again"]
+    digest: DigestText | None = Field(description="What the tag points to from then on; null when it was removed.")
+    by: str
+    at: datetime
+    origin: str
+    immutable: bool
+
+
+class History(Model):
+    """Changes of a tag, the newest first."""
+
+    items: list[Entry]
+    next: Next
+
+
+class TagState(Model):
+    """A tag of a name."""
+
+    tag: str
+    digest: DigestText
+    by: str
+    at: datetime
+
+
+class NameOfProject(Model):
+    """A name of a project, and its tags."""
+
+    name: str
+    tags: list[TagState] = Field(description="The newest first.")
+    more_tags: bool
+
+
+class NamesOfProject(Model):
+    """Names of a project, in alphabetical order."""
+
+    items: list[NameOfProject]
+    next: Next
+
+
+class Logged(Model):
+    """One event."""
+
+    id: int
+    at: datetime
+    by: str
+    action: str = Field(examples=["publish", "annotate", "remove", "gc"])
+    subject: str = Field(description="The reference, digest or key that it happened to.")
+    detail: dict[str, Any]
+
+
+class Events(Model):
+    """Events, the newest first."""
+
+    items: list[Logged]
+    next: Next
+
+
+class SetTag(BaseModel):
+    """What a tag shall point to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    artifact: str = Field(
+        max_length=512,
+        description="A digest, or a reference whose card is taken over.",
+        examples=[DIGEST, "team/qwen3-8b-opd:v3"],
+    )
+    card: Card | None = Field(None, description="What people say about it; null takes over that of the reference.")
+    immutable: bool = Field(False, description="The tag must never point to another artifact again.")
+
+
+class EditCard(BaseModel):
+    """Changes to a card; what is null stays as it is."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    family: str | None = Field(None, examples=["qwen3-8b"])
+    method: str | None = Field(None, examples=["opd"])
+    license: str | None = Field(None, examples=["apache-2.0"])
+    description: str | None = None
+    meta: dict[str, str] | None = Field(None, description="Keys to add or replace; an empty text removes the key.")

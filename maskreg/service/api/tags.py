@@ -1,0 +1,238 @@
+"""Names of a project: what each tag points to, its history, and changes to it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict
+
+from maskreg import ref as refs
+from maskreg.catalog.query import Position
+from maskreg.catalog.query import Query as Search
+from maskreg.digest import Digest
+from maskreg.errors import NotFoundError, UsageError
+from maskreg.ref import Ref, ShortDigest, parse_artifact
+from maskreg.registry.tags import Expected
+from maskreg.service.access import Needs, check_role
+from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.api import models
+from maskreg.service.api.artifacts import Cursor, Limit
+from maskreg.service.conditions import etag_of, expected_of, expected_or_new, reply
+from maskreg.service.context import Served, Service
+from maskreg.service.cursors import name_cursor, name_of, number_cursor, number_of
+from maskreg.service.visibility import check_may_read
+from maskreg.store.reflog import RefEntry
+from maskreg.workspace.annotate import annotate
+from maskreg.workspace.log import log
+from maskreg.workspace.remove import remove
+from maskreg.workspace.restore import restore
+from maskreg.workspace.tag import tag as set_tag
+
+router = APIRouter(tags=["names"])
+
+Reader = Annotated[Principal, Depends(Needs(Role.READER))]
+Writer = Annotated[Principal, Depends(Needs(Role.WRITER))]
+Admin = Annotated[Principal, Depends(Needs(Role.ADMIN))]
+Part = Annotated[str, Path(max_length=255)]
+
+
+def ref_of_path(project: Part, name: Part, tag: Part) -> Ref:
+    """The tag that a path names.
+
+    Raises:
+        BadRefError: its parts are not those of a reference.
+    """
+    return Ref.parse(f"{project}/{name}:{tag}")
+
+
+At = Annotated[Ref, Depends(ref_of_path)]
+IfSet = Annotated[Expected, Depends(expected_of)]
+IfAny = Annotated[Expected, Depends(expected_or_new)]
+
+_TAGS = 50
+_ROWS = 1_000
+
+_CHANGES: dict[int | str, dict[str, Any]] = {
+    404: {"description": "There is no such tag, project or artifact that you may read."},
+    409: {"description": "The tag is immutable."},
+    412: {"description": "The tag is not in the state that the request names."},
+    428: {"description": "The request names no state: send `If-Match`."},
+}
+
+
+class Paging(BaseModel):
+    """Which page of a list."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Limit = 50
+    cursor: Cursor = ""
+
+
+@router.get("/projects/{project}/names", response_model=models.NamesOfProject)
+def names(
+    project: Part, paging: Annotated[Paging, Query()], request: Request, service: Served, principal: Reader
+) -> Response:
+    """Names of a project in alphabetical order, with their newest tags."""
+    scope = f"names {project}"
+    last = name_of(scope, paging.cursor) if paging.cursor else ""
+    items: list[models.NameOfProject] = []
+    more = True
+    while more and len(items) <= paging.limit:
+        # From the first tag of the next name: no tag is above the highest character.
+        after = Position(last, Ref(project, last, chr(0x10FFFF))) if last else None
+        query = Search(project=project, sort="name", descending=False, limit=_ROWS, after=after)
+        rows = service.registry.page(query)
+        more = len(rows) == _ROWS
+        if more and rows[-1].name != rows[0].name:
+            # Its other tags are in the next rows.
+            rows = [row for row in rows if row.name != rows[-1].name]
+        for name, group in groupby(rows, key=lambda row: row.name):
+            tags = sorted(group, key=lambda row: row.at, reverse=True)
+            shown = [models.TagState.model_validate(row) for row in tags[:_TAGS]]
+            items.append(models.NameOfProject(name=name, tags=shown, more_tags=len(tags) > _TAGS))
+            last = name
+    rest = len(items) > paging.limit
+    items = items[: paging.limit]
+    cursor = name_cursor(scope, items[-1].name) if rest else None
+    return reply(request, models.NamesOfProject(items=items, next=cursor))
+
+
+@router.get("/projects/{project}/refs/{name}/{tag}", response_model=models.Tag)
+def one(ref: At, request: Request, service: Served, principal: Reader) -> Response:
+    """What a tag points to, with its card. The ETag is for `If-Match`."""
+    head = _live(service, ref)
+    return reply(request, _tag(head), etag=etag_of(head.id))
+
+
+@router.get("/projects/{project}/refs/{name}/{tag}/history", response_model=models.History)
+def history(
+    ref: At,
+    paging: Annotated[Paging, Query()],
+    request: Request,
+    service: Served,
+    principal: Reader,
+) -> Response:
+    """What a tag pointed to over time, the newest first; of a removed tag as well."""
+    scope = f"history {ref.path}"
+    before = number_of(scope, paging.cursor) if paging.cursor else None
+    if service.registry.head(ref) is None:
+        raise NotFoundError(f"there is no {ref}")
+    entries = log(ref, remote=service.remote, workspace=service.workspace)
+    older = [entry for entry in reversed(entries) if before is None or entry.n < before]
+    items = [models.Entry.model_validate(entry) for entry in older[: paging.limit]]
+    cursor = number_cursor(scope, items[-1].n) if len(older) > paging.limit else None
+    return reply(request, models.History(items=items, next=cursor))
+
+
+@router.put(
+    "/projects/{project}/refs/{name}/{tag}",
+    response_model=models.Tag,
+    responses={**_CHANGES, 201: {"description": "The tag was not set before.", "model": models.Tag}},
+)
+def put(
+    ref: At,
+    body: models.SetTag,
+    request: Request,
+    service: Served,
+    principal: Writer,
+    expected: IfAny,
+) -> Response:
+    """Point a tag at an artifact that you may read; a tag that exists moves."""
+    artifact = _readable(service, principal, body.artifact)
+    before = service.registry.head(ref)
+    card = None if body.card is None else refs.Card(**body.card.model_dump())
+    set_tag(
+        artifact,
+        ref,
+        immutable=body.immutable,
+        card=card,
+        by=principal.name,
+        expected=expected,
+        remote=service.remote,
+        workspace=service.workspace,
+    )
+    return _changed(request, service, ref, status=200 if before is not None and not before.deleted else 201)
+
+
+@router.patch("/projects/{project}/refs/{name}/{tag}", response_model=models.Tag, responses=_CHANGES)
+def patch(
+    ref: At,
+    body: models.EditCard,
+    request: Request,
+    service: Served,
+    principal: Writer,
+    expected: IfSet,
+) -> Response:
+    """Edit the card of a tag."""
+    _live(service, ref)
+    annotate(
+        ref,
+        **body.model_dump(exclude_none=True),
+        by=principal.name,
+        expected=expected,
+        remote=service.remote,
+        workspace=service.workspace,
+    )
+    return _changed(request, service, ref)
+
+
+@router.delete("/projects/{project}/refs/{name}/{tag}", status_code=204, responses=_CHANGES)
+def delete(ref: At, service: Served, principal: Admin, expected: IfSet) -> Response:
+    """Remove a tag. Its history stays, and it can be restored until its artifact is collected."""
+    _live(service, ref)
+    remove(ref, by=principal.name, expected=expected, remote=service.remote, workspace=service.workspace)
+    return Response(status_code=204)
+
+
+@router.post("/projects/{project}/refs/{name}/{tag}/restore", response_model=models.Tag, responses=_CHANGES)
+def bring_back(
+    ref: At,
+    request: Request,
+    service: Served,
+    principal: Admin,
+    expected: IfSet,
+) -> Response:
+    """Bring a removed tag back as it was. `If-Match` is the id of its latest entry, from the history."""
+    if service.registry.head(ref) is None:
+        raise NotFoundError(f"there is no {ref}")
+    restore(ref, by=principal.name, expected=expected, remote=service.remote, workspace=service.workspace)
+    return _changed(request, service, ref)
+
+
+def _live(service: Service, ref: Ref) -> RefEntry:
+    # Not what the registry itself says of an unknown name: that lists similar ones, of other projects too.
+    head = service.registry.head(ref)
+    if head is None:
+        raise NotFoundError(f"there is no {ref}")
+    if head.deleted:
+        raise NotFoundError(f"{ref} was removed by {head.by} at {head.at:%Y-%m-%d %H:%M:%S} UTC")
+    return head
+
+
+def _readable(service: Service, principal: Principal, text: str) -> Ref | Digest:
+    given = parse_artifact(text)
+    if isinstance(given, ShortDigest):
+        raise UsageError(f"{text!r} is not a whole digest, nor a reference")
+    if isinstance(given, Digest):
+        check_may_read(service, principal, given)
+        return given
+    check_role(principal, given.project, Role.READER)
+    if given.digest is None:
+        digest = _live(service, given).digest
+        assert digest is not None  # it is live
+        return given.pinned(digest)
+    # Whatever stands before it, a digest can be of any project.
+    check_may_read(service, principal, given.digest)
+    return given
+
+
+def _tag(head: RefEntry) -> models.Tag:
+    return models.Tag.model_validate({**vars(head), "id": head.id, "ref": str(head.ref), "card": vars(head.card)})
+
+
+def _changed(request: Request, service: Service, ref: Ref, status: int = 200) -> Response:
+    head = _live(service, ref)
+    return reply(request, _tag(head), etag=etag_of(head.id), status=status)

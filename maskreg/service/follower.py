@@ -1,0 +1,102 @@
+"""The follower: brings the catalog up to date with what others write into the store, without this server.
+
+Searches of a server ask the catalog alone, whose size does not matter to them. What goes through a server is in the
+catalog at once. What goes straight into a shared folder or bucket is taken in by the follower::
+
+    every FOLLOW_SECONDS, in one process of a machine
+        list the ref log, index what the catalog lacks
+        keep the names that cannot be described, for the answers to say so
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import threading
+from pathlib import Path
+from typing import BinaryIO
+
+from fastapi import FastAPI
+
+from maskreg.catalog.query import Query
+from maskreg.errors import MaskregError
+from maskreg.registry.index.results import LeftOut
+from maskreg.service.context import Service
+
+FOLLOW_SECONDS = 300.0
+"""How long what went past all servers may be missing from searches."""
+
+_log = logging.getLogger("maskreg.service.follower")
+
+
+class Follower:
+    """A thread that follows the store.
+
+    Attributes:
+        left_out: names that the last look could not describe.
+    """
+
+    def __init__(self, service: Service, lock: Path, seconds: float = FOLLOW_SECONDS) -> None:
+        """Name what to follow; nothing happens before :meth:`start`.
+
+        Args:
+            service: whose registry.
+            lock: a file that only one process of this machine holds.
+            seconds: from the end of one look to the next.
+        """
+        self.left_out: tuple[LeftOut, ...] = ()
+        self._service = service
+        self._lock = lock
+        self._seconds = seconds
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, after the look that is under way."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """Bring the catalog up to date once.
+
+        Raises:
+            MaskregError: the store or the catalog does not answer.
+        """
+        registry = self._service.registry
+        if registry.catalog_problem is not None:
+            # It may be gone; without this a catalog that could not be opened once is never opened again.
+            registry.index.close()
+        self.left_out = registry.search(Query(limit=0)).left_out
+
+    def _run(self) -> None:
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        with self._lock.open("ab") as lock:
+            while not self._stop.is_set():
+                if _held(lock):
+                    self._logged_look()
+                self._stop.wait(self._seconds)
+
+    def _logged_look(self) -> None:
+        try:
+            self.look()
+        except MaskregError as error:
+            _log.warning("the catalog is not up to date: %s", error)
+
+
+def left_out(app: FastAPI) -> tuple[LeftOut, ...]:
+    """Names that an application's searches lack, as far as its follower knows."""
+    running: Follower | None = getattr(app.state, "follower", None)
+    return running.left_out if running is not None else ()
+
+
+def _held(lock: BinaryIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

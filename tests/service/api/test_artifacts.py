@@ -1,0 +1,222 @@
+"""Searching, reading one artifact, and what nobody learns who may not."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+import maskreg
+from maskreg.catalog import Measurement
+from maskreg.catalog.query import SORT_KEYS, Position, Query
+from maskreg.errors import UsageError
+from maskreg.ref import Ref
+from maskreg.service.cursors import cursor_of, position_of
+from maskreg.service.follower import Follower
+from tests.service.api.conftest import Lab
+from tests.service.serving import ADMIN
+
+
+def refs(document: dict[str, object]) -> list[str]:
+    """References of a page, in its order."""
+    return [item["ref"] for item in document["items"]]  # type: ignore[attr-defined]
+
+
+def test_a_search_gives_what_the_command_line_lists(shared: Lab) -> None:
+    page = shared.get("/artifacts", ADMIN, sort="name:asc")
+    listed = maskreg.list(sort="name", descending=False, workspace=shared.workspace)
+    assert refs(page) == [str(row.ref) for row in listed] == ["secret/hidden", "team/opd:v1", "team/rlvr"]
+    assert {**page["items"][1], "at": None} == {**listed[1].to_json(), "at": None}
+    assert (page["next"], page["left_out"]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("params", "expected"),
+    [
+        ({"text": "opd"}, ["team/opd:v1"]),
+        ({"text": "team/*"}, ["team/opd:v1", "team/rlvr"]),
+        ({"text": "opd:v1"}, ["team/opd:v1"]),
+        ({"text": "secret/*"}, []),
+        ({"method": "rlvr"}, ["team/rlvr"]),
+        ({"project": "secret"}, []),
+        ({"density": "0.3..0.5"}, ["team/rlvr"]),
+        ({"density": "..0.3"}, ["team/opd:v1"]),
+        ({"tag": "v1", "family": "toy"}, ["team/opd:v1"]),
+        ({"kind": "mask"}, []),
+    ],
+    ids=str,
+)
+def test_a_search_has_the_filters_of_the_command_line(shared: Lab, params: dict[str, str], expected: list[str]) -> None:
+    assert refs(shared.get("/artifacts", sort="name:asc", **params)) == expected
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"density": "0.5..0.3"}, "is empty"),
+        ({"density": "high"}, "is not a range"),
+        ({"sort": "color"}, "cannot sort by 'color'"),
+        ({"sort": "density:up"}, "neither asc nor desc"),
+        ({"limit": "0"}, "greater than or equal to 1"),
+        ({"limit": "201"}, "less than or equal to 200"),
+        ({"shape": "round"}, "Extra inputs are not permitted"),
+        ({"kind": "tarball"}, "Input should be"),
+        ({"cursor": "x"}, "the cursor is damaged"),
+    ],
+    ids=str,
+)
+def test_a_malformed_search_is_refused(shared: Lab, params: dict[str, str], says: str) -> None:
+    answer = shared.client().get("/api/v1/artifacts", params=params)
+    assert answer.status_code == 422
+    assert says in answer.json()["title"]
+
+
+@pytest.mark.parametrize("sort", SORT_KEYS)
+def test_page_after_page_gives_everything_once(shared: Lab, sort: str) -> None:
+    seen, cursor = [], ""
+    while True:
+        page = shared.get("/artifacts", ADMIN, sort=sort, limit=1, cursor=cursor)
+        seen += refs(page)
+        if page["next"] is None:
+            break
+        cursor = page["next"]
+    assert seen == refs(shared.get("/artifacts", ADMIN, sort=sort))
+    assert len(seen) == 3
+
+
+def test_pages_of_a_pattern_go_on_where_they_ended(shared: Lab) -> None:
+    first = shared.get("/artifacts", ADMIN, sort="name:asc", limit=1, text="team/*")
+    second = shared.get("/artifacts", ADMIN, sort="name:asc", limit=1, text="team/*", cursor=first["next"])
+    assert (refs(first), refs(second), second["next"]) == (["team/opd:v1"], ["team/rlvr"], None)
+
+
+def test_a_page_begins_where_the_last_one_ended_while_others_write(lab: Lab) -> None:
+    first = lab.get("/artifacts", sort="name:asc", limit=1)
+    maskreg.tag(lab.digests["opd"], "team/aaa", "team/opd-2", workspace=lab.workspace)
+    maskreg.remove("team/opd:v1", workspace=lab.workspace)
+    rest = lab.get("/artifacts", sort="name:asc", cursor=first["next"])
+    assert refs(first) + refs(rest) == ["team/opd:v1", "team/opd-2", "team/rlvr"]
+
+
+QUERY = Query(sort="density")
+GOOD = cursor_of(QUERY, Position(0.5, Ref("team", "opd", "v1")))
+
+
+def forged(*values: object) -> str:
+    row = json.loads(base64.urlsafe_b64decode(GOOD + "=="))
+    text = json.dumps([*values, row[-1]], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        GOOD + "A",
+        GOOD[:-3],
+        "a" * 3000,
+        "%%%",
+        "é",
+        forged("dense", "team", "opd", "v1"),
+        forged(True, "team", "opd", "v1"),
+        forged(10**400, "team", "opd", "v1"),
+        forged(0.5, "TEAM", "opd", "v1"),
+        forged(0.5, "team", "opd"),
+        forged(0.5, "team", "opd", "v1\n"),
+        forged([], {}, None, 1),
+    ],
+)
+def test_a_forged_cursor_is_refused(shared: Lab, cursor: str) -> None:
+    with pytest.raises(UsageError, match="the cursor"):
+        position_of(QUERY, cursor)
+    answer = shared.client().get("/api/v1/artifacts", params={"sort": "density", "cursor": cursor})
+    assert answer.status_code == 422
+
+
+def test_a_cursor_is_of_one_search_only(shared: Lab) -> None:
+    assert position_of(QUERY, GOOD) == Position(0.5, Ref("team", "opd", "v1"))
+    created = cursor_of(Query(), Position(datetime(2025, 1, 1, tzinfo=UTC), Ref("team", "opd", "v1")))
+    assert position_of(Query(), created).value == datetime(2025, 1, 1, tzinfo=UTC)
+    for params in ({"sort": "size"}, {"sort": "density:asc"}, {"sort": "density", "family": "toy"}):
+        answer = shared.client().get("/api/v1/artifacts", params={**params, "cursor": GOOD})
+        assert answer.json()["title"] == "the cursor belongs to another search"
+
+
+def test_an_artifact_is_described(lab: Lab) -> None:
+    maskreg.tag("team/opd:v1", "best", "secret/copy", workspace=lab.workspace)
+    digest = lab.digests["opd"]
+    shown = maskreg.show(digest, workspace=lab.workspace)
+    document = lab.get(f"/artifacts/{digest}")
+    assert document["digest"] == digest
+    assert document["size"] == shown.size
+    assert document["roles"]["ffn"] == {
+        "numel": 1024,
+        "nnz": shown.groups("role")["ffn"].nnz,
+        "density": shown.groups("role")["ffn"].density,
+    }
+    assert sorted(document["layers"]) == ["0"]
+    assert sorted(row["ref"] for row in document["refs"]) == ["team/opd:best", "team/opd:v1"]
+    assert {name: part["present"] for name, part in document["parts"].items()} == {"mask": True, "delta": True}
+    assert document["manifest"]["source"]["root"] == shown.manifest.source.root
+    assert "objects" not in document["manifest"]
+    assert document["verified"] is None
+
+
+def test_an_artifact_that_a_client_has_is_not_sent_again(shared: Lab) -> None:
+    path = f"/api/v1/artifacts/{shared.digests['opd']}"
+    first = shared.client().get(path)
+    again = shared.client().get(path, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert first.headers["cache-control"] == "private, no-cache"
+
+
+def test_what_may_not_be_read_looks_like_what_is_not_there(shared: Lab) -> None:
+    hidden, missing = shared.digests["hidden"], f"sha256:{'0' * 64}"
+    for suffix in ("", "/measurements"):
+        answers = [shared.client().get(f"/api/v1/artifacts/{digest}{suffix}") for digest in (hidden, missing)]
+        assert [answer.status_code for answer in answers] == [404, 404]
+        titles = {answer.json()["title"].replace(hidden[:19], "").replace(missing[:19], "") for answer in answers}
+        assert titles == {"there is no artifact "}
+    assert shared.client(ADMIN).get(f"/api/v1/artifacts/{hidden}").status_code == 200
+    assert shared.client("").get(f"/api/v1/artifacts/{hidden}").status_code == 401
+
+
+def test_an_artifact_that_a_tag_pointed_to_can_still_be_read(lab: Lab) -> None:
+    maskreg.tag(lab.digests["rlvr"], "team/opd:v1", workspace=lab.workspace)
+    assert lab.get(f"/artifacts/{lab.digests['opd']}")["refs"] == []
+    assert lab.client("stranger-token").get(f"/api/v1/artifacts/{lab.digests['opd']}").status_code == 404
+
+
+def test_measurements_of_what_one_may_not_read_are_left_out(lab: Lab) -> None:
+    opd, rlvr, hidden = (lab.digests[name] for name in ("opd", "rlvr", "hidden"))
+    catalog = lab.workspace.local.catalog
+    assert catalog is not None
+    names = {"refs": ["team/opd:v1", "secret/hidden"], "reference": "team/rlvr"}
+    catalog.record(Measurement(opd, "overlap", 2.0, hidden))
+    catalog.record(Measurement(opd, "overlap", 1.5, rlvr, detail={**names, "phi": 0.1}))
+    catalog.record(Measurement(opd, "rlvr_overlap", 1.5, rlvr))
+    path = f"/artifacts/{opd}/measurements"
+    assert [(row["metric"], row["against"]) for row in lab.get(path)["items"]] == [
+        *(("overlap", rlvr), ("rlvr_overlap", rlvr))
+    ]
+    assert lab.get(path)["items"][0]["detail"] == {"reference": "team/rlvr", "phi": 0.1}
+    assert len(lab.get(path, ADMIN)["items"]) == 3
+    first = lab.get(path, limit=1)
+    assert [row["metric"] for row in lab.get(path, cursor=first["next"])["items"]] == ["rlvr_overlap"]
+    assert lab.get(path, metric="rlvr_overlap")["items"][0]["value"] == 1.5
+    assert lab.get(f"/artifacts/{opd}")["rlvr_overlap"]["lift"] == 1.5
+
+
+def test_what_was_written_past_the_server_is_taken_in(lab: Lab) -> None:
+    with maskreg.Workspace(lab.workspace.settings) as elsewhere:
+        catalog = elsewhere.local.catalog
+        assert catalog is not None
+        maskreg.tag("team/opd:v1", "later", workspace=elsewhere)
+    # As though the writer had not reached the catalog.
+    lab.workspace.local.refs.append(
+        Ref("team", "straight", "v1"), after=None, digest=lab.digests["opd"], card=maskreg.Card(), by="carl"
+    )
+    assert "team/straight:v1" not in refs(lab.get("/artifacts"))
+    Follower(lab.service, lab.workspace.root / "follow.lock").look()
+    assert "team/straight:v1" in refs(lab.get("/artifacts"))

@@ -1,0 +1,135 @@
+"""Names of a project, their history, and changes that lose nobody's work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+import maskreg
+from tests.service.api.conftest import Lab
+from tests.service.serving import ADMIN
+
+V1 = "/api/v1/projects/team/refs/opd/v1"
+NEW = "/api/v1/projects/team/refs/opd/new"
+
+
+def test_names_of_a_project_have_their_newest_tags(lab: Lab) -> None:
+    maskreg.tag("team/opd:v1", "v2", "team/zzz", workspace=lab.workspace)
+    page = lab.get("/projects/team/names")
+    assert [item["name"] for item in page["items"]] == ["opd", "rlvr", "zzz"]
+    assert [tag["tag"] for tag in page["items"][0]["tags"]] == ["v2", "v1"]
+    first = lab.get("/projects/team/names", limit=2)
+    second = lab.get("/projects/team/names", limit=2, cursor=first["next"])
+    assert [item["name"] for item in second["items"]] == ["zzz"]
+    assert second["next"] is None
+    assert lab.client("stranger-token").get("/api/v1/projects/team/names").status_code == 404
+
+
+def test_a_tag_has_its_card_and_the_id_of_its_entry_as_etag(shared: Lab) -> None:
+    answer = shared.client().get(V1)
+    document = answer.json()
+    (entry,) = maskreg.log("team/opd:v1", workspace=shared.workspace)
+    assert (document["digest"], document["id"], document["n"]) == (shared.digests["opd"], entry.id, 1)
+    assert document["card"] == {"family": "toy", "method": "opd", "license": "", "description": "", "meta": {}}
+    assert answer.headers["etag"] == f'"{entry.id}"'
+    assert shared.client().get(V1, headers={"If-None-Match": f'"{entry.id}"'}).status_code == 304
+
+
+def test_an_unknown_tag_says_nothing_about_other_projects(shared: Lab) -> None:
+    answer = shared.client().get("/api/v1/projects/team/refs/hidden/latest")
+    assert answer.status_code == 404
+    assert "secret" not in answer.text
+    assert str(shared.workspace.root) not in answer.text
+    assert shared.client().get("/api/v1/projects/team/refs/BAD/latest").status_code == 422
+
+
+def change(lab: Lab, method: str, path: str, token: str = "writer-token", **kwargs: Any) -> httpx2.Response:
+    answer: httpx2.Response = lab.client(token).request(method, path, **kwargs)
+    return answer
+
+
+def test_a_tag_is_set_moved_annotated_removed_and_restored(lab: Lab) -> None:
+    body = {"artifact": "team/opd:v1"}
+    made = change(lab, "PUT", NEW, json=body, headers={"If-None-Match": "*"})
+    assert (made.status_code, made.json()["by"], made.json()["card"]["family"]) == (201, "ada", "toy")
+    body = {"artifact": lab.digests["rlvr"], "card": {"family": "other"}}  # type: ignore[dict-item]
+    moved = change(lab, "PUT", NEW, json=body, headers={"If-Match": made.headers["etag"]})
+    assert (moved.status_code, moved.json()["digest"]) == (200, lab.digests["rlvr"])
+    edited = change(
+        lab, "PATCH", NEW, json={"license": "mit", "meta": {"seed": "1"}}, headers={"If-Match": moved.headers["etag"]}
+    )
+    assert edited.json()["card"] == {
+        "family": "other",
+        "method": "",
+        "license": "mit",
+        "description": "",
+        "meta": {"seed": "1"},
+    }
+    assert change(lab, "DELETE", NEW, headers={"If-Match": "*"}).status_code == 403
+    assert change(lab, "DELETE", NEW, ADMIN, headers={"If-Match": edited.headers["etag"]}).status_code == 204
+    assert lab.client().get(NEW).status_code == 404
+    history = lab.get("/projects/team/refs/opd/new/history")["items"]
+    assert [(row["action"], row["by"]) for row in history] == [
+        *(("removed", "root"), ("annotated", "ada"), ("moved", "ada"), ("created", "ada"))
+    ]
+    back = change(lab, "POST", f"{NEW}/restore", ADMIN, headers={"If-Match": f'"{history[0]["id"]}"'})
+    assert (back.status_code, back.json()["card"], back.json()["n"]) == (200, edited.json()["card"], 5)
+    older = lab.get("/projects/team/refs/opd/new/history", limit=2)
+    rest = lab.get("/projects/team/refs/opd/new/history", cursor=older["next"])
+    assert [row["n"] for row in (*older["items"], *rest["items"])] == [5, 4, 3, 2, 1]
+
+
+def test_a_change_to_what_somebody_else_has_changed_is_refused(lab: Lab) -> None:
+    etag = lab.client().get(V1).headers["etag"]
+    maskreg.annotate("team/opd:v1", license="mit", by="carl", workspace=lab.workspace)
+    for method, path, token in (("PUT", V1, "writer-token"), ("PATCH", V1, "writer-token"), ("DELETE", V1, ADMIN)):
+        body = {"PUT": {"artifact": lab.digests["rlvr"]}, "PATCH": {"license": "gpl"}}.get(method)
+        answer = change(lab, method, path, token, json=body, headers={"If-Match": etag})
+        assert (answer.status_code, answer.json()["code"]) == (412, "STALE")
+        assert "carl changed it last" in answer.json()["title"]
+        answer = change(lab, method, path, token, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (428, "PRECONDITION_REQUIRED")
+    made = change(lab, "PUT", V1, json={"artifact": "team/rlvr"}, headers={"If-None-Match": "*"})
+    assert (made.status_code, made.json()["code"]) == (412, "STALE")
+    assert len(maskreg.log("team/opd:v1", workspace=lab.workspace)) == 2
+
+
+@pytest.mark.parametrize("header", ['W/"sha256:00"', "nonsense", '"sha256:00"', '"a", "b"'])
+def test_a_malformed_condition_is_refused(shared: Lab, header: str) -> None:
+    answer = change(shared, "PATCH", V1, json={"license": "mit"}, headers={"If-Match": header})
+    assert answer.status_code == 422
+
+
+def test_nobody_gets_hold_of_an_artifact_by_pointing_a_tag_at_it(lab: Lab) -> None:
+    hidden = lab.digests["hidden"]
+    for artifact in (hidden, "secret/hidden", f"secret/hidden@{hidden}", f"team/opd:v1@{hidden}"):
+        answer = change(lab, "PUT", NEW, json={"artifact": artifact}, headers={"If-None-Match": "*"})
+        assert answer.status_code == 404, artifact
+    assert lab.client().get(f"/api/v1/artifacts/{hidden}").status_code == 404
+    assert change(lab, "PUT", NEW, json={"artifact": hidden[:30]}, headers={"If-Match": "*"}).status_code == 422
+
+
+def test_an_immutable_tag_stays(lab: Lab) -> None:
+    body = {"artifact": "team/opd:v1", "immutable": True}
+    assert change(lab, "PUT", NEW, json=body, headers={"If-None-Match": "*"}).json()["immutable"]
+    moved = change(lab, "PUT", NEW, json={"artifact": "team/rlvr"}, headers={"If-Match": "*"})
+    assert (moved.status_code, moved.json()["code"]) == (409, "TAG_IMMUTABLE")
+
+
+def test_events_tell_what_happened_in_a_project(lab: Lab) -> None:
+    change(lab, "PATCH", V1, json={"license": "mit"}, headers={"If-Match": "*"})
+    maskreg.tag(lab.digests["opd"], "opd:v9", workspace=lab.workspace)
+    page = lab.get("/projects/team/events")
+    newest = page["items"][0]
+    assert (newest["action"], newest["subject"], newest["by"]) == ("annotate", "team/opd:v1", "ada")
+    assert {row["subject"] for row in page["items"]} == {"team/opd:v1", "team/rlvr"}
+    assert [row["subject"] for row in lab.get("/projects/default/events", ADMIN)["items"]] == ["opd:v9"]
+    first = lab.get("/projects/team/events", limit=1)
+    assert lab.get("/projects/team/events", cursor=first["next"])["items"] == page["items"][1:]
+    assert len(lab.get("/events", ADMIN)["items"]) == 5
+    assert [row["action"] for row in lab.get("/events", ADMIN, by="ada", action="annotate")["items"]] == ["annotate"]
+    assert lab.get("/events", ADMIN, since="2999-01-01T00:00:00Z")["items"] == []
+    assert lab.client().get("/api/v1/events").status_code == 403
+    assert lab.client("stranger-token").get("/api/v1/projects/team/events").status_code == 404
