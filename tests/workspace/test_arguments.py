@@ -217,7 +217,7 @@ def test_hints_speak_to_python(lab: Lab, ada: maskreg.Workspace, toy: Stored) ->
     (lab.folder / "out").mkdir()
     with pytest.raises(maskreg.CannotCreateError) as caught:
         maskreg.apply(toy, lab.source, lab.folder / "out", workspace=ada)
-    assert "pass out=" in caught.value.hint
+    assert caught.value.hint == "choose another output, or replace it: pass force=True"
 
 
 def test_notes_reach_the_workspace(lab: Lab) -> None:
