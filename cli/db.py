@@ -19,18 +19,40 @@ def _remote_option(function: click.decorators.FC) -> click.decorators.FC:
     return click.option("--remote", help="Use the catalog of a remote instead of the local one.")(function)
 
 
-@command.command(example="maskreg db upgrade --remote lab")
+@command.command(
+    example="""
+    maskreg db upgrade
+    maskreg db upgrade --remote lab
+    maskreg db upgrade --catalog postgresql+psycopg://maskreg@db/maskreg
+    """
+)
 @_remote_option
+@click.option("--catalog", metavar="URL", help="Upgrade the database of a server, accounts and jobs included.")
 @click.pass_obj
-def upgrade(output: Output, remote: str | None) -> None:
-    """Upgrade the catalog to this version's schema."""
-    from maskreg.workspace import db
+def upgrade(output: Output, remote: str | None, catalog: str | None) -> None:
+    """Upgrade the catalog to this version's schema, and a server's tables beside it.
 
-    upgraded = db.upgrade(remote, workspace=workspace(output))
-    if output.json:
-        output.document(upgraded.to_json())
+    With --catalog, a database in PostgreSQL gets all tables that `maskreg serve` needs. Without, the tables of accounts
+    and jobs are upgraded where they exist.
+    """
+    if catalog is not None:
+        if remote is not None:
+            raise click.UsageError("--catalog and --remote name two databases; give one of them")
+        from maskreg.service.upgrading import upgrade_server
+
+        before, after = upgrade_server(catalog)
     else:
-        output.note(f"schema {upgraded.before or 'none'} -> {upgraded.after}")
+        from maskreg.service.upgrading import upgrade_own
+        from maskreg.workspace import db
+
+        space = workspace(output)
+        upgraded = db.upgrade(remote, workspace=space)
+        before, after = upgraded.before, upgraded.after
+        upgrade_own(f"sqlite:///{space.root / 'service.db'}" if remote is None else space.registry(remote).catalog_url)
+    if output.json:
+        output.document({"before": before, "after": after})
+    else:
+        output.note(f"schema {before or 'none'} -> {after}")
 
 
 @command.command(example="maskreg db current")

@@ -57,6 +57,9 @@ SECTIONS = {
         "gc": "gc",
         "db": "db",
     },
+    "Service": {
+        "serve": "serve",
+    },
     "Setup": {
         "doctor": "doctor",
         "config": "config",

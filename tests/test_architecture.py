@@ -59,6 +59,8 @@ HOMES = {
     "starlette": {"service"},
     "tomlkit": {"settings"},
     "transformers": {"live", "train"},
+    "pydantic": {"service"},
+    "uvicorn": {"service"},
     "triton": {"codec", "live", "train/optim"},
     "zarr": {"artifact", "store"},
 }

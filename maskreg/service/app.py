@@ -6,7 +6,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from maskreg.service import access, problems
-from maskreg.service.api import artifacts, events, health, patches, tags
+from maskreg.service.api import accounts, artifacts, events, health, patches, tags
 from maskreg.service.context import Service
 from maskreg.service.headers import Protected
 from maskreg.service.pages import artifact, errors, listing, static
@@ -17,6 +17,7 @@ API = "/api/v1"
 
 ROUTERS: list[tuple[str, APIRouter]] = [
     ("", health.router),
+    (API, accounts.router),
     (API, artifacts.router),
     (API, tags.router),
     (API, events.router),

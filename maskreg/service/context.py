@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Self
 
 from fastapi import Depends, Request
 
@@ -11,6 +11,9 @@ from maskreg.registry import Registry
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.jobs.patching import Patching
 from maskreg.workspace.workspace import Workspace
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+"""The names of this machine that only it can use."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,24 @@ class Service:
     workspace: Workspace
     remote: str | None
     accounts: Accounts
-    hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]")
+    hosts: tuple[str, ...] = LOOPBACK
     patching: Patching | None = None
 
     @property
     def registry(self) -> Registry:
         """The registry that is served."""
         return self.workspace.registry(self.remote)
+
+    def close(self) -> None:
+        """Close the registry and the accounts."""
+        self.workspace.close()
+        self.accounts.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def service_of(request: Request) -> Service:

@@ -40,10 +40,10 @@ def check_name(name: str) -> None:
     """Check the name of somebody.
 
     Raises:
-        UsageError: it is empty, long, or has what a terminal obeys or does not show.
+        UsageError: it is empty, long, or has a slash or what a terminal obeys or does not show.
     """
-    if not name.strip() or name != name.strip() or len(name) > _MAX_NAME or printable(name) != name:
-        raise UsageError(f"a name has 1 to {_MAX_NAME} characters that one can see")
+    if not name.strip() or name != name.strip() or len(name) > _MAX_NAME or "/" in name or printable(name) != name:
+        raise UsageError(f"a name has 1 to {_MAX_NAME} characters that one can see, and no slash")
 
 
 def existing_project(connection: Connection, name: str) -> Project:

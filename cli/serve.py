@@ -1,0 +1,66 @@
+"""``maskreg serve``: a registry for a team, over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maskreg.extras import requiring
+
+from .command import Command
+from .output import Output
+from .values import POSITIVE, IntegerType
+
+if TYPE_CHECKING:
+    from maskreg.service.starting import Started
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg serve
+    maskreg serve --home /srv/maskreg --host 0.0.0.0 --allow-host masks.lab.example
+    maskreg serve --store s3://masks/team --catalog postgresql+psycopg://maskreg@db/maskreg --workers 4
+    """,
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=IntegerType(0, 65535), default=8470, show_default=True, help="Port; 0 for one that is free."
+)
+@click.option("--home", default="", metavar="DIR", help="Folder of the registry to serve [default: the local one].")
+@click.option("--store", default="", metavar="URL", help="Store to serve: s3://BUCKET/PREFIX or a folder.")
+@click.option("--catalog", default="", metavar="URL", help="Catalog of the store, in PostgreSQL; keeps accounts too.")
+@click.option("--remote", default="", metavar="NAME", help="Serve the store and the catalog of a remote.")
+@click.option("--workers", type=POSITIVE, default=1, show_default=True, help="Processes that serve.")
+@click.option(
+    "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests may be addressed to; repeatable."
+)
+@click.option("--new-admin-token", "new_admin", is_flag=True, help="Make a new first token, and revoke the old one.")
+@click.pass_obj
+def command(output: Output, /, **options: Any) -> None:
+    """Serve a registry to a team, with accounts, over HTTP.
+
+    The first start prints a token for its admin, once; only its hash is kept. `maskreg login` takes it, and
+    `maskreg token create` makes others. The server listens on this machine alone unless --host says otherwise; put a
+    proxy with TLS in front of it then. It stops on SIGTERM and Ctrl-C, when all requests are answered.
+    """
+    with requiring("a server", "server"):
+        from maskreg.service.starting import Options, open_to_others, serve
+
+    chosen = Options(**options)
+    if open_to_others(chosen):
+        output.note(f"note: other machines can reach {chosen.host}; tokens travel in the clear without TLS in front")
+    serve(chosen, lambda started: _tell(output, started))
+
+
+def _tell(output: Output, started: Started) -> None:
+    token = started.first.token if started.first else None
+    if output.json:
+        output.record({"url": started.url, "registry": started.registry, "token": token})
+        return
+    output.note(f"serving {started.registry} at {started.url}")
+    if token:
+        output.note("the token of its admin, which is shown once:")
+        output.data(token)
+        output.note(f"  next: maskreg login {started.url} --token-stdin")

@@ -1,0 +1,233 @@
+"""``/whoami``, projects, members, tokens and the audit log."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from maskreg.errors import UsageError
+from maskreg.service.access import Needs, Where, check_role
+from maskreg.service.accounts.records import Audited, Member, NewToken, Project, RoleName, Token, name_of, role_named
+from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.accounts.tokens import Scope
+from maskreg.service.context import Served
+
+router = APIRouter(tags=["accounts"])
+
+Anybody = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.ANY))]
+SignedIn = Annotated[Principal, Depends(Needs(Role.NOBODY, Where.SELF))]
+Reader = Annotated[Principal, Depends(Needs(Role.READER))]
+Admin = Annotated[Principal, Depends(Needs(Role.ADMIN))]
+ServerAdmin = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER))]
+
+T = TypeVar("T")
+
+_MAX_DAYS = 3650
+
+
+class Items(BaseModel, Generic[T]):
+    """A list."""
+
+    items: list[T]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class WhoAmI(BaseModel):
+    """Who sends the request."""
+
+    name: str
+    token: str
+    projects: dict[str, RoleName]
+    """The role by project; ``*`` is all projects."""
+
+
+class NewProject(_Body):
+    """A project to make."""
+
+    name: str = Field(max_length=255)
+    public: bool = False
+    reuse: bool = False
+    """Take the name of a project that was deleted."""
+
+
+class Visibility(_Body):
+    """Who may read a project."""
+
+    public: bool
+
+
+class Quota(_Body):
+    """The limits of a project; null for none."""
+
+    max_bytes: int | None = Field(None, ge=0, lt=1 << 63)
+    max_artifacts: int | None = Field(None, ge=0, lt=1 << 63)
+
+
+class Grant(_Body):
+    """A role to give."""
+
+    role: RoleName
+
+
+class TokenRequest(_Body):
+    """A token to make."""
+
+    role: RoleName
+    name: str = Field("", max_length=128)
+    """Whose it is; the sender's when left out."""
+    expires_s: int | None = Field(30 * 86400, gt=0, le=_MAX_DAYS * 86400)
+    """Seconds from now; null for never."""
+
+    def scope(self, project: str) -> Scope:
+        """What the token may do."""
+        expires = None if self.expires_s is None else timedelta(seconds=self.expires_s)
+        return Scope(project, role_named(self.role), expires)
+
+
+class OwnTokenRequest(TokenRequest):
+    """A token of one's own to make."""
+
+    project: str = Field(EVERY_PROJECT, max_length=255)
+
+
+@router.get("/whoami")
+def whoami(principal: SignedIn) -> WhoAmI:
+    """Who sends the request, and what they may do."""
+    projects = {project: name_of(role) for project, role in sorted(principal.grants.items())}
+    return WhoAmI(name=principal.name, token=principal.token, projects=projects)
+
+
+@router.get("/projects")
+def projects(service: Served, principal: Anybody) -> Items[Project]:
+    """The projects that the sender may read."""
+    return Items(items=service.accounts.projects.visible(principal))
+
+
+@router.post("/projects", status_code=201)
+def create_project(service: Served, principal: ServerAdmin, project: NewProject) -> Project:
+    """Make a project."""
+    return service.accounts.projects.create(project.name, principal, public=project.public, reuse=project.reuse)
+
+
+@router.get("/projects/{project}")
+def project(service: Served, project: str, _: Reader) -> Project:
+    """A project."""
+    return service.accounts.projects.get(project)
+
+
+@router.patch("/projects/{project}")
+def change_project(service: Served, project: str, principal: Admin, visibility: Visibility) -> Project:
+    """Let everybody read a project, or its members alone."""
+    return service.accounts.projects.change(project, principal, public=visibility.public)
+
+
+@router.put("/projects/{project}/quota")
+def limit_project(service: Served, project: str, principal: ServerAdmin, quota: Quota) -> Project:
+    """Limit what a project may hold."""
+    return service.accounts.projects.change(
+        project, principal, max_bytes=quota.max_bytes, max_artifacts=quota.max_artifacts
+    )
+
+
+@router.delete("/projects/{project}", status_code=204, response_class=Response)
+def delete_project(service: Served, project: str, principal: Admin) -> None:
+    """Delete a project that has no artifacts; nobody gets its name by accident."""
+    from maskreg.catalog.query import Query as Search
+
+    service.accounts.projects.get(project)
+    if service.registry.index.must_open().search(Search(project=project, limit=1)):
+        raise UsageError(f"project {project} has artifacts", hint=f"maskreg list --project {project}")
+    service.accounts.projects.delete(project, principal)
+
+
+@router.get("/projects/{project}/members")
+def members(service: Served, project: str, _: Admin) -> Items[Member]:
+    """Who has a role in a project; ``*`` for those who have it in all."""
+    _check_exists(service, project)
+    return Items(items=service.accounts.members.of(project))
+
+
+@router.put("/projects/{project}/members/{name}")
+def grant(service: Served, project: str, name: str, principal: Admin, body: Grant) -> Member:
+    """Give somebody a role."""
+    return service.accounts.members.grant(project, name, role_named(body.role), principal)
+
+
+@router.delete("/projects/{project}/members/{name}", status_code=204, response_class=Response)
+def revoke(service: Served, project: str, name: str, principal: Admin) -> None:
+    """Take somebody's role, with the tokens and sessions that could have used it."""
+    service.accounts.members.revoke(project, name, principal)
+
+
+@router.get("/projects/{project}/tokens")
+def project_tokens(service: Served, project: str, _: Admin) -> Items[Token]:
+    """The tokens for a project."""
+    _check_exists(service, project)
+    return Items(items=service.accounts.tokens.list(project=project))
+
+
+@router.post("/projects/{project}/tokens", status_code=201)
+def create_token(service: Served, project: str, principal: Admin, body: TokenRequest) -> NewToken:
+    """Make a token for a project, for somebody who becomes a member."""
+    return service.accounts.tokens.create(body.name or principal.name, body.scope(project), principal)
+
+
+@router.get("/projects/{project}/audit")
+def project_audit(
+    service: Served,
+    project: str,
+    _: Admin,
+    before: Annotated[int | None, Query(ge=0, lt=1 << 63)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Items[Audited]:
+    """What was changed in a project, newest first."""
+    _check_exists(service, project)
+    return Items(items=service.accounts.audit(project, before=before, limit=limit))
+
+
+@router.get("/tokens")
+def own_tokens(service: Served, principal: SignedIn) -> Items[Token]:
+    """The sender's own tokens."""
+    return Items(items=service.accounts.tokens.list(principal=principal.id))
+
+
+@router.post("/tokens", status_code=201)
+def create_own_token(service: Served, principal: SignedIn, body: OwnTokenRequest) -> NewToken:
+    """Make a token for oneself, which may no more than the sender.
+
+    Who sends a token has to be an admin, so that one that was stolen cannot be exchanged for one that lasts.
+    """
+    if body.name not in ("", principal.name):
+        raise UsageError("this makes tokens of one's own", hint="an admin of a project makes them for others")
+    role = role_named(body.role)
+    if body.project != EVERY_PROJECT or principal.token:
+        check_role(principal, body.project, Role.ADMIN if principal.token else role)
+    return service.accounts.tokens.create(principal.name, body.scope(body.project), principal)
+
+
+@router.delete("/tokens/{token}")
+def revoke_token(service: Served, token: str, principal: SignedIn) -> Token:
+    """Revoke a token of one's own, or of a project that one is an admin of."""
+    return service.accounts.tokens.revoke(token, principal)
+
+
+@router.get("/audit")
+def audit(
+    service: Served,
+    _: ServerAdmin,
+    before: Annotated[int | None, Query(ge=0, lt=1 << 63)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Items[Audited]:
+    """What was changed on the server, newest first."""
+    return Items(items=service.accounts.audit(before=before, limit=limit))
+
+
+def _check_exists(service: Served, project: str) -> None:
+    if project != EVERY_PROJECT:
+        service.accounts.projects.get(project)

@@ -1,0 +1,228 @@
+"""How a server starts: its parts are opened and checked, a socket is bound, and only then is anybody told.
+
+::
+
+    open      store, catalog and accounts; a schema that is behind is refused
+    bind      the port; one that is taken is refused
+    first     a token for whoever runs the server, unless somebody does already
+    ready     the listener is told the address and the token
+    serve     in this process, or in several that share the socket, until SIGTERM or Ctrl-C;
+              requests that were begun are answered
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shlex
+import socket
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
+
+from maskreg.errors import CannotCreateError, ConfigError, UsageError
+from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.accounts.records import NewToken
+from maskreg.service.app import create_app
+from maskreg.service.context import LOOPBACK, Service
+from maskreg.settings import Remote, Settings, checked
+from maskreg.settings.credentials import is_loopback
+from maskreg.workspace.workspace import Workspace
+
+_OPTIONS = "MASKREG_SERVED"
+_SERVED = "served"
+_GRACE_S = 30
+_BACKLOG = 2048
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is served, and to whom.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on; 0 for one that is free.
+        home: folder of the local registry; empty for that of the settings.
+        store: URL of the registry's store; empty for the local registry.
+        catalog: URL of its catalog in PostgreSQL, which also keeps the accounts; empty for the local registry, which
+            has both in SQLite files.
+        remote: name of a configured remote to serve; empty for the others.
+        workers: processes that serve.
+        hosts: names that requests may be addressed to, beside those of this machine itself.
+        new_admin: make a new first token, and revoke the old one.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8470
+    home: str = ""
+    store: str = ""
+    catalog: str = ""
+    remote: str = ""
+    workers: int = 1
+    hosts: tuple[str, ...] = ()
+    new_admin: bool = False
+
+
+@dataclass(frozen=True)
+class Started:
+    """A server that is about to answer.
+
+    Attributes:
+        url: where.
+        registry: what it serves, without credentials.
+        first: the first token; None when somebody runs the server already.
+    """
+
+    url: str
+    registry: str
+    first: NewToken | None
+
+
+def open_service(options: Options) -> Service:
+    """Open the parts of a server, and check that it can serve.
+
+    Raises:
+        UsageError: the options contradict each other.
+        ConfigError: a schema is behind, a registry has an unknown format, or a URL is wrong.
+        UnavailableError: the store or a database does not answer.
+        NotAllowedError: it refuses the credentials.
+    """
+    settings, remote = _settings(options)
+    workspace = Workspace(settings)
+    try:
+        registry = workspace.registry(remote)
+        catalog = settings.remote(remote).catalog if remote else ""
+        accounts = Accounts.open(catalog or f"sqlite:///{settings.home / 'service.db'}")
+        try:
+            registry.check_format()
+            registry.index.must_open()
+        except BaseException:
+            accounts.close()
+            raise
+    except ConfigError as error:
+        workspace.close()
+        if error.hint == "maskreg db upgrade":
+            error.hint = _upgrade(options, settings, remote)
+        raise
+    except BaseException:
+        workspace.close()
+        raise
+    return Service(workspace, remote, accounts, (*LOOPBACK, *_named(options.host), *options.hosts))
+
+
+def app() -> FastAPI:
+    """The application of one of several processes, whose options are in the environment."""
+    content = json.loads(os.environ[_OPTIONS])
+    return create_app(open_service(Options(**{**content, "hosts": tuple(content["hosts"])})))
+
+
+def serve(options: Options, ready: Callable[[Started], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests that were begun are answered.
+
+    Args:
+        options: what is served, and to whom.
+        ready: told once, when the socket is bound and before the first request is answered.
+
+    Raises:
+        CannotCreateError: the port is taken, or may not be used.
+        MaskregError: it cannot serve; see :func:`open_service`.
+    """
+    service = open_service(options)
+    with service, _bound(options) as listener:
+        first = service.accounts.tokens.first(anew=options.new_admin)
+        config = _config(options, create_app(service) if options.workers == 1 else f"{__name__}:app")
+        ready(Started(_url(listener), service.registry.url, first))
+        if options.workers == 1:
+            _run(config, listener)
+        else:
+            service.close()
+            os.environ[_OPTIONS] = json.dumps(asdict(replace(options, new_admin=False)))
+            Multiprocess(config, sockets=[listener]).run()
+
+
+def _run(config: uvicorn.Config, listener: socket.socket) -> None:
+    server = uvicorn.Server(config)
+    # When it has shut down, uvicorn raises the signal again that ended it; then the end was as it should be.
+    try:
+        server.run(sockets=[listener])
+    except (KeyboardInterrupt, SystemExit):
+        if not server.should_exit:
+            raise
+
+
+def _config(options: Options, application: FastAPI | str) -> uvicorn.Config:
+    return uvicorn.Config(
+        application,
+        factory=isinstance(application, str),
+        workers=options.workers,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+
+
+def _settings(options: Options) -> tuple[Settings, str | None]:
+    if options.remote and (options.store or options.catalog):
+        raise UsageError("a remote names its store and its catalog; give --remote, or --store and --catalog")
+    if bool(options.catalog) != bool(options.store):
+        raise UsageError("--store and --catalog belong together", hint="maskreg serve --store URL --catalog URL")
+    if options.home and options.store:
+        raise UsageError("--home and --store are two registries; give one of them")
+    settings = Settings.load(flags={"home": options.home} if options.home else {})
+    if options.store:
+        remote = checked(Remote(_SERVED, options.store, options.catalog))
+        return replace(settings, remotes={_SERVED: remote}, default_remote=_SERVED, offline=False), _SERVED
+    if options.remote:
+        remote = settings.remote(options.remote)
+        if remote.url.startswith(("http://", "https://")):
+            raise UsageError(f"{remote.name} is a server already", hint="serve a store: s3://, file:// or a folder")
+        if not remote.catalog:
+            raise UsageError(
+                f"{remote.name} has no catalog, which a server needs",
+                hint=f"maskreg config set remotes.{remote.name}.catalog postgresql+psycopg://HOST/DATABASE",
+            )
+        return settings, options.remote
+    return settings, None
+
+
+def _upgrade(options: Options, settings: Settings, remote: str | None) -> str:
+    if remote is None:
+        return f"MASKREG_HOME={shlex.quote(str(settings.home))} maskreg db upgrade"
+    return shlex.join(["maskreg", "db", "upgrade", "--catalog", settings.remote(remote).catalog])
+
+
+def _named(host: str) -> tuple[str, ...]:
+    # An address that means all of the machine's is no name that anybody would use.
+    return () if host in ("0.0.0.0", "::", "") else (f"[{host}]" if ":" in host else host,)
+
+
+def _bound(options: Options) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host, options.port))
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        hint = "maskreg serve --port 0 takes a port that is free" if taken else "choose another --host or --port"
+        raise CannotCreateError(f"{options.host}:{options.port} cannot be listened on ({reason})", hint=hint) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def open_to_others(options: Options) -> bool:
+    """Whether other machines can reach the server."""
+    return not is_loopback(options.host)

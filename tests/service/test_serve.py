@@ -1,0 +1,144 @@
+"""``maskreg serve``: how a server starts, tells its first token, refuses to start, and stops."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+from sqlalchemy import text
+
+from maskreg.catalog.sql.address import parse_address
+from maskreg.catalog.sql.engine import make_engine
+from maskreg.errors import CannotCreateError, ConfigError, UsageError
+from maskreg.service.starting import Options, open_service, serve
+from tests.e2e.running import Person
+from tests.servers import Postgres
+
+
+@dataclass
+class Running:
+    """A server that was started as a user does.
+
+    Attributes:
+        said: what it printed when it was ready.
+        process: the command.
+        status: its exit code, when it was stopped.
+        err: what it printed to stderr by then.
+    """
+
+    said: dict[str, str | None]
+    process: subprocess.Popen[bytes]
+    status: int | None = None
+    err: str = ""
+
+    def get(self, path: str, token: str | None = "") -> httpx2.Response:
+        """Send a request."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx2.get(f"{self.said['url']}{path}", headers=headers)
+
+
+@contextmanager
+def serving(person: Person, *args: str, stop: signal.Signals = signal.SIGTERM) -> Iterator[Running]:
+    process = person.start("serve", "--port", "0", "--json", *args)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise AssertionError(process.communicate()[1].decode())
+    server = Running(json.loads(line), process)
+    assert "error" not in server.said, server.said
+    try:
+        yield server
+    finally:
+        process.send_signal(stop)
+        rest, err = process.communicate()
+        server.status, server.err = process.returncode, err.decode()
+        assert rest == b""
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Person:
+    return Person(tmp_path / "person")
+
+
+def test_the_first_start_tells_a_token_and_later_ones_do_not(person: Person) -> None:
+    with serving(person) as server:
+        token = server.said["token"]
+        assert token
+        assert server.get("/api/v1/whoami", token).json()["projects"] == {"*": "admin"}
+        assert server.get("/readyz").json() == {"status": "ok"}
+    assert (server.status, server.err) == (0, "")
+    with serving(person, stop=signal.SIGINT) as server:
+        assert server.said["token"] is None
+        assert server.get("/api/v1/whoami", token).status_code == 200
+    assert (server.status, server.err) == (0, "")
+    stored = b"".join(path.read_bytes() for path in person.home.rglob("*") if path.is_file())
+    assert token[20:].encode() not in stored
+    with serving(person, "--new-admin-token") as server:
+        assert server.get("/api/v1/whoami", token).status_code == 401
+        assert server.get("/api/v1/whoami", server.said["token"]).status_code == 200
+
+
+def test_several_processes_and_servers_share_a_database(person: Person, postgres: Postgres, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    served = ("--store", str(tmp_path / "store"), "--catalog", postgres.new_database())
+    assert f"maskreg db upgrade --catalog {served[3]}" in person.run("serve", *served, exit=78)
+    person.run("db", "upgrade", "--catalog", served[3])
+    with serving(person, *served, "--workers", "2") as one, serving(Person(tmp_path / "second"), *served) as two:
+        token = one.said["token"]
+        assert two.said["token"] is None
+        assert {server.get("/api/v1/whoami", token).status_code for server in (one, two) for _ in range(4)} == {200}
+    assert (one.status, two.status) == (0, 0)
+
+
+def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    ports: list[int] = []
+
+    def taken(started: object) -> None:
+        port = int(str(getattr(started, "url", "")).rpartition(":")[2])
+        ports.append(port)
+        with pytest.raises(CannotCreateError, match=f"127.0.0.1:{port} cannot be listened on") as caught:
+            serve(Options(port=port, home=str(tmp_path / "other")), lambda _: None)
+        assert "--port 0" in caught.value.hint
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(Options(port=0, home=str(tmp_path / "home")), taken)
+    assert len(ports) == 1
+
+
+def test_accounts_of_another_version_are_refused(tmp_path: Path) -> None:
+    options = Options(home=str(tmp_path))
+    open_service(options).close()
+    engine = make_engine(parse_address(f"sqlite:///{tmp_path / 'service.db'}"))
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM maskreg_service_schema"))
+    engine.dispose()
+    with pytest.raises(ConfigError):
+        open_service(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (Options(store="s3://bucket"), "--store and --catalog belong together"),
+        (Options(catalog="postgresql://db/a"), "--store and --catalog belong together"),
+        (Options(store="s3://b", catalog="postgresql://db/a", remote="lab"), "a remote names its store"),
+        (Options(store="s3://b", catalog="postgresql://db/a", home="/srv"), "two registries"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: Options, fault: str) -> None:
+    with pytest.raises(UsageError, match=fault):
+        open_service(options)
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_service(Options(store=str(tmp_path), catalog="postgresql://ada:word@db/a"))
+    assert ":word" not in str(caught.value) + caught.value.hint
