@@ -54,6 +54,7 @@ SECTIONS = {
         "rm": "rm",
         "restore": "restore",
         "verify": "verify",
+        "key": "key",
         "gc": "gc",
         "db": "db",
     },

@@ -45,19 +45,27 @@ def command() -> None:
     help="When to use request and response checksums.",
 )
 @click.option("--ca-bundle", default="", help="File of CA certificates for TLS.")
+@click.option(
+    "--project-key",
+    "project_keys",
+    multiple=True,
+    metavar="PROJECT=KEY",
+    help="Public key that signs a project there; repeatable.",
+)
 @click.option("--default", "as_default", is_flag=True, help="Make it the default remote; the first one is.")
 @click.pass_obj
-def add(output: Output, /, name: str, url: str, catalog: str, as_default: bool, **options: str) -> None:
+def add(output: Output, /, name: str, url: str, as_default: bool, **options: str) -> None:
     """Add the registry at URL as NAME.
 
     URL is s3://bucket/prefix, file:///path or a path. First a small object is put, read, listed and deleted, and
     create-only writes are tried. A store without them could lose tags; it is refused unless its catalog is PostgreSQL.
     A folder that does not exist is made. A store that may only be read is accepted when there is a registry in it.
-    The catalog is opened too.
+    The catalog is opened too. With --project-key, only a project that this key signs, or one that it handed over to,
+    is ever read; without, the key that is seen first is trusted.
     """
     from maskreg.workspace import remotes
 
-    added = remotes.add(name, url, catalog=catalog, default=as_default, workspace=workspace(output), **options)  # type: ignore[arg-type]
+    added = remotes.add(name, url, default=as_default, workspace=workspace(output), **options)  # type: ignore[arg-type]
     if output.json:
         output.document(added.to_json())
     else:

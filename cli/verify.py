@@ -13,6 +13,7 @@ from maskreg.words import counted, human_bytes
 
 from .command import Command, workspace
 from .output import Output
+from .signatures import show_signatures
 from .values import REF
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     maskreg verify qwen3-8b-opd
     maskreg verify qwen3-8b-opd team/qwen3-8b-rlvr:v1 --recount
     maskreg verify --all --remote lab --json
+    maskreg verify --signatures --all --remote lab
     """,
 )
 @click.argument("refs", type=REF, nargs=-1, metavar="[REF]...")
 @click.option("--all", "everything", is_flag=True, help="Verify every tag and artifact, and the catalog.")
 @click.option("--remote", help="Verify a remote, not the local registry.")
+@click.option("--signatures", is_flag=True, help="Say which keys vouch for the tags, and hash nothing.")
 @click.option("--recount", is_flag=True, help="Count the mask's bits, and compare them with the figures.")
 @click.pass_obj
 def command(
@@ -38,6 +41,7 @@ def command(
     refs: tuple[Ref | Digest | ShortDigest, ...],
     everything: bool,
     remote: str | None,
+    signatures: bool,
     recount: bool,
 ) -> None:
     """Check stored artifacts and tags, and list what is damaged.
@@ -45,9 +49,19 @@ def command(
     Every object of each artifact REF is hashed and opened, and the log of its tag read; with --all everything in the
     registry. Exits with 65 when anything is damaged; with 69, 77 or 78, as `db check` does, when the catalog could not
     be looked at.
+
+    With --signatures it lists which key vouches for each tag, and since when: `signed` by it, or `listed` in what it
+    found when it began. Exits with 1 when a tag is in a project without a key, and with 65 when its signature is wrong.
     """
     if bool(refs) == everything:
         raise click.UsageError("give a REF, or --all")
+    if signatures:
+        if recount:
+            raise click.UsageError("--signatures looks at no masks: leave out --recount")
+        from maskreg.workspace import keys
+
+        show_signatures(output, keys.verify(*refs, remote=remote, workspace=workspace(output)))
+        return
     from maskreg.workspace.verify import verify
 
     with output.progress() as progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from maskreg.errors import RolledBackError
+from maskreg.errors import RolledBackError, UntrustedError
 from maskreg.ref import Ref
 from maskreg.registry.registry import Registry
 from maskreg.store.entry import REFS, ref_of
@@ -34,14 +34,24 @@ def accept_tag(registry: Registry, ref: Ref) -> str:
 
     Returns:
         What was refused until now; empty when nothing was.
+
+    Raises:
+        UntrustedError: its project is signed, and no trusted key vouches for the tag as it is now.
     """
     refused = accept_registry(registry)
     try:
         registry.head(ref)
     except RolledBackError as error:
         assert registry.witness is not None  # nothing else raises it
+        known = registry.witness.remembered(registry.uuid, ref)
         registry.witness.forget_tag(registry.uuid, ref)
-        registry.head(ref)
+        try:
+            registry.head(ref)
+        except UntrustedError:
+            # Not for who reads to accept: only who has the key of the project can vouch for it.
+            if known is not None:
+                registry.witness.remember(registry.uuid, known)
+            raise
         refused = f"{refused}; {error.message}" if refused else error.message
     return refused
 

@@ -86,6 +86,9 @@ class KnownLog:
         if not uuid:
             self._trust.check_latest(ref, head)
             return head
+        if head is not None:
+            # First, so that what nobody signed is refused as that, and not as something to accept.
+            self._trust.check(head)
         try:
             since = witness.compare(self._refs, uuid, ref, head)
         except RolledBackError as error:

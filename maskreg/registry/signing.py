@@ -61,6 +61,38 @@ class SignedTag(Result):
     hint: str = ""
 
 
+@dataclass(frozen=True)
+class Signatures(Result):
+    """Who vouches for the tags of a registry.
+
+    Attributes:
+        registry: ``local``, or the remote's name.
+        tags: each tag, in the order of their names.
+    """
+
+    registry: str
+    tags: tuple[SignedTag, ...]
+
+    @property
+    def wrong(self) -> tuple[SignedTag, ...]:
+        """Tags of signed projects for which no trusted key vouches."""
+        return tuple(tag for tag in self.tags if tag.state == "wrong")
+
+    @property
+    def unsigned(self) -> tuple[SignedTag, ...]:
+        """Tags of projects that have no key."""
+        return tuple(tag for tag in self.tags if tag.state == "unsigned")
+
+    @property
+    def ok(self) -> bool:
+        """Whether a trusted key vouches for every tag."""
+        return not self.wrong and not self.unsigned
+
+    def to_json(self) -> dict[str, object]:
+        """What ``--json`` prints."""
+        return {**super().to_json(), "ok": self.ok}
+
+
 def check_project(project: str) -> str:
     """A project's name, when it is one.
 

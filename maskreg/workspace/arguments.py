@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
 from functools import wraps
 from io import TextIOBase
 from pathlib import Path
@@ -64,6 +65,7 @@ ACCEPTED: dict[str, Accepted] = {
     "str | Path": Accepted("a path", _is_path),
     "str | Path | BinaryIO": Accepted("a path or a binary stream", lambda value: _is_path(value) or _is_stream(value)),
     "str | int | Path": Accepted("text, a number or a path", lambda value: _is_path(value) or isinstance(value, int)),
+    "timedelta": Accepted("a timedelta", lambda value: isinstance(value, timedelta)),
     "Range": Accepted("two numbers, the lowest and the highest", _is_range),
     "Mapping[str, Any]": Accepted("a mapping", lambda value: isinstance(value, Mapping)),
     "Mapping[str, str]": Accepted(

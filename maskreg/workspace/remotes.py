@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,6 +28,7 @@ class NamedRemote(Result):
         url: where its store is.
         catalog: SQLAlchemy URL of its PostgreSQL catalog; empty when it has none.
         options: how to talk to the store.
+        project_keys: public keys that sign projects there, as ``team=ed25519:<64 hex digits>``.
         default: it is the default remote.
     """
 
@@ -34,6 +36,7 @@ class NamedRemote(Result):
     url: str
     catalog: str
     options: StoreOptions
+    project_keys: tuple[str, ...]
     default: bool
 
 
@@ -81,6 +84,7 @@ def add(
     addressing: Literal["auto", "path", "virtual"] = "auto",
     checksums: Literal["when_required", "when_supported"] = "when_required",
     ca_bundle: str | Path = "",
+    project_keys: Sequence[str] = (),
     default: bool = False,
     workspace: Workspace | None = None,
 ) -> AddedRemote:
@@ -101,6 +105,7 @@ def add(
         addressing: bucket in the path or in the host name.
         checksums: when to use request and response checksums.
         ca_bundle: file of CA certificates for TLS.
+        project_keys: public keys to trust from the beginning, as ``team=ed25519:<64 hex digits>``.
         default: make it the default remote; the first remote is, until another is chosen.
         workspace: whose configuration file; by default the one that the environment names.
 
@@ -115,7 +120,7 @@ def add(
     with opened(workspace) as space:
         if name in space.settings.remotes:
             raise ConfigError(f"there is already a remote called {name!r}", hint=f"maskreg remote remove {name}")
-        remote = checked(Remote(name, str(url), catalog, options))
+        remote = checked(Remote(name, str(url), catalog, options, tuple(project_keys)))
         command = f"maskreg remote add {name}"
         check_store(remote.url, command, f"{command} s3://BUCKET/PREFIX --endpoint {remote.url}")
         result = _first_probe(remote)
@@ -136,7 +141,7 @@ def add(
         space.reload()
         is_default = space.settings.meant_remote == name
         facts = (result.create_only, result.writable)
-        return AddedRemote(remote.name, remote.url, remote.catalog, remote.options, is_default, *facts)
+        return AddedRemote(*_facts(remote), is_default, *facts)
 
 
 def list(*, workspace: Workspace | None = None) -> tuple[NamedRemote, ...]:
@@ -148,7 +153,7 @@ def list(*, workspace: Workspace | None = None) -> tuple[NamedRemote, ...]:
     with opened(workspace) as space:
         default = space.settings.meant_remote
         remotes = space.settings.remotes.values()
-        return tuple(NamedRemote(r.name, r.url, r.catalog, r.options, r.name == default) for r in remotes)
+        return tuple(NamedRemote(*_facts(r), r.name == default) for r in remotes)
 
 
 @check_arguments
@@ -216,7 +221,7 @@ def check(
         try_catalog(remote)
         is_default = space.settings.meant_remote == remote.name
         facts = (is_default, result.create_only, result.writable, result.reason)
-        return CheckedRemote(remote.name, remote.url, remote.catalog, remote.options, *facts, tuple(accepted))
+        return CheckedRemote(*_facts(remote), *facts, tuple(accepted))
 
 
 def check_store(url: str, command: str, service: str) -> None:
@@ -265,6 +270,10 @@ def probed(remote: Remote) -> Probe:
     """Try the store of a remote."""
     with Registry.remote(remote) as registry:
         return probe(registry.store)
+
+
+def _facts(remote: Remote) -> tuple[str, str, str, StoreOptions, tuple[str, ...]]:
+    return remote.name, remote.url, remote.catalog, remote.options, remote.project_keys
 
 
 def _catalog_to_upgrade(remote: Remote) -> ConfigError | None:

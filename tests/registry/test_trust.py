@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from maskreg.errors import CorruptError, DataError, NotAllowedError, RolledBackError, UntrustedError
 from maskreg.ref import Card, Ref
 from maskreg.registry import Registry
+from maskreg.registry.acceptance import accept_tag
 from maskreg.registry.signing import rotate_key, signed_tags, vouch
 from maskreg.registry.trust.document import KEYS
 from maskreg.seal import SEAL, sealed
@@ -236,6 +237,25 @@ def test_a_tag_that_goes_back_is_refused(store: MemoryStore) -> None:
     assert reader(store, MemoryStore()).head(REF).n == 2  # type: ignore[union-attr]
     with pytest.raises(RolledBackError, match="went back: this machine has seen entry 3"):
         reader(store, memory).head(REF)
+
+
+def test_what_nobody_signed_cannot_be_accepted_and_what_was_seen_stays(store: MemoryStore) -> None:
+    memory = MemoryStore()
+    bob = reader(store, memory)
+    bob.head(REF)
+    for n in (2, 3):
+        store.delete([entry_key(REF, n)])
+    rotate_key(writer(store, KEY), "team", NEXT)
+    forge(store, 1, by="eve@evil")
+    for _ in range(2):
+        with pytest.raises(UntrustedError, match=r"by eve@evil .* is not signed"):
+            accept_tag(bob, REF)
+    store.delete([entry_key(REF, 1)])
+    for _ in range(2):
+        with pytest.raises(UntrustedError, match="is gone"):
+            accept_tag(bob, REF)
+    with pytest.raises(RolledBackError, match="went back: this machine has seen entry 3"):
+        bob.head(REF)
 
 
 def test_a_tag_that_goes_back_before_its_key_is_refused_by_everybody(store: MemoryStore) -> None:

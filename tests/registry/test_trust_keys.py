@@ -55,6 +55,8 @@ def test_another_key_is_refused_by_whoever_pinned_one(store: MemoryStore, attack
         with pytest.raises(UntrustedError, match=f"has the key {EVES.key}, and {KEY.key}, which") as caught:
             bob.head(REF)
         trust = f"maskreg key trust team {EVES.key} --remote lab"
+        if bob is configured:
+            trust = f"maskreg config set remotes.lab.project_keys team={EVES.key}"
         assert caught.value.hint == f"ask the owner of team; if that is its key: {trust}"
         assert [error.message for error in bob.audit(REF)] == [caught.value.message]
 

@@ -46,13 +46,14 @@ class PrivateKeys:
         """
         path = self.path(key)
         try:
-            if stat.S_IMODE(path.stat().st_mode) & 0o077:
-                raise NotAllowedError(f"{path}: others may read this private key", hint=f"chmod 600 {path}")
+            mode = stat.S_IMODE(path.stat().st_mode)
             private = read_private_key(path)
         except FileNotFoundError:
             return None
         except PermissionError as error:
             raise NotAllowedError(f"{path}: {error.strerror}", hint=f"ls -l {path}") from error
+        if mode & 0o077:
+            raise NotAllowedError(f"{path}: others may read this private key", hint=f"chmod 600 {path}")
         if private.key != key:
             raise FormatError(f"{path}: the private key of {private.key.short}, and not of {key.short}")
         return private

@@ -163,7 +163,10 @@ class Trust:
             if pinned is None:
                 raise self._replaced(last, known.key, f"which this machine has trusted since {known.at:%Y-%m-%d}")
         if configured is not None and all(document.key != configured for document in trusted):
-            raise self._replaced(last, configured, "which is configured as its key")
+            error = self._replaced(last, configured, "which is configured as its key")
+            setting = f"maskreg config set remotes.{self._name}.project_keys {last.project}={last.key}"
+            error.hint = f"ask the owner of {last.project}; if that is its key: {setting}"
+            raise error
         if known is None and configured is None and trusted[0].n > 1:
             before = documents[trusted[0].n - 2]
             raise self._replaced(trusted[0], before.key, f"the key before it (key {before.n})")
@@ -204,7 +207,7 @@ class Trust:
             fault = self._fault(entry)
         if fault:
             vouch = f"if it is right, whoever has the key can sign it: maskreg key sign {entry.ref}{self._option}"
-            raise UntrustedError(entry.key, f"{entry.ref} on {self._name}: {fault}", hint=f"ask {entry.by}; {vouch}")
+            raise UntrustedError(entry.key, f"{entry.ref} on {self._name}: {fault}", hint=vouch)
 
     def check_latest(self, ref: Ref, head: RefEntry | None, *, expired_ok: bool = False) -> None:
         """Refuse what was read of a tag when no trusted key vouches for it, or it may be an old state.
