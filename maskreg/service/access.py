@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.dependencies.models import Dependant
@@ -22,6 +23,7 @@ from fastapi.routing import APIRoute
 from maskreg.errors import NotAllowedError, NotFoundError, UnauthenticatedError
 from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.context import service_of
+from maskreg.service.sessions import check_origin, session_principal, submitted
 
 
 class Where(StrEnum):
@@ -40,7 +42,7 @@ class Where(StrEnum):
 
 
 def principal_of(request: Request) -> Principal:
-    """Who sends a request, by its bearer token; a visitor without one.
+    """Who sends a request, by its bearer token, else by the session of a browser; a visitor without both.
 
     Raises:
         UnauthenticatedError: the token is not valid.
@@ -48,7 +50,7 @@ def principal_of(request: Request) -> Principal:
     accounts = service_of(request).accounts
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if not scheme:
-        return accounts.visitor()
+        return session_principal(request) or accounts.visitor()
     if scheme.lower() != "bearer" or not secret.strip():
         raise UnauthenticatedError("the Authorization header is not of the form 'Bearer TOKEN'")
     return accounts.authenticate(secret.strip())
@@ -66,14 +68,19 @@ class Needs:
     role: Role
     where: Where = Where.PROJECT
 
-    def __call__(self, request: Request) -> Principal:
+    def __call__(self, request: Request, proof: Annotated[str, Depends(submitted)]) -> Principal:
         """Check the sender of a request.
+
+        Args:
+            request: the request.
+            proof: that it comes from a page of this server, where a browser sends it.
 
         Raises:
             UnauthenticatedError: a visitor may not, or the token is not valid.
-            NotAllowedError: the role is too low.
+            NotAllowedError: the role is too low; or a page of another site made a browser send the request.
             NotFoundError: there is no such project for this sender.
         """
+        check_origin(request, proof)
         if self.where is Where.NOWHERE:
             return Principal()
         principal = principal_of(request)

@@ -1,0 +1,134 @@
+"""Sessions of browsers: what the cookie is, and which requests it is enough for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from fastapi import Depends, FastAPI, Form, Request, Response
+from fastapi.testclient import TestClient
+
+from maskreg.service import problems, sessions
+from maskreg.service.access import PUBLIC, Needs
+from maskreg.service.accounts.roles import Principal, Role
+from tests.service.serving import headers, service_in
+
+Writer = Annotated[Principal, Depends(Needs(Role.WRITER))]
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> FastAPI:
+    """An app with a form to sign in, one that changes something, and a page with the token of forms."""
+    app = FastAPI()
+    app.state.service = service_in(tmp_path)
+
+    @app.post("/sign-in", dependencies=[PUBLIC])
+    def sign_in(request: Request, response: Response, token: Annotated[str, Form()]) -> str:
+        return sessions.sign_in(request, response, token).name
+
+    @app.post("/sign-out", dependencies=[PUBLIC])
+    def sign_out(request: Request, response: Response) -> None:
+        sessions.sign_out(request, response)
+
+    @app.get("/{project}/page")
+    def page(request: Request, project: str, _: Annotated[Principal, Depends(Needs(Role.READER))]) -> str:
+        return sessions.form_token(request)
+
+    @app.post("/{project}/note")
+    def note(project: str, principal: Writer, text: Annotated[str, Form()]) -> str:
+        return f"{principal.name}: {text}"
+
+    @app.put("/{project}/raw")
+    def raw(project: str, principal: Writer) -> str:
+        return principal.name
+
+    problems.install(app)
+    return app
+
+
+@pytest.fixture
+def browser(app: FastAPI) -> TestClient:
+    """A browser that somebody signed in with."""
+    browser = TestClient(app, "http://localhost")
+    assert browser.post("/sign-in", data={"token": "writer-token"}).json() == "ada"
+    return browser
+
+
+def test_the_cookie_is_for_this_server_and_not_for_scripts(app: FastAPI) -> None:
+    for url, secure in (("http://localhost", False), ("https://masks.example", True)):
+        answer = TestClient(app, url).post("/sign-in", data={"token": " writer-token\n"})
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=lax" in cookie and "Max-Age=43200" in cookie
+        assert ("Secure" in cookie) == secure
+        assert "writer-token" not in cookie
+
+
+def test_a_wrong_token_signs_nobody_in(app: FastAPI) -> None:
+    answer = TestClient(app, "http://localhost").post("/sign-in", data={"token": "mr_wrong"})
+    assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_session_reads_and_its_forms_change(browser: TestClient) -> None:
+    token = browser.get("/team/page").json()
+    assert len(token) == 64
+    assert browser.post("/team/note", data={"text": "hi", "csrf": token}).json() == "ada: hi"
+    assert browser.put("/team/raw", headers={"X-CSRF-Token": token}).json() == "ada"
+
+
+@pytest.mark.parametrize("proof", [{}, {"csrf": ""}, {"csrf": "0" * 64}], ids=["none", "empty", "wrong"])
+def test_a_form_from_elsewhere_changes_nothing(browser: TestClient, proof: dict[str, str]) -> None:
+    answer = browser.post("/team/note", data={"text": "hi", **proof})
+    assert (answer.status_code, answer.json()["code"]) == (403, "DENIED")
+    assert browser.put("/team/raw").status_code == 403
+    assert browser.put("/team/raw", headers={"X-CSRF-Token": proof.get("csrf", "")}).status_code == 403
+
+
+def test_the_token_of_another_session_does_not_fit(app: FastAPI, browser: TestClient) -> None:
+    other = TestClient(app, "http://localhost")
+    other.post("/sign-in", data={"token": "writer-token"})
+    token = other.get("/team/page").json()
+    assert browser.post("/team/note", data={"text": "hi", "csrf": token}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}],
+    ids=["another origin", "no origin", "what the browser says"],
+)
+def test_a_page_elsewhere_signs_nobody_in(app: FastAPI, said: dict[str, str]) -> None:
+    answer = TestClient(app, "http://localhost").post("/sign-in", data={"token": "writer-token"}, headers=said)
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+def test_a_page_of_this_server_signs_in(app: FastAPI) -> None:
+    said = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
+    answer = TestClient(app, "http://localhost").post("/sign-in", data={"token": "writer-token"}, headers=said)
+    assert answer.status_code == 200
+
+
+def test_a_bearer_token_needs_no_form_and_goes_before_the_cookie(browser: TestClient) -> None:
+    assert browser.put("/team/raw", headers=headers("admin-token")).json() == "root"
+    assert browser.put("/team/raw", headers=headers("reader-token")).status_code == 403
+    assert browser.get("/team/page", headers=headers("wrong")).status_code == 401
+
+
+def test_signing_out_ends_the_session_on_the_server(browser: TestClient) -> None:
+    cookie = browser.cookies["maskreg_session"]
+    token = browser.get("/team/page").json()
+    assert browser.post("/sign-out").status_code == 403
+    assert browser.post("/sign-out", data={"csrf": token}).status_code == 200
+    assert "maskreg_session" not in browser.cookies
+    browser.cookies.set("maskreg_session", cookie)
+    assert browser.get("/team/page").status_code == 401
+
+
+def test_signing_in_again_ends_the_session_before(browser: TestClient) -> None:
+    cookie = browser.cookies["maskreg_session"]
+    token = browser.get("/team/page").json()
+    assert browser.post("/sign-in", data={"token": "writer-token", "csrf": token}).status_code == 200
+    browser.cookies.clear()
+    browser.cookies.set("maskreg_session", cookie)
+    assert browser.get("/team/page").status_code == 401
