@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
@@ -122,18 +122,22 @@ def _refuse_visitor(principal: Principal) -> None:
         raise UnauthenticatedError("this needs a token", hint="maskreg login URL --token-stdin")
 
 
-def record(app: FastAPI) -> None:
-    """Write every route's demand into the OpenAPI document.
+def record(router: APIRouter | FastAPI) -> None:
+    """Write the demand of each route of a router into the OpenAPI document.
+
+    It has to be called before the router is included in an application, which then hides its routes.
 
     Raises:
-        AssertionError: a route demands nothing, or several things.
+        AssertionError: a route demands nothing, or several things, or cannot demand anything.
     """
-    for route in app.routes:
-        if isinstance(route, APIRoute):
-            demands = list(_demands(route.dependant))
-            assert len(demands) == 1, f"{route.path} demands {demands or 'nothing'}"
-            access = {"role": demands[0].role.name.lower(), "where": demands[0].where.value}
-            route.openapi_extra = {**(route.openapi_extra or {}), "x-access": access}
+    for route in router.routes:
+        if isinstance(router, FastAPI) and not isinstance(route, APIRoute):
+            continue  # FastAPI's own, such as the OpenAPI document
+        assert isinstance(route, APIRoute), f"{route} cannot say whom it lets in"
+        demands = list(_demands(route.dependant))
+        assert len(demands) == 1, f"{route.path} demands {demands or 'nothing'}"
+        access = {"role": demands[0].role.name.lower(), "where": demands[0].where.value}
+        route.openapi_extra = {**(route.openapi_extra or {}), "x-access": access}
 
 
 def _demands(dependant: Dependant) -> Iterator[Needs]:

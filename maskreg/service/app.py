@@ -38,8 +38,8 @@ def create_app(service: Service) -> FastAPI:
     app = FastAPI(title="maskreg", version=__version__, docs_url=None, redoc_url=None)
     app.state.service = service
     for prefix, router in ROUTERS:
+        access.record(router)
         app.include_router(router, prefix=prefix)
-    access.record(app)
     problems.install(app, errors.page)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(service.hosts))
     app.add_middleware(Protected)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.testclient import TestClient
 
 from maskreg.service import access, problems
+from maskreg.service import app as service_app
 from maskreg.service.access import PUBLIC, Needs, Where
 from maskreg.service.accounts.roles import Role
 from tests.service.serving import ADMIN, headers, service_in
@@ -80,6 +81,20 @@ def test_a_route_without_a_demand_is_refused() -> None:
     app.get("/open")(lambda: "")
     with pytest.raises(AssertionError, match="/open demands nothing"):
         access.record(app)
+
+
+@pytest.mark.parametrize("add", ["route", "mount"])
+def test_an_application_with_a_route_without_a_demand_does_not_start(
+    add: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = APIRouter()
+    if add == "route":
+        router.get("/open")(lambda: "")
+    else:
+        router.mount("/open", FastAPI())
+    monkeypatch.setattr(service_app, "ROUTERS", [*service_app.ROUTERS, ("", router)])
+    with pytest.raises(AssertionError, match=r"/open demands nothing|cannot say whom it lets in"):
+        service_app.create_app(service_in(tmp_path))
 
 
 def test_the_demand_stands_in_the_document(app: FastAPI) -> None:

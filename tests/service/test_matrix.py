@@ -1,0 +1,195 @@
+"""Every route for every sender and every project: who is let in, worked out from the demand that is on record.
+
+What is tested is who gets to a route, so none of them does its work. One that says nothing about whom it lets in does
+not get this far: the application refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+
+import pytest
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+from sqlalchemy import update
+
+from maskreg.service.access import Needs, Where
+from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.accounts.models import TokenRow
+from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.accounts.tokens import Scope
+from maskreg.service.app import ROUTERS, create_app
+from tests.service.serving import ROOT, headers, service_in
+
+OWN, OTHER, PUBLIC, MISSING, DELETED = "team", "elsewhere", "open", "nothing", "closed"
+PROJECTS = (OWN, OTHER, PUBLIC, MISSING, DELETED)
+
+LET_IN = 299
+"""The status of an answer to somebody who was let in."""
+
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Somebody who sends requests.
+
+    Attributes:
+        token: what they show; empty for nothing.
+        valid: whether it is good.
+        grants: their roles by project.
+    """
+
+    token: str = ""
+    valid: bool = True
+    grants: Mapping[str, Role] = field(default_factory=dict)
+
+    def role(self, project: str) -> Role:
+        """Their role in a project."""
+        if project == DELETED:
+            return Role.NOBODY
+        held = max(self.grants.get(project, Role.NOBODY), self.grants.get(EVERY_PROJECT, Role.NOBODY))
+        return max(held, Role.READER) if project == PUBLIC else held
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The application's routes and the senders.
+
+    Attributes:
+        client: sends requests to it.
+        routes: method and path of each, with whom it lets in.
+        senders: by what they are.
+    """
+
+    client: TestClient
+    routes: Mapping[tuple[str, str], Mapping[str, str]]
+    senders: Mapping[str, Sender]
+
+
+class LetIn(Exception):
+    """The sender is let in; what the route does then is not this test's."""
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
+    service = service_in(tmp_path_factory.mktemp("home"))
+    senders = _senders(service.accounts)
+    app = create_app(service)
+    app.exception_handler(LetIn)(lambda *_: Response(status_code=LET_IN))
+    routes = {
+        (method, f"{prefix}{route.path}"): (route.openapi_extra or {})["x-access"]
+        for prefix, router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in METHODS & set(route.methods)
+    }
+    check = Needs.__call__
+
+    @wraps(check)
+    def stop(self: Needs, request: Request, proof: str) -> Principal:
+        check(self, request, proof)
+        raise LetIn
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Needs, "__call__", stop)
+        yield Matrix(TestClient(app, "http://localhost", follow_redirects=False), routes, senders)
+    service.close()
+
+
+def _senders(accounts: Accounts) -> dict[str, Sender]:
+    for name in (PUBLIC, DELETED):
+        accounts.projects.ensure(name, ROOT)
+    accounts.projects.change(PUBLIC, ROOT, public=True)
+    senders = {"visitor": Sender(), "wrong": Sender("mr_" + "0" * 16 + "_" + "A" * 43, valid=False)}
+    expired = accounts.tokens.create("old", Scope(OWN, Role.ADMIN, timedelta(days=1)), ROOT)
+    with accounts._database.write() as connection:
+        earlier = datetime.now(UTC) - timedelta(seconds=1)
+        connection.execute(update(TokenRow).where(TokenRow.id == expired.id).values(expires_at=earlier))
+    revoked = accounts.tokens.create("gone", Scope(EVERY_PROJECT, Role.ADMIN), ROOT)
+    accounts.tokens.revoke(revoked.id, ROOT)
+    closed = accounts.tokens.create("closed", Scope(DELETED, Role.ADMIN), ROOT)
+    accounts.projects.delete(DELETED, ROOT)
+    for name, token in (("expired", expired), ("revoked", revoked), ("of a deleted project", closed)):
+        senders[name] = Sender(token.token, valid=False)
+    for project in (OWN, OTHER, EVERY_PROJECT):
+        for role in (Role.READER, Role.WRITER, Role.ADMIN):
+            made = accounts.tokens.create(f"{role.name} {project}".lower(), Scope(project, role), ROOT)
+            senders[f"{role.name.lower()} of {project}"] = Sender(made.token, grants={project: role})
+    return senders
+
+
+def expected(access: Mapping[str, str], sender: Sender, project: str) -> int:
+    """The status of a refusal, or ``LET_IN``."""
+    role = Role[access["role"].upper()]
+    where = Where(access["where"])
+    if where is Where.NOWHERE:
+        return LET_IN
+    if not sender.valid:
+        return 401
+    visitor = not sender.token
+    refusal = 401 if visitor else 403
+    match where:
+        case Where.SELF:
+            return 401 if visitor else LET_IN
+        case Where.ANY:
+            highest = max(sender.role(PUBLIC), *sender.grants.values(), Role.NOBODY)
+            return LET_IN if highest >= role else refusal
+        case Where.SERVER:
+            return LET_IN if sender.role(EVERY_PROJECT) >= role else refusal
+        case Where.PROJECT:
+            if sender.role(project) is Role.NOBODY and role > Role.NOBODY:
+                return 401 if visitor else 404
+            return LET_IN if sender.role(project) >= role else refusal
+
+
+def test_every_route_lets_in_whom_it_demands_and_nobody_else(matrix: Matrix) -> None:
+    wrong: list[str] = []
+    count = 0
+    for (method, path), access in matrix.routes.items():
+        names = [part.strip("{}").partition(":")[0] for part in path.split("/") if part.startswith("{")]
+        for project in PROJECTS if "project" in names else [""]:
+            address = path
+            for name in names:
+                value = project if name == "project" else "1" * 16
+                address = address.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
+            for kind, sender in matrix.senders.items():
+                answer = matrix.client.request(method, address, headers=headers(sender.token))
+                count += 1
+                if answer.status_code != (status := expected(access, sender, project)):
+                    wrong.append(f"{method} {address} by {kind}: {answer.status_code}, not {status}")
+    assert wrong == []
+    assert count >= len(matrix.routes) * len(matrix.senders)
+
+
+def test_what_the_document_says_is_what_holds(matrix: Matrix) -> None:
+    document = matrix.client.get("/openapi.json").json()
+    described = {
+        (method.upper(), path): operation["x-access"]
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
+    assert described.items() <= matrix.routes.items()
+    assert {route for route in matrix.routes if route[1].startswith("/api/")} <= set(described)
+
+
+def test_routes_that_change_something_let_no_visitor_in(matrix: Matrix) -> None:
+    open_to_all = {
+        (method, path)
+        for (method, path), access in matrix.routes.items()
+        if method not in ("GET", "HEAD") and expected(access, Sender(), PUBLIC) == LET_IN
+    }
+    assert open_to_all <= {("POST", "/sign-in"), ("POST", "/sign-out")}
+
+
+def test_no_path_names_a_project_that_its_demand_does_not_look_at(matrix: Matrix) -> None:
+    loose = [
+        f"{method} {path}"
+        for (method, path), access in matrix.routes.items()
+        if "{project}" in path and access["where"] not in ("project", "server")
+    ]
+    assert loose == []
