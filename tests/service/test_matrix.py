@@ -86,7 +86,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
         for prefix, router in ROUTERS
         for route in router.routes
         if isinstance(route, APIRoute)
-        for method in METHODS & set(route.methods)
+        for method in METHODS & set(route.methods or ())
     }
     check = Needs.__call__
 
