@@ -9,7 +9,7 @@ from maskreg.service import access, problems
 from maskreg.service.api import accounts, artifacts, events, health, patches, tags
 from maskreg.service.context import Service
 from maskreg.service.headers import Protected
-from maskreg.service.pages import artifact, errors, listing, static
+from maskreg.service.pages import artifact, errors, jobs, listing, signing_in, static
 from maskreg.version import __version__
 
 API = "/api/v1"
@@ -25,6 +25,8 @@ ROUTERS: list[tuple[str, APIRouter]] = [
     ("", static.router),
     ("", listing.router),
     ("", artifact.router),
+    ("", jobs.router),
+    ("", signing_in.router),
 ]
 """Every router, and what its paths begin with."""
 

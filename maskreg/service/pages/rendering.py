@@ -13,11 +13,12 @@ from maskreg.reports.templates import Definitions, environment
 from maskreg.service.accounts.roles import Principal
 from maskreg.service.pages import drawing, static
 from maskreg.service.pages.markdown import rendered
+from maskreg.service.sessions import form_token
 from maskreg.version import __version__
 
 PACKAGE = "maskreg.service.pages"
 
-NAVIGATION = (("/", "Artifacts"), ("/glossary", "Glossary"))
+NAVIGATION = (("/", "Artifacts"), ("/jobs", "Jobs"), ("/glossary", "Glossary"))
 """What the head of every page leads to."""
 
 
@@ -33,6 +34,7 @@ def page(request: Request, principal: Principal, template: str, *, status: int =
     """
     frame = {
         "principal": principal,
+        "form_token": form_token(request),
         "path": request.url.path,
         "address": address_of(request),
         "navigation": NAVIGATION,

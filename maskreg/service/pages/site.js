@@ -49,3 +49,28 @@ function copying(part) {
   }
 }
 copying(document);
+
+// Jobs that have not ended: the server says when they change.
+for (const part of document.querySelectorAll("[data-follow]")) {
+  const events = new EventSource(`/api/v1/patches/${part.dataset.job}/events`);
+  const show = event => {
+    const job = JSON.parse(event.data);
+    const state = document.createElement("span");
+    state.className = "state";
+    state.textContent = job.state;
+    part.replaceChildren(state);
+    if (job.state === "running") {
+      const bar = document.createElement("progress");
+      bar.setAttribute("aria-label", "Progress");
+      bar.max = job.progress.total || 1;
+      bar.value = job.progress.done;
+      part.append(` ${job.progress.phase} `, bar);
+    }
+  };
+  events.addEventListener("job", show);
+  events.addEventListener("end", event => {
+    show(event);
+    events.close();
+    if (part.hasAttribute("data-reload")) location.reload();
+  });
+}

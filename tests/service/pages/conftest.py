@@ -60,7 +60,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def client(home: Path) -> TestClient:
     """A client of a server where everybody may read the project team."""
-    return TestClient(create_app(service_in(home, frozenset({"team"}))), headers={"Accept": "text/html"})
+    return TestClient(
+        create_app(service_in(home, frozenset({"team"}))), "http://localhost", headers={"Accept": "text/html"}
+    )
 
 
 @pytest.fixture(scope="module")

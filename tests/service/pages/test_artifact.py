@@ -40,8 +40,8 @@ def test_it_has_a_cell_for_every_layer_and_module(client: TestClient) -> None:
 
 def test_its_lines_can_be_typed(client: TestClient) -> None:
     text = section(client.get("/p/team/toy-opd:v1").text, "use")
-    assert "maskreg pull team/toy-opd:v1 --remote testserver | maskreg apply" in text
-    assert "maskreg remote add testserver http://testserver" in text
+    assert "maskreg pull team/toy-opd:v1 --remote server | maskreg apply" in text
+    assert "maskreg remote add server http://localhost" in text
     python = re.search(r"import maskreg.*?</code>", text, re.DOTALL)
     assert python is not None
     compile(python[0].removesuffix("</code>").replace("&#34;", '"'), "page", "exec")

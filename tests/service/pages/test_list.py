@@ -67,10 +67,10 @@ def test_what_no_number_can_be_is_refused(client: TestClient) -> None:
 
 def test_nothing_says_what_to_do(client: TestClient, tmp_path: Path) -> None:
     assert "No name matches." in client.get("/?q=nosuchname").text
-    empty = TestClient(create_app(service_in(tmp_path)), headers={"Accept": "text/html"})
+    empty = TestClient(create_app(service_in(tmp_path)), "http://localhost", headers={"Accept": "text/html"})
     assert "Nothing here is public." in empty.get("/").text
     text = empty.get("/", headers=headers(ADMIN)).text
-    assert "maskreg push PROJECT/NAME --remote testserver" in text
+    assert "maskreg push PROJECT/NAME --remote server" in text
     assert "maskreg push team/NAME" in empty.get("/p/team", headers=headers("writer-token")).text
 
 
