@@ -20,6 +20,7 @@ from .values import PAIR, REF
     """,
 )
 @click.argument("ref", type=REF)
+@click.option("--remote", help="Change it on a remote, not in the local registry.")
 @click.option("--family", help="Model family, such as qwen3-8b.")
 @click.option("--method", help="How the target was trained: opd, rlvr, sft or another word.")
 @click.option("--license", help="SPDX identifier, such as apache-2.0.")
@@ -29,6 +30,7 @@ from .values import PAIR, REF
 def command(
     output: Output,
     ref: Ref,
+    remote: str | None,
     family: str | None,
     method: str | None,
     license: str | None,
@@ -48,6 +50,7 @@ def command(
         license=license,
         description=description,
         meta=dict(meta),
+        remote=remote,
         workspace=workspace(output),
     )
     if output.json:

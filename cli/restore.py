@@ -13,12 +13,13 @@ from .values import REF
 
 @click.command(cls=Command, example="maskreg restore qwen3-8b-opd:old")
 @click.argument("ref", type=REF)
+@click.option("--remote", help="Bring it back on a remote, not in the local registry.")
 @click.pass_obj
-def command(output: Output, ref: Ref) -> None:
+def command(output: Output, ref: Ref, remote: str | None) -> None:
     """Bring a removed tag back as it was."""
     from maskreg.workspace.restore import restore
 
-    restored = restore(ref, workspace=workspace(output))
+    restored = restore(ref, remote=remote, workspace=workspace(output))
     if output.json:
         output.document(restored.to_json())
     else:

@@ -21,9 +21,10 @@ from .values import REF
 )
 @click.argument("ref", type=REF)
 @click.argument("new", nargs=-1, required=True)
+@click.option("--remote", help="Set them on a remote, not in the local registry.")
 @click.option("--immutable", is_flag=True, help="NEW must never point to another artifact; cannot be undone.")
 @click.pass_obj
-def command(output: Output, ref: Ref, new: tuple[str, ...], immutable: bool) -> None:
+def command(output: Output, ref: Ref, new: tuple[str, ...], remote: str | None, immutable: bool) -> None:
     """Give an artifact more names.
 
     REF keeps its own. NEW is a tag of the same name, or a whole reference when it holds a '/' or a ':'.
@@ -31,7 +32,7 @@ def command(output: Output, ref: Ref, new: tuple[str, ...], immutable: bool) -> 
     """
     from maskreg.workspace.tag import tag
 
-    names = tag(ref, *new, immutable=immutable, workspace=workspace(output))
+    names = tag(ref, *new, immutable=immutable, remote=remote, workspace=workspace(output))
     if output.json:
         output.document([name.to_json() for name in names])
         return

@@ -8,7 +8,6 @@ from types import EllipsisType
 from typing import TYPE_CHECKING
 
 from maskreg.artifact.layout import MANIFEST, artifact_prefix
-from maskreg.artifact.presence import listing, objects_of, read_manifest, whole_parts
 from maskreg.closing import Closing
 from maskreg.digest import Digest
 from maskreg.errors import CorruptError, MaskregError, NotFoundError
@@ -20,7 +19,8 @@ from maskreg.registry.index.results import Search
 from maskreg.registry.known import KnownLog
 from maskreg.registry.locking import StoreLock
 from maskreg.registry.naming import Resolved, similar_names
-from maskreg.registry.settling.settle import PATIENCE_S, Delivery, collected, is_listed, settle
+from maskreg.registry.settling.publishing import settle_in_place
+from maskreg.registry.settling.settle import PATIENCE_S
 from maskreg.registry.trust.pins import Pins
 from maskreg.registry.trust.privatekeys import PrivateKeys
 from maskreg.registry.trust.trust import Trust
@@ -29,10 +29,10 @@ from maskreg.settings import Remote, Settings
 from maskreg.signature import PublicKey
 from maskreg.store import FileStore, Store, open_store
 from maskreg.store.chain import check_movable
+from maskreg.store.http import HttpStore
 from maskreg.store.reflog import RefEntry, RefLog
 
 if TYPE_CHECKING:
-    from maskreg.artifact.manifest import Object
     from maskreg.artifact.reader import Artifact
     from maskreg.catalog import Catalog, Query, SearchResult
 
@@ -50,7 +50,7 @@ class Registry(Closing):
         name: what people call this registry: ``local``, or the remote's name.
         url: where it is, without credentials.
         root: the directory of a local registry; None elsewhere.
-        by: who writes, as the ref log records it.
+        served: it is a service, which appends to the log itself, signs, and keeps its own catalog.
         witness: the memory of what was seen of its tags; None for a local registry.
         trust: the keys of its projects. A service sets ``trust.signer``, and signs all that it writes.
         immutable_projects: projects in which every tag but ``latest`` that is set here must never move.
@@ -73,14 +73,16 @@ class Registry(Closing):
         self.url = store.url
         self.root = root
         self.witness = witness
-        self.by = by or who()
+        self.served = isinstance(store, HttpStore)
+        self._by = by
         self.immutable_projects: frozenset[str] = frozenset()
         self.patience_s = PATIENCE_S
         self.index = Index(catalog_url, store, lambda: self.uuid)
-        self._lock = StoreLock(store, self.index) if catalog_url and root is None else None
+        self._lock = StoreLock(store, self.index) if catalog_url and root is None and not self.served else None
         lock = self._lock.hold if self._lock else None
         self.trust = Trust(store, lambda: self.uuid, name, lock=lock)
-        self.refs = RefLog(store, lock=lock, sign=self.trust.sign)
+        sign = self.trust.sign_if_able if self.served else self.trust.sign
+        self.refs = RefLog(store, lock=lock, sign=sign, may_change=self.served)
         index = self.index if root else None
         self._known = KnownLog(self.refs, lambda: self.uuid, self.trust, witness=witness, index=index)
         self._uuid = ""
@@ -121,6 +123,18 @@ class Registry(Closing):
             registry.trust.pins, registry.trust.private = Pins(home), PrivateKeys(home.root)
             registry.trust.note = lambda text: witness.note(text)
         return registry
+
+    @property
+    def by(self) -> str:
+        """Who writes, as the ref log records it."""
+        if not self._by:
+            self._by = (self.store.principal if isinstance(self.store, HttpStore) else "") or who()
+        return self._by
+
+    @by.setter
+    def by(self, name: str) -> None:
+        """Write in somebody's name."""
+        self._by = name
 
     def close(self) -> None:
         """Close the connections of the catalog and of the store."""
@@ -340,17 +354,8 @@ class Registry(Closing):
         """
         latest = self.head(ref) if isinstance(after, EllipsisType) else after
         check_movable(latest, digest)
-        data, manifest = read_manifest(self.store, digest)
-        present = listing(self.store, digest)
-        if MANIFEST not in present:
-            # It has just been read.
-            if not is_listed(self.store, digest, {MANIFEST: len(data)}):
-                raise collected(self.store, digest)
-            present = listing(self.store, digest)
-        needed = objects_of(manifest, whole_parts(self.store, digest, manifest, present))
-        return settle(
-            Delivery(self.store, digest, data, needed),
-            lambda: self._must_have(digest, needed),
+        return settle_in_place(
+            *(self.store, digest),
             lambda: self.append(ref, digest, card=card, after=latest, origin=origin, immutable=immutable, by=by),
             patience_s=self.patience_s,
         )
@@ -393,7 +398,3 @@ class Registry(Closing):
             self.witness.remember(self.uuid, entry)
         self.index.note(entry, action)
         return entry
-
-    def _must_have(self, digest: Digest, needed: list[Object]) -> None:
-        if not is_listed(self.store, digest, {entry.key: entry.size for entry in needed}):
-            raise collected(self.store, digest)

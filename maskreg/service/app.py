@@ -6,7 +6,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from maskreg.service import access, problems
-from maskreg.service.api import accounts, artifacts, events, health, patches, tags
+from maskreg.service.api import accounts, artifacts, events, health, objects, patches, tags
 from maskreg.service.context import Service
 from maskreg.service.headers import Protected
 from maskreg.service.pages import artifact, errors, jobs, listing, signing_in, static
@@ -21,6 +21,7 @@ ROUTERS: list[tuple[str, APIRouter]] = [
     (API, artifacts.router),
     (API, tags.router),
     (API, events.router),
+    (API, objects.router),
     (API, patches.router),
     ("", static.router),
     ("", listing.router),

@@ -34,7 +34,19 @@ def _memory(url: SplitResult, options: StoreOptions) -> Store:
     return MemoryStore.named(url.netloc) if url.netloc else MemoryStore()
 
 
-STORES: dict[str, Callable[[SplitResult, StoreOptions], Store]] = {"file": _file, "memory": _memory, "s3": _s3}
+def _http(url: SplitResult, options: StoreOptions) -> Store:
+    from maskreg.store.http import HttpStore
+
+    return HttpStore(url.geturl(), options)
+
+
+STORES: dict[str, Callable[[SplitResult, StoreOptions], Store]] = {
+    "file": _file,
+    "http": _http,
+    "https": _http,
+    "memory": _memory,
+    "s3": _s3,
+}
 """How a store is opened, by the scheme of its URL."""
 
 
@@ -42,7 +54,7 @@ def open_store(url: str, options: StoreOptions = StoreOptions()) -> Store:  # no
     """Open the store at ``url``; nothing is read or written yet. A folder has to exist before it is used.
 
     Args:
-        url: a path, ``file:///path``, ``s3://bucket/prefix`` or ``memory://name``.
+        url: a path, ``file:///path``, ``s3://bucket/prefix``, ``memory://name``, or ``https://host`` for a service.
         options: how to talk to a store that is a service.
 
     Raises:

@@ -66,9 +66,16 @@ class BackReference:
             CorruptError: it is damaged, or another tag's or number's.
             NotFoundError: it is not there any more.
         """
+        return self.parse(store.get(self.info.key, max_bytes=_MAX_BYTES))
+
+    def parse(self, data: bytes) -> Ref:
+        """The tag, from the object's bytes.
+
+        Raises:
+            CorruptError: they are damaged, or another tag's or number's.
+        """
         key = self.info.key
         hint = "it guards its artifact against a wrong listing; gc keeps the artifact until the object is removed"
-        data = store.get(key, max_bytes=_MAX_BYTES)
         try:
             row = parse_sealed(data, key, schema=_SCHEMA, max_bytes=_MAX_BYTES)
             ref = Ref.parse(f"{row.get('project')}/{row.get('name')}:{row.get('tag')}")

@@ -88,16 +88,17 @@ class FileStore:
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """The whole object; see :class:`~maskreg.store.base.Store`."""
-        with self._open(key, max_bytes) as (file, size):
+        with self.opened(key, max_bytes) as (file, size):
             return file.read(size)
 
     def get_into(self, key: str, into: memoryview) -> int:
         """Write the whole object to the beginning of ``into``; returns its size, and raises what :meth:`get` raises."""
-        with self._open(key, len(into)) as (file, size):
+        with self.opened(key, len(into)) as (file, size):
             return file.readinto(into[:size])
 
     @contextlib.contextmanager
-    def _open(self, key: str, max_bytes: int) -> Iterator[tuple[BufferedReader, int]]:
+    def opened(self, key: str, max_bytes: int) -> Iterator[tuple[BufferedReader, int]]:
+        """The object's file and size, to be read in pieces; raises what :meth:`get` raises."""
         with self.errors("read", key):
             path = self.path(key)
             with open(path, "rb", opener=_open_without_waiting) as file:

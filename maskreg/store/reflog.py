@@ -57,6 +57,7 @@ class RefLog:
         store: where the entries are.
         lock: takes an exclusive lock by name, for a store whose create-only writes do not hold.
         sign: called with each entry that is about to be written; returns it, signed where that is due.
+        may_change: the store is a service's, which may sign what it is given: what it stored counts.
     """
 
     def __init__(
@@ -65,10 +66,12 @@ class RefLog:
         *,
         lock: Callable[[str], AbstractContextManager[object]] | None = None,
         sign: Callable[[RefEntry], RefEntry] | None = None,
+        may_change: bool = False,
     ) -> None:
         self._store = store
         self._lock = lock
         self._sign = sign
+        self._may_change = may_change
 
     def head(self, ref: Ref) -> RefEntry | None:
         """The latest entry of a tag, which may say that the tag was deleted; None if the tag never existed.
@@ -234,9 +237,33 @@ class RefLog:
         put_back_reference(self._store, entry)
         return self._read_back(self._create(entry, data))
 
+    def accept(self, entry: RefEntry, after: RefEntry | None) -> bool:
+        """Append an entry that somebody else has made, who reads it back; False when there is one of its number.
+
+        Args:
+            entry: the entry, as it was parsed.
+            after: the latest entry of its tag; None when there is none.
+
+        Raises:
+            ConflictError: its number is not the next one.
+            CorruptError: it does not follow from ``after``.
+            ImmutableTagError: the tag must not move from the digest that it has or had.
+            UnavailableError: the store does not answer; the entry may have been written.
+        """
+        latest = after.n if after else 0
+        if entry.n != latest + 1:
+            fault = f"{entry.ref}: entry {entry.n} cannot be the next one, the latest is {latest}"
+            raise ConflictError(fault, hint=f"maskreg log {entry.ref}")
+        check_movable(after, entry.digest)
+        if after is not None and (fault := link_fault(after, entry)):
+            raise CorruptError(entry.key, fault, hint=f"maskreg log {entry.ref}")
+        put_back_reference(self._store, entry)
+        return self._write(entry, entry.to_bytes())
+
     def _create(self, entry: RefEntry, data: bytes) -> RefEntry:
         try:
-            return entry if self._write(entry, data) else self._settle(entry, None)
+            written = self._write(entry, data)
+            return entry if written and not self._may_change else self._settle(entry, None)
         except UnavailableError as lost:
             # The answer is lost; the write may have arrived.
             return self._settle(entry, lost)

@@ -97,7 +97,7 @@ def add(
 
     Args:
         name: what to call it.
-        url: ``s3://bucket/prefix``, ``file:///path`` or a path.
+        url: ``s3://bucket/prefix``, ``file:///path``, a path, or ``https://host`` of a service.
         catalog: catalog in PostgreSQL, ``postgresql+psycopg://host/database``.
         endpoint: base URL of an S3-compatible service.
         region: region name.
@@ -238,7 +238,7 @@ def check_store(url: str, command: str, service: str) -> None:
     try:
         open_store(url).close()
     except ConfigError as error:
-        is_service = url.startswith(("http://", "https://"))
+        is_service = url.startswith("http://")
         error.hint = service if is_service else error.hint.replace("write ", f"{command} ", 1)
         raise
 

@@ -9,8 +9,13 @@ from maskreg.ref import Ref
 from maskreg.workspace.workspace import ArtifactLike, Workspace, naming
 
 
-def tags_of(workspace: Workspace, artifacts: Sequence[ArtifactLike]) -> tuple[Ref, ...]:
-    """The tags of several artifacts of the local registry, each with the digest that it points to now; each once.
+def tags_of(workspace: Workspace, artifacts: Sequence[ArtifactLike], remote: str | None = None) -> tuple[Ref, ...]:
+    """The tags of several artifacts of one registry, each with the digest that it points to now; each once.
+
+    Args:
+        workspace: where the registry is.
+        artifacts: what names them.
+        remote: which registry; the local one when left out.
 
     Raises:
         BadRefError: a text that names no artifact.
@@ -18,8 +23,9 @@ def tags_of(workspace: Workspace, artifacts: Sequence[ArtifactLike]) -> tuple[Re
         NotFoundError: there is no such tag.
     """
     refs = []
+    registry = workspace.registry(remote)
     for artifact in artifacts:
-        ref = workspace.name_of(artifact)
+        ref = workspace.name_of(artifact, registry)
         with naming(ref):
-            refs.append(replace(ref, digest=workspace.local.resolve(ref).digest))
+            refs.append(replace(ref, digest=registry.resolve(ref).digest))
     return tuple(dict.fromkeys(refs))

@@ -6,17 +6,21 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.routing import Mount
 
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.accounts.tokens import Scope
+from maskreg.service.app import create_app
 from maskreg.service.context import Service
-from maskreg.settings import Settings
+from maskreg.settings import Remote, Settings
+from maskreg.store.s3 import S3Store
 from maskreg.workspace.workspace import Workspace
 
 ADMIN = "admin-token"
@@ -66,6 +70,31 @@ def service_in(home: Path, public: frozenset[str] = frozenset()) -> Service:
         accounts_in(f"sqlite:///{home / 'service.db'}", public),
         ("*",),
     )
+
+
+def service_on(store: S3Store, home: Path) -> Service:
+    """The parts of a server over the registry in a bucket; its own files are in this folder."""
+    bucket, prefix, options, *_ = store.__reduce__()[1]
+    remote = Remote("bucket", f"s3://{bucket}/{prefix}", options=options)
+    settings = replace(Settings.load(flags={"home": str(home)}), remotes={"bucket": remote})
+    return Service(Workspace(settings), "bucket", accounts_in(f"sqlite:///{home / 'service.db'}"), ("*",))
+
+
+class Switched:
+    """One app for many tests, each of which gives it a service of its own."""
+
+    def __init__(self) -> None:
+        self.app = FastAPI()
+        self.url = ""
+
+    @contextmanager
+    def serving(self, service: Service) -> Iterator[None]:
+        """Serve this until the block ends."""
+        inner = create_app(service)
+        self.app.router.routes[:] = [Mount("/", inner)]
+        yield
+        service.workspace.close()
+        service.accounts.close()
 
 
 def headers(token: str) -> dict[str, str]:

@@ -9,9 +9,12 @@ from uuid import uuid4
 import pytest
 
 from maskreg.settings import StoreOptions
+from maskreg.settings.credentials import VARIABLE
 from maskreg.store import FileStore, MemoryStore, Store
+from maskreg.store.http import HttpStore
 from maskreg.store.s3 import S3Store
 from tests.servers import S3Server
+from tests.service.serving import ADMIN, Switched, listening, service_in, service_on
 
 
 @pytest.fixture(scope="session")
@@ -42,11 +45,42 @@ def other_s3_store(other_s3_server: S3Server, other_bucket: str, monkeypatch: py
     store.close()
 
 
-@pytest.fixture(params=["file", "memory", "s3", "other_s3"])
+@pytest.fixture(scope="module")
+def server() -> Iterator[Switched]:
+    """One server for all tests of a module; each gives it a registry of its own."""
+    switched = Switched()
+    with listening(switched.app) as url:
+        switched.url = url
+        yield switched
+
+
+@pytest.fixture
+def http_store(server: Switched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpStore]:
+    """A service over a folder, asked by its admin."""
+    monkeypatch.setenv(VARIABLE, ADMIN)
+    with server.serving(service_in(tmp_path / "served")):
+        store = HttpStore(server.url)
+        yield store
+        store.close()
+
+
+@pytest.fixture
+def http_s3_store(
+    server: Switched, s3_store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[HttpStore]:
+    """A service over a bucket, asked by its admin."""
+    monkeypatch.setenv(VARIABLE, ADMIN)
+    with server.serving(service_on(s3_store, tmp_path)):
+        store = HttpStore(server.url)
+        yield store
+        store.close()
+
+
+@pytest.fixture(params=["file", "memory", "s3", "other_s3", "http", "http_s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "file":
         return FileStore(tmp_path / "store")
     if request.param == "memory":
         return MemoryStore()
-    found: S3Store = request.getfixturevalue(f"{request.param}_store")
+    found: Store = request.getfixturevalue(f"{request.param}_store")
     return found

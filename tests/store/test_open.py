@@ -37,7 +37,15 @@ def test_a_memory_store_is_shared_by_name() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "https://registry.example", "file://host/a", "s3:///prefix", "s3://bucket/a/../b", "ftp://x"],
+    [
+        "",
+        "http://registry.example",
+        "https://host?x=1",
+        "file://host/a",
+        "s3:///prefix",
+        "s3://bucket/a/../b",
+        "ftp://x",
+    ],
 )
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises((ConfigError, UsageError)):
@@ -54,8 +62,8 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(url: str) -> None:
 
 
 def test_the_table_names_every_scheme() -> None:
-    assert sorted(STORES) == ["file", "memory", "s3"]
-    with pytest.raises(ConfigError, match="file, memory, s3"):
+    assert sorted(STORES) == ["file", "http", "https", "memory", "s3"]
+    with pytest.raises(ConfigError, match="file, http, https, memory, s3"):
         open_store("gopher://x")
 
 

@@ -25,6 +25,7 @@ from maskreg.settings import DEFAULT_JOBS
 from maskreg.store import FileStore
 from maskreg.store.chain import check_movable
 from maskreg.store.entry import RefEntry
+from maskreg.store.http import HttpStore
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
@@ -103,7 +104,8 @@ def push(
     remote_ref = ref.with_tag(ref.tag if tag is None else tag)
     after = remote.head(remote_ref)
     digest = resolved.digest
-    remote.trust.check_signs(ref.project)
+    if not remote.served:
+        remote.trust.check_signs(ref.project)
     check_movable(after, digest, hint=f"maskreg push {ref} --tag OTHER-TAG")
     if not force:
         option = "" if remote_ref.tag == ref.tag else f" --tag {remote_ref.tag}"
@@ -116,7 +118,7 @@ def push(
         raise PartAbsentError(f"no part of {ref} is in {local.name}", hint=f"maskreg pull {ref}")
     needed = objects_of(manifest, sending)
     remote.ensure_uuid()
-    sent = _Sent(local.store, remote.store, digest, progress)
+    sent = _Sent(local.store, remote.store, digest, progress, manifest=data)
     # The mark goes with the tag, and not to another one, such as latest.
     is_fixed = resolved.entry is not None and resolved.entry.immutable and remote_ref.tag == ref.tag
 
@@ -146,9 +148,14 @@ def push(
     return replace(pushed, was=after.digest, was_by=after.by, was_at=after.at)
 
 
+@dataclass
 class _Sent(Copying):
+    manifest: bytes = b""
+
     def bring(self, needed: list[Object], jobs: int) -> None:
         missing = absent(needed, listing(self.target, self.digest))
+        if missing and isinstance(self.target, HttpStore):
+            self.target.announce(self.digest, self.manifest)
         total, before = sum(entry.size for entry in missing), self.bytes
         self.progress.start("push", total)
         if not isinstance(self.target, FileStore):

@@ -97,27 +97,29 @@ class Trust:
             UntrustedError: the key that is pinned or configured does not lead to the latest one.
             CorruptError: a document, or the pin, is damaged or missing.
         """
-        if project not in self._documents:
-            self._documents[project] = self._load(project)
-        return self._documents[project]
+        # Another thread may forget all of them at any time.
+        if (documents := self._documents.get(project)) is None:
+            self._documents[project] = documents = self._load(project)
+        return documents
 
     def projects(self) -> list[str]:
         """Every project that has a key document, or has to."""
-        if self._numbers is None:
-            self._numbers = self.log.numbers()
-        return sorted({*self._numbers, *self.configured})
+        return sorted({*self._latest(), *self.configured})
 
     def forget(self) -> None:
         """Read the documents again when they are needed next."""
         self._numbers = None
         self._documents.clear()
 
+    def _latest(self) -> Mapping[str, int]:
+        if (numbers := self._numbers) is None:
+            self._numbers = numbers = self.log.numbers()
+        return numbers
+
     def _load(self, project: str) -> tuple[KeyDocument, ...]:
         uuid = self._uuid()
-        if self._numbers is None:
-            self._numbers = self.log.numbers()
         known = self.pins.get(uuid, project) if self.pins is not None and uuid else None
-        documents = [self._read(project, n, known) for n in range(1, self._numbers.get(project, 0) + 1)]
+        documents = [self._read(project, n, known) for n in range(1, self._latest().get(project, 0) + 1)]
         # A listing may lack the latest; what was seen must be there all the same.
         documents += [self._read(project, n, known) for n in range(len(documents) + 1, known.n + 1 if known else 1)]
         if not documents:
@@ -275,6 +277,13 @@ class Trust:
             heads = self._refs.heads(project=project)
             self.extend(project, self.signer, heads, by=entry.by, fresh_s=self.fresh_s)
         return entry.signed(self.signer_of(project), self._uuid())
+
+    def sign_if_able(self, entry: RefEntry) -> RefEntry:
+        """An entry for a service, which signs what this machine cannot; what is raised is as for :meth:`sign`."""
+        try:
+            return self.sign(entry)
+        except NotAllowedError:
+            return entry
 
     def check_signs(self, project: str) -> None:
         """Refuse work whose result this machine could not sign; nothing is written.

@@ -1,0 +1,190 @@
+"""``/objects``: the objects of the served store, for clients that push and pull; see :mod:`maskreg.service.policy`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from email.utils import format_datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from maskreg.digest import Digest
+from maskreg.errors import LimitError, NotFoundError
+from maskreg.service.access import Needs, Where
+from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.bodies import Stated, chosen, pieces, received
+from maskreg.service.context import Served
+from maskreg.service.objects import Objects
+from maskreg.service.policy import Action, Key, Kind
+from maskreg.store.base import ObjectInfo
+
+router = APIRouter(tags=["objects"])
+
+READER = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
+WRITER = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
+
+_LINES = 256
+_FOREVER = "private, max-age=31536000, immutable"
+
+
+def objects_of(request: Request, service: Served) -> Objects:
+    """The objects of the server, with what is remembered of them; for a route."""
+    state = request.app.state
+    if not hasattr(state, "objects"):
+        # Two threads may both make one; what they remember can be read again.
+        state.objects = Objects(service.registry, service.accounts.projects.ensure)
+    objects: Objects = state.objects
+    return objects
+
+
+Held = Annotated[Objects, Depends(objects_of)]
+
+
+@router.get("/clock")
+def clock(objects: Held, principal: READER) -> dict[str, str]:
+    """The time by the clock that stamps objects."""
+    return {"now": objects.store.clock().isoformat()}
+
+
+@router.get("/objects", response_class=StreamingResponse)
+def listing(
+    objects: Held,
+    principal: READER,
+    prefix: Annotated[str, Query(max_length=1024)] = "",
+    after: Annotated[str, Query(max_length=1024)] = "",
+    limit: Annotated[int | None, Query(ge=1)] = None,
+) -> StreamingResponse:
+    """Objects below a prefix, in key order, one JSON document a line; the last one says how many there are.
+
+    An answer without that last line broke off. With ``limit`` at most so many; go on with the last key as ``after``.
+    """
+    rows = _rows(objects.list(prefix, principal), after, limit)
+    return StreamingResponse(rows, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
+
+
+@router.get("/objects/{key:path}", response_class=Response)
+def read(key: str, request: Request, objects: Held, principal: READER) -> Response:
+    """The bytes of an object, or a range of them."""
+    known = objects.permit(key, Action.READ, principal)
+    if known.kind is not Kind.OBJECT:
+        return _small(request, known, objects.get(known))
+    return _large(request, objects, known)
+
+
+@router.head("/objects/{key:path}", response_class=Response)
+def head(key: str, objects: Held, principal: READER) -> Response:
+    """Size and time of an object."""
+    known, info = objects.head(key, principal)
+    return Response(headers={**_facts(known, objects.sha256(known)), **_stamp(info)})
+
+
+@router.put("/objects/{key:path}", status_code=201, response_class=Response)
+async def write(key: str, request: Request, objects: Held, principal: WRITER) -> Response:
+    """Write an object; with ``If-None-Match: *`` only if there is none, else 412.
+
+    ``Content-Length`` and ``Repr-Digest`` state what is sent. Nothing is visible before the body was compared with
+    them, and with what the key may hold.
+    """
+    known = await run_in_threadpool(objects.permit, key, Action.SEND, principal)
+    limit = known.max_bytes
+    if known.kind is Kind.OBJECT:
+        limit = (await run_in_threadpool(objects.expected, known)).size
+    create = request.headers.get("if-none-match", "").strip() == "*"
+    stated = Stated.of(request, limit)
+    async with received(request, stated) as data:
+        written = await run_in_threadpool(objects.accept, known, data, stated.sha256, principal, create=create)
+    # Of what may not be replaced, a second one is refused whether the sender asked for that or not.
+    refused = not written and (create or known.kind is Kind.ENTRY)
+    return Response(status_code=412 if refused else 201)
+
+
+@router.delete("/objects/{key:path}", status_code=204, response_class=Response)
+def delete(key: str, objects: Held, principal: WRITER) -> Response:
+    """Delete an object; one that is missing is not an error."""
+    objects.delete(objects.permit(key, Action.DELETE, principal), principal)
+    return Response(status_code=204)
+
+
+def _rows(infos: Iterator[ObjectInfo], after: str, limit: int | None) -> Iterator[bytes]:
+    lines: list[bytes] = []
+    count = 0
+    for info in infos:
+        if info.key <= after:
+            continue
+        if limit is not None and count == limit:
+            break
+        count += 1
+        row = {"key": info.key, "size": info.size, "modified": info.modified.isoformat()}
+        lines.append(json.dumps(row).encode())
+        if len(lines) == _LINES:
+            yield b"\n".join([*lines, b""])
+            lines.clear()
+    lines.append(json.dumps({"end": True, "count": count}).encode())
+    yield b"\n".join([*lines, b""])
+
+
+def _facts(key: Key, digest: Digest | None) -> dict[str, str]:
+    headers = {"Cache-Control": _FOREVER if key.immutable else "no-cache", "Accept-Ranges": "bytes"}
+    return headers | ({"ETag": f'"{digest}"'} if digest else {})
+
+
+def _stamp(info: ObjectInfo) -> dict[str, str]:
+    return {
+        "X-Maskreg-Size": str(info.size),
+        "X-Maskreg-Modified": info.modified.isoformat(),
+        "Last-Modified": format_datetime(info.modified, usegmt=True),
+    }
+
+
+def _small(request: Request, key: Key, data: bytes) -> Response:
+    digest = Digest.of(data)
+    return _ranged(request, key, digest, len(data)) or _sliced(request, key, digest, data)
+
+
+def _sliced(request: Request, key: Key, digest: Digest, data: bytes) -> Response:
+    span = _span(request, digest, len(data))
+    if span is None:
+        return Response(data, headers=_facts(key, digest), media_type="application/octet-stream")
+    first, last = span
+    headers = {**_facts(key, digest), "Content-Range": f"bytes {first}-{last}/{len(data)}"}
+    return Response(data[first : last + 1], 206, headers, media_type="application/octet-stream")
+
+
+def _large(request: Request, objects: Objects, key: Key) -> Response:
+    entry = objects.expected(key)
+    digest = Digest(entry.sha256)
+    if (answer := _ranged(request, key, digest, entry.size)) is not None:
+        return answer
+    info = objects.store.head(key.key)
+    if info is None:
+        raise NotFoundError(f"there is no {key.key}")
+    span = _span(request, digest, info.size)
+    first, last = span or (0, info.size - 1)
+    size = last - first + 1
+    headers = {**_facts(key, digest), "Content-Length": str(size)}
+    if span is not None:
+        headers["Content-Range"] = f"bytes {first}-{last}/{info.size}"
+    body = pieces(objects.store, key.key, first, size, max_bytes=info.size)
+    return StreamingResponse(body, 206 if span else 200, headers, media_type="application/octet-stream")
+
+
+def _ranged(request: Request, key: Key, digest: Digest, size: int) -> Response | None:
+    # 304 for what the client has, 416 for a range that is not there.
+    tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if f'"{digest}"' in tags or "*" in tags:
+        return Response(status_code=304, headers=_facts(key, digest))
+    try:
+        _span(request, digest, size)
+    except LimitError:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{size}"})
+    return None
+
+
+def _span(request: Request, digest: Digest, size: int) -> tuple[int, int] | None:
+    condition = request.headers.get("if-range", "").strip()
+    if condition and condition != f'"{digest}"':
+        return None
+    return chosen(request.headers.get("range", ""), size)

@@ -1,0 +1,252 @@
+"""What each key of the served store may be used for, and by whom: one table, and one function that reads it.
+
+::
+
+    key                                     read, list          write                         delete
+    maskreg.json                            everybody inside    a writer: the server makes    nobody
+                                                                it
+    artifacts/sha256/<hex>/...              readers of a name   a writer, what hashes to it   the server's admin
+    announced/sha256/<hex>/manifest.json    nobody              a writer, what hashes to it   nobody
+    refs/<project>/<name>/<tag>/<n>.json    the project's       its writers, the next entry   nobody
+                                            readers             (its admins, removals)
+    names/sha256/<hex>/<n>-<tag>.json       the project's       its writers, a true one       the server's admin
+                                            readers
+    doomed/sha256/<hex>/<run>               writers             the server's admin            a writer, of a run
+                                                                                              that is over
+    gc/runs/<run>.json                      writers             the server's admin            the server's admin
+    keys/<project>/...                      the project's       its admins, the next key      nobody
+                                            readers
+    probe/<nonce>/<name>                    everybody inside    a writer, a few bytes         a writer
+    staging, databases, secrets             nobody              nobody                        nobody
+    any other                               the server's admin  the server's admin            the server's admin
+
+"Inside" is who has a role in some project, or reads a public one. What somebody may not read does not exist: 404, and
+it is missing from listings. A server's admin may do what a role in every project allows, and what the table says; not
+even an admin can give an artifact other bytes than its digest, or replace an entry of a log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+from maskreg.artifact.layout import ARTIFACTS, MANIFEST
+from maskreg.digest import Digest
+from maskreg.errors import NotAllowedError, NotFoundError, UnauthenticatedError
+from maskreg.limits import LIMITS
+from maskreg.registry.identity import IDENTITY
+from maskreg.registry.settling.markers import MARKERS, RUNS
+from maskreg.registry.trust.document import KEYS
+from maskreg.service.accounts.roles import Principal, Role
+from maskreg.store.backrefs import NAMES
+from maskreg.store.entry import REFS
+from maskreg.store.keys import TEMPORARY
+
+ANNOUNCED = "announced/sha256/"
+"""Prefix of manifests that a writer sends before the objects."""
+
+PROBE = "probe/"
+"""Prefix of the objects with which a client tries the store."""
+
+_HEX = "[0-9a-f]{64}"
+_MARKER = re.compile(rf"{re.escape(MARKERS)}({_HEX})/[0-9a-f]{{32}}")
+_RUN = re.compile(rf"{re.escape(RUNS)}[0-9a-f]{{32}}\.json")
+_PROBE = re.compile(rf"{PROBE}[0-9a-f]{{32}}/[a-z]{{1,16}}")
+_ENTRY = re.compile(rf"{REFS}([^/]+)/[^/]+/[^/]+/[0-9]{{20}}\.json")
+_BACK_REFERENCE = re.compile(rf"{re.escape(NAMES)}({_HEX})/[0-9]{{20}}-[0-9a-f]{{32}}\.json")
+_KEY = re.compile(rf"{KEYS}([^/]+)/(?:[0-9]{{20}}|heads/{_HEX})\.json")
+_ARTIFACT = re.compile(rf"{re.escape(ARTIFACTS)}({_HEX})/(.+)")
+_ANNOUNCED = re.compile(rf"{ANNOUNCED}({_HEX})/manifest\.json")
+
+_PRIVATE = {
+    *("staging", "incoming", "seen", "followed", "moves", "presented", "jobs", "secrets", "trusted"),
+    *("announced", "analysis", TEMPORARY),
+}
+"""First segments of what a server keeps for itself."""
+
+_DATABASE = re.compile(r"[^/]*\.(?:db|sqlite)(?:[-.][^/]*)?|[^/]*\.(?:key|pem|lock)|config\.toml|credentials\.json")
+
+
+class Kind(Enum):
+    """What a key is of."""
+
+    IDENTITY = "the registry's identity"
+    MANIFEST = "the manifest of an artifact"
+    OBJECT = "an object of an artifact"
+    ANNOUNCED = "the manifest of an artifact that is on its way"
+    ENTRY = "an entry of a ref log"
+    BACK_REFERENCE = "a back reference"
+    MARKER = "a marker of a garbage collection"
+    RUN = "the record of a garbage collection"
+    KEY = "a public key of a project"
+    PROBE = "an object that tries the store"
+    PRIVATE = "something of the server's own"
+    FOREIGN = "something else"
+
+
+class Action(StrEnum):
+    """What is to be done with it."""
+
+    READ = "read"
+    SEND = "write"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key, parsed.
+
+    Attributes:
+        key: the text.
+        kind: what it is of.
+        digest: the artifact that it belongs to; None for what belongs to none.
+        name: the object's key within the artifact; empty elsewhere.
+        project: the project of a ref entry or a public key; empty elsewhere.
+    """
+
+    key: str
+    kind: Kind
+    digest: Digest | None = None
+    name: str = ""
+    project: str = ""
+
+    @property
+    def max_bytes(self) -> int:
+        """The most bytes that an object of this kind may have."""
+        return _MAX_BYTES.get(self.kind, LIMITS.object_bytes)
+
+    @property
+    def immutable(self) -> bool:
+        """Whether its bytes never change."""
+        return self.kind in (Kind.MANIFEST, Kind.OBJECT, Kind.ENTRY)
+
+
+_MAX_BYTES = {
+    Kind.IDENTITY: 64 << 10,
+    Kind.MANIFEST: LIMITS.manifest_bytes,
+    Kind.ANNOUNCED: LIMITS.manifest_bytes,
+    Kind.ENTRY: LIMITS.ref_bytes,
+    Kind.BACK_REFERENCE: 16 << 10,
+    Kind.MARKER: 64 << 10,
+    Kind.RUN: 64 << 10,
+    Kind.PROBE: 64,
+}
+
+
+class _Who(Enum):
+    NOBODY = 0
+    SERVER = 1
+    """An admin of every project."""
+    SOMEWHERE = 2
+    """Who has the role in some project."""
+    HERE = 3
+    """Who has the role in one of the projects that the key belongs to."""
+
+
+_NOBODY = (_Who.NOBODY, Role.ADMIN)
+_SERVER = (_Who.SERVER, Role.ADMIN)
+_INSIDE = (_Who.SOMEWHERE, Role.READER)
+_WRITERS = (_Who.SOMEWHERE, Role.WRITER)
+_READERS_HERE = (_Who.HERE, Role.READER)
+_WRITERS_HERE = (_Who.HERE, Role.WRITER)
+_ADMINS_HERE = (_Who.HERE, Role.ADMIN)
+
+RULES: dict[Kind, dict[Action, tuple[_Who, Role]]] = {
+    kind: dict(zip(Action, row, strict=True))
+    for kind, row in {
+        Kind.IDENTITY: (_INSIDE, _WRITERS, _NOBODY),
+        Kind.MANIFEST: (_READERS_HERE, _WRITERS, _SERVER),
+        Kind.OBJECT: (_READERS_HERE, _WRITERS, _SERVER),
+        Kind.ANNOUNCED: (_NOBODY, _WRITERS, _NOBODY),
+        Kind.ENTRY: (_READERS_HERE, _WRITERS_HERE, _NOBODY),
+        Kind.BACK_REFERENCE: (_READERS_HERE, _WRITERS_HERE, _SERVER),
+        Kind.MARKER: (_WRITERS, _SERVER, _WRITERS),
+        Kind.RUN: (_WRITERS, _SERVER, _SERVER),
+        Kind.KEY: (_READERS_HERE, _ADMINS_HERE, _NOBODY),
+        Kind.PROBE: (_INSIDE, _WRITERS, _WRITERS),
+        Kind.PRIVATE: (_NOBODY, _NOBODY, _NOBODY),
+        Kind.FOREIGN: (_SERVER, _SERVER, _SERVER),
+    }.items()
+}
+"""Who may do what with keys of each kind. What is sent is checked besides: see :mod:`maskreg.service.admission`."""
+
+
+def parse_key(key: str) -> Key:
+    """Find out what a clean key is of."""
+    for kind, pattern in _BY_DIGEST.items():
+        if match := pattern.fullmatch(key):
+            digest = Digest(f"sha256:{match[1]}")
+            if kind is Kind.OBJECT and match[2] == MANIFEST:
+                return Key(key, Kind.MANIFEST, digest, MANIFEST)
+            return Key(key, kind, digest, match[2] if kind is Kind.OBJECT else "")
+    for kind, pattern in ((Kind.ENTRY, _ENTRY), (Kind.KEY, _KEY)):
+        if match := pattern.fullmatch(key):
+            return Key(key, kind, project=match[1])
+    if key == IDENTITY:
+        return Key(key, Kind.IDENTITY)
+    if _RUN.fullmatch(key):
+        return Key(key, Kind.RUN)
+    if _PROBE.fullmatch(key):
+        return Key(key, Kind.PROBE)
+    first, slash, _ = key.partition("/")
+    if first in _PRIVATE or (not slash and _DATABASE.fullmatch(key)):
+        return Key(key, Kind.PRIVATE)
+    return Key(key, Kind.FOREIGN)
+
+
+_BY_DIGEST = {
+    Kind.OBJECT: _ARTIFACT,
+    Kind.BACK_REFERENCE: _BACK_REFERENCE,
+    Kind.MARKER: _MARKER,
+    Kind.ANNOUNCED: _ANNOUNCED,
+}
+
+
+def allows(kind: Kind, action: Action, principal: Principal, projects: Collection[str] = ()) -> bool:
+    """Whether somebody may do something with a key of a kind.
+
+    Args:
+        kind: what the key is of.
+        action: what is to be done.
+        principal: who does it.
+        projects: those that the key belongs to; of an artifact, those with a tag that points or pointed to it.
+    """
+    who, role = RULES[kind][action]
+    if who is _Who.NOBODY:
+        return False
+    if who is _Who.SERVER or principal.server_role >= Role.ADMIN:
+        return principal.server_role >= role
+    if who is _Who.SOMEWHERE:
+        return principal.highest >= role
+    return principal.server_role >= role or any(principal.role(project) >= role for project in projects)
+
+
+def check(key: Key, action: Action, principal: Principal, projects: Collection[str] = ()) -> None:
+    """Refuse what the table does not allow.
+
+    Raises:
+        NotFoundError: it does not exist for this principal.
+        UnauthenticatedError: a visitor may not.
+        NotAllowedError: the role is too low; the message names the one that would do.
+    """
+    if allows(key.kind, action, principal, projects):
+        return
+    who, role = RULES[key.kind][action]
+    if action is Action.READ:
+        raise NotFoundError(f"there is no {key.key}")
+    if principal.is_visitor:
+        raise UnauthenticatedError("this needs a token", hint="maskreg login URL --token-stdin")
+    if who is _Who.NOBODY:
+        raise NotAllowedError(f"{key.key}: nobody may {action} {key.kind.value} by HTTP")
+    if who is _Who.HERE:
+        project = next(iter(projects), key.project)
+        if principal.role(project) is Role.NOBODY:
+            raise NotFoundError(f"there is no project {project}")
+        scope = f"in project {project}"
+    else:
+        scope = "on this server" if who is _Who.SERVER else "in some project"
+    raise NotAllowedError(
+        f"{principal.name} may not {action} {key.kind.value}: that needs the role {role.name.lower()} {scope}"
+    )

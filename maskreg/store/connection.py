@@ -1,0 +1,307 @@
+"""Requests to a service: who sends them, what is tried again, and what may follow a redirect.
+
+::
+
+    send with the token                     it goes to the service's own address and to no other
+      another host is named (3xx)           an object is fetched from there without the token; all else is refused
+      429, 502, 503, 504, no answer         wait (Retry-After, else longer each time) and send again
+      any other refusal                     the error that the service names, with its hint
+
+A request that may have been carried out is sent again only when carrying it out twice does no harm.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from maskreg.errors import ConfigError, LimitError, MaskregError, UnavailableError
+from maskreg.settings import StoreOptions
+from maskreg.settings.credentials import is_loopback, service_url, token_for
+from maskreg.store.refusals import refused
+from maskreg.version import __version__
+
+if TYPE_CHECKING:
+    import httpx2
+
+API = "/api/v1"
+"""Where the interface of a service begins, below its URL."""
+
+DEFAULT_ANSWER_BYTES = 64 << 20
+
+_CONNECTIONS = 32
+_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_S = 20.0
+_PASSING = {429, 502, 503, 504}
+_MOVED = {301, 302, 303, 307, 308}
+_REDIRECTS = 5
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a service answered.
+
+    Attributes:
+        status: of HTTP.
+        headers: by name in lower case.
+        data: the body.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Message:
+    """A request.
+
+    Attributes:
+        method: of HTTP.
+        path: below the interface's beginning, percent-encoded.
+        query: of the URL.
+        headers: besides those that every request has.
+        content: the body.
+        max_bytes: of the answer's body.
+        repeatable: carrying it out twice does no harm.
+        elsewhere: the answer may come from another host, because it is checked against a digest.
+        accepted: refusals that the caller wants to see.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes = b""
+    max_bytes: int = DEFAULT_ANSWER_BYTES
+    repeatable: bool = True
+    elsewhere: bool = False
+    accepted: tuple[int, ...] = ()
+
+
+class ElsewhereError(UnavailableError):
+    """Another host, to which a service redirected, does not answer or may not be asked."""
+
+
+class _Lost(Exception):  # noqa: N818 - it never leaves this module
+    """The connection broke off, before or after the request was carried out."""
+
+    def __init__(self, reason: str, *, unsent: bool = False) -> None:
+        super().__init__(reason)
+        self.unsent = unsent
+
+
+class Connection:
+    """One service. Proxies and certificates are those of the environment; safe to use from many threads.
+
+    Args:
+        url: of the service.
+        options: may name a CA bundle.
+        connect_seconds: how long to wait for a connection.
+        read_seconds: how long to wait for the next bytes of an answer.
+        attempts: how often a request is sent before the service counts as unavailable.
+
+    Raises:
+        ConfigError: not the URL of a service, or there is no such CA bundle.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        options: StoreOptions = StoreOptions(),  # noqa: B008 - a frozen value
+        *,
+        connect_seconds: float = 5,
+        read_seconds: float = 60,
+        attempts: int = 4,
+    ) -> None:
+        self.url = service_url(url)
+        if options.ca_bundle and not Path(options.ca_bundle).exists():
+            raise ConfigError(f"the CA bundle {options.ca_bundle} does not exist")
+        self.arguments = (self.url, options, connect_seconds, read_seconds, attempts)
+        self._own = urlsplit(self.url + "/")
+        self._attempts = attempts
+        self._connecting = threading.Lock()
+        self._connected: httpx2.Client | None = None
+        self._token: str | None = None
+
+    def ask(self, message: Message) -> Answer:
+        """Send a request, again if need be.
+
+        Raises:
+            MaskregError: what the service answered, unless the message accepts it.
+            UnavailableError: it does not answer, or is busy all the time.
+            ElsewhereError: another host, to which it redirects, does not answer.
+            LimitError: the answer is too large.
+            ConfigError: something else answers at this URL.
+        """
+        pause = 0.0
+        problem: MaskregError = UnavailableError(f"{self.url}: not asked")
+        for attempt in range(self._attempts):
+            time.sleep(pause)
+            pause = random.uniform(0.5, 1) * _PAUSE_SECONDS * 4**attempt
+            try:
+                answer = self._follow(message)
+            except _Lost as lost:
+                problem = self._unavailable(message, lost)
+                if not (message.repeatable or lost.unsent):
+                    raise problem from lost
+                continue
+            if answer.status < 400 or answer.status in message.accepted:
+                return answer
+            problem = refused(self.url, answer.status, answer.headers, answer.data)
+            if answer.status not in _PASSING:
+                raise problem
+            pause = max(pause, _requested_pause(answer.headers))
+            if pause > _LONGEST_PAUSE_S:
+                break
+        raise problem
+
+    def close(self) -> None:
+        """Close the connections; it must not be used afterwards."""
+        if self._connected is not None:
+            self._connected.close()
+
+    def forget_token(self) -> None:
+        """Look the token up again for the next request."""
+        self._token = None
+
+    def _follow(self, message: Message) -> Answer:
+        url = f"{self.url}{API}{message.path}"
+        for _ in range(_REDIRECTS):
+            own = self._is_own(url)
+            answer = self._send(message, url) if own else self._fetch(message, url)
+            if answer.status not in _MOVED:
+                return answer
+            url = self._target(message, urljoin(url, answer.headers.get("location", "")))
+        raise ConfigError(f"{self.url} redirects in a circle", hint="check the URL: maskreg remote list")
+
+    def _fetch(self, message: Message, url: str) -> Answer:
+        try:
+            answer = self._send(replace(message, query={}, headers={}), url, own=False)
+        except _Lost as lost:
+            raise ElsewhereError(f"{urlsplit(url).hostname} does not answer ({lost})") from lost
+        if answer.status >= 400:
+            # Such as a link that has expired: what that host says is none of the service's refusals.
+            raise ElsewhereError(f"{urlsplit(url).hostname} answered {answer.status}")
+        return answer
+
+    def _target(self, message: Message, url: str) -> str:
+        if self._is_own(url):
+            return url
+        parts = urlsplit(url)
+        host = parts.hostname or "nowhere"
+        if not (message.elsewhere and message.method == "GET"):
+            raise ConfigError(
+                f"{self.url} redirects to {parts.scheme}://{parts.netloc}, which gets neither the token nor data",
+                hint="if that is the service, add it under its own URL: maskreg remote add",
+            )
+        secure = parts.scheme == "https"
+        if not secure and not (parts.scheme == "http" and self._own.scheme == "http" and is_loopback(host)):
+            raise ElsewhereError(f"{self.url} redirects to {parts.scheme}://{host}, which is not encrypted")
+        return url
+
+    def _is_own(self, url: str) -> bool:
+        parts = urlsplit(url)
+        return _origin(parts) == _origin(self._own) and parts.path.startswith(self._own.path)
+
+    def _send(self, message: Message, url: str, *, own: bool = True) -> Answer:
+        import httpx2
+
+        headers = {"Accept-Encoding": "identity", "User-Agent": f"maskreg/{__version__}"}
+        if own:
+            headers |= message.headers
+            if token := self._bearer():
+                headers["Authorization"] = f"Bearer {token}"
+        request = self._client.build_request(
+            message.method,
+            url,
+            params=message.query or None,
+            headers=headers,
+            content=message.content if message.method in ("PUT", "POST") else None,
+        )
+        try:
+            with closing(self._client.send(request, stream=True)) as response:
+                data = _body(response, message)
+                return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()}, data)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise _Lost(_reason(error), unsent=True) from error
+        except httpx2.TransportError as error:
+            raise _Lost(_reason(error)) from error
+        except (httpx2.InvalidURL, httpx2.HTTPError) as error:
+            raise ConfigError(
+                f"{self.url}: {type(error).__name__}", hint="check the URL: maskreg remote list"
+            ) from error
+
+    def _bearer(self) -> str:
+        if self._token is None:
+            self._token = token_for(self.url)
+        return self._token
+
+    @property
+    def _client(self) -> httpx2.Client:
+        with self._connecting:
+            if self._connected is None:
+                self._connected = self._connect()
+            return self._connected
+
+    def _connect(self) -> httpx2.Client:
+        import httpx2
+
+        _, options, connect_seconds, read_seconds, _ = self.arguments
+        verify: ssl.SSLContext | bool = True
+        if options.ca_bundle:
+            path = Path(options.ca_bundle)
+            verify = (
+                ssl.create_default_context(capath=path) if path.is_dir() else ssl.create_default_context(cafile=path)
+            )
+        client = httpx2.Client(
+            verify=verify,
+            timeout=httpx2.Timeout(read_seconds, connect=connect_seconds, pool=None),
+            limits=httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
+        )
+        weakref.finalize(self, client.close)
+        return client
+
+    def _unavailable(self, message: Message, lost: _Lost) -> UnavailableError:
+        return UnavailableError(
+            f"{self.url}: {message.method.lower()}: the service does not answer ({lost})",
+            hint="check the URL and the network; offline: MASKREG_OFFLINE=1 uses what is on this machine",
+        )
+
+
+def _body(response: httpx2.Response, message: Message) -> bytes:
+    stated = response.headers.get("content-length", "")
+    limit = message.max_bytes if response.status_code < 300 else DEFAULT_ANSWER_BYTES
+    if message.method != "HEAD" and stated.isdigit() and int(stated) > limit:
+        raise LimitError(f"{message.path.lstrip('/')}: {stated} bytes; the limit is {limit}")
+    pieces, size = [], 0
+    for piece in response.iter_raw(_PIECE):
+        size += len(piece)
+        if size > limit:
+            raise LimitError(f"{message.path.lstrip('/')}: more than {limit} bytes; that is the limit")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _origin(parts: SplitResult) -> tuple[str, str, int]:
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _requested_pause(headers: Mapping[str, str]) -> float:
+    text = headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() else 0.0
+
+
+def _reason(error: Exception) -> str:
+    # Only the kind: the text may hold a signed URL.
+    return type(error).__name__

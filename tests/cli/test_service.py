@@ -1,0 +1,121 @@
+"""A service as the remote of two people: what each may push, pull and see with a token of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from maskreg.service.app import create_app
+from tests.cli.conftest import Done, Run
+from tests.service.serving import ADMIN, listening, service_in
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with a home and a token of their own."""
+
+    name: str
+    token: str
+    run: Run
+    folder: Path
+    environ: pytest.MonkeyPatch
+
+    def __call__(self, *args: str | Path, status: int = 0) -> Done:
+        home = self.folder / self.name
+        for variable, value in (("HOME", home), ("CONFIG", home / "config.toml"), ("TOKEN", self.token)):
+            self.environ.setenv(f"MASKREG_{variable}", str(value))
+        return self.run(*args, status=status)
+
+
+def digest_of(pulled: Done) -> str:
+    """The digest in what a pull writes for a pipe."""
+    return str(json.loads(pulled.out.splitlines()[0])["digest"])
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    service = service_in(tmp_path / "served")
+    with listening(create_app(service)) as url:
+        yield url
+    service.workspace.close()
+    service.accounts.close()
+
+
+@pytest.fixture
+def people(run: Run, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Person]:
+    """A writer and a reader of the project team, somebody of another project, and the admin of the server."""
+    tokens = {"ada": "writer-token", "bob": "reader-token", "eve": "stranger-token", "root": ADMIN}
+    people = {name: Person(name, token, run, tmp_path, monkeypatch) for name, token in tokens.items()}
+    for person in people.values():
+        person("remote", "add", "lab", url)
+    return people
+
+
+@pytest.fixture
+def pushed(people: dict[str, Person], pair: tuple[Path, Path]) -> str:
+    """The digest of ``team/toy:v1``, which ada pushed."""
+    ada = people["ada"]
+    ada("extract", *pair, "--name", "team/toy:v1", "--family", "toy", "--method", "opd")
+    return str(ada("push", "team/toy:v1", "--json").json[0]["digest"])
+
+
+def test_what_a_writer_pushes_a_reader_pulls_and_applies(
+    people: dict[str, Person], pushed: str, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    bob = people["bob"]
+    assert digest_of(bob("pull", "team/toy:v1", "--json")) == pushed
+    bob("apply", "team/toy:v1", "--source", pair[0], "-o", tmp_path / "patched")
+    assert (tmp_path / "patched" / "model.safetensors").read_bytes() == (pair[1] / "model.safetensors").read_bytes()
+    assert "team/toy" in bob("list", "--remote", "lab").out
+    assert bob("show", "team/toy:v1", "--remote", "lab", "--json").json["digest"] == pushed
+    (entry,) = bob("log", "team/toy:v1", "--remote", "lab", "--json").json
+    assert entry["by"] == "ada"
+    assert bob("verify", "--all", "--remote", "lab", "--json").json["damaged"] == []
+
+
+def test_a_reader_may_not_push_and_a_stranger_sees_nothing(people: dict[str, Person], pushed: str) -> None:
+    bob, eve = people["bob"], people["eve"]
+    bob("pull", "team/toy:v1")
+    bob("annotate", "team/toy:v1", "--description", "mine")
+    assert "writer" in bob("push", "team/toy:v1", status=77).err
+    assert "there is no team/toy:v1" in eve("pull", "team/toy:v1", status=66).err
+    assert "not in lab" in eve("show", f"team/toy:v1@{pushed}", "--remote", "lab", status=66).err
+    assert eve("list", "--remote", "lab", "--json").json["names"] == []
+
+
+def test_a_writer_cannot_remove_and_an_admin_can(people: dict[str, Person], pushed: str) -> None:
+    ada, root = people["ada"], people["root"]
+    assert "admin" in ada("rm", "team/toy:v1", "--remote", "lab", "-y", status=77).err
+    root("rm", "team/toy:v1", "--remote", "lab", "-y")
+    assert "restore" in ada("pull", "team/toy:v1", "--remote", "lab", status=66).err
+    assert "admin" in ada("push", "team/toy:v1", "--force", status=77).err
+    root("restore", "team/toy:v1", "--remote", "lab")
+    ada("tag", "team/toy:v1", "v2", "--remote", "lab")
+    assert [row["by"] for row in ada("log", "team/toy:v1", "--remote", "lab", "--json").json] == ["ada", "root", "root"]
+    assert digest_of(ada("pull", "team/toy:v2", "--json")) == pushed
+
+
+def test_an_admin_of_the_server_collects_garbage(people: dict[str, Person], pushed: str) -> None:
+    ada, root = people["ada"], people["root"]
+    root("rm", "team/toy:v1", "--remote", "lab", "-y")
+    assert "admin" in ada("gc", "--remote", "lab", "--grace", "0s", status=77).err
+    collected = root("gc", "--remote", "lab", "--grace", "0s", "--trust-listing", "--json").json
+    assert [row["digest"] for row in collected["collected"]] == [pushed]
+    ada("push", "team/toy:v1", "--tag", "v9")
+    assert digest_of(people["bob"]("pull", "team/toy:v9", "--json")) == pushed
+
+
+def test_an_artifact_of_another_project_is_named_by_who_has_it_only(
+    people: dict[str, Person], pushed: str, pair: tuple[Path, Path]
+) -> None:
+    eve = people["eve"]
+    eve("extract", *pair, "--name", "elsewhere/toy:v1", "--family", "toy")
+    (sent,) = eve("push", "elsewhere/toy:v1", "--json").json
+    assert (sent["digest"], sent["reused_bytes"]) == (pushed, 0)
+    assert sent["sent_objects"] > 0
+    assert digest_of(people["bob"]("pull", "team/toy:v1", "--json")) == pushed
+    assert people["eve"]("verify", "--all", "--remote", "lab", "--json").json["damaged"] == []
