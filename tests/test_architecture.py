@@ -51,6 +51,8 @@ HOMES = {
     "matplotlib": {"reports", "workspace"},
     "nh3": {"service"},
     "numcodecs": {"artifact"},
+    "opentelemetry": {"service"},
+    "prometheus_client": {"service"},
     "psycopg": {"catalog"},
     "msgspec": {"artifact", "cli", "document", "exchange"},
     "rich": {"cli"},

@@ -84,6 +84,8 @@ class Needs:
         if self.where is Where.NOWHERE:
             return Principal()
         principal = principal_of(request)
+        # For the log of the request.
+        request.state.by = principal.name
         match self.where:
             case Where.SELF:
                 _refuse_visitor(principal)

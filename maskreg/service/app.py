@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from maskreg.service import access, problems
-from maskreg.service.api import accounts, artifacts, events, health, objects, patches, tags
+from maskreg.service.api import accounts, artifacts, events, health, objects, patches, tags, telling
 from maskreg.service.context import Service
+from maskreg.service.follower import Follower
 from maskreg.service.headers import Protected
+from maskreg.service.observing import tracing
+from maskreg.service.observing.requests import Observed
 from maskreg.service.pages import artifact, errors, jobs, listing, signing_in, static
 from maskreg.version import __version__
+
+# Only documents of the API: pages hold secrets beside what a visitor typed, whose guesses their length would betray.
+_NOT_COMPRESSED = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "text/*", "application/octet-stream", "application/javascript")
 
 API = "/api/v1"
 """Where the API begins."""
@@ -23,6 +30,7 @@ ROUTERS: list[tuple[str, APIRouter]] = [
     (API, events.router),
     (API, objects.router),
     (API, patches.router),
+    ("", telling.router),
     ("", static.router),
     ("", listing.router),
     ("", artifact.router),
@@ -38,7 +46,9 @@ def create_app(service: Service) -> FastAPI:
     Args:
         service: the server's parts; whoever made them closes them.
     """
-    app = FastAPI(title="maskreg", version=__version__, docs_url=None, redoc_url=None)
+    follower = Follower(service, service.workspace.settings.home / "follow.lock")
+    app = FastAPI(title="maskreg", version=__version__, docs_url=None, redoc_url=None, lifespan=follower.during)
+    app.state.follower = follower
     app.state.service = service
     for prefix, router in ROUTERS:
         access.record(router)
@@ -46,4 +56,7 @@ def create_app(service: Service) -> FastAPI:
     problems.install(app, errors.page)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(service.hosts))
     app.add_middleware(Protected)
+    app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=5, exclude_content_types=_NOT_COMPRESSED)
+    tracing.install(app)
+    app.add_middleware(Observed, prefixes=[API])
     return app

@@ -13,10 +13,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from fastapi import FastAPI
+from fastapi.concurrency import run_in_threadpool
 
 from maskreg.catalog.query import Query
 from maskreg.errors import MaskregError
@@ -60,6 +63,15 @@ class Follower:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    @asynccontextmanager
+    async def during(self, _: FastAPI) -> AsyncIterator[None]:
+        """Follow for as long as an application runs."""
+        self.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(self.stop)
 
     def look(self) -> None:
         """Bring the catalog up to date once.

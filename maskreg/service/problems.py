@@ -30,6 +30,7 @@ from maskreg.errors import (
     UsageError,
 )
 from maskreg.service.jobs.base import QueueFullError
+from maskreg.service.observing.requests import HEADER, request_id
 from maskreg.service.paths import without_paths
 
 MEDIA_TYPE = "application/problem+json"
@@ -80,6 +81,8 @@ def problem(
     body = {"type": "about:blank", "title": title, "status": status, "code": code}
     if hint:
         body["hint"] = hint
+    if identity := request_id():
+        body["request_id"] = identity
     return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
 
 
@@ -109,6 +112,15 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
         title, code = str(error.detail), f"HTTP_{error.status_code}"
         page = as_page(request, error.status_code, title, code, "")
         return page or problem(error.status_code, title, code=code, headers=headers)
+
+    @app.exception_handler(Exception)
+    def _unknown(request: Request, _: Exception) -> Response:
+        title = "the server failed; its log says why"
+        page = as_page(request, 500, title, MaskregError.code, "")
+        answer = page or problem(500, title, code=MaskregError.code)
+        # The middleware that adds it to other answers is not reached by this one.
+        answer.headers[HEADER] = request_id()
+        return answer
 
     @app.exception_handler(RequestValidationError)
     def _malformed(request: Request, error: RequestValidationError) -> Response:
