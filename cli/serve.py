@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests may be addressed to; repeatable."
 )
 @click.option("--new-admin-token", "new_admin", is_flag=True, help="Make a new first token, and revoke the old one.")
+@click.option("--metrics-port", type=IntegerType(0, 65535), default=0, help="Port that gives metrics without a token.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    show_default=True,
+    metavar="json|text",
+    help="A JSON line per request on stderr; or text, and warnings alone.",
+)
 @click.pass_obj
 def command(output: Output, /, **options: Any) -> None:
     """Serve a registry to a team, with accounts, over HTTP.

@@ -17,8 +17,10 @@ import json
 import os
 import shlex
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from tempfile import TemporaryDirectory
 
 import uvicorn
 from fastapi import FastAPI
@@ -29,6 +31,8 @@ from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.records import NewToken
 from maskreg.service.app import create_app
 from maskreg.service.context import LOOPBACK, Service
+from maskreg.service.observing import metrics
+from maskreg.service.observing.logs import configure
 from maskreg.settings import Remote, Settings, checked
 from maskreg.settings.credentials import is_loopback
 from maskreg.workspace.workspace import Workspace
@@ -54,6 +58,8 @@ class Options:
         workers: processes that serve.
         hosts: names that requests may be addressed to, beside those of this machine itself.
         new_admin: make a new first token, and revoke the old one.
+        metrics_port: port on which everybody who reaches it may read the metrics; 0 for none.
+        log_format: ``json`` for a line per request and event on standard error; ``text`` for warnings alone.
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +71,8 @@ class Options:
     workers: int = 1
     hosts: tuple[str, ...] = ()
     new_admin: bool = False
+    metrics_port: int = 0
+    log_format: str = "json"
 
 
 @dataclass(frozen=True)
@@ -117,7 +125,9 @@ def open_service(options: Options) -> Service:
 def app() -> FastAPI:
     """The application of one of several processes, whose options are in the environment."""
     content = json.loads(os.environ[_OPTIONS])
-    return create_app(open_service(Options(**{**content, "hosts": tuple(content["hosts"])})))
+    options = Options(**{**content, "hosts": tuple(content["hosts"])})
+    _log(options)
+    return create_app(open_service(options))
 
 
 def serve(options: Options, ready: Callable[[Started], None]) -> None:
@@ -132,7 +142,8 @@ def serve(options: Options, ready: Callable[[Started], None]) -> None:
         MaskregError: it cannot serve; see :func:`open_service`.
     """
     service = open_service(options)
-    with service, _bound(options) as listener:
+    with service, _bound(options) as listener, _shared_metrics(options):
+        _log(options)
         first = service.accounts.tokens.first(anew=options.new_admin)
         config = _config(options, create_app(service) if options.workers == 1 else f"{__name__}:app")
         ready(Started(_url(listener), service.registry.url, first))
@@ -154,13 +165,40 @@ def _run(config: uvicorn.Config, listener: socket.socket) -> None:
             raise
 
 
+def _log(options: Options) -> None:
+    if options.log_format == "json":
+        configure()
+
+
+@contextmanager
+def _shared_metrics(options: Options) -> Iterator[None]:
+    # The workers inherit the variable, and read it when they import the metrics.
+    with TemporaryDirectory(prefix="maskreg-metrics-") as folder:
+        if options.workers > 1:
+            os.environ[metrics.FOLDER] = folder
+        if options.metrics_port:
+            _listen(options)
+        yield
+
+
+def _listen(options: Options) -> None:
+    try:
+        metrics.listen(options.host, options.metrics_port)
+    except OSError as error:
+        raise CannotCreateError(
+            f"{options.host}:{options.metrics_port} cannot be listened on ({error.strerror})",
+            hint="choose another --metrics-port",
+        ) from error
+
+
 def _config(options: Options, application: FastAPI | str) -> uvicorn.Config:
     return uvicorn.Config(
         application,
         factory=isinstance(application, str),
         workers=options.workers,
         access_log=False,
-        log_level="warning",
+        log_config=None,
+        log_level="info" if options.log_format == "json" else "warning",
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,
     )
