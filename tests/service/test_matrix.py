@@ -82,7 +82,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
     app = create_app(service)
     app.exception_handler(LetIn)(lambda *_: Response(status_code=LET_IN))
     routes = {
-        (method, f"{prefix}{route.path}"): (route.openapi_extra or {})["x-access"]
+        (method, f"{prefix}{route.path_format}"): (route.openapi_extra or {})["x-access"]
         for prefix, router in ROUTERS
         for route in router.routes
         if isinstance(route, APIRoute)
