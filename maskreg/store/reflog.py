@@ -58,6 +58,8 @@ class RefLog:
         lock: takes an exclusive lock by name, for a store whose create-only writes do not hold.
         sign: called with each entry that is about to be written; returns it, signed where that is due.
         may_change: the store is a service's, which may sign what it is given: what it stored counts.
+        check: called with each latest entry that :meth:`head` and :meth:`heads` have read; raises ``CorruptError`` for
+            one that nobody may be shown.
     """
 
     def __init__(
@@ -67,11 +69,13 @@ class RefLog:
         lock: Callable[[str], AbstractContextManager[object]] | None = None,
         sign: Callable[[RefEntry], RefEntry] | None = None,
         may_change: bool = False,
+        check: Callable[[RefEntry], None] | None = None,
     ) -> None:
         self._store = store
         self._lock = lock
         self._sign = sign
         self._may_change = may_change
+        self._check = check
 
     def head(self, ref: Ref) -> RefEntry | None:
         """The latest entry of a tag, which may say that the tag was deleted; None if the tag never existed.
@@ -83,7 +87,12 @@ class RefLog:
             UnavailableError: the store's listings lack entries that are there.
         """
         folder = self._sound(self._folder(ref))
-        return self.entry(ref, folder.latest) if folder.latest else None
+        if not folder.latest:
+            return None
+        entry = self.entry(ref, folder.latest)
+        if self._check is not None:
+            self._check(entry)
+        return entry
 
     def entry(self, ref: Ref, n: int) -> RefEntry:
         """Entry ``n`` of a tag, which must exist; what is raised is as for :meth:`head`."""
@@ -141,7 +150,16 @@ class RefLog:
         prefix = f"{REFS}{project}/" if project else REFS
         tags = [folder for _, folder in sorted(folders(self._store.list(prefix)).items())]
         keys = [folder.keys[-1] for folder in tags if self._is_sound(folder, damaged)]
-        yield from (entry for _, entry in self._readable(keys, damaged))
+        for _, entry in self._readable(keys, damaged):
+            try:
+                if self._check is not None:
+                    self._check(entry)
+            except CorruptError as error:
+                if damaged is None:
+                    raise
+                damaged.append(error)
+            else:
+                yield entry
 
     def _linked(self, keys: Sequence[str], damaged: list[CorruptError] | None) -> Iterator[RefEntry]:
         before: RefEntry | None = None

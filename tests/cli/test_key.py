@@ -115,6 +115,8 @@ def test_a_forged_tag_is_refused_by_name(
     for arguments in (["show", "toy-opd:v1", "--remote", "lab"], ["log", "toy-opd:v1", "--remote", "lab"]):
         assert "is not signed" in run(*arguments, status=65).err
         assert "is not signed" in run(*arguments, "--allow-rollback", status=65).err
+    listed = run("list", "--remote", "lab")
+    assert listed.out == "" and f"is not signed, and {key} signs default" in listed.err
     checked = run("verify", "--signatures", "--all", "--remote", "lab", status=65)
     assert checked.out.splitlines()[0].split() == ["toy-opd:v1", "wrong", "-", "-"]
     assert step.strip() in checked.out

@@ -196,3 +196,14 @@ def test_a_damaged_statement_is_damage(store: MemoryStore, time: Time) -> None:
     store.put(fresh_key("team"), bytes(data))
     with pytest.raises((CorruptError, ValueError)):
         at(time, reader(store, MemoryStore())).head(REF)
+
+
+def test_lists_that_nothing_names_any_more_are_deleted(store: MemoryStore, time: Time) -> None:
+    ada = at(time, writer(store, KEY))
+    for digest in (C, A, B, C):
+        set_to(ada, digest)
+        time.forward(1)
+        refresh(ada, "team")
+    # That of the key document, of this statement, and of the one before, which somebody may have just read.
+    assert len(list(store.list("keys/team/heads/"))) == 3
+    assert at(time, reader(store, MemoryStore())).audit() == []

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from maskreg.document import parse_object
-from maskreg.errors import ConflictError, CorruptError, NotAllowedError, UntrustedError
+from maskreg.errors import ConflictError, CorruptError, FormatError, NotAllowedError, UntrustedError, UsageError
 from maskreg.registry import Registry
 from maskreg.registry.signing import create_key, rotate_key, trust_key
 from maskreg.registry.trust.document import KEYS, document_key
+from maskreg.registry.trust.keylog import KeyLog
 from maskreg.registry.trust.pins import TRUSTED
+from maskreg.registry.trust.privatekeys import PrivateKeys, service_key
 from maskreg.seal import sealed
 from maskreg.signature import signed
-from maskreg.store import MemoryStore, Store
+from maskreg.store import FileStore, MemoryStore, Store
 from maskreg.store.entry import entry_key
 from tests.registry.meddling import MAX, REF, A, B, C, move
 from tests.registry.signing import EVES, KEY, NEXT, forge, reader, set_to, signed_store, unsigned, writer
@@ -172,3 +177,55 @@ def test_the_pin_is_kept_and_its_damage_told(store: MemoryStore) -> None:
     with pytest.raises(CorruptError, match="this is the key that was trusted for team") as caught:
         reader(store, memory).head(REF)
     assert "forget which key was trusted" in caught.value.hint
+
+
+def test_the_key_of_a_service_is_made_once_and_signs_for_everybody(tmp_path: Path) -> None:
+    home = tmp_path / "srv"
+    key = service_key(home)
+    assert service_key(home).key == key.key
+    assert list(PrivateKeys(home)) == [key.key]
+    store = FileStore(home)
+    server = Registry(store, name="local", by="server")
+    server.trust.signer = key
+    assert set_to(server, A).signer == key.key
+    # No store of this folder knows of the key, so nothing that serves or copies it object by object can pass it on.
+    assert [info.key for info in store.list("") if "private" in info.key] == []
+    with pytest.raises(UsageError, match="is not of the store"):
+        store.get(f".private/{key.key.hex}.pem", max_bytes=MAX)
+    PrivateKeys(home).path(key.key).unlink()
+    with pytest.raises(NotAllowedError, match="names a private key that is not there"):
+        service_key(home)
+    (home / ".private" / "service").write_text("?")
+    with pytest.raises(FormatError, match="not the name of a key"):
+        service_key(home)
+
+
+def test_a_store_whose_create_only_writes_do_not_hold_keeps_one_key() -> None:
+    held: list[str] = []
+
+    @contextmanager
+    def lock(name: str) -> Iterator[bool]:
+        held.append(name)
+        yield False
+
+    store = MemoryStore()
+    for key, by in ((KEY, "ada"), (NEXT, "bob")):
+        registry = writer(store, key, by=by)
+        registry.trust.log = KeyLog(store, lock=lock)
+        registry.trust.documents("team")
+        registry.trust._documents["team"] = ()
+        if by == "ada":
+            registry.trust.extend("team", key, [], by=by)
+        else:
+            with pytest.raises(ConflictError, match=f"ada gave it {KEY.key.short}"):
+                registry.trust.extend("team", key, [], by=by)
+    assert held == ["key:team", "key:team"]
+
+
+def test_many_threads_read_while_the_key_is_replaced(store: MemoryStore) -> None:
+    bob = reader(store, MemoryStore())
+    with ThreadPoolExecutor(8) as pool:
+        reads = [pool.submit(bob.head, REF) for _ in range(200)]
+        rotate_key(writer(store, KEY), "team", NEXT)
+        reads += [pool.submit(bob.head, REF) for _ in range(200)]
+        assert {read.result().digest for read in reads} == {C}  # type: ignore[union-attr]

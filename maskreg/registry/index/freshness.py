@@ -13,13 +13,13 @@ of the latest entry of a tag, or of all of them, shows: what is left of the log 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from maskreg.catalog import Searchable
 from maskreg.errors import CorruptError, DataError
 from maskreg.ref import Ref
 from maskreg.store.entry import entry_key
-from maskreg.store.reflog import RefLog
+from maskreg.store.reflog import RefEntry
 
 
 def behind(log: Mapping[Ref, int], catalog: Mapping[Ref, int]) -> list[Ref]:
@@ -53,12 +53,18 @@ def lost(
     }
 
 
-def catch_up(catalog: Searchable, refs: RefLog, tags: list[Ref]) -> bool:
-    """Index the latest entries of these tags; whether any was. Those that cannot be read are left as they are."""
+def catch_up(catalog: Searchable, latest: Callable[[Ref], RefEntry | None], tags: list[Ref]) -> bool:
+    """Index the latest entries of these tags; whether any was. Those that cannot be read are left as they are.
+
+    Args:
+        catalog: the index.
+        latest: reads the latest entry of a tag; None when there is none.
+        tags: of which the catalog is behind.
+    """
     changed = False
     for ref in tags:
         try:
-            head = refs.head(ref)
+            head = latest(ref)
         except DataError:
             continue
         if head is not None:

@@ -58,19 +58,22 @@ class Index:
         remarks: repairs that were made, one sentence each.
     """
 
-    def __init__(self, url: str, store: Store, uuid: Callable[[], str]) -> None:
+    def __init__(
+        self, url: str, store: Store, uuid: Callable[[], str], check: Callable[[RefEntry], None] | None = None
+    ) -> None:
         """Name the catalog; nothing is opened yet.
 
         Args:
             url: its SQLAlchemy URL; empty for a registry that has none.
             store: what it indexes.
             uuid: reads the registry's identity.
+            check: refuses a latest entry that nobody may be shown; see :class:`RefLog`.
         """
         self.url = url
         self.problem: MaskregError | None = None
         self.remarks: list[str] = []
         self._store = store
-        self._refs = RefLog(store)
+        self._refs = RefLog(store, check=check)
         self._uuid = uuid
         self._opened: Catalog | None = None
 
@@ -301,7 +304,7 @@ class Index:
         answer = catalog.answer(query)
         log, (seen, hint) = self._refs.numbers() if follows else answer.numbers, memory
         damaged = lost(log, seen, "was seen by this machine", hint) | lost(log, answer.numbers)
-        if catch_up(catalog, self._refs, behind(log, answer.numbers)):
+        if catch_up(catalog, self._refs.head, behind(log, answer.numbers)):
             answer = catalog.answer(query)
         left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
         if len(left_out) < len(answer.unread) + len(answer.unindexed):

@@ -143,9 +143,14 @@ def document_key(project: str, n: int) -> str:
     return f"{KEYS}{project}/{n:020d}.json"
 
 
+def heads_prefix(project: str) -> str:
+    """The prefix of a project's lists of latest entries."""
+    return f"{KEYS}{project}/heads/"
+
+
 def heads_key(project: str, digest: Digest) -> str:
     """The store's key of a list of latest entries."""
-    return f"{KEYS}{project}/heads/{digest.hex}.json"
+    return f"{heads_prefix(project)}{digest.hex}.json"
 
 
 def fresh_key(project: str) -> str:

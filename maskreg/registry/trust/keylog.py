@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 
 from maskreg.digest import Digest
@@ -17,6 +17,7 @@ from maskreg.registry.trust.document import (
     fresh_key,
     heads_bytes,
     heads_key,
+    heads_prefix,
     parse_heads,
 )
 from maskreg.store.base import Store
@@ -100,6 +101,11 @@ class KeyLog:
         digest = Digest.of(data)
         self._store.create(heads_key(project, digest), data)
         return digest
+
+    def drop_heads(self, project: str, *, keep: Collection[Digest]) -> None:
+        """Delete the lists of latest entries that nothing names any more."""
+        kept = {heads_key(project, digest) for digest in keep}
+        self._store.delete([info.key for info in list(self._store.list(heads_prefix(project))) if info.key not in kept])
 
     def statement(self, project: str) -> bytes | None:
         """The statement of freshness of a project, as it is stored; None when there is none."""

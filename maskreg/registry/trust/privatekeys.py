@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from maskreg.disk import replacing
-from maskreg.errors import CannotCreateError, FormatError, NotAllowedError
+from maskreg.errors import CannotCreateError, FormatError, NotAllowedError, OutputExistsError
 from maskreg.signature import PrivateKey, PublicKey
 from maskreg.store.keys import PRIVATE
 
 _MAX_BYTES = 64 << 10
+_SERVICE = "service"
 
 
 class PrivateKeys:
@@ -81,6 +82,36 @@ class PrivateKeys:
                 yield PublicKey(f"ed25519:{path.stem}")
             except ValueError:
                 continue
+
+
+def service_key(home: Path) -> PrivateKey:
+    """The key of the service of a home, made when there is none: what signs for people who have tokens and no key.
+
+    It is a private key among the others, so commands that are run in this home sign with it, too.
+
+    Raises:
+        CannotCreateError, NotAllowedError: it cannot be read or written.
+        FormatError: the files hold something else.
+        ConfigError: the package ``cryptography`` is not installed.
+    """
+    keys, name = PrivateKeys(home), home / PRIVATE / _SERVICE
+    if not name.exists():
+        fresh = PrivateKey.generate()
+        path = keys.add(fresh)
+        try:
+            with replacing(name, mode=0o600, force=False) as file:
+                file.write(fresh.key.encode())
+        except OutputExistsError:
+            # Another process of the service was first.
+            path.unlink()
+    try:
+        key = PublicKey(name.read_text("ascii"))
+    except ValueError as error:
+        raise FormatError(f"{name}: not the name of a key") from error
+    private = keys.find(key)
+    if private is None:
+        raise NotAllowedError(f"{name} names a private key that is not there", hint=f"ls -l {name.parent}")
+    return private
 
 
 def read_private_key(path: Path) -> PrivateKey:

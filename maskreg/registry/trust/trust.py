@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
-from maskreg.errors import CorruptError, NotAllowedError, UntrustedError
+from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError
 from maskreg.ref import Ref
 from maskreg.registry.trust.document import KeyDocument, document_key, heads_of
 from maskreg.registry.trust.fresh import Statement, check_not_behind, check_not_expired, latest
@@ -211,6 +211,17 @@ class Trust:
             vouch = f"if it is right, whoever has the key can sign it: maskreg key sign {entry.ref}{self._option}"
             raise UntrustedError(entry.key, f"{entry.ref} on {self._name}: {fault}", hint=vouch)
 
+    def check_shown(self, entry: RefEntry) -> None:
+        """The same as :meth:`check` for whoever goes on with other tags: what is raised is about the entry.
+
+        Raises:
+            UntrustedError: no trusted key vouches for it, or nobody can tell.
+        """
+        try:
+            self.check(entry)
+        except DataError as error:
+            raise UntrustedError(entry.key, error.message, hint=error.hint) from error
+
     def check_latest(self, ref: Ref, head: RefEntry | None, *, expired_ok: bool = False) -> None:
         """Refuse what was read of a tag when no trusted key vouches for it, or it may be an old state.
 
@@ -368,13 +379,17 @@ class Trust:
         Raises:
             NotAllowedError: its private key is not here.
         """
-        current = self.documents(project)[-1]
+        documents = self.documents(project)
+        current = documents[-1]
+        before = latest(current, self.log, self.pins).heads
         listed = self.log.put_heads(current.registry, project, heads_of(heads))
         statement = Statement(current.registry, project, current.n, listed, self.clock(), {})
         signed = statement.signed(self.signer_of(project))
         self.log.put_statement(project, signed.to_bytes())
         if self.pins is not None:
             self.pins.put_statement(current.registry, project, signed.to_bytes())
+        # The list before may be that of a reader who has just read the statement before.
+        self.log.drop_heads(project, keep={listed, before, *(document.heads for document in documents)})
         return signed
 
 
