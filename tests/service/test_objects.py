@@ -1,0 +1,204 @@
+"""What the service lets somebody do with the objects of its store, and what it refuses however it is sent."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from fastapi.testclient import TestClient
+
+import maskreg
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.artifact.presence import read_manifest
+from maskreg.digest import Digest
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.service.app import create_app
+from maskreg.store import MemoryStore
+from maskreg.store.backrefs import put_back_reference
+from maskreg.store.entry import RefEntry
+from tests.checkpoints import bf16, make_checkpoint, moved
+from tests.service.serving import ADMIN, headers, service_in
+
+OBJECTS = "/api/v1/objects"
+MINE, THEIRS = Ref("team", "toy", "v1"), Ref("elsewhere", "secret", "v1")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server with an artifact in each of two projects, and what it serves."""
+
+    client: TestClient
+    registry: Registry
+
+    def send(self, method: str, key: str, token: str, data: bytes = b"", **more: str) -> httpx2.Response:
+        """Send a request about a key, with what an upload has to state."""
+        digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+        stated = {"Repr-Digest": f"sha-256=:{digest}:"} if method == "PUT" else {}
+        sent = {**headers(token), **stated, **more}
+        return self.client.request(method, f"{OBJECTS}/{quote(key)}", headers=sent, content=data)
+
+    def keys(self, prefix: str, token: str) -> list[str]:
+        """What somebody sees below a prefix."""
+        answer = self.client.get(OBJECTS, params={"prefix": prefix}, headers=headers(token))
+        *rows, end = [json.loads(line) for line in answer.text.splitlines()]
+        assert end == {"end": True, "count": len(rows)}
+        return [row["key"] for row in rows]
+
+    def digest(self, ref: Ref) -> Digest:
+        """What a tag points to."""
+        return self.registry.resolve(ref).digest
+
+    def shard(self, ref: Ref) -> str:
+        """Key of an artifact's first object that holds values."""
+        prefix = artifact_prefix(self.digest(ref))
+        return next(info.key for info in self.registry.store.list(prefix) if "/c/" in info.key)
+
+    def next_entry(self, ref: Ref, **changed: object) -> RefEntry:
+        """The entry that would follow the latest one of a tag, written by ada."""
+        head = self.registry.refs.head(ref)
+        assert head is not None
+        values = {"n": head.n + 1, "previous": head.id, "by": "ada", "write_id": "0" * 32, **changed}
+        return replace(head, **values)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    source = {"model.layers.0.mlp.up_proj.weight": bf16((64, 64), 1)}
+    before = make_checkpoint(tmp_path / "source", source)
+    service = service_in(tmp_path / "served")
+    for seed, ref in enumerate((MINE, THEIRS)):
+        tensors = {name: moved(tensor, 0.4, seed) for name, tensor in source.items()}
+        after = make_checkpoint(tmp_path / f"target-{seed}", tensors)
+        maskreg.extract(before, after, ref, workspace=service.workspace)
+    yield Served(TestClient(create_app(service)), service.registry)
+    service.workspace.close()
+    service.accounts.close()
+
+
+def test_an_object_is_read_by_readers_of_a_project_that_names_it_alone(served: Served) -> None:
+    mine, theirs = served.shard(MINE), served.shard(THEIRS)
+    assert [served.send("GET", mine, token).status_code for token in ("reader-token", "stranger-token", ADMIN)] == [
+        *(200, 404, 200)
+    ]
+    assert [served.send("GET", theirs, token).status_code for token in ("writer-token", "stranger-token")] == [404, 200]
+    assert served.send("GET", mine, "").status_code == 401
+    assert served.send("HEAD", theirs, "writer-token").status_code == 404
+    assert served.keys(artifact_prefix(served.digest(THEIRS)), "writer-token") == []
+
+
+def test_listings_leave_out_what_somebody_may_not_see(served: Served) -> None:
+    for prefix, part in (("refs/", "/secret/"), ("artifacts/sha256/", served.digest(THEIRS).hex)):
+        everything, mine = served.keys(prefix, ADMIN), served.keys(prefix, "reader-token")
+        assert any(part in key for key in everything)
+        assert mine == [key for key in everything if part not in key]
+        assert mine
+    assert len(served.keys("names/sha256/", "reader-token")) == 1
+    assert served.keys("", "reader-token") == []
+
+
+def test_databases_and_private_keys_are_no_objects(served: Served) -> None:
+    (Path(served.registry.root or "") / ".private").mkdir()
+    for key in ("service.db", "catalog.db", "catalog.db-wal", "seen/x", "config.toml", ".private/x.pem"):
+        assert served.send("GET", key, ADMIN).status_code in (404, 422)
+        assert served.send("PUT", key, ADMIN, b"x").status_code in (403, 422)
+    assert not [key for key in served.keys("", ADMIN) if ".db" in key or "private" in key]
+
+
+def test_nobody_can_poison_a_digest(served: Served) -> None:
+    key, prefix = served.shard(MINE), artifact_prefix(served.digest(MINE))
+    before = served.registry.store.get(key, max_bytes=1 << 20)
+    for token in ("writer-token", "stranger-token", ADMIN):
+        assert served.send("PUT", key, token, before[:-1] + b"?").status_code == 422
+        assert served.send("PUT", prefix + MANIFEST, token, b"{}").status_code == 422
+        assert (
+            served.send("PUT", artifact_prefix(served.digest(MINE)) + "files/new.json", token, b"{}").status_code == 422
+        )
+    assert served.registry.store.get(key, max_bytes=1 << 20) == before
+
+
+def test_objects_of_an_unknown_artifact_wait_for_its_manifest(served: Served) -> None:
+    unknown = artifact_prefix(Digest.of(b"unknown")) + "tensors.json"
+    answer = served.send("PUT", unknown, "writer-token", b"{}")
+    assert (answer.status_code, "manifest" in answer.json()["title"]) == (422, True)
+    announced = f"announced/sha256/{Digest.of(b'x').hex}/{MANIFEST}"
+    assert served.send("PUT", announced, "writer-token", b"x").status_code == 422
+
+
+def test_an_upload_that_is_not_what_it_states_leaves_nothing(served: Served) -> None:
+    digest = served.digest(MINE)
+    data, _ = read_manifest(served.registry.store, digest)
+    key = f"announced/sha256/{digest.hex}/{MANIFEST}"
+    stated = {"Repr-Digest": f"sha-256=:{base64.b64encode(bytes(32)).decode()}:"}
+    assert served.send("PUT", key, "writer-token", data, **stated).json()["code"] == "DIGEST_MISMATCH"
+    assert served.send("PUT", key, "writer-token", data, **{"Repr-Digest": "md5=:AAAA:"}).status_code == 422
+    assert served.send("PUT", key, "writer-token", bytes(5 << 20)).status_code == 413
+    assert not list(served.registry.store.list("announced/"))
+
+
+def test_an_entry_follows_the_rules_of_the_log_or_is_not_written(served: Served) -> None:
+    good = served.next_entry(MINE, card=replace(served.next_entry(MINE).card, family="other"))
+    late = timedelta(hours=3)
+    for wrong, status in (
+        (replace(good, by="bob"), 422),
+        (replace(good, n=good.n + 1), 409),
+        (replace(good, previous=Digest.of(b"another")), 422),
+        (replace(good, digest=Digest.of(b"absent")), 404),
+        (replace(good, digest=served.digest(THEIRS)), 403),
+        (replace(good, at=good.at - late), 422),
+        (replace(good, digest=None, deleted=True, removed=good.digest), 403),
+    ):
+        sent = served.send("PUT", wrong.key, "writer-token", wrong.to_bytes(), **{"If-None-Match": "*"})
+        assert sent.status_code == status, sent.text
+    assert served.send("PUT", good.key, "reader-token", good.to_bytes()).status_code == 403
+    assert served.send("PUT", good.key, "stranger-token", good.to_bytes()).status_code == 404
+    foreign = replace(good, project="elsewhere")
+    assert served.send("PUT", good.key, "writer-token", foreign.to_bytes()).status_code == 422
+    first = served.send("PUT", good.key, "writer-token", good.to_bytes(), **{"If-None-Match": "*"})
+    second = served.send("PUT", good.key, "writer-token", good.to_bytes())
+    assert (first.status_code, second.status_code) == (201, 412)
+    assert served.registry.live(MINE).card.family == "other"
+    assert [event.action for event in served.registry.index.must_open().events(by="ada")] == ["annotate"]
+
+
+def test_an_entry_is_never_replaced_or_deleted(served: Served) -> None:
+    head = served.registry.live(MINE)
+    assert served.send("DELETE", head.key, ADMIN).status_code == 403
+    assert served.send("PUT", head.key, ADMIN, replace(head, by="root").to_bytes()).status_code == 412
+    assert served.registry.live(MINE) == head
+
+
+def test_a_back_reference_to_a_secret_lets_nobody_in(served: Served) -> None:
+    head = served.registry.live(MINE)
+    scratch = MemoryStore()
+    put_back_reference(scratch, replace(head, digest=served.digest(THEIRS)))
+    (key,) = (info.key for info in scratch.list("names/"))
+    sent = served.send("PUT", key, "writer-token", scratch.get(key, max_bytes=1 << 10))
+    assert sent.status_code == 201
+    assert served.send("GET", served.shard(THEIRS), "writer-token").status_code == 404
+
+
+def test_ranges_and_tags_of_content(served: Served) -> None:
+    key = served.shard(MINE)
+    whole = served.send("GET", key, "reader-token")
+    data, tag = whole.content, whole.headers["etag"]
+    assert tag == f'"{Digest.of(data)}"'
+    assert "immutable" in whole.headers["cache-control"]
+    part = served.send("GET", key, "reader-token", Range="bytes=3-9")
+    assert (part.status_code, part.content) == (206, data[3:10])
+    assert part.headers["content-range"] == f"bytes 3-9/{len(data)}"
+    assert served.send("GET", key, "reader-token", Range="bytes=-4").content == data[-4:]
+    assert served.send("GET", key, "reader-token", Range=f"bytes={len(data)}-").status_code == 416
+    assert served.send("GET", key, "reader-token", **{"If-None-Match": tag}).status_code == 304
+    changed = {"If-Range": '"sha256:other"', "Range": "bytes=0-0"}
+    assert served.send("GET", key, "reader-token", **changed).content == data
+    entry = served.registry.live(MINE)
+    assert served.send("GET", entry.key, "reader-token", Range="bytes=0-0").content == entry.to_bytes()[:1]
