@@ -60,6 +60,10 @@ SECTIONS = {
     },
     "Service": {
         "serve": "serve",
+        "login": "login",
+        "logout": "logout",
+        "whoami": "whoami",
+        "token": "token",
     },
     "Setup": {
         "doctor": "doctor",

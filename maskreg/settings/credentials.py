@@ -137,6 +137,16 @@ def forget(url: str, env: Mapping[str, str] | None = None) -> bool:
     return True
 
 
+def known_services(env: Mapping[str, str] | None = None) -> list[str]:
+    """The services that somebody logged in to, by URL.
+
+    Raises:
+        ConfigError: the file is malformed.
+        NotAllowedError: others may read it.
+    """
+    return sorted(_read(credentials_path(env)))
+
+
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     try:
         with path.open("rb") as file:

@@ -110,6 +110,7 @@ class Connection:
         connect_seconds: how long to wait for a connection.
         read_seconds: how long to wait for the next bytes of an answer.
         attempts: how often a request is sent before the service counts as unavailable.
+        token: to show, in place of the one that somebody logged in with.
 
     Raises:
         ConfigError: not the URL of a service, or there is no such CA bundle.
@@ -123,6 +124,7 @@ class Connection:
         connect_seconds: float = 5,
         read_seconds: float = 60,
         attempts: int = 4,
+        token: str | None = None,
     ) -> None:
         self.url = service_url(url)
         if options.ca_bundle and not Path(options.ca_bundle).exists():
@@ -132,7 +134,7 @@ class Connection:
         self._attempts = attempts
         self._connecting = threading.Lock()
         self._connected: httpx2.Client | None = None
-        self._token: str | None = None
+        self._token = token
 
     def ask(self, message: Message) -> Answer:
         """Send a request, again if need be.

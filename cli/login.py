@@ -1,0 +1,47 @@
+"""``maskreg login``: keep a token for a service."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from .command import Command, workspace
+from .output import Output
+
+_LONGEST = 4096
+
+
+@click.command(
+    cls=Command,
+    example="""
+    maskreg login https://masks.lab.example --token-stdin < token
+    maskreg login http://127.0.0.1:8470
+    """,
+)
+@click.argument("url")
+@click.option("--token-stdin", "from_stdin", is_flag=True, help="Read the token from standard input.")
+@click.pass_obj
+def command(output: Output, url: str, from_stdin: bool) -> None:
+    """Check a token with the service at URL, and keep it for later commands.
+
+    It is kept in the keyring where one works, else in a file that nobody else may read. Without --token-stdin it is
+    asked for at the terminal. No option takes a token, because others see the arguments of commands. MASKREG_TOKEN in
+    the environment goes before what is kept.
+    """
+    from maskreg.workspace import accounts
+
+    if from_stdin:
+        token = sys.stdin.read(_LONGEST).strip()
+    elif sys.stdin.isatty():
+        with output.alone():
+            token = click.prompt("token", hide_input=True, err=True).strip()
+    else:
+        raise click.UsageError("the token is not on a terminal: add --token-stdin")
+    if not token:
+        raise click.UsageError("standard input is empty; it has to be the token")
+    signed_in = accounts.login(url, token, workspace=workspace(output))
+    if output.json:
+        output.document(signed_in.to_json())
+    else:
+        output.note(f"logged in to {signed_in.url} as {signed_in.name}; the token is in {signed_in.kept}")

@@ -1,0 +1,25 @@
+"""``maskreg logout``: forget the token for a service."""
+
+from __future__ import annotations
+
+import click
+
+from .command import Command, workspace
+from .output import Output
+
+
+@click.command(cls=Command, example="maskreg logout https://masks.lab.example")
+@click.argument("url", required=False)
+@click.pass_obj
+def command(output: Output, url: str | None) -> None:
+    """Forget the token for the service at URL; the default remote's, or the only one, without it.
+
+    The token stays valid for whoever has a copy: `maskreg token revoke` ends it.
+    """
+    from maskreg.workspace import accounts
+
+    left = accounts.logout(url, workspace=workspace(output))
+    if output.json:
+        output.document(left.to_json())
+    else:
+        output.note(f"logged out of {left.url}" if left.removed else f"nobody was logged in to {left.url}")

@@ -1,0 +1,267 @@
+"""Accounts: signing in to a service, who one is there, and tokens for others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+from maskreg.errors import ConfigError, UnauthenticatedError, UnavailableError
+from maskreg.result import Result
+from maskreg.settings import Settings
+from maskreg.settings.credentials import forget, known_services, remember, service_url
+from maskreg.store.connection import Connection, Message
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.workspace import Workspace, opened
+
+
+@dataclass(frozen=True)
+class Identity(Result):
+    """Who somebody is at a service.
+
+    Attributes:
+        url: of the service.
+        name: recorded as the writer of tags.
+        projects: the role by project; ``*`` is all projects.
+    """
+
+    url: str
+    name: str
+    projects: dict[str, str]
+
+
+@dataclass(frozen=True)
+class LoggedIn(Identity):
+    """A token that is kept now.
+
+    Attributes:
+        kept: ``keyring``, or the path of the file that has it.
+    """
+
+    kept: str
+
+
+@dataclass(frozen=True)
+class LoggedOut(Result):
+    """A token that is not kept any more.
+
+    Attributes:
+        url: of the service.
+        removed: false when there was none.
+    """
+
+    url: str
+    removed: bool
+
+
+@dataclass(frozen=True)
+class Token(Result):
+    """A token of a service, without its secret.
+
+    Attributes:
+        id: names it.
+        name: whose it is.
+        project: where it may be used; ``*`` for all projects of its owner.
+        role: the most that it may do.
+        created_at: when it was made.
+        created_by: by whom.
+        expires_at: from when on it is not valid; None for never.
+        used_at: when it was last used; None for never.
+    """
+
+    id: str
+    name: str
+    project: str
+    role: str
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    used_at: datetime | None
+
+
+@dataclass(frozen=True)
+class NewToken(Token):
+    """A token that was just made.
+
+    Attributes:
+        token: what its owner keeps; the service keeps only a hash, and shows it here alone.
+    """
+
+    token: str = field(repr=False)
+
+
+@check_arguments
+def login(url: str, token: str, *, workspace: Workspace | None = None) -> LoggedIn:
+    """Check a token with its service, and keep it.
+
+    Args:
+        url: of the service.
+        token: to keep.
+        workspace: by default what the settings say.
+
+    Raises:
+        ConfigError: not the URL of a service.
+        UnauthenticatedError: the token is not valid.
+        UnavailableError: the service does not answer, or offline is set.
+    """
+    with opened(workspace) as space, _connected(space, service_url(url), token.strip()) as service:
+        identity = _whoami(service)
+        return LoggedIn(identity.url, identity.name, identity.projects, remember(identity.url, token.strip()))
+
+
+@check_arguments
+def logout(url: str | None = None, *, workspace: Workspace | None = None) -> LoggedOut:
+    """Forget the token of a service; it stays valid until it is revoked or expires.
+
+    Raises:
+        ConfigError: not the URL of a service, or none is meant.
+    """
+    with opened(workspace) as space:
+        service = _meant(space.settings, url)
+        return LoggedOut(service, forget(service))
+
+
+@check_arguments
+def whoami(server: str | None = None, *, workspace: Workspace | None = None) -> Identity:
+    """Who one is at a service.
+
+    Args:
+        server: its URL, or the name of a remote; by default the default remote, or the only service logged in to.
+        workspace: by default what the settings say.
+
+    Raises:
+        ConfigError: no service is meant.
+        UnauthenticatedError: nobody logged in, or the token is not valid.
+        UnavailableError: the service does not answer, or offline is set.
+    """
+    with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
+        return _whoami(service)
+
+
+@check_arguments
+def create_token(
+    project: str,
+    role: str = "reader",
+    *,
+    name: str | None = None,
+    expires: timedelta | None = timedelta(days=30),
+    server: str | None = None,
+    workspace: Workspace | None = None,
+) -> NewToken:
+    """Make a token for a project; its owner becomes a member.
+
+    Args:
+        project: where it may be used; ``*`` for all.
+        role: ``reader``, ``writer`` or ``admin``: the most that it may do.
+        name: whose it is, recorded as the writer of tags; by default one's own.
+        expires: from now; None for never.
+        server: as for :func:`whoami`.
+        workspace: by default what the settings say.
+
+    Raises:
+        NotAllowedError: one is no admin of the project.
+        NotFoundError: there is no such project.
+        MaskregError: as for :func:`whoami`.
+    """
+    seconds = None if expires is None else int(expires.total_seconds())
+    wish = {"role": role, "name": name or "", "expires_s": seconds}
+    with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
+        path = f"/projects/{quote(project, safe='')}/tokens"
+        row = _ask(service, "POST", path, wish)
+        return NewToken(**_fields(row), token=row["token"])
+
+
+@check_arguments
+def tokens(
+    project: str | None = None, *, server: str | None = None, workspace: Workspace | None = None
+) -> tuple[Token, ...]:
+    """The tokens of a project, or one's own, newest first.
+
+    Args:
+        project: whose; one has to be its admin.
+        server: as for :func:`whoami`.
+        workspace: by default what the settings say.
+
+    Raises:
+        MaskregError: as for :func:`create_token`.
+    """
+    path = "/tokens" if project is None else f"/projects/{quote(project, safe='')}/tokens"
+    with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
+        return tuple(Token(**_fields(row)) for row in _ask(service, "GET", path)["items"])
+
+
+@check_arguments
+def revoke_token(token: str, *, server: str | None = None, workspace: Workspace | None = None) -> Token:
+    """Revoke a token of one's own, or of a project that one is an admin of.
+
+    Args:
+        token: its id.
+        server: as for :func:`whoami`.
+        workspace: by default what the settings say.
+
+    Raises:
+        NotFoundError: there is no such token, or it is somebody else's.
+        MaskregError: as for :func:`whoami`.
+    """
+    with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
+        return Token(**_fields(_ask(service, "DELETE", f"/tokens/{quote(token, safe='')}")))
+
+
+def _meant(settings: Settings, server: str | None) -> str:
+    if server is not None and "://" in server:
+        return service_url(server)
+    if server is not None or settings.meant_remote:
+        remote = settings.remote(server)
+        if remote.url.startswith(("https://", "http://")):
+            return service_url(remote.url)
+        if server is not None:
+            raise ConfigError(f"{server} is no service but a store", hint="name the URL of a service")
+    services = known_services()
+    if len(services) == 1:
+        return services[0]
+    which = f"several services are logged in to ({', '.join(services)})" if services else "no service is logged in to"
+    raise ConfigError(which, hint="name its URL" if services else "maskreg login URL --token-stdin")
+
+
+@contextmanager
+def _connected(space: Workspace, url: str, token: str | None = None) -> Iterator[Connection]:
+    if space.settings.offline:
+        raise UnavailableError(f"{url} is not asked: offline is set", hint="unset MASKREG_OFFLINE")
+    connection = Connection(url, token=token)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def _whoami(service: Connection) -> Identity:
+    row = _ask(service, "GET", "/whoami")
+    return Identity(service.url, row["name"], dict(row["projects"]))
+
+
+def _ask(service: Connection, method: str, path: str, body: object = None) -> dict[str, Any]:
+    content = b"" if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"} if content else {}
+    try:
+        answer = service.ask(Message(method, path, headers=headers, content=content, repeatable=method == "GET"))
+    except UnauthenticatedError as error:
+        error.hint = f"maskreg login {service.url} --token-stdin"
+        raise
+    try:
+        row: dict[str, Any] = json.loads(answer.data)
+        return row
+    except ValueError as error:
+        raise ConfigError(f"{service.url}: something else than a registry service answers") from error
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    moments = {key: _moment(row[key]) for key in ("created_at", "expires_at", "used_at")}
+    return {key: row[key] for key in ("id", "name", "project", "role", "created_by")} | moments
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

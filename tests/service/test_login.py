@@ -1,0 +1,148 @@
+"""``login``, ``logout``, ``whoami`` and ``token``, with a service that listens."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from maskreg_cli.main import cli, main
+
+from maskreg.errors import UnauthenticatedError
+from maskreg.service.app import create_app
+from maskreg.settings.credentials import credentials_path, token_for
+from maskreg.store.connection import Connection
+from maskreg.workspace import accounts
+from tests.service.serving import ADMIN, listening, service_in
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    service = service_in(tmp_path / "server")
+    with listening(create_app(service)) as url:
+        yield url
+    service.close()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Runs a command that must end with ``exit``; gives stdout, and stderr when it is to fail."""
+
+    def run(*args: str, exit: int = 0, stdin: str = "") -> str:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        status = main(list(args))
+        out, err = capsys.readouterr()
+        assert status == exit, err
+        return err if exit else out
+
+    before = signal.getsignal(signal.SIGTERM)
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+def said(run: Run, *args: str, **kwargs: Any) -> Any:
+    return json.loads(run(*args, "--json", **kwargs))
+
+
+def test_an_admin_makes_a_token_for_somebody_who_logs_in_with_it(url: str, run: Run) -> None:
+    signed_in = said(run, "login", url, "--token-stdin", stdin=f"{ADMIN}\n")
+    assert (signed_in["name"], signed_in["projects"], signed_in["kept"]) == (
+        "root",
+        {"*": "admin"},
+        str(credentials_path()),
+    )
+    made = said(run, "token", "create", "--project", "paper", "--role", "writer", "--name", "grace")
+    assert (made["name"], made["project"], made["role"], made["created_by"]) == ("grace", "paper", "writer", "root")
+    assert run("token", "create", "--project", "paper", "--role", "reader", "--expires", "never").startswith("mr_")
+    run("login", url, "--token-stdin", stdin=made["token"])
+    assert run("whoami").split() == ["grace", "paper", "writer"]
+    assert [token["id"] for token in said(run, "token", "list")] == [made["id"]]
+    assert "token revoke" in run("logout", "--help")
+    run("token", "revoke", made["id"])
+    assert f"maskreg login {url} --token-stdin" in run("whoami", exit=77)
+
+
+def test_the_list_of_a_project_is_for_its_admin(url: str, run: Run) -> None:
+    run("login", url, "--token-stdin", stdin="reader-token")
+    assert "this needs the role admin" in run("token", "list", "--project", "team", exit=77)
+    assert "this needs the role admin" in run("token", "create", "--project", "team", "--role", "reader", exit=77)
+    assert "there is no project elsewhere" in run("token", "list", "--project", "elsewhere", exit=66)
+    run("login", url, "--token-stdin", stdin=ADMIN)
+    listed = run("token", "list", "--project", "team", "-q").split()
+    assert len(listed) == 2
+    assert [token["expires_at"] for token in said(run, "token", "list", "--project", "team")] == [None, None]
+
+
+def test_a_token_that_is_not_valid_is_not_kept(url: str, run: Run) -> None:
+    run("login", url, "--token-stdin", stdin="reader-token")
+    assert "the token is not valid" in run("login", url, "--token-stdin", stdin="wrong", exit=77)
+    assert token_for(url) == "reader-token"
+    assert "empty" in run("login", url, "--token-stdin", stdin=" \n", exit=2)
+    assert "--token-stdin" in run("login", url, stdin="reader-token", exit=2)
+
+
+def test_logging_out_forgets_the_token(url: str, run: Run) -> None:
+    run("login", url, "--token-stdin", stdin="reader-token")
+    assert said(run, "logout") == {"url": url, "removed": True}
+    assert said(run, "logout", url) == {"url": url, "removed": False}
+    assert token_for(url) == ""
+    assert "no service is logged in to" in run("whoami", exit=78)
+    assert "maskreg login" in run("whoami", "--server", url, exit=77)
+
+
+def test_nothing_is_asked_offline(url: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASKREG_OFFLINE", "1")
+    assert "offline is set" in run("login", url, "--token-stdin", stdin="reader-token", exit=69)
+    assert token_for(url) == ""
+
+
+def test_a_service_is_meant_by_url_or_by_remote(url: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    run("remote", "add", "nas", str(tmp_path / "store"))
+    run("login", url, "--token-stdin", stdin="reader-token")
+    assert run("whoami").split()[0] == "bob"
+    assert "no service but a store" in run("whoami", "--server", "nas", exit=78)
+    assert "malformed URL" in run("whoami", "--server", "https://[", exit=78)
+    assert "not this machine" in run("login", "http://masks.example", "--token-stdin", stdin="reader-token", exit=78)
+
+
+def test_no_option_takes_a_secret() -> None:
+    def options(command: click.Command) -> Iterator[click.Parameter]:
+        yield from command.params
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                yield from options(inner)
+
+    takes = [
+        name
+        for parameter in options(cli)
+        if isinstance(parameter, click.Option) and not parameter.is_flag
+        for name in parameter.opts
+        if re.search(r"\b(token|secret|password|credentials?)\b", name)
+    ]
+    assert takes == []
+
+
+def test_a_token_is_in_no_representation_and_no_message(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    accounts.login(url, ADMIN)
+    made = accounts.create_token("team", "reader", name="bob2")
+    assert made.token not in repr(made)
+    monkeypatch.setenv("MASKREG_TOKEN", made.token)
+    connection = Connection(url)
+    assert made.token not in repr(connection)
+    monkeypatch.setenv("MASKREG_TOKEN", made.token[:-1])
+    with pytest.raises(UnauthenticatedError) as caught:
+        accounts.whoami(url)
+    assert made.token[20:-1] not in f"{caught.value!r} {caught.value.hint}"
