@@ -60,7 +60,8 @@ def create(output: Output, project: str, remote: str | None, fresh: timedelta | 
 def list_(output: Output, project: str | None, remote: str | None) -> None:
     """List the keys of PROJECT, or of all projects: number, key, since when, by whom.
 
-    A star marks a key whose private part is on this machine.
+    A star marks a key whose private part is on this machine. With --quiet it prints those that sign now, whole: what to
+    tell readers for `remote add --project-key`.
     """
     from maskreg.workspace import keys
 
@@ -70,14 +71,17 @@ def list_(output: Output, project: str | None, remote: str | None) -> None:
         return
     if output.quiet:
         for key in listed:
-            output.data(key.key)
+            if key.current:
+                output.data(key.key)
         return
     rows = []
     for key in listed:
         state = "signs" if key.current else "replaced"
         if key.good_until is not None:
             state += f", good until {key.good_until:%Y-%m-%d %H:%M}"
-        rows.append((key.project, str(key.n), key.key + "*" * key.private, f"{key.at:%Y-%m-%d %H:%M}", key.by, state))
+        rows.append(
+            (key.project, str(key.n), key.key.short + "*" * key.private, f"{key.at:%Y-%m-%d %H:%M}", key.by, state)
+        )
     for line in table(rows, right=5) if rows else ():
         output.data(line)
 

@@ -188,6 +188,28 @@ REGISTRIES = (
         "What the local registry remembers of a remote: its identity, and the latest entry that was seen of each tag.",
         aliases=("seen", "rollback"),
     ),
+    Entry(
+        "project key",
+        "What signs every change of a project's tags (ed25519): who may write to the store and has not its private "
+        "part sets no tag that anybody takes.",
+        aliases=("signed", "signature", "signatures", "unsigned"),
+    ),
+    Entry(
+        "vouch",
+        "What a project's key does for the latest entry of a tag: it signed that, or found it when the key began.",
+        aliases=("vouches",),
+    ),
+    Entry(
+        "pin",
+        "To remember the key of a project, and to refuse another one that this key did not sign.",
+        aliases=("pins", "pinned", "trust"),
+    ),
+    Entry(
+        "statement of freshness",
+        "Signed and dated: how a project's tags stood. When it is too old, readers refuse the project, so nobody can "
+        "show an old state for ever.",
+        aliases=("fresh", "freshness", "refresh"),
+    ),
     Entry("listing", "The keys that a store says it holds. It is stale when it lacks an object that can be read."),
     Entry(
         "card",
