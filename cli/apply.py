@@ -10,6 +10,7 @@ import click
 from maskreg.words import counted, human_bytes
 
 from .command import Command, again, workspace
+from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
 from .piped import named_or_piped
 from .values import OUT
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     maskreg apply qwen3-8b-opd --source ./Qwen3-8B -o ./Qwen3-8B-opd
     maskreg list -q | head -1 | maskreg apply -
     maskreg apply qwen3-8b-opd --revert --source ./Qwen3-8B-opd -o ./Qwen3-8B
+    maskreg apply team/qwen3-8b-opd --on lab --source Qwen3-8B
     """,
 )
 @click.argument("ref_text", metavar="[REF|-]", required=False, default="-")
@@ -35,15 +37,23 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace an earlier output; other files stay.")
 @click.option("--download", is_flag=True, help="Download the checkpoint if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Write the artifact's files that can run code, such as .py.")
+@ON
+@WAIT
 @click.pass_context
-def command(ctx: click.Context, /, ref_text: str, revert: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, ref_text: str, revert: bool, remote: str | None, wait: bool, **options: Any) -> None:
     """Apply REF to its source checkpoint.
 
     Writes a new checkpoint and leaves the source as it is. Without REF, or with -, the artifact is read from stdin,
     as `maskreg pull` writes it. Without --source, the checkpoint is looked up where this machine has seen it, then in
     the hub cache.
+
+    With --on, the server does it, with an artifact of its registry: --source and --out are then names there, which
+    `maskreg jobs sources` lists, and no paths. Ctrl-C leaves the job; `maskreg jobs` follows or cancels it.
     """
     output = ctx.ensure_object(Output)
+    if remote is not None:
+        _on_server(output, remote, ref_text, revert=revert, wait=wait, **options)
+        return
     if ref_text == "-" and sys.stdin.isatty():
         click.echo(ctx.get_help(), err=True)
         ctx.exit(2)
@@ -58,6 +68,19 @@ def command(ctx: click.Context, /, ref_text: str, revert: bool, **options: Any) 
         output.note_slow_kernels()
         applied = apply(artifact, revert=revert, **options, progress=progress, workspace=space)
     _tell(output, applied)
+
+
+def _on_server(output: Output, remote: str, ref_text: str, *, revert: bool, wait: bool, **options: Any) -> None:
+    if ref_text == "-":
+        raise click.UsageError("with --on, name the artifact as the server knows it")
+    source, name = options.pop("source"), options.pop("out")
+    refuse_here_only(device=options.pop("device") != "cpu", **options)
+    from maskreg.workspace import jobs
+
+    space = workspace(output)
+    name = None if name is None else str(name)
+    job = jobs.apply(ref_text, remote, source=source, output=name, revert=revert, workspace=space)
+    tell_submitted(output, space, job, wait=wait)
 
 
 def _tell(output: Output, applied: Applied) -> None:

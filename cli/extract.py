@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .command import Command, workspace
+from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
 from .values import FORCE, NAME, PAIR
 
@@ -16,6 +17,7 @@ from .values import FORCE, NAME, PAIR
     example="""
     maskreg extract ./Qwen3-8B ./Qwen3-8B-opd --name qwen3-8b-opd --family qwen3-8b --method opd
     maskreg extract Qwen/Qwen3-8B ./out/step-400 --name team/qwen3-8b-rlvr:v1 --method rlvr --reversible
+    maskreg extract Qwen3-8B Qwen3-8B-opd --on lab --name team/qwen3-8b-opd --method opd
     """,
 )
 @click.argument("source")
@@ -36,8 +38,19 @@ from .values import FORCE, NAME, PAIR
 @click.option("--with-code", is_flag=True, help="Take along differing files that can run code, such as .py.")
 @FORCE
 @click.option("--device", default="cpu", show_default=True, help="Device to diff on: cpu or cuda.")
+@ON
+@WAIT
 @click.pass_obj
-def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, str], ...], **options: Any) -> None:
+def command(
+    output: Output,
+    /,
+    source: str,
+    target: str,
+    meta: tuple[tuple[str, str], ...],
+    remote: str | None,
+    wait: bool,
+    **options: Any,
+) -> None:
     """Diff two checkpoints and store what moved.
 
     SOURCE and TARGET are each a .safetensors file, a directory of shards, a hub id (org/name[@revision]), or what a run
@@ -45,9 +58,21 @@ def command(output: Output, /, source: str, target: str, meta: tuple[tuple[str, 
     artifact is stored in the local registry under NAME, and its summary is printed. A NAME that was pulled or pushed,
     or set by somebody else, moves to another artifact when you confirm it on a terminal, or with --force. Nothing is
     lost: its history keeps the old one (maskreg log NAME).
+
+    With --on, the server does it, with its own checkpoints: SOURCE and TARGET are then names there, which
+    `maskreg jobs sources` lists, and the artifact is stored there.
     """
     if options["mask_only"] and options["reversible"]:
         raise click.UsageError("--mask-only keeps no values, so it cannot be --reversible")
+    if remote is not None:
+        refuse_here_only(meta=meta, device=options.pop("device") != "cpu")
+        refuse_here_only(**{name: options.pop(name) for name in ("allow_mismatch", "download", "with_code", "force")})
+        from maskreg.workspace import jobs
+
+        space = workspace(output)
+        job = jobs.extract(source, target, options.pop("name"), remote, **options, workspace=space)
+        tell_submitted(output, space, job, wait=wait)
+        return
     from maskreg.rules import parse_rule
     from maskreg.workspace.extract import extract
 

@@ -34,6 +34,7 @@ SECTIONS = {
         "push": "push",
         "follow": "follow",
         "remote": "remote",
+        "jobs": "jobs",
         "export": "export",
         "import": "import_",
     },

@@ -11,6 +11,7 @@ from maskreg.ref import Ref, printable
 from maskreg.words import counted, percent
 
 from .command import Command, workspace
+from .elsewhere import ON, WAIT, refuse_here_only, tell_submitted
 from .output import Output
 from .values import FILE, NAME, OUT, PAIR, REF, WEIGHT
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     maskreg merge qwen3-8b-opd qwen3-8b-rlvr --method linear --weight qwen3-8b-rlvr=0.5 -o ./Qwen3-8B-both
     maskreg merge qwen3-8b-opd --method restrict --set mask=qwen3-8b-rlvr --dry-run
     maskreg merge --recipe merge.yaml --name qwen3-8b-both
+    maskreg merge team/qwen3-8b-opd team/qwen3-8b-rlvr --method ties --on lab --name team/qwen3-8b-both
     """,
 )
 @click.argument("refs", type=REF, nargs=-1, metavar="REF...")
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 )
 @click.option("--download", is_flag=True, help="Download the source if it is not cached.")
 @click.option("--with-code", is_flag=True, help="Take along files that can run code, such as .py.")
+@ON
+@WAIT
 @click.pass_obj
 def command(
     output: Output,
@@ -55,6 +59,8 @@ def command(
     refs: tuple[Ref, ...],
     weights: tuple[tuple[str, float], ...],
     settings: tuple[tuple[str, str], ...],
+    remote: str | None,
+    wait: bool,
     **options: Any,
 ) -> None:
     """Merge updates of one source, in fp32.
@@ -78,12 +84,17 @@ def command(
     In parentheses: what --set sets. With --name, the result is stored in the local registry, with REF... as its
     parents; with -o, it is written as a checkpoint. Without --source, the checkpoint is looked up where this machine
     has seen it, then in the hub cache.
+
+    With --on, the server does it, with artifacts of its registry, and stores the result there.
     """  # noqa: D301
     if options["name"] is None and options["out"] is None and not options["dry_run"]:
         raise click.UsageError("choose what to make: --name for an artifact, -o for a checkpoint, or --dry-run")
     for pairs, option in ((weights, "--weight"), (settings, "--set")):
         if len(dict(pairs)) < len(pairs):
             raise click.UsageError(f"{option} names {_repeated(pairs)} twice")
+    if remote is not None:
+        _on_server(output, remote, refs, dict(weights), dict(settings), wait=wait, **options)
+        return
     from maskreg.workspace.merge import merge
 
     output.note_slow_kernels()
@@ -97,6 +108,30 @@ def command(
             workspace=workspace(output),
         )
     _tell(output, merged)
+
+
+def _on_server(
+    output: Output,
+    remote: str,
+    refs: Sequence[Ref],
+    weights: dict[str, float],
+    settings: dict[str, str],
+    **options: Any,
+) -> None:
+    kept = {name: options.pop(name) for name in ("name", "method", "source", "description")}
+    wait, device = options.pop("wait"), options.pop("device")
+    refuse_here_only(device=device != "cpu", **options)
+    if kept["name"] is None:
+        raise click.UsageError("with --on, choose a --name for the artifact")
+    by_ref = {Ref.parse(text): weight for text, weight in weights.items()}
+    if unknown := by_ref.keys() - set(refs):
+        raise click.UsageError(f"--weight names {min(unknown)}, which is not merged")
+    from maskreg.workspace import jobs
+
+    space = workspace(output)
+    in_order = [by_ref.get(ref, 1.0) for ref in refs] if weights else None
+    job = jobs.merge(refs, remote=remote, weights=in_order, settings=settings, workspace=space, **kept)
+    tell_submitted(output, space, job, wait=wait)
 
 
 def _repeated(pairs: Sequence[tuple[str, object]]) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     maskreg serve
     maskreg serve --home /srv/maskreg --host 0.0.0.0 --allow-host masks.lab.example
     maskreg serve --store s3://masks/team --catalog postgresql+psycopg://maskreg@db/maskreg --workers 4
+    maskreg serve --jobs 2 --sources /srv/models --sources base=/data/Qwen3-8B --outputs /srv/patched
     """,
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -46,6 +47,14 @@ if TYPE_CHECKING:
     metavar="json|text",
     help="A JSON line per request on stderr; or text, and warnings alone.",
 )
+@click.option("--jobs", type=IntegerType(0, 64), default=0, show_default=True, help="Jobs to work on at a time.")
+@click.option(
+    "--sources",
+    multiple=True,
+    metavar="NAME=PATH|DIR",
+    help="Checkpoint that jobs may read, or a folder whose subfolders are checkpoints; repeatable.",
+)
+@click.option("--outputs", default="", metavar="DIR", help="Folder where jobs write checkpoints, as PROJECT/NAME.")
 @click.pass_obj
 def command(output: Output, /, **options: Any) -> None:
     """Serve a registry to a team, with accounts, over HTTP.
@@ -53,6 +62,10 @@ def command(output: Output, /, **options: Any) -> None:
     The first start prints a token for its admin, once; only its hash is kept. `maskreg login` takes it, and
     `maskreg token create` makes others. The server listens on this machine alone unless --host says otherwise; put a
     proxy with TLS in front of it then. It stops on SIGTERM and Ctrl-C, when all requests are answered.
+
+    With --jobs, the server also patches, merges and extracts for its clients (`maskreg apply REF --on SERVER`). It
+    reads no checkpoint but those of --sources, and writes into --outputs. When it stops, it leaves a job that runs in
+    the queue, and begins it anew at its next start.
     """
     with requiring("a server", "server"):
         from maskreg.service.starting import Options, open_to_others, serve

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from maskreg.ref import Card, Ref
     from maskreg.registry import Registry
     from maskreg.settings import Settings
-    from maskreg.workspace import config, db, keys, plots, remotes
+    from maskreg.workspace import config, db, jobs, keys, plots, remotes
     from maskreg.workspace.analyze import analyze, trajectory
     from maskreg.workspace.annotate import annotate
     from maskreg.workspace.apply import apply, apply_, revert_, switch_
@@ -111,6 +111,7 @@ __all__ = [
     "follow_folder",
     "gc",
     "import_",
+    "jobs",
     "keys",
     "list",
     "load",
@@ -183,6 +184,7 @@ _HOMES = {
     "follow_folder": "maskreg.workspace.follow_folder",
     "gc": "maskreg.workspace.gc",
     "import_": "maskreg.workspace.import_",
+    "jobs": "maskreg.workspace",
     "keys": "maskreg.workspace",
     "list": "maskreg.workspace.search:search",
     "load": "maskreg.workspace.pull",
@@ -210,7 +212,7 @@ _HOMES = {
 }
 """Where each public name is: a module, or ``module:name`` where it is called otherwise; modules by their parent."""
 
-_MODULES = {"config", "db", "errors", "keys", "plots", "remotes"}
+_MODULES = {"config", "db", "errors", "jobs", "keys", "plots", "remotes"}
 """Public names that are modules."""
 
 

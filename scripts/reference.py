@@ -34,7 +34,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "Evidence": ("compare", "analyze", "trajectory", "report", "plots"),
     "Looking things up": ("search", "list", "show", "log", "diff"),
-    "Maintenance": ("verify", "gc", "doctor", "remotes", "keys", "config", "db"),
+    "Maintenance": ("verify", "gc", "doctor", "remotes", "keys", "jobs", "config", "db"),
     "Values": (
         *("Workspace", "Settings", "Registry", "Ref", "Digest", "Card"),
         *("Artifact", "Mask", "TensorMask", "BaselineSpec", "Checkpoint", "open_checkpoint"),

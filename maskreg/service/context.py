@@ -41,9 +41,11 @@ class Service:
         return self.workspace.registry(self.remote)
 
     def close(self) -> None:
-        """Close the registry and the accounts."""
+        """Close the registry, the accounts and the queue of jobs."""
         self.workspace.close()
         self.accounts.close()
+        if self.patching is not None:
+            self.patching.queue.close()
 
     def __enter__(self) -> Self:
         return self

@@ -18,19 +18,24 @@ import os
 import shlex
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
+from maskreg.disk import creating, make_folder
 from maskreg.errors import CannotCreateError, ConfigError, UsageError
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.records import NewToken
 from maskreg.service.app import create_app
 from maskreg.service.context import LOOPBACK, Service
+from maskreg.service.jobs.bench import Bench
+from maskreg.service.jobs.processes import start_workers
+from maskreg.service.jobs.sources import Sources
 from maskreg.service.observing import metrics
 from maskreg.service.observing.logs import configure
 from maskreg.settings import Remote, Settings, checked
@@ -60,6 +65,9 @@ class Options:
         new_admin: make a new first token, and revoke the old one.
         metrics_port: port on which everybody who reaches it may read the metrics; 0 for none.
         log_format: ``json`` for a line per request and event on standard error; ``text`` for warnings alone.
+        jobs: how many the server works on at the same time, each in a process of its own; 0 for a server without jobs.
+        sources: checkpoints that jobs may read: ``NAME=PATH``, or folders whose subfolders are offered.
+        outputs: the folder where jobs write checkpoints.
     """
 
     host: str = "127.0.0.1"
@@ -73,6 +81,9 @@ class Options:
     new_admin: bool = False
     metrics_port: int = 0
     log_format: str = "json"
+    jobs: int = 0
+    sources: tuple[str, ...] = ()
+    outputs: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,11 +114,12 @@ def open_service(options: Options) -> Service:
     workspace = Workspace(settings)
     try:
         registry = workspace.registry(remote)
-        catalog = settings.remote(remote).catalog if remote else ""
-        accounts = Accounts.open(catalog or f"sqlite:///{settings.home / 'service.db'}")
+        accounts = Accounts.open(_database(settings, remote))
         try:
             registry.check_format()
             registry.index.must_open()
+            bench = _bench(options, settings, remote)
+            patching = bench.open() if bench else None
         except BaseException:
             accounts.close()
             raise
@@ -119,13 +131,14 @@ def open_service(options: Options) -> Service:
     except BaseException:
         workspace.close()
         raise
-    return Service(workspace, remote, accounts, (*LOOPBACK, *_named(options.host), *options.hosts))
+    return Service(workspace, remote, accounts, (*LOOPBACK, *_named(options.host), *options.hosts), patching)
 
 
 def app() -> FastAPI:
     """The application of one of several processes, whose options are in the environment."""
     content = json.loads(os.environ[_OPTIONS])
-    options = Options(**{**content, "hosts": tuple(content["hosts"])})
+    lists = {name: tuple(content[name]) for name in ("hosts", "sources")}
+    options = Options(**{**content, **lists})
     _log(options)
     return create_app(open_service(options))
 
@@ -142,7 +155,7 @@ def serve(options: Options, ready: Callable[[Started], None]) -> None:
         MaskregError: it cannot serve; see :func:`open_service`.
     """
     service = open_service(options)
-    with service, _bound(options) as listener, _shared_metrics(options):
+    with service, _bound(options) as listener, _shared_metrics(options), _workers(options, service):
         _log(options)
         first = service.accounts.tokens.first(anew=options.new_admin)
         config = _config(options, create_app(service) if options.workers == 1 else f"{__name__}:app")
@@ -202,6 +215,35 @@ def _config(options: Options, application: FastAPI | str) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,
     )
+
+
+def _workers(options: Options, service: Service) -> AbstractContextManager[object]:
+    bench = _bench(options, service.workspace.settings, service.remote)
+    return start_workers(bench, options.jobs) if bench else nullcontext()
+
+
+def _bench(options: Options, settings: Settings, remote: str | None) -> Bench | None:
+    if not options.jobs:
+        if options.sources or options.outputs:
+            raise UsageError("--sources and --outputs are for jobs", hint="add --jobs 1")
+        return None
+    if not options.sources or not options.outputs:
+        raise UsageError(
+            "jobs need checkpoints to read, and a folder to write to",
+            hint=f"maskreg serve --jobs {options.jobs} --sources NAME=PATH --outputs DIR",
+        )
+    outputs = Path(options.outputs).absolute()
+    if outputs.resolve().is_relative_to(settings.home.resolve()):
+        raise UsageError(f"{outputs} is inside the registry", hint="choose a folder for --outputs outside of it")
+    with creating(outputs):
+        make_folder(outputs)
+    sources, url = Sources.parse(options.sources), _database(settings, remote)
+    return Bench(settings, remote, url, sources, outputs, log_format=options.log_format)
+
+
+def _database(settings: Settings, remote: str | None) -> str:
+    catalog = settings.remote(remote).catalog if remote else ""
+    return catalog or f"sqlite:///{settings.home / 'service.db'}"
 
 
 def _settings(options: Options) -> tuple[Settings, str | None]:

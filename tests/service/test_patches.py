@@ -199,10 +199,12 @@ def test_a_disk_that_is_too_small_is_said_at_once(client: TestClient, monkeypatc
     assert f"needs {size:,} bytes, and {size:,} for the jobs before it" in answer.json()["title"]
 
 
-def test_a_job_that_waits_is_canceled(client: TestClient) -> None:
+def test_a_job_that_waits_is_canceled(site: Site, client: TestClient) -> None:
     job = client.post(PATCHES, json=apply_body()).json()
     canceled = client.post(f"{PATCHES}/{job['id']}/cancel").json()
     assert (canceled["state"], canceled["canceled_by"]) == ("canceled", "ada")
+    events = [event for event in site.service.accounts.audit("team") if event.subject == job["id"]]
+    assert [(event.action, event.by) for event in events] == [("cancel-job", "ada"), ("submit-job", "ada")]
 
 
 def test_a_server_without_jobs_says_so(tmp_path: Path) -> None:

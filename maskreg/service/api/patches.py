@@ -97,6 +97,7 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> dict[str, 
     )
     patching = patching_of(service)
     job = patching.queue.submit(new_job(service.registry, patching, body, submitter), patching.limits)
+    service.accounts.log(principal, "submit-job", project=job.project, subject=job.id)
     return job.to_json()
 
 
@@ -127,7 +128,9 @@ def job(service: Served, principal: Reader, id: str) -> dict[str, Any]:
 def cancel(service: Served, principal: Writer, id: str) -> dict[str, Any]:
     """Stop a job: at once while it waits, within seconds when it runs."""
     visible_job(service, principal, id, Role.WRITER)
-    return patching_of(service).queue.cancel(id, principal.name).to_json()
+    job = patching_of(service).queue.cancel(id, principal.name)
+    service.accounts.log(principal, "cancel-job", project=job.project, subject=job.id)
+    return job.to_json()
 
 
 @router.get("/patches/{id}/events", response_class=StreamingResponse, responses={200: {"content": {EVENT_STREAM: {}}}})

@@ -28,6 +28,7 @@ class Bench:
         sources: checkpoints that jobs may read.
         outputs: the folder where checkpoints are written.
         limits: how much is done at the same time.
+        log_format: ``json`` for lines of JSON on standard error; ``text`` for warnings alone.
     """
 
     settings: Settings
@@ -36,6 +37,7 @@ class Bench:
     sources: Sources
     outputs: Path
     limits: JobLimits = field(default_factory=JobLimits)
+    log_format: str = "json"
 
     def open(self) -> Patching:
         """Open the queue; its caller closes it.
@@ -56,6 +58,7 @@ class Bench:
                 "sources": self.sources.texts(),
                 "outputs": str(self.outputs),
                 "limits": asdict(self.limits),
+                "log_format": self.log_format,
             }
         )
 
@@ -75,6 +78,7 @@ class Bench:
                 Sources.parse(values["sources"]),
                 Path(values["outputs"]),
                 JobLimits(**values["limits"]),
+                values["log_format"],
             )
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise FormatError(f"what a worker needs to know was expected on standard input ({error!r})") from error

@@ -13,16 +13,20 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 
 from maskreg.errors import MaskregError, TryAgainError, UnavailableError
 from maskreg.progress import Progress
+from maskreg.service.accounts.accounts import Accounts
+from maskreg.service.accounts.roles import Principal
 from maskreg.service.jobs.base import Job, JobState, Lease, LeaseLostError
 from maskreg.service.jobs.bench import Bench
 from maskreg.service.jobs.kinds import KINDS, Work
 from maskreg.service.jobs.outputs import Attempt, sweep
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.watch import BEAT_S, Interrupted, Reason, Watch, leave_at_once
+from maskreg.service.observing.logs import configure
 from maskreg.service.paths import without_paths
 from maskreg.workspace.workspace import Workspace
 
@@ -42,7 +46,15 @@ class Worker:
         name: of this worker, unique among all.
     """
 
-    def __init__(self, bench: Bench, patching: Patching, name: str, *, beat_s: float = BEAT_S) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        patching: Patching,
+        name: str,
+        *,
+        beat_s: float = BEAT_S,
+        ended: Callable[[Job], None] = lambda job: None,
+    ) -> None:
         """Work on the jobs of a server.
 
         Args:
@@ -50,9 +62,10 @@ class Worker:
             patching: its queue, open.
             name: of this worker, unique among all.
             beat_s: how often leases are renewed, in seconds.
+            ended: told of every job that this worker ends.
         """
         self.name = name
-        self._bench, self._patching, self._beat_s = bench, patching, beat_s
+        self._bench, self._patching, self._beat_s, self._ended = bench, patching, beat_s, ended
         self._leaving = threading.Event()
         self._watch: Watch | None = None
 
@@ -90,7 +103,7 @@ class Worker:
                     watch.stop(Reason.LEAVING)
                 result = self._do(job, watch)
             queue.renew(lease, watch.meter)
-            queue.finish(lease, JobState.DONE, result=result)
+            self._ended(queue.finish(lease, JobState.DONE, result=result))
             Attempt(self._patching, job).remove()
         except Interrupted:
             assert self._watch is not None  # which raised it
@@ -126,20 +139,26 @@ class Worker:
     def _end(self, lease: Lease, state: JobState, error: dict[str, str] | None = None) -> None:
         Attempt(self._patching, lease.job).remove()
         try:
-            self._patching.queue.finish(lease, state, error=error)
+            self._ended(self._patching.queue.finish(lease, state, error=error))
         except LeaseLostError as lost:
             _log.warning("%s", lost)
 
 
 def main() -> int:
     """Work for the server that the first line of standard input describes, until that ends."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     line = sys.stdin.readline()
     if not line:
         return 0
     bench = Bench.loads(line)
+    if bench.log_format == "json":
+        configure()
     patching = bench.open()
-    worker = Worker(bench, patching, sys.argv[1])
+    accounts = Accounts.open(bench.url)
+
+    def ended(job: Job) -> None:
+        accounts.log(Principal(job.by), f"job-{job.state}", project=job.project, subject=job.id)
+
+    worker = Worker(bench, patching, sys.argv[1], ended=ended)
 
     def leave(number: int, frame: FrameType | None) -> None:
         worker.leave()
@@ -151,6 +170,7 @@ def main() -> int:
     try:
         worker.run()
     finally:
+        accounts.close()
         patching.queue.close()
     return 0
 

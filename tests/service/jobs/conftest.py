@@ -11,6 +11,7 @@ from sqlalchemy import delete
 from maskreg.catalog.sql import upgrade
 from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
+from maskreg.service.accounts.schema import ACCOUNTS
 from maskreg.service.jobs.models import JobRow
 from maskreg.service.jobs.schema import JOBS
 from maskreg.service.jobs.sql import SqlJobQueue
@@ -21,8 +22,9 @@ LEASE_S = 0.4
 
 
 def with_table(url: str) -> str:
-    """The same URL, of a database that has the table of jobs, empty."""
-    upgrade(url, JOBS)
+    """The same URL, of a database that has the tables of a server, and no jobs."""
+    for schema in (ACCOUNTS, JOBS):
+        upgrade(url, schema)
     engine = make_engine(parse_address(url))
     with engine.begin() as connection:
         connection.execute(delete(JobRow))

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import maskreg
+from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.jobs.base import Job, JobLimits, JobState
 from maskreg.service.jobs.patching import ATTEMPTS
 from maskreg.service.jobs.processes import Workers, start_workers
@@ -89,6 +91,9 @@ def test_a_job_survives_its_worker_and_ends_once(site: Site) -> None:
         assert first not in workers.pids
     assert (ended.state, ended.attempt) == (JobState.DONE, 2), ended.error
     assert ended.result is not None
+    with closing(Accounts.open(site.url)) as accounts:
+        (event,) = accounts.audit("team")
+    assert (event.action, event.by, event.subject) == ("job-done", "ada", job.id)
     assert ended.result["root"] == site.service.workspace.find("team/large").manifest.target.root
     target = site.weights(site.folder / "large-target")
     assert site.weights(site.outputs / "team" / "patched") == target

@@ -1,0 +1,142 @@
+"""``maskreg jobs``: work that a server does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from maskreg.words import human_bytes, percent
+
+from .command import Group, workspace
+from .elsewhere import follow, tell_done
+from .output import Output
+from .table import table
+from .values import IntegerType
+
+if TYPE_CHECKING:
+    from maskreg.workspace.job_server import RemoteJob
+
+STATES = ["queued", "running", "done", "failed", "canceled"]
+
+_ON = click.option("--on", "remote", metavar="SERVER", help="Server, as a remote is called [default: the default one].")
+
+
+@click.group(cls=Group, example="maskreg jobs list --on lab")
+def command() -> None:
+    """List, follow and stop jobs of a server."""
+
+
+@command.command(
+    "list",
+    example="""
+    maskreg jobs list --on lab
+    maskreg jobs list --on lab --project team --state running --json
+    """,
+)
+@_ON
+@click.option("--project", metavar="PROJECT", help="Jobs of this project only.")
+@click.option("--state", "states", type=click.Choice(STATES), multiple=True, help="In this state only (repeatable).")
+@click.option("--limit", type=IntegerType(1, 200), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(output: Output, /, remote: str | None, project: str | None, states: tuple[str, ...], limit: int) -> None:
+    """List the jobs of a server, the newest first."""
+    from maskreg.workspace import jobs
+
+    entries = jobs.list(remote, project=project, states=states, limit=limit, workspace=workspace(output))
+    if output.json:
+        output.document([job.to_json() for job in entries])
+    elif output.quiet:
+        for job in entries:
+            output.data(job.id)
+    elif entries:
+        rows = [("JOB", "STATE", "KIND", "OUTPUT", "BY", "SUBMITTED", "PROGRESS")]
+        rows += [
+            (job.id, job.state, job.kind, job.output, job.by, job.created[:16].replace("T", " "), _progress(job))
+            for job in entries
+        ]
+        for line in table(rows, right=6):
+            output.data(line)
+    else:
+        output.note("no jobs")
+
+
+@command.command(
+    example="""
+    maskreg jobs show 4be0c1d2e3f40516 --on lab
+    maskreg jobs show 4be0c1d2e3f40516 --on lab --wait
+    """
+)
+@click.argument("id")
+@_ON
+@click.option("--wait", is_flag=True, help="Follow it to its end; fails if the job does.")
+@click.pass_obj
+def show(output: Output, /, id: str, remote: str | None, wait: bool) -> None:
+    """Show the job ID, or follow it."""
+    from maskreg.workspace import jobs
+
+    space = workspace(output)
+    job = jobs.show(id, remote, workspace=space)
+    if wait:
+        tell_done(output, follow(output, space, job))
+        return
+    if output.json:
+        output.document(job.to_json())
+        return
+    _describe(output, job)
+
+
+@command.command(example="maskreg jobs cancel 4be0c1d2e3f40516 --on lab")
+@click.argument("id")
+@_ON
+@click.pass_obj
+def cancel(output: Output, id: str, remote: str | None) -> None:
+    """Stop the job ID: at once while it waits, within seconds when it runs. It leaves nothing."""
+    from maskreg.workspace import jobs
+
+    job = jobs.cancel(id, remote, workspace=workspace(output))
+    if output.json:
+        output.document(job.to_json())
+    else:
+        output.note(f"canceled {job.id}" if job.is_final else f"{job.id} stops within seconds")
+
+
+@command.command(example="maskreg jobs sources --on lab")
+@_ON
+@click.pass_obj
+def sources(output: Output, remote: str | None) -> None:
+    """List the checkpoints that a server offers to jobs."""
+    from maskreg.workspace import jobs
+
+    names = jobs.sources(remote, workspace=workspace(output))
+    if output.json:
+        output.document(names)
+        return
+    for name in names:
+        output.data(name)
+
+
+def _progress(job: RemoteJob) -> str:
+    done, total = int(job.progress.get("done", 0)), int(job.progress.get("total", 0))
+    return percent(min(1.0, done / total)) if job.state == "running" and total else ""
+
+
+def _describe(output: Output, job: RemoteJob) -> None:
+    rows = [
+        ("job", job.id),
+        ("state", job.state + (f" by {job.canceled_by}" if job.canceled_by else "")),
+        ("kind", job.kind),
+        ("output", job.output),
+        ("project", job.project),
+        ("submitted", f"{job.created} by {job.by}"),
+        *((name, value) for name, value in (("started", job.started), ("finished", job.finished)) if value),
+        ("attempt", str(job.attempt)),
+    ]
+    if job.state == "running" and job.progress.get("total"):
+        done, total = (human_bytes(int(job.progress[name])) for name in ("done", "total"))
+        rows.append(("progress", f"{job.progress.get('phase')}: {done} of {total}, {_progress(job)}"))
+    rows += [(str(key), str(value)) for key, value in (job.result or {}).items() if isinstance(value, str | int)]
+    if job.error:
+        rows.append(("error", str(job.error.get("title"))))
+    for line in table(rows, right=2):
+        output.data(line)

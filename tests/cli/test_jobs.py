@@ -1,0 +1,148 @@
+"""Commands that have a server do the work: ``--on SERVER``, and ``maskreg jobs``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from maskreg.service.app import create_app
+from maskreg.service.jobs.base import JobLimits, JobState, Meter
+from maskreg.service.jobs.processes import Workers, start_workers
+from maskreg.workspace import jobs
+from tests.cli.conftest import Run
+from tests.service.patching import Site, site_in
+from tests.service.serving import listening
+
+
+@pytest.fixture(scope="module")
+def module_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    site = site_in(tmp_path_factory.mktemp("site"))
+    yield site
+    site.patching.queue.close()
+    site.service.workspace.close()
+    site.service.accounts.close()
+
+
+@pytest.fixture(scope="module")
+def server(module_site: Site) -> Iterator[str]:
+    with listening(create_app(module_site.service)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def workers(module_site: Site) -> Iterator[Workers]:
+    with start_workers(module_site.bench, 1) as workers:
+        yield workers
+
+
+@pytest.fixture
+def site(module_site: Site, server: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The server, which ada knows as ``lab``."""
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MASKREG_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("MASKREG_TOKEN", "writer-token")
+    run("remote", "add", "lab", server)
+    run("remote", "add", "folder", tmp_path / "store")
+    monkeypatch.setattr(jobs, "POLL_S", 0.05)
+    return module_site
+
+
+def test_a_job_is_left_followed_and_canceled(site: Site, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "wait", interrupt)
+        done = run("apply", "team/toy:v1", "--on", "lab", "-o", "left", status=130)
+    (job,) = jobs.list("lab")
+    assert f"job {job.id} goes on; follow it: maskreg jobs show {job.id} --wait --on lab" in done.err
+    assert f"or stop it: maskreg jobs cancel {job.id} --on lab" in done.err
+    assert run("jobs", "list", "--on", "lab", "-q", "--state", "queued", "--project", "team").out == f"{job.id}\n"
+    listed = run("jobs", "list", "--on", "lab").out.splitlines()
+    assert listed[0].split() == ["JOB", "STATE", "KIND", "OUTPUT", "BY", "SUBMITTED", "PROGRESS"]
+    assert listed[1].split()[:5] == [job.id, "queued", "apply", "team/left", "ada"]
+    assert "canceled" in run("jobs", "cancel", job.id, "--on", "lab").err
+    assert run("jobs", "show", job.id, "--on", "lab", "--json").json["canceled_by"] == "ada"
+    assert "was canceled by ada" in run("jobs", "show", job.id, "--wait", "--on", "lab", status=75).err
+    assert not (site.outputs / "team").exists()
+
+
+def test_a_job_that_is_not_waited_for_is_an_id(site: Site, run: Run) -> None:
+    id = run("apply", "team/toy:v1", "--on", "lab", "--no-wait", "-o", "later").out.strip()
+    lease = site.patching.queue.claim("w", JobLimits())
+    assert lease is not None
+    assert lease.job.id == id
+    site.patching.queue.renew(lease, Meter("apply", 1 << 20, 4 << 20))
+    assert "apply: 1.0 MiB of 4.0 MiB, 25.0 %" in run("jobs", "show", id, "--on", "lab").out
+    assert "stops within seconds" in run("jobs", "cancel", id, "--on", "lab").err
+    site.patching.queue.finish(lease, JobState.CANCELED)
+
+
+def test_what_a_server_offers_is_listed(site: Site, run: Run) -> None:
+    assert run("jobs", "sources", "--on", "lab").out == "base\ntuned\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "message"),
+    [
+        (["apply", "--on", "lab"], 2, "with --on, name the artifact"),
+        (["apply", "team/toy:v1", "--on", "lab", "--device", "cuda"], 2, "--device is about this machine"),
+        (["apply", "team/toy:v1", "--on", "lab", "--with-code"], 2, "--with-code is about this machine"),
+        (["apply", "team/toy:v1", "--on", "lab", "--source", "./base"], 2, "'./base' is not the name of a checkpoint"),
+        (["apply", "team/toy:v1", "--on", "lab", "--source", "nothing"], 66, "offers no checkpoint called nothing"),
+        (["apply", "team/toy:v1", "--on", "lab", "-o", "a/b"], 2, "'a/b' is not the name of an output"),
+        (["apply", "elsewhere/secret", "--on", "lab"], 66, "there is no project elsewhere"),
+        (["apply", "team/toy:v1", "--on", "nowhere"], 78, "there is no remote called 'nowhere'"),
+        (["apply", "team/toy:v1", "--on", "folder"], 2, "folder is a store"),
+        (["merge", "team/toy:v1", "--on", "lab", "--method", "linear", "-o", "x"], 2, "--out is about this machine"),
+        (["extract", "base", "tuned", "--on", "lab", "--name", "team/x", "--meta", "a=b"], 2, "--meta is about this"),
+        (["jobs", "show", "nothing", "--on", "lab"], 66, "there is no job nothing"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else None,
+)
+@pytest.mark.usefixtures("site")
+def test_what_cannot_be_done_there_is_refused(args: list[str], status: int, message: str, run: Run) -> None:
+    done = run(*args, status=status)
+    assert message in done.err
+
+
+@pytest.mark.usefixtures("workers")
+def test_applying_on_a_server_reads_like_applying_here(site: Site, run: Run) -> None:
+    done = run("apply", "team/toy:v1", "--on", "lab", "--source", "base", "-o", "text")
+    assert done.out == "team/text\n"
+    assert "patched base on lab: 3 tensors, 90.4 KiB, every tensor checked" in done.err
+    assert site.weights(site.outputs / "team" / "text") == site.target
+    job = run("apply", "team/toy:v1", "--on", "lab", "-o", "json", "--json").json
+    assert job["state"] == "done"
+    assert job["result"]["root"] == site.service.workspace.find("team/toy:v1").manifest.target.root
+    shown = run("jobs", "show", job["id"], "--on", "lab", "--wait")
+    assert shown.out == "team/json\n"
+    text = run("jobs", "show", job["id"], "--on", "lab").out
+    assert job["result"]["root"] in text
+    assert json.loads(run("jobs", "list", "--on", "lab", "--json").out)[0]["id"] == job["id"]
+
+
+@pytest.mark.usefixtures("workers")
+def test_a_job_that_fails_there_fails_here_with_the_same_code(site: Site, run: Run) -> None:
+    done = run("apply", "team/toy:v1", "--on", "lab", "--source", "tuned", "-o", "wrong", status=65)
+    assert "this checkpoint is already the target" in done.err
+    assert str(site.folder) not in done.err
+    run("apply", "team/toy:v1", "--on", "lab", "--source", "base", "-o", "twice")
+    assert "exists" in run("apply", "team/toy:v1", "--on", "lab", "--source", "base", "-o", "twice", status=75).err
+
+
+@pytest.mark.usefixtures("workers")
+def test_merges_and_extractions_end_in_the_registry_of_the_server(site: Site, run: Run) -> None:
+    weights = ["--weight", "team/toy:second=0.5"]
+    merge = ["merge", "team/toy:v1", "team/toy:second", "--method", "linear", *weights, "--name", "team/sum:v1"]
+    assert run(*merge, "--on", "lab").out == "team/sum:v1\n"
+    merged = site.service.workspace.find("team/sum:v1").manifest
+    assert merged.recipe is not None
+    assert merged.recipe["weights"] == [1.0, 0.5]
+    extract = ["extract", "base", "tuned", "--name", "team/again:v1", "--family", "toy", "--reversible"]
+    job = run(*extract, "--on", "lab", "--json").json
+    assert job["result"]["digest"] == str(site.service.workspace.find("team/toy:v1").digest)
+    assert site.service.workspace.find("team/again:v1").card.family == "toy"

@@ -1,0 +1,136 @@
+"""``maskreg serve --jobs``: one server that patches, and a client that has neither artifact nor checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from maskreg.errors import ConfigError, UsageError
+from maskreg.service.starting import Options, open_service
+from tests.e2e.running import Person, big_pair, same_files
+from tests.servers import Postgres, S3Server
+from tests.service.test_serve import Running, serving
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A server's folders, and who is there.
+
+    Attributes:
+        server: starts the server; its registry has ``team/opd``.
+        client: somebody else, with an empty home.
+        options: of ``maskreg serve``.
+        source, target: checkpoints of the server; ``source`` is offered.
+        outputs: where jobs write.
+    """
+
+    server: Person
+    client: Person
+    options: tuple[str, ...]
+    source: Path
+    target: Path
+    outputs: Path
+
+    def knows(self, running: Running) -> None:
+        """Tell the client of the server, as ``lab``, with a token of its admin."""
+        (self.client.home / "config.toml").write_text(f'[remotes.lab]\nurl = "{running.said["url"]}"\n')
+        if running.said["token"]:
+            self.client.env["MASKREG_TOKEN"] = running.said["token"]
+
+    def job(self, id: str) -> dict[str, Any]:
+        """A job, as the client sees it."""
+        shown: dict[str, Any] = self.client.json("jobs", "show", id, "--on", "lab")
+        return shown
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.fixture(params=["files", "servers"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+    """A server over SQLite and a folder, or over PostgreSQL and S3."""
+    source, target = big_pair(tmp_path / "models", 32)
+    target = target.rename(tmp_path / "target")
+    server, client = Person(tmp_path / "server"), Person(tmp_path / "client")
+    server.run("extract", source, target, "--name", "team/opd", "--family", "toy")
+    options: tuple[str, ...] = ("--jobs", "1", "--sources", str(source.parent), "--outputs", str(tmp_path / "outputs"))
+    if request.param == "servers":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        s3: S3Server = request.getfixturevalue("s3_server")
+        server.env |= s3.env()
+        store, catalog = f"s3://{s3.new_bucket()}/registry", postgres.new_database()
+        server.run("db", "upgrade", "--catalog", catalog)
+        server.run("remote", "add", "store", store, "--catalog", catalog, "--endpoint", s3.endpoint)
+        server.run("push", "team/opd", "--remote", "store")
+        # Nothing of it is left on the machine of the server but what jobs bring there.
+        server = Person(tmp_path / "server-2", {**s3.env()})
+        server.run("remote", "add", "store", store, "--catalog", catalog, "--endpoint", s3.endpoint)
+        options = (*options, "--remote", "store")
+    return Lab(server, client, options, source, target, tmp_path / "outputs")
+
+
+def test_a_client_has_the_server_patch_and_merge(lab: Lab) -> None:
+    with serving(lab.server, *lab.options) as running:
+        lab.knows(running)
+        assert lab.client.run("jobs", "sources", "--on", "lab") == "source\n"
+        assert lab.client.run("apply", "team/opd", "--on", "lab", "-o", "patched") == "team/patched\n"
+        assert same_files(lab.outputs / "team" / "patched", lab.target)
+        merge = ("merge", "team/opd", "--method", "scale", "--set", "factor=0.5", "--name", "team/half:v1")
+        job = lab.client.json(*merge, "--on", "lab")
+        assert job["state"] == "done", job
+        again = lab.client.json("apply", "team/half:v1", "--on", "lab", "--source", "source", "-o", "half")
+        assert again["result"]["digest"] == job["result"]["digest"]
+        assert again["result"]["verified_tensors"] == again["result"]["tensors"] == 8
+        events = running.get("/api/v1/audit", lab.client.env["MASKREG_TOKEN"]).json()["items"]
+        assert {event["action"] for event in events} >= {"submit-job", "job-done"}
+    assert running.status == 0
+
+
+def test_a_server_that_is_killed_goes_on_with_its_jobs(lab: Lab) -> None:
+    with serving(lab.server, *lab.options) as running:
+        lab.knows(running)
+        id = lab.client.run("apply", "team/opd", "--on", "lab", "-o", "patched", "--no-wait").strip()
+        drafts = lab.outputs / ".attempts" / id
+        lab.wait_for(lambda: any(path.stat().st_blocks for path in drafts.rglob("*.safetensors")))
+        os.kill(running.process.pid, signal.SIGKILL)
+    assert not (lab.outputs / "team").exists()
+    with serving(lab.server, *lab.options) as running:
+        lab.knows(running)
+        assert lab.client.run("jobs", "show", id, "--wait", "--on", "lab") == "team/patched\n"
+        job = lab.job(id)
+        assert same_files(lab.outputs / "team" / "patched", lab.target)
+        assert json.loads(lab.client.run("jobs", "list", "--on", "lab", "--json")) == [job]
+    assert list((lab.outputs / ".attempts").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (Options(sources=("a=b",)), "are for jobs"),
+        (Options(jobs=1), "jobs need checkpoints to read"),
+        (Options(jobs=1, sources=("base=.",)), "a folder to write to"),
+        (Options(jobs=1, sources=("base=./nothing",), outputs="out"), "there is no such checkpoint"),
+        (Options(jobs=1, sources=("../x=.",), outputs="out"), "is not the name of a checkpoint"),
+        (Options(jobs=1, sources=("a=.", "a=.."), outputs="out"), "a names two checkpoints"),
+        (Options(jobs=1, sources=("a=.",), outputs="home/out"), "is inside the registry"),
+    ],
+)
+def test_a_server_whose_jobs_would_have_nothing_to_do_is_refused(
+    options: Options, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MASKREG_HOME", str(tmp_path / "home"))
+    with pytest.raises((UsageError, ConfigError), match=fault):
+        open_service(options)
