@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from maskreg.artifact.layout import ARTIFACTS, MANIFEST, artifact_prefix
 from maskreg.artifact.presence import listing
@@ -39,12 +40,17 @@ from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo
 from maskreg.store.entry import REFS, RefEntry
 from maskreg.store.keys import check_key, check_prefix
+from maskreg.store.s3 import S3Store
+from maskreg.store.s3_links import Link, promote, reading, uploading
 
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Object
 
 PRESENTED = "presented/"
 """Prefix of the records of what somebody sent who cannot read it."""
+
+UPLOADS = "uploads/"
+"""Prefix of what is uploaded by link, until it was checked."""
 
 _TABLES = 16
 _ANNOUNCEMENT_LIFE = timedelta(days=7)
@@ -218,6 +224,38 @@ class Objects:
         self._note_sent(key, principal)
         return True
 
+    def read_link(self, key: Key) -> str:
+        """A link from which an object can be read without a token; empty where there are none."""
+        return reading(self.store, key.key) if isinstance(self.store, S3Store) else ""
+
+    def upload_link(self, key: Key, stated: tuple[int, Digest], principal: Principal) -> tuple[str, Link] | None:
+        """Where to upload an object of an artifact, and the number of the upload; None where it goes to the server.
+
+        Raises:
+            CorruptError: it is not what the manifest says.
+        """
+        if key.kind is not Kind.OBJECT or not isinstance(self.store, S3Store):
+            return None
+        entry = self.expected(key)
+        if (entry.size, entry.sha256) != stated:
+            raise CorruptError(key.key, "its size and sha256 are not what the manifest says")
+        number = uuid4().hex
+        return number, uploading(self.store, _upload(number, principal), *stated)
+
+    def finish_upload(self, key: Key, number: str, principal: Principal) -> None:
+        """Take an upload for an object, once it is there and is what the manifest says.
+
+        Raises:
+            NotFoundError: nothing was uploaded.
+            CorruptError: it is something else.
+            UsageError: this server takes no uploads elsewhere.
+        """
+        if key.kind is not Kind.OBJECT or not isinstance(self.store, S3Store):
+            raise UsageError(f"{key.key} is not uploaded by a link", hint="PUT it")
+        entry = self.expected(key)
+        promote(self.store, _upload(number, principal), key.key, entry.size, Digest(entry.sha256))
+        self._note_sent(key, principal)
+
     def delete(self, key: Key, principal: Principal) -> None:
         """Delete an object that somebody may delete.
 
@@ -286,7 +324,7 @@ class Objects:
 
     def _forget_announcements(self) -> None:
         oldest = self.store.clock() - _ANNOUNCEMENT_LIFE
-        prefixes = (ANNOUNCED, PRESENTED)
+        prefixes = (ANNOUNCED, PRESENTED, UPLOADS)
         self.store.delete([i.key for prefix in prefixes for i in self.store.list(prefix) if i.modified < oldest])
 
     # What is known
@@ -340,7 +378,14 @@ class Objects:
         return table
 
 
+def _upload(number: str, principal: Principal) -> str:
+    return f"{UPLOADS}{_sender(principal)}/{number}"
+
+
+def _sender(principal: Principal) -> str:
+    return hashlib.sha256(principal.name.encode()).hexdigest()[:32]
+
+
 def _record(digest: Digest, principal: Principal, name: str) -> str:
-    sender = hashlib.sha256(principal.name.encode()).hexdigest()[:32]
-    prefix = f"{PRESENTED}{digest.hex}/{sender}/"
+    prefix = f"{PRESENTED}{digest.hex}/{_sender(principal)}/"
     return prefix + hashlib.sha256(name.encode()).hexdigest()[:32] if name else prefix

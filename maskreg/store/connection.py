@@ -44,6 +44,7 @@ _LONGEST_PAUSE_S = 20.0
 _PASSING = {429, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _REDIRECTS = 5
+_ATTEMPTS_ELSEWHERE = 2
 _PIECE = 1 << 20
 
 
@@ -168,6 +169,27 @@ class Connection:
                 break
         raise problem
 
+    def send_elsewhere(self, url: str, headers: Mapping[str, str], data: bytes) -> None:
+        """Put bytes where a signed link of the service leads, without the token.
+
+        Raises:
+            ElsewhereError: that host does not answer, refuses, or may not be asked.
+        """
+        self._check_secure(url)
+        for attempt in range(_ATTEMPTS_ELSEWHERE):
+            time.sleep(random.uniform(0.5, 1) * _PAUSE_SECONDS * 4**attempt if attempt else 0)
+            try:
+                answer = self._send(Message("PUT", "", headers=headers, content=data), url, own=False)
+            except _Lost as lost:
+                reason = str(lost)
+                continue
+            if answer.status < 300:
+                return
+            reason = f"status {answer.status}"
+            if answer.status not in {*_PASSING, 500}:
+                break
+        raise ElsewhereError(f"{urlsplit(url).hostname} does not take the upload ({reason})")
+
     def close(self) -> None:
         """Close the connections; it must not be used afterwards."""
         if self._connected is not None:
@@ -201,16 +223,20 @@ class Connection:
         if self._is_own(url):
             return url
         parts = urlsplit(url)
-        host = parts.hostname or "nowhere"
         if not (message.elsewhere and message.method == "GET"):
             raise ConfigError(
                 f"{self.url} redirects to {parts.scheme}://{parts.netloc}, which gets neither the token nor data",
                 hint="if that is the service, add it under its own URL: maskreg remote add",
             )
-        secure = parts.scheme == "https"
-        if not secure and not (parts.scheme == "http" and self._own.scheme == "http" and is_loopback(host)):
-            raise ElsewhereError(f"{self.url} redirects to {parts.scheme}://{host}, which is not encrypted")
+        self._check_secure(url)
         return url
+
+    def _check_secure(self, url: str) -> None:
+        parts = urlsplit(url)
+        host = parts.hostname or "nowhere"
+        is_here = parts.scheme == "http" and self._own.scheme == "http" and is_loopback(host)
+        if parts.scheme != "https" and not is_here:
+            raise ElsewhereError(f"{self.url} redirects to {parts.scheme}://{host}, which is not encrypted")
 
     def _is_own(self, url: str) -> bool:
         parts = urlsplit(url)
@@ -219,11 +245,9 @@ class Connection:
     def _send(self, message: Message, url: str, *, own: bool = True) -> Answer:
         import httpx2
 
-        headers = {"Accept-Encoding": "identity", "User-Agent": f"maskreg/{__version__}"}
-        if own:
-            headers |= message.headers
-            if token := self._bearer():
-                headers["Authorization"] = f"Bearer {token}"
+        headers = {"Accept-Encoding": "identity", "User-Agent": f"maskreg/{__version__}", **message.headers}
+        if own and (token := self._bearer()):
+            headers["Authorization"] = f"Bearer {token}"
         request = self._client.build_request(
             message.method,
             url,

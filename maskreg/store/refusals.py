@@ -72,6 +72,8 @@ def refused(url: str, status: int, headers: Mapping[str, str], data: bytes) -> M
 def _problem(headers: Mapping[str, str], data: bytes) -> dict[str, object]:
     if not headers.get("content-type", "").startswith("application/problem+json"):
         return {}
+    if not data:
+        return {"title": ""}  # the answer to a HEAD has no body
     try:
         row = json.loads(data)
     except ValueError:

@@ -83,7 +83,7 @@ class S3Store:
                 return _read(body, key, answer.get("ContentLength"), max_bytes)
 
         for attempt in range(1, self._attempts + 1):
-            if (data := self._answer("get", key, request)) is not None:
+            if (data := self.answer("get", key, request)) is not None:
                 return data
             _pause(attempt)
         raise UnavailableError(f"{self.url}: get: the connection broke off {self._attempts} times while reading {key}")
@@ -101,12 +101,12 @@ class S3Store:
                 raise
             return ObjectInfo(key, answer["ContentLength"], answer["LastModified"].astimezone(UTC))
 
-        return self._answer("head", key, request)
+        return self.answer("head", key, request)
 
     def put(self, key: str, data: bytes) -> None:
         """Write or replace an object, in one request."""
         check_key(key)
-        self._answer(
+        self.answer(
             "put", key, lambda: self._client.put_object(Bucket=self._bucket, Key=self._root + key, Body=bytes(data))
         )
 
@@ -127,7 +127,7 @@ class S3Store:
                 raise
             return True
 
-        return self._answer("create", key, request)
+        return self.answer("create", key, request)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Objects whose key begins with ``prefix``, in key order; names that are not clean keys are left out."""
@@ -155,12 +155,16 @@ class S3Store:
             date = answer["ResponseMetadata"]["HTTPHeaders"].get("date", "")
             return parsedate_to_datetime(date).astimezone(UTC)
 
-        return self._answer("list", "", request)
+        return self.answer("list", "", request)
 
     def close(self) -> None:
         """Close the connections; the store must not be used afterwards."""
         if self._connected is not None:
             self._connected.close()
+
+    def client_and_place(self, key: str) -> tuple[S3Client, tuple[str, str]]:
+        """The client, and the bucket and name of an object, for requests that are not of every store."""
+        return self._client, (self._bucket, self._root + check_key(key))
 
     @property
     def _client(self) -> S3Client:
@@ -198,7 +202,7 @@ class S3Store:
     def _pages(self, prefix: str) -> Iterator[ObjectInfo]:
         token: dict[str, Any] = {}
         while True:
-            page = self._answer("list", "", partial(self._page, prefix, **token))
+            page = self.answer("list", "", partial(self._page, prefix, **token))
             for row in page.get("Contents", ()):
                 key = row["Key"].removeprefix(self._root)
                 if is_clean(key):
@@ -211,10 +215,10 @@ class S3Store:
         return self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._root + prefix, **token)
 
     def _delete_one(self, key: str) -> None:
-        self._answer("delete", key, lambda: self._client.delete_object(Bucket=self._bucket, Key=self._root + key))
+        self.answer("delete", key, lambda: self._client.delete_object(Bucket=self._bucket, Key=self._root + key))
 
-    def _answer(self, operation: str, key: str, request: Callable[[], _T]) -> _T:
-        """What a request returns; one that is answered with 409 is made again.
+    def answer(self, operation: str, key: str, request: Callable[[], _T]) -> _T:
+        """What a request of the client returns; one that is answered with 409 is made again.
 
         409 means that the service is at work on the same key or bucket. What two writers of one key get is up to the
         service: some answer 409 to the one that comes second, though the first may yet fail.

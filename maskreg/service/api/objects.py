@@ -9,17 +9,20 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from maskreg.digest import Digest
 from maskreg.errors import LimitError, NotFoundError
 from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.api import models
 from maskreg.service.bodies import Stated, chosen, pieces, received
 from maskreg.service.context import Served
 from maskreg.service.objects import Objects
 from maskreg.service.policy import Action, Key, Kind
 from maskreg.store.base import ObjectInfo
+from maskreg.store.http import DIRECT
 
 router = APIRouter(tags=["objects"])
 
@@ -108,6 +111,50 @@ def delete(key: str, objects: Held, principal: WRITER) -> Response:
     return Response(status_code=204)
 
 
+class Wanted(BaseModel):
+    """An object of an artifact that somebody wants to upload."""
+
+    key: str = Field(max_length=1024)
+    size: int = Field(ge=0)
+    sha256: models.DigestText
+
+
+class Upload(BaseModel):
+    """Where to upload it; without a URL, PUT it to this server."""
+
+    number: str = Field(description="For the request that ends the upload.")
+    url: str
+    headers: dict[str, str] = Field(description="Signed: the upload has to carry them.")
+
+
+class Uploaded(BaseModel):
+    """An upload that has ended."""
+
+    key: str = Field(max_length=1024)
+    number: str = Field(pattern="^[0-9a-f]{32}$")
+
+
+@router.post("/uploads")
+def upload(wanted: Wanted, objects: Held, principal: WRITER) -> Upload:
+    """Where to upload an object, so that its bytes need not pass through this server; a link is good for minutes.
+
+    The object appears when ``/uploads/finished`` was asked and the bytes were checked.
+    """
+    key = objects.permit(wanted.key, Action.SEND, principal)
+    found = objects.upload_link(key, (wanted.size, Digest(wanted.sha256)), principal)
+    if found is None:
+        return Upload(number="", url="", headers={})
+    number, link = found
+    return Upload(number=number, url=link.url, headers=link.headers)
+
+
+@router.post("/uploads/finished", status_code=204, response_class=Response)
+def finished(uploaded: Uploaded, objects: Held, principal: WRITER) -> Response:
+    """Check what was uploaded, and let it appear under its key."""
+    objects.finish_upload(objects.permit(uploaded.key, Action.SEND, principal), uploaded.number, principal)
+    return Response(status_code=204)
+
+
 def _rows(infos: Iterator[ObjectInfo], after: str, limit: int | None) -> Iterator[bytes]:
     lines: list[bytes] = []
     count = 0
@@ -158,6 +205,9 @@ def _large(request: Request, objects: Objects, key: Key) -> Response:
     digest = Digest(entry.sha256)
     if (answer := _ranged(request, key, digest, entry.size)) is not None:
         return answer
+    if request.headers.get(DIRECT) != "never" and (link := objects.read_link(key)):
+        # What is there is not looked up: where the link leads nowhere, the client asks again without one.
+        return Response(status_code=307, headers={"Location": link, "Cache-Control": "no-store"})
     info = objects.store.head(key.key)
     if info is None:
         raise NotFoundError(f"there is no {key.key}")

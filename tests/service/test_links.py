@@ -1,0 +1,115 @@
+"""Objects that travel between clients and a bucket by signed links: no byte of them passes through the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import httpx2
+import pytest
+
+import maskreg
+from maskreg.artifact.layout import artifact_prefix
+from maskreg.artifact.presence import read_manifest
+from maskreg.digest import Digest
+from maskreg.errors import CorruptError, DataError
+from maskreg.ref import Ref
+from maskreg.registry import Registry
+from maskreg.registry.transfer.pull import pull
+from maskreg.registry.transfer.push import push
+from maskreg.service import bodies
+from maskreg.service.app import create_app
+from maskreg.settings import Settings, StoreOptions
+from maskreg.settings.credentials import VARIABLE
+from maskreg.store import s3_links
+from maskreg.store.http import HttpStore
+from maskreg.store.s3 import S3Store
+from tests.checkpoints import bf16, make_checkpoint, moved
+from tests.servers import S3Server
+from tests.service.serving import listening, service_on
+
+TOY = Ref("team", "toy", "v1")
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A service over a bucket, and the registry of somebody who has an artifact to push."""
+
+    url: str
+    store: S3Store
+    local: Registry
+    digest: Digest
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    for name, value in s3_server.env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(VARIABLE, "writer-token")
+    source = {"model.layers.0.mlp.up_proj.weight": bf16((1024, 2048), 1)}
+    target = {name: moved(tensor, 0.5, 2) for name, tensor in source.items()}
+    pair = make_checkpoint(tmp_path / "source", source), make_checkpoint(tmp_path / "target", target)
+    store = S3Store(s3_server.new_bucket(), uuid4().hex, StoreOptions(endpoint=s3_server.endpoint))
+    service = service_on(store, tmp_path / "served")
+    settings = Settings(home=tmp_path / "ada", config_path=tmp_path / "config.toml")
+    with maskreg.Workspace(settings) as space, listening(create_app(service)) as url:
+        digest = maskreg.extract(*pair, TOY, workspace=space).digest
+        yield Bucket(url, store, space.local, digest)
+    service.workspace.close()
+    service.accounts.close()
+    store.close()
+
+
+def test_large_objects_go_from_client_to_bucket_and_back(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[int] = []
+    stated_of = bodies.Stated.of
+
+    def count(request: object, limit: int) -> bodies.Stated:
+        stated = stated_of(request, limit)  # type: ignore[arg-type]
+        passed.append(stated.size)
+        return stated
+
+    monkeypatch.setattr(bodies.Stated, "of", count)
+    monkeypatch.setattr(bodies, "pieces", lambda *_, **__: pytest.fail("bytes passed through the service"))
+    with Registry(HttpStore(bucket.url), name="lab") as remote:
+        sent = push(bucket.local, remote, TOY)
+        assert sent.sent_bytes > 400_000
+        assert max(passed) < 256 << 10
+        other = Registry.local(Settings(home=tmp_path / "bob", config_path=tmp_path / "config.toml"))
+        assert pull(other, remote, TOY).resolved.digest == bucket.digest
+        other.close()
+    assert not list(bucket.store.list("uploads/"))
+
+
+def test_an_upload_of_other_bytes_is_refused_and_nothing_appears(bucket: Bucket) -> None:
+    data, manifest = read_manifest(bucket.local.store, bucket.digest)
+    entry = max(manifest.objects, key=lambda row: row.size)
+    link = s3_links.uploading(bucket.store, "uploads/x/1", entry.size, Digest(entry.sha256))
+    wrong = httpx2.put(link.url, headers=link.headers, content=bytes(entry.size))
+    size = entry.size + 1
+    longer = httpx2.put(link.url, headers={**link.headers, "Content-Length": str(size)}, content=bytes(size))
+    assert longer.status_code == 403
+    bucket.store.put("uploads/x/2", bytes(entry.size))
+    key = artifact_prefix(bucket.digest) + entry.key
+    for staged in ["uploads/x/2", *(["uploads/x/1"] if wrong.status_code < 300 else [])]:
+        with pytest.raises(CorruptError):
+            s3_links.promote(bucket.store, staged, key, entry.size, Digest(entry.sha256))
+    assert bucket.store.head(key) is None
+    with closing(HttpStore(bucket.url)) as store, pytest.raises(DataError):
+        store.announce(bucket.digest, data[:-1])
+
+
+def test_a_link_that_leads_nowhere_is_replaced_by_the_service_itself(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("maskreg.service.objects.reading", lambda *_: "http://127.0.0.1:9/nowhere")
+    monkeypatch.setattr("maskreg.service.objects.uploading", lambda *_: s3_links.Link("http://127.0.0.1:9/nowhere", {}))
+    with Registry(HttpStore(bucket.url), name="lab") as remote:
+        push(bucket.local, remote, TOY)
+        key = next(info.key for info in bucket.store.list(artifact_prefix(bucket.digest)) if "/c/" in info.key)
+        assert remote.store.get(key, max_bytes=1 << 26) == bucket.store.get(key, max_bytes=1 << 26)
