@@ -7,7 +7,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from maskreg.service import access, problems
-from maskreg.service.api import accounts, artifacts, events, health, objects, patches, tags, telling
+from maskreg.service.api import accounts, artifacts, comparing, events, health, objects, patches, tags, telling
 from maskreg.service.context import Service
 from maskreg.service.follower import Follower
 from maskreg.service.headers import Protected
@@ -26,6 +26,7 @@ ROUTERS: list[tuple[str, APIRouter]] = [
     ("", health.router),
     (API, accounts.router),
     (API, artifacts.router),
+    (API, comparing.router),
     (API, tags.router),
     (API, events.router),
     (API, objects.router),

@@ -27,7 +27,7 @@ from maskreg.catalog.sql.recorded import recorded_overlap, recorded_overlaps
 from maskreg.catalog.sql.salvage import drop_damaged
 from maskreg.catalog.sql.schema import bring_up, installed, refuse_behind, refuse_newer
 from maskreg.catalog.sql.seals import checked_rows, dicts, sum_anew, summing
-from maskreg.catalog.sql.statement import events, results, statement, unindexed
+from maskreg.catalog.sql.statement import events, parts_of, results, statement, unindexed
 from maskreg.catalog.tables.columns import HEAD, Row
 from maskreg.catalog.tables.filesystem import writable
 from maskreg.catalog.tables.matching import answer_from, measured
@@ -167,7 +167,11 @@ class SqlCatalog(Closing):
         if not self._unchecked:
             return self.answer(query).results
         with self._read() as connection:
-            return results(connection.execute(statement(query)))
+            rows: list[SearchResult] = []
+            for part in parts_of(query):
+                if query.limit is None or len(rows) < query.limit:
+                    rows += results(connection.execute(part))
+            return rows[: query.limit]
 
     def answer(self, query: Query) -> Answer:
         """The matches, and what the index knows it lacks.

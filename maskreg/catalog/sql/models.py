@@ -50,10 +50,10 @@ class ArtifactRow(Base):
     ffn_density: Mapped[float | None] = mapped_column(index=True)
     ffn_share: Mapped[float | None] = mapped_column(index=True)
     ffn_lift: Mapped[float | None] = mapped_column(index=True)
-    nnz: Mapped[int]
-    numel: Mapped[int]
-    params: Mapped[int]
-    size: Mapped[int]
+    nnz: Mapped[int] = mapped_column(index=True)
+    numel: Mapped[int] = mapped_column(index=True)
+    params: Mapped[int] = mapped_column(index=True)
+    size: Mapped[int] = mapped_column(index=True)
     source_root: Mapped[str] = mapped_column(index=True)
     source_hub: Mapped[str]
     target_root: Mapped[str] = mapped_column(index=True)
@@ -73,6 +73,7 @@ class RefRow(Base):
     """
 
     __tablename__ = "refs"
+    __table_args__ = (Index("ix_refs_project_at", "project", "at"),)
 
     project: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True, index=True)
@@ -85,7 +86,7 @@ class RefRow(Base):
     license: Mapped[str] = mapped_column(index=True)
     description: Mapped[str]
     meta: Mapped[dict[str, Any]]
-    by: Mapped[str]
+    by: Mapped[str] = mapped_column(index=True)
     at: Mapped[datetime] = mapped_column(index=True)
     origin: Mapped[str]
     folded: Mapped[str]

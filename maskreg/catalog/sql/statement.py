@@ -52,6 +52,31 @@ def statement(query: Query) -> Select[Any]:
     return rows if query.limit is None else rows.limit(query.limit)
 
 
+def parts_of(query: Query) -> list[Select[Any]]:
+    """SELECTs whose rows, one after another, are those of :func:`statement`; an index gives each of them in order.
+
+    Descending order with NULL last is that of no index, so that a database sorts everything to find the first rows.
+    Apart from each other, rows with a value and those without are in an index.
+
+    Raises:
+        UsageError: the query is malformed.
+    """
+    query.check()
+    column = _SORTS[query.sort]
+    if not column.nullable or not query.descending or query.limit is None:
+        return [statement(query)]
+    rows = select(*_FIELDS).join(ArtifactRow, ArtifactRow.digest == RefRow.digest)
+    rows = rows.where(RefRow.deleted.is_(False), *_conditions(query)).limit(query.limit)
+    without = rows.where(column.is_(None)).order_by(*_KEY)
+    after = query.after
+    if after is not None and after.value is None:
+        return [without.where(_behind(column, after, descending=True))]
+    valued = rows.where(column.is_not(None)).order_by(column.desc(), *_KEY)
+    if after is not None:
+        valued = valued.where(_behind(column, after, descending=True, nulls=False))
+    return [valued, without]
+
+
 def results(rows: Result[Any]) -> list[SearchResult]:
     """The rows of :func:`statement` as results."""
     return [SearchResult(**{**row, "digest": Digest(row["digest"])}) for row in rows.mappings()]
@@ -89,7 +114,9 @@ def _in_project(project: str) -> ColumnElement[bool]:
     return and_(EventRow.subject >= f"{project}/", EventRow.subject < f"{project}0")
 
 
-def _behind(column: InstrumentedAttribute[Any], after: Position, *, descending: bool) -> ColumnElement[bool]:
+def _behind(
+    column: InstrumentedAttribute[Any], after: Position, *, descending: bool, nulls: bool = True
+) -> ColumnElement[bool]:
     # Of names in ascending order, after (b, ref 2): name >= b AND (name > b OR ref > 2), or NULL, which comes last.
     named = tuple_(*_KEY) > tuple_(*map(literal, (after.ref.project, after.ref.name, after.ref.tag)))
     if after.value is None:
@@ -97,7 +124,7 @@ def _behind(column: InstrumentedAttribute[Any], after: Position, *, descending: 
     # The first condition says nothing that the second does not, but an index can begin there.
     first = column <= after.value if descending else column >= after.value
     behind = and_(first, or_(column < after.value if descending else column > after.value, named))
-    return or_(behind, column.is_(None)) if column.nullable else behind
+    return or_(behind, column.is_(None)) if column.nullable and nulls else behind
 
 
 def _conditions(query: Query) -> list[ColumnElement[bool]]:

@@ -94,6 +94,10 @@ CREATE INDEX ix_artifacts_ffn_density ON artifacts (ffn_density);
 CREATE INDEX ix_artifacts_ffn_share ON artifacts (ffn_share);
 CREATE INDEX ix_artifacts_ffn_lift ON artifacts (ffn_lift);
 CREATE INDEX ix_artifacts_rlvr_overlap ON artifacts (rlvr_overlap);
+CREATE INDEX ix_artifacts_nnz ON artifacts (nnz);
+CREATE INDEX ix_artifacts_numel ON artifacts (numel);
+CREATE INDEX ix_artifacts_params ON artifacts (params);
+CREATE INDEX ix_artifacts_size ON artifacts (size);
 CREATE INDEX ix_artifacts_source_root ON artifacts (source_root);
 CREATE INDEX ix_artifacts_target_root ON artifacts (target_root);
 CREATE INDEX ix_refs_name ON refs (name);
@@ -102,13 +106,15 @@ CREATE INDEX ix_refs_family ON refs (family);
 CREATE INDEX ix_refs_method ON refs (method);
 CREATE INDEX ix_refs_license ON refs (license);
 CREATE INDEX ix_refs_at ON refs (at);
+CREATE INDEX ix_refs_by ON refs ("by");
+CREATE INDEX ix_refs_project_at ON refs (project, at);
 CREATE INDEX ix_measurements_metric ON measurements (metric);
 CREATE INDEX ix_measurements_digest_metric ON measurements (digest, metric);
 CREATE INDEX ix_events_at ON events (at);
 CREATE INDEX ix_events_by ON events ("by");
 CREATE INDEX ix_events_action ON events (action);
 CREATE INDEX ix_events_subject ON events (subject);
-INSERT INTO maskreg_schema VALUES ('0005');
+INSERT INTO maskreg_schema VALUES ('0006');
 INSERT INTO sums VALUES
 	('artifacts', 0, '00000000000000000000000000000000'),
 	('refs', 0, '00000000000000000000000000000000'),

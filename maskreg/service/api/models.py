@@ -165,6 +165,18 @@ class Measurements(Model):
     next: Next
 
 
+class Comparison(Model):
+    """What two masks share."""
+
+    a: DigestText
+    b: DigestText
+    figures: dict[str, Any] = Field(
+        description="As `maskreg compare --json` has them of one pair: overlap of the whole masks, by role, layer and "
+        "module, each beside what chance would give."
+    )
+    at: datetime | None = Field(description="When it was measured.")
+
+
 class Tag(Model):
     """A tag as it is now. The ETag of the answer is `id`."""
 

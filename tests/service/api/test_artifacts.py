@@ -11,10 +11,11 @@ import pytest
 import maskreg
 from maskreg.catalog import Measurement
 from maskreg.catalog.query import SORT_KEYS, Position, Query
-from maskreg.errors import UsageError
+from maskreg.errors import LimitError, UsageError
 from maskreg.ref import Ref
 from maskreg.service.cursors import cursor_of, position_of
 from maskreg.service.follower import Follower
+from maskreg.workspace.pairs import compare_pair
 from tests.service.api.conftest import Lab
 from tests.service.serving import ADMIN
 
@@ -206,6 +207,28 @@ def test_measurements_of_what_one_may_not_read_are_left_out(lab: Lab) -> None:
     assert [row["metric"] for row in lab.get(path, cursor=first["next"])["items"]] == ["rlvr_overlap"]
     assert lab.get(path, metric="rlvr_overlap")["items"][0]["value"] == 1.5
     assert lab.get(f"/artifacts/{opd}")["rlvr_overlap"]["lift"] == 1.5
+
+
+def test_two_artifacts_are_compared_once(lab: Lab) -> None:
+    opd, rlvr, hidden = (lab.digests[name] for name in ("opd", "rlvr", "hidden"))
+    document = lab.get("/compare", a=opd, b=rlvr)
+    pair = maskreg.compare(opd, rlvr, workspace=lab.workspace).pairs[0].to_json()
+    assert document["figures"]["whole"]["jaccard"] == pair["whole"]["jaccard"]
+    assert set(document["figures"]) == set(pair) - {"names", "tensors"}
+    assert "left out" in document["figures"]["notes"][0]
+    again = lab.get("/compare", a=opd, b=rlvr)
+    assert again["at"][:19] == document["at"][:19]
+    measured = lab.get(f"/artifacts/{opd}/measurements", metric="comparison")["items"]
+    assert [(row["against"], row["by"]) for row in measured] == [(rlvr, "bob")]
+    for a, b in ((opd, hidden), (hidden, opd), (opd, f"sha256:{'0' * 64}")):
+        assert lab.client().get("/api/v1/compare", params={"a": a, "b": b}).status_code == 404
+    assert lab.client().get("/api/v1/compare", params={"a": opd, "b": "v1"}).status_code == 422
+
+
+def test_what_is_too_large_to_be_compared_at_once_is_refused(lab: Lab) -> None:
+    opd, rlvr = lab.digests["opd"], lab.digests["rlvr"]
+    with pytest.raises(LimitError, match="1920 coordinates; 1000 are compared at most"):
+        compare_pair(opd, rlvr, max_numel=1000, workspace=lab.workspace)
 
 
 def test_what_was_written_past_the_server_is_taken_in(lab: Lab) -> None:
