@@ -55,6 +55,12 @@ if TYPE_CHECKING:
     help="Checkpoint that jobs may read, or a folder whose subfolders are checkpoints; repeatable.",
 )
 @click.option("--outputs", default="", metavar="DIR", help="Folder where jobs write checkpoints, as PROJECT/NAME.")
+@click.option("--oidc-issuer", default="", metavar="URL", help="OpenID provider that people sign in with.")
+@click.option("--oidc-client-id", default="", metavar="ID", help="What the provider calls this server.")
+@click.option("--oidc-claim", default="groups", show_default=True, help="Claim that lists somebody's groups.")
+@click.option(
+    "--oidc-grant", "oidc_grants", multiple=True, metavar="GROUP=PROJECT:ROLE", help="Role that a group gives."
+)
 @click.pass_obj
 def command(output: Output, /, **options: Any) -> None:
     """Serve a registry to a team, with accounts, over HTTP.
@@ -66,6 +72,10 @@ def command(output: Output, /, **options: Any) -> None:
     With --jobs, the server also patches, merges and extracts for its clients (`maskreg apply REF --on SERVER`). It
     reads no checkpoint but those of --sources, and writes into --outputs. When it stops, it leaves a job that runs in
     the queue, and begins it anew at its next start.
+
+    People sign in on its pages with a token, or with the OpenID provider of --oidc-issuer. MASKREG_OIDC_SECRET holds
+    the client's secret, or MASKREG_OIDC_SECRET_FILE names a file that does; the provider sends browsers back to
+    /sign-in/oidc/callback.
     """
     with requiring("a server", "server"):
         from maskreg.service.starting import Options, open_to_others, serve

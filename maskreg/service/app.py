@@ -13,7 +13,7 @@ from maskreg.service.follower import Follower
 from maskreg.service.headers import Protected
 from maskreg.service.observing import tracing
 from maskreg.service.observing.requests import Observed
-from maskreg.service.pages import artifact, errors, jobs, listing, signing_in, static
+from maskreg.service.pages import artifact, errors, jobs, listing, openid, signing_in, static
 from maskreg.version import __version__
 
 # Only documents of the API: pages hold secrets beside what a visitor typed, whose guesses their length would betray.
@@ -37,6 +37,7 @@ ROUTERS: list[tuple[str, APIRouter]] = [
     ("", artifact.router),
     ("", jobs.router),
     ("", signing_in.router),
+    ("", openid.router),
 ]
 """Every router, and what its paths begin with."""
 

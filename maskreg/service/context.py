@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from maskreg.registry import Registry
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.jobs.patching import Patching
+from maskreg.service.openid import OpenId
 from maskreg.workspace.workspace import Workspace
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -27,6 +28,7 @@ class Service:
         hosts: host names that requests may be addressed to; others are refused, so that no page elsewhere reaches this
             server through a name of its own.
         patching: the queue of jobs, and what they may read and write; None for a server that runs none.
+        openid: the provider that people sign in with; None where tokens alone sign in.
     """
 
     workspace: Workspace
@@ -34,6 +36,7 @@ class Service:
     accounts: Accounts
     hosts: tuple[str, ...] = LOOPBACK
     patching: Patching | None = None
+    openid: OpenId | None = None
 
     @property
     def registry(self) -> Registry:

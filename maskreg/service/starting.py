@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -38,6 +39,7 @@ from maskreg.service.jobs.processes import start_workers
 from maskreg.service.jobs.sources import Sources
 from maskreg.service.observing import metrics
 from maskreg.service.observing.logs import configure
+from maskreg.service.openid import OpenId, OpenIdOptions
 from maskreg.settings import Remote, Settings, checked
 from maskreg.settings.credentials import is_loopback
 from maskreg.workspace.workspace import Workspace
@@ -63,6 +65,10 @@ class Options:
         workers: processes that serve.
         hosts: names that requests may be addressed to, beside those of this machine itself.
         new_admin: make a new first token, and revoke the old one.
+        oidc_issuer: URL of the OpenID provider that people sign in with; empty where tokens alone sign in.
+        oidc_client_id: what the provider calls this server.
+        oidc_claim: the claim that lists somebody's groups.
+        oidc_grants: role by project of each group, as ``GROUP=PROJECT:ROLE``.
         metrics_port: port on which everybody who reaches it may read the metrics; 0 for none.
         log_format: ``json`` for a line per request and event on standard error; ``text`` for warnings alone.
         jobs: how many the server works on at the same time, each in a process of its own; 0 for a server without jobs.
@@ -79,6 +85,10 @@ class Options:
     workers: int = 1
     hosts: tuple[str, ...] = ()
     new_admin: bool = False
+    oidc_issuer: str = ""
+    oidc_client_id: str = ""
+    oidc_claim: str = "groups"
+    oidc_grants: tuple[str, ...] = ()
     metrics_port: int = 0
     log_format: str = "json"
     jobs: int = 0
@@ -111,6 +121,7 @@ def open_service(options: Options) -> Service:
         NotAllowedError: it refuses the credentials.
     """
     settings, remote = _settings(options)
+    openid = _openid(options)
     workspace = Workspace(settings)
     try:
         registry = workspace.registry(remote)
@@ -131,13 +142,14 @@ def open_service(options: Options) -> Service:
     except BaseException:
         workspace.close()
         raise
-    return Service(workspace, remote, accounts, (*LOOPBACK, *_named(options.host), *options.hosts), patching)
+    hosts = (*LOOPBACK, *_named(options.host), *options.hosts)
+    return Service(workspace, remote, accounts, hosts, patching, openid)
 
 
 def app() -> FastAPI:
     """The application of one of several processes, whose options are in the environment."""
-    content = json.loads(os.environ[_OPTIONS])
-    lists = {name: tuple(content[name]) for name in ("hosts", "sources")}
+    content: dict[str, Any] = json.loads(os.environ[_OPTIONS])
+    lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
     options = Options(**{**content, **lists})
     _log(options)
     return create_app(open_service(options))
@@ -244,6 +256,14 @@ def _bench(options: Options, settings: Settings, remote: str | None) -> Bench | 
 def _database(settings: Settings, remote: str | None) -> str:
     catalog = settings.remote(remote).catalog if remote else ""
     return catalog or f"sqlite:///{settings.home / 'service.db'}"
+
+
+def _openid(options: Options) -> OpenId | None:
+    if bool(options.oidc_issuer) != bool(options.oidc_client_id):
+        raise UsageError("--oidc-issuer and --oidc-client-id belong together")
+    if not options.oidc_issuer:
+        return None
+    return OpenId(OpenIdOptions(options.oidc_issuer, options.oidc_client_id, options.oidc_claim, options.oidc_grants))
 
 
 def _settings(options: Options) -> tuple[Settings, str | None]:

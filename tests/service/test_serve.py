@@ -133,6 +133,7 @@ def test_accounts_of_another_version_are_refused(tmp_path: Path) -> None:
     [
         (Options(store="s3://bucket"), "--store and --catalog belong together"),
         (Options(catalog="postgresql://db/a"), "--store and --catalog belong together"),
+        (Options(oidc_issuer="https://idp.example"), "--oidc-issuer and --oidc-client-id belong together"),
         (Options(store="s3://b", catalog="postgresql://db/a", remote="lab"), "a remote names its store"),
         (Options(store="s3://b", catalog="postgresql://db/a", home="/srv"), "two registries"),
     ],

@@ -9,6 +9,7 @@ from maskreg.errors import TryAgainError, UnauthenticatedError
 from maskreg.service.accounts import audit, identity
 from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.members import Members
+from maskreg.service.accounts.people import People
 from maskreg.service.accounts.projects import Projects
 from maskreg.service.accounts.records import Audited
 from maskreg.service.accounts.roles import Principal
@@ -27,6 +28,7 @@ class Accounts:
         members: who has which role in it.
         tokens: how programs prove who they are.
         sessions: how browsers do.
+        people: those who sign in with an OpenID provider.
     """
 
     def __init__(self, database: Database) -> None:
@@ -36,6 +38,7 @@ class Accounts:
         self.members = Members(database)
         self.tokens = Tokens(database)
         self.sessions = Sessions(database)
+        self.people = People(database)
         self._seen = _Seen()
 
     @classmethod

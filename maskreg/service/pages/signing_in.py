@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from maskreg.errors import UnauthenticatedError
 from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.context import Served
 from maskreg.service.pages.rendering import page
 from maskreg.service.sessions import sign_in as begin
 from maskreg.service.sessions import sign_out as end
@@ -31,14 +32,17 @@ def local(address: str) -> str:
 
 
 @router.get("/sign-in")
-def form(request: Request, principal: Nobody, next: Next = "/") -> HTMLResponse:
+def form(request: Request, service: Served, principal: Nobody, next: Next = "/") -> HTMLResponse:
     """The form to sign in with."""
-    return page(request, principal, "sign-in.html.j2", next=local(next), failed=False)
+    return page(
+        request, principal, "sign-in.html.j2", next=local(next), failed=False, people=service.openid is not None
+    )
 
 
 @router.post("/sign-in", response_class=HTMLResponse)
 def sign_in(
     request: Request,
+    service: Served,
     principal: Nobody,
     token: Annotated[str, Form(max_length=1000)],
     next: Annotated[str, Form(max_length=4000)] = "/",
@@ -48,8 +52,9 @@ def sign_in(
     try:
         begin(request, answer, token)
     except UnauthenticatedError:
-        return page(request, principal, "sign-in.html.j2", status=401, next=local(next), failed=True)
-    return answer
+        people = service.openid is not None
+        people = service.openid is not None
+    return page(request, principal, "sign-in.html.j2", next=local(next), failed=False, people=people)
 
 
 @router.post("/sign-out", response_class=RedirectResponse, status_code=303)

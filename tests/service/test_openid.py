@@ -1,0 +1,225 @@
+"""Signing in with an OpenID provider: a real one, started for these tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+from fastapi.testclient import TestClient
+
+from maskreg.errors import ConfigError, MaskregError, NotAllowedError
+from maskreg.service.accounts.people import Person
+from maskreg.service.accounts.roles import Role
+from maskreg.service.app import create_app
+from maskreg.service.context import Service
+from maskreg.service.openid import Attempt, OpenId, OpenIdOptions, client_secret, mapping
+from maskreg.service.sessions import COOKIE
+from tests.servers import free_ports, wait_until
+from tests.service.serving import ROOT, service_in
+
+USERS = {
+    "ada-1": '{"email": "Ada@Lab.example", "email_verified": true, "groups": ["science"]}',
+    "eve-1": '{"preferred_username": "root", "email": "eve@lab.example", "email_verified": false, "groups": "science"}',
+    "bob-1": '{"preferred_username": "bob.b", "groups": ["other", 7, null]}',
+}
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[str]:
+    """The URL of a running provider."""
+    (port,) = free_ports(1)
+    claims = [part for sub, more in USERS.items() for part in ("--user-claims", f'{{"sub": "{sub}", {more[1:]}')]
+    command = [sys.executable, "-W", "ignore", "-m", "oidc_provider_mock", "--port", str(port), *claims]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+
+    def ready() -> bool:
+        try:
+            return httpx2.get(f"{url}/.well-known/openid-configuration").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+    assert wait_until(ready, process)
+    yield url
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def service(issuer: str, tmp_path: Path) -> Iterator[Service]:
+    openid = OpenId(OpenIdOptions(issuer, "maskreg", grants=("science=team:writer",)), {"MASKREG_OIDC_SECRET": "word"})
+    service = replace(service_in(tmp_path), openid=openid)
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def browser(service: Service) -> TestClient:
+    return TestClient(create_app(service), "http://localhost", follow_redirects=False)
+
+
+def to_provider(browser: TestClient, next: str = "/") -> str:
+    answer = browser.get("/sign-in/oidc", params={"next": next})
+    assert answer.status_code == 303, answer.text
+    return answer.headers["location"]
+
+
+def at_provider(address: str, sub: str) -> str:
+    """What somebody does there; gives where the provider sends the browser."""
+    answer = httpx2.post(address, data={"sub": sub})
+    assert answer.status_code == 302, answer.text
+    return answer.headers["location"].removeprefix("http://localhost")
+
+
+def sign_in(browser: TestClient, sub: str, next: str = "/") -> httpx2.Response:
+    return browser.get(at_provider(to_provider(browser, next), sub))
+
+
+def who(browser: TestClient) -> tuple[str, dict[str, str]]:
+    said = browser.get("/api/v1/whoami").json()
+    return said["name"], said["projects"]
+
+
+def test_somebody_signs_in_and_has_the_roles_of_their_groups(browser: TestClient) -> None:
+    answer = sign_in(browser, "ada-1", "/team")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/team")
+    assert who(browser) == ("ada@lab.example", {"team": "writer"})
+    assert "maskreg_sign_in" not in browser.cookies
+    assert "HttpOnly" in str(answer.headers.get_list("set-cookie"))
+
+
+def test_the_provider_sees_no_secret_and_gets_a_challenge(browser: TestClient) -> None:
+    query = {key: values[0] for key, values in parse_qs(urlsplit(to_provider(browser)).query).items()}
+    assert query["code_challenge_method"] == "S256"
+    assert query["scope"].split()[0] == "openid"
+    assert query["redirect_uri"] == "http://localhost/sign-in/oidc/callback"
+    cookie = browser.cookies["maskreg_sign_in"].strip('"').partition(".")[0]
+    attempt = Attempt(cookie)
+    assert query["state"] == attempt.value("state")
+    assert query["nonce"] == attempt.value("nonce")
+    assert {cookie, attempt.value("verifier"), "word"} & set(query.values()) == set()
+    assert cookie not in repr(attempt)
+
+
+def test_an_answer_for_another_browser_is_refused(browser: TestClient, service: Service) -> None:
+    back = at_provider(to_provider(browser), "ada-1")
+    other = TestClient(create_app(service), "http://localhost", follow_redirects=False)
+    assert other.get(back).status_code == 401
+    to_provider(other)
+    assert other.get(back).status_code == 401
+    assert COOKIE not in other.cookies
+
+
+def test_an_answer_is_good_once(browser: TestClient) -> None:
+    address = to_provider(browser)
+    cookie = browser.cookies["maskreg_sign_in"]
+    back = at_provider(address, "ada-1")
+    assert browser.get(back).status_code == 303
+    browser.cookies.clear()
+    browser.cookies.set("maskreg_sign_in", cookie, path="/sign-in/oidc")
+    assert browser.get(back).status_code == 401
+
+
+@pytest.mark.parametrize("change", ["nonce", "audience", "refusal", "no code"])
+def test_what_the_provider_did_not_say_to_us_is_refused(
+    change: str, browser: TestClient, service: Service, issuer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = at_provider(to_provider(browser), "ada-1")
+    if change == "refusal":
+        back = back.partition("?")[0] + "?error=access_denied"
+    elif change == "no code":
+        back = back.replace("code=", "other=")
+    elif change == "nonce":
+        value = Attempt.value
+        monkeypatch.setattr(Attempt, "value", lambda self, kind: "x" * 64 if kind == "nonce" else value(self, kind))
+    else:
+        assert service.openid is not None
+        monkeypatch.setattr(service.openid, "_options", OpenIdOptions(issuer, "somebody else"))
+    assert browser.get(back).status_code == 401
+    assert COOKIE not in browser.cookies
+
+
+def test_a_provider_does_not_hand_out_accounts_of_the_server(browser: TestClient, service: Service) -> None:
+    answer = sign_in(browser, "eve-1")
+    assert answer.status_code == 403
+    assert "belongs to another account" in answer.json()["title"]
+    assert COOKIE not in browser.cookies
+
+
+def test_who_was_invited_by_a_verified_address_gets_that_account(browser: TestClient, service: Service) -> None:
+    service.accounts.members.grant("paper", "ada@lab.example", Role.ADMIN, ROOT)
+    sign_in(browser, "ada-1")
+    assert who(browser) == ("ada@lab.example", {"paper": "admin", "team": "writer"})
+    with pytest.raises(NotAllowedError):
+        service.accounts.people.sign_in(Person("elsewhere 1", "ada@lab.example", verified=True))
+
+
+def test_roles_follow_the_groups_and_those_of_admins_stay(browser: TestClient, service: Service) -> None:
+    sign_in(browser, "bob-1")
+    assert who(browser) == ("bob.b", {})
+    person = Person("idp 9", "grace")
+    service.accounts.people.sign_in(person, {"team": Role.WRITER})
+    service.accounts.members.grant("paper", "grace", Role.READER, ROOT)
+    principal = service.accounts.people.sign_in(person, {"team": Role.ADMIN, "paper": Role.ADMIN})
+    cookie = service.accounts.sessions.begin(principal)
+    session = service.accounts.sessions.principal(cookie)
+    assert session is not None and dict(session.grants) == {"team": Role.ADMIN, "paper": Role.READER}
+    service.accounts.people.sign_in(person, {})
+    assert service.accounts.sessions.principal(cookie) is None
+    again = service.accounts.sessions.principal(service.accounts.sessions.begin(principal))
+    assert again is not None and dict(again.grants) == {"paper": Role.READER}
+
+
+def test_after_signing_in_nobody_is_sent_elsewhere(browser: TestClient) -> None:
+    assert sign_in(browser, "ada-1", "https://evil.example/").headers["location"] == "/"
+    assert sign_in(browser, "ada-1", "//evil.example/").headers["location"] == "/"
+
+
+def test_a_server_without_a_provider_says_so(tmp_path: Path) -> None:
+    browser = TestClient(create_app(service_in(tmp_path)), "http://localhost", follow_redirects=False)
+    assert browser.get("/sign-in/oidc").status_code == 404
+    assert "/sign-in/oidc" not in browser.get("/sign-in").text
+
+
+def test_the_form_to_sign_in_offers_the_provider(browser: TestClient) -> None:
+    assert "/sign-in/oidc?next=" in browser.get("/sign-in", params={"next": "/team"}).text
+
+
+def test_a_provider_that_is_away_is_said_to_be(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    openid = OpenId(OpenIdOptions(f"http://127.0.0.1:{port}", "maskreg"), {})
+    service = replace(service_in(tmp_path), openid=openid)
+    answer = TestClient(create_app(service), "http://localhost").get("/sign-in/oidc")
+    assert (answer.status_code, answer.json()["code"]) == (503, "UNAVAILABLE")
+
+
+@pytest.mark.parametrize("url", ["http://idp.example", "idp.example", "https://user:word@idp.example", "file:///idp"])
+def test_an_issuer_that_cannot_be_trusted_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="not an https URL"):
+        OpenId(OpenIdOptions(url, "maskreg"), {})
+
+
+@pytest.mark.parametrize("text", ["science", "science=team", "science=team:owner", "=team:reader", "science=:reader"])
+def test_a_malformed_mapping_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="does not give a group a role"):
+        mapping((text,))
+
+
+def test_the_secret_is_in_a_file_that_nobody_else_may_read(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("word\n")
+    path.chmod(0o600)
+    env = {"MASKREG_OIDC_SECRET_FILE": str(path)}
+    assert client_secret(env) == "word"
+    path.chmod(0o644)
+    with pytest.raises(NotAllowedError):
+        client_secret(env)
+    path.unlink()
+    with pytest.raises(MaskregError):
+        client_secret(env)
