@@ -31,7 +31,7 @@ _BY_CODE: Mapping[str, type[MaskregError]] = {
         *(CannotCreateError, NoSpaceError, TryAgainError, ConflictError, NotAllowedError, UnauthenticatedError),
         *(ImmutableTagError, ConfigError),
     )
-} | {"DIGEST_MISMATCH": DataError}
+} | {"DIGEST_MISMATCH": DataError, "OUTPUT_EXISTS": CannotCreateError, "QUEUE_FULL": TryAgainError}
 
 _BY_STATUS: dict[int, type[MaskregError]] = {
     401: UnauthenticatedError,

@@ -201,7 +201,7 @@ def export(
                 hint=f"maskreg key list{registry.remote_option}",
             )
         if path.exists() and not force:
-            raise OutputExistsError(f"{path} exists already", hint="choose another name, or add --force")
+            raise OutputExistsError(path, hint="choose another name, or add --force")
         with creating(path):
             write_private_key(private, path)
     return KeyFile(key, path)

@@ -131,7 +131,10 @@ def test_a_job_that_fails_there_fails_here_with_the_same_code(site: Site, run: R
     assert "this checkpoint is already the target" in done.err
     assert str(site.folder) not in done.err
     run("apply", "team/toy:v1", "--on", "lab", "--source", "base", "-o", "twice")
-    assert "exists" in run("apply", "team/toy:v1", "--on", "lab", "--source", "base", "-o", "twice", status=75).err
+    assert (
+        "team/twice exists already on the server"
+        in run("apply", "team/toy:v1", "--on", "lab", "--source", "base", "-o", "twice", status=73).err
+    )
 
 
 @pytest.mark.usefixtures("workers")

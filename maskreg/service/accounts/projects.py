@@ -76,7 +76,7 @@ class Projects:
         with self._database.write() as connection:
             before = connection.execute(select(ProjectRow.deleted_at).where(ProjectRow.name == name)).first()
             if before is not None and before.deleted_at is None:
-                raise OutputExistsError(f"project {name} exists already")
+                raise OutputExistsError(f"project {name}", hint="choose another name")
             if before is not None and not reuse:
                 raise NotAllowedError(
                     f"project {name} was deleted, and references to it may still be in use",

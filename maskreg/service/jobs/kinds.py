@@ -78,7 +78,7 @@ class Work:
                 return work(path), name
             except WrongCheckpointError as error:
                 if self.job.request["source"] is not None:
-                    error.hint = "maskreg jobs sources --on NAME says what the server offers"
+                    error.hint = "maskreg jobs sources"
                     raise
                 tried.append(name)
         raise NotFoundError(

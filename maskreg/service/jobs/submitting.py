@@ -75,7 +75,7 @@ def _apply(registry: Registry, patching: Patching, request: ApplyRequest, by: Su
         patching.sources.path(request.source)
     output = clean_name(ref.name if request.output is None else request.output, "an output")
     if occupied(patching.output(project, output)):
-        raise OutputExistsError(f"{project}/{output} exists on the server already", hint="choose another output")
+        raise OutputExistsError(f"{project}/{output}", reason="on the server", hint="choose another output")
     size = _bytes_of(manifest.source if request.revert else manifest.target)
     _require_space(patching, size)
     values = {
