@@ -94,8 +94,8 @@ HEAVY = {
 
 TOP_LEVEL = {
     "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "MANIFEST.in", "README.md",
-    "SECURITY.md", "cli", "compose.yaml", "demo", "docs", "maskreg", "migrations", "mkdocs.yml", "pyproject.toml",
-    "scripts", "setup.py", "tests",
+    "SECURITY.md", "cli", "compose.yaml", "demo", "deploy", "docs", "maskreg", "migrations", "mkdocs.yml",
+    "pyproject.toml", "scripts", "setup.py", "tests",
 }  # fmt: skip
 """What the repository's top holds, besides names that begin with a dot."""
 

@@ -13,6 +13,7 @@ from maskreg.service.follower import Follower
 from maskreg.service.headers import Protected
 from maskreg.service.observing import tracing
 from maskreg.service.observing.requests import Observed
+from maskreg.service.openapi import DescribedApp
 from maskreg.service.pages import artifact, errors, jobs, listing, openid, signing_in, static
 from maskreg.version import __version__
 
@@ -49,12 +50,12 @@ def create_app(service: Service) -> FastAPI:
         service: the server's parts; whoever made them closes them.
     """
     follower = Follower(service, service.workspace.settings.home / "follow.lock")
-    app = FastAPI(title="maskreg", version=__version__, docs_url=None, redoc_url=None, lifespan=follower.during)
+    app = DescribedApp(title="maskreg", version=__version__, docs_url=None, redoc_url=None, lifespan=follower.during)
     app.state.follower = follower
     app.state.service = service
     for prefix, router in ROUTERS:
         access.record(router)
-        app.include_router(router, prefix=prefix)
+        app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
     problems.install(app, errors.page)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(service.hosts))
     app.add_middleware(Protected)

@@ -1,0 +1,80 @@
+"""The OpenAPI document: what routes say of themselves, and what holds for all of them.
+
+Routes describe their answers when all is well. Added here, in one place: who may send a request and how they prove it,
+and that every error is a problem (``application/problem+json``) with one of the codes of :mod:`maskreg.errors`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from maskreg.service.access import Where
+from maskreg.service.problems import MEDIA_TYPE
+from maskreg.service.sessions import COOKIE
+
+_PROBLEM: dict[str, Any] = {
+    "title": "Problem",
+    "description": "What is wrong (RFC 9457).",
+    "type": "object",
+    "required": ["type", "title", "status", "code"],
+    "properties": {
+        "type": {"type": "string", "const": "about:blank"},
+        "title": {"type": "string", "description": "What is wrong, in one sentence."},
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
+        "code": {"type": "string", "description": "Stable identifier, for programs.", "examples": ["NOT_FOUND"]},
+        "hint": {"type": "string", "description": "The next step; absent when there is none."},
+    },
+}
+
+_SCHEMES: dict[str, Any] = {
+    "token": {"type": "http", "scheme": "bearer", "description": "A token of `maskreg token create`."},
+    "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "Somebody who signed in on a page."},
+}
+
+_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_UNSEEN = ("HTTPValidationError", "ValidationError")  # what FastAPI would answer to a malformed request
+
+
+class DescribedApp(FastAPI):
+    """An application whose document says of every route who may use it and how it fails."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The document; made once."""
+        if self.openapi_schema is None:
+            document = get_openapi(title=self.title, version=self.version, routes=self.routes)
+            _describe(document)
+            self.openapi_schema = document
+        return self.openapi_schema
+
+
+def _describe(document: dict[str, Any]) -> None:
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    for name in _UNSEEN:
+        schemas.pop(name, None)
+    schemas["Problem"] = _PROBLEM
+    components["securitySchemes"] = _SCHEMES
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            _describe_operation(path, operation)
+
+
+def _describe_operation(path: str, operation: dict[str, Any]) -> None:
+    access = operation["x-access"]
+    responses = operation["responses"]
+    responses.pop("422", None)
+    if access["where"] != Where.NOWHERE:
+        # Visitors may send what a public project lets everybody read.
+        optional = access["role"] in ("nobody", "reader") and access["where"] in (Where.PROJECT, Where.ANY)
+        operation["security"] = [{name: []} for name in _SCHEMES] + ([{}] if optional else [])
+        responses.setdefault("401", {"description": "There is no valid token."})
+        responses.setdefault("403", {"description": "The sender's role is too low."})
+    if "{" in path:
+        responses.setdefault("404", {"description": "There is none that the sender may read."})
+    responses["default"] = {"description": "A problem."}
+    for status, response in responses.items():
+        if status == "default" or status[0] in "45":
+            response["content"] = _CONTENT
