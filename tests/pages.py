@@ -81,7 +81,8 @@ def run(text: str, folder: Path, environment: Mapping[str, str], python: str = "
         AssertionError: a command failed, or printed something else.
     """
     steps = list(_steps(text, folder, python))
-    lines = ["set -e", "exec 2>&1"]
+    # What a page starts in the background ends with it, also where a command fails.
+    lines = ["set -e", "exec 2>&1", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     for number, step in enumerate(steps):
         lines += [f"printf '{_MARK}{number}\\n'", step.command]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -27,6 +27,7 @@ from scripts.pictures import FOLDER, pictures
 from tests import warm
 from tests.pages import Block, blocks, commands, run
 from tests.repository import ROOT, tracked
+from tests.servers import free_ports
 
 PAGES = [path for path in tracked() if path.suffix == ".md"]
 
@@ -102,6 +103,10 @@ def test_what_a_page_tells_to_type_runs(
         server, postgres = request.getfixturevalue("s3_server"), request.getfixturevalue("postgres")
         environment |= {**server.env(), "BUCKET": server.new_bucket(), "S3_ENDPOINT": server.endpoint}
         environment["CATALOG_URL"] = postgres.new_database()
+    if "maskreg serve" in text:
+        # Another server may have the port that the page names.
+        (port,) = free_ports(1)
+        text = text.replace("maskreg serve ", f"maskreg serve --port {port} ").replace("8470", str(port))
     run(text, folder, environment, request.getfixturevalue("python") if WITH_TORCH.search(text) else "python")
 
 
