@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.service.app import create_app
+from maskreg.service.jobs import events as streaming
 from maskreg.service.jobs import submitting
 from maskreg.service.jobs.base import JobFilter, JobLimits, JobState, Meter
 from tests.service.patching import Site, site_in
-from tests.service.serving import ADMIN, headers, service_in
+from tests.service.serving import ADMIN, headers, listening, service_in
 
 PATCHES = "/api/v1/patches"
 LIMITS = JobLimits(queued_per_project=3)
@@ -231,6 +233,35 @@ def test_events_end_with_the_result_and_continue_where_they_broke_off(site: Site
     with client.stream("GET", path, headers={"Last-Event-ID": str(seen.revision)}) as stream:
         (only,) = parsed("".join(stream.iter_text()))
     assert (only[0], only[1]) == (seen.revision + 1, "end")
+
+
+def test_events_arrive_as_they_happen(site: Site, client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.1)
+    monkeypatch.setattr(streaming, "POLL_S", 0.05)
+    job = client.post(PATCHES, json=apply_body()).json()
+    queue = site.patching.queue
+    with (
+        listening(create_app(site.service)) as url,
+        httpx2.stream("GET", f"{url}{PATCHES}/{job['id']}/events", headers=headers("writer-token")) as stream,
+    ):
+        lines = stream.iter_lines()
+        assert [next(lines) for _ in range(2)] == ["id: 1", "event: job"]
+        assert json.loads(next(lines).removeprefix("data: "))["state"] == "queued"
+        assert ": keep-alive" in (next(lines), next(lines), next(lines))
+        lease = queue.claim("w", LIMITS)
+        assert lease is not None
+        queue.finish(lease, JobState.CANCELED)
+        assert "event: end" in list(lines)
+
+
+def test_no_more_clients_follow_jobs_than_may(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = client.post(PATCHES, json=apply_body()).json()
+    client.post(f"{PATCHES}/{job['id']}/cancel")
+    monkeypatch.setattr(streaming, "MOST_STREAMS", 0)
+    assert client.get(f"{PATCHES}/{job['id']}/events").status_code == 503
+    monkeypatch.setattr(streaming, "MOST_STREAMS", 1)
+    for _ in range(2):
+        assert client.get(f"{PATCHES}/{job['id']}/events").status_code == 200
 
 
 def parsed(text: str) -> list[tuple[int, str, dict[str, Any]]]:

@@ -13,7 +13,7 @@ from maskreg.service.access import Needs, Where, check_role
 from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
 from maskreg.service.context import Served, Service
 from maskreg.service.jobs.base import Job, JobFilter, JobState
-from maskreg.service.jobs.events import EVENT_STREAM, events
+from maskreg.service.jobs.events import EVENT_STREAM, check_streams, events
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.requests import PatchRequest
 from maskreg.service.jobs.submitting import Submitter, new_job
@@ -64,7 +64,8 @@ def visible_jobs(
     elif principal.server_role < Role.READER:
         granted = {name for name, role in principal.grants.items() if role >= Role.READER}
         projects = sorted((granted | principal.public) - {EVERY_PROJECT})
-    return patching_of(service).queue.list(JobFilter(projects, states, before, limit))
+    which = JobFilter(projects, states, before, limit, hidden=principal.deleted)
+    return patching_of(service).queue.list(which)
 
 
 def visible_job(service: Service, principal: Principal, id: str, role: Role = Role.READER) -> Job:
@@ -141,6 +142,7 @@ def follow(service: Served, principal: Reader, id: str, request: Request) -> Str
     nothing that matters, and gets nothing twice.
     """
     visible_job(service, principal, id)
+    check_streams()
     seen = request.headers.get("last-event-id", "")
     stream = events(patching_of(service).queue, id, after=int(seen) if seen.isascii() and seen.isdigit() else 0)
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})

@@ -176,12 +176,14 @@ class JobFilter:
         states: in these states; empty for all.
         before: submitted before the job with this number; None from the newest.
         limit: at most this many.
+        hidden: not of these projects.
     """
 
     projects: Collection[str] | None = None
     states: Collection[JobState] = field(default=())
     before: int | None = None
     limit: int = 50
+    hidden: Collection[str] = ()
 
 
 class JobQueue(Protocol):

@@ -25,6 +25,22 @@ STREAM_S = 600.0
 """How long one stream lasts, in seconds; a client that reconnects shows its token again."""
 
 
+MOST_STREAMS = 200
+"""How many streams one process keeps open."""
+
+_streams: set[object] = set()
+
+
+def check_streams() -> None:
+    """Check that one more stream may be opened.
+
+    Raises:
+        TryAgainError: as many are open as may be.
+    """
+    if len(_streams) >= MOST_STREAMS:
+        raise TryAgainError("too many clients follow jobs here", hint="ask for the job itself now and then")
+
+
 async def events(queue: JobQueue, id: str, *, after: int = 0) -> AsyncIterator[str]:
     """The job whenever it has changed, until it ends.
 
@@ -43,6 +59,16 @@ async def events(queue: JobQueue, id: str, *, after: int = 0) -> AsyncIterator[s
         id: of the job.
         after: the last revision that the client has seen.
     """
+    stream = object()
+    _streams.add(stream)
+    try:
+        async for event in _changes(queue, id, after):
+            yield event
+    finally:
+        _streams.discard(stream)
+
+
+async def _changes(queue: JobQueue, id: str, after: int) -> AsyncIterator[str]:
     began = spoke = time.monotonic()
     while time.monotonic() - began < STREAM_S:
         try:

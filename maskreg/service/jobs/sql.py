@@ -142,6 +142,8 @@ class SqlJobQueue:
         rows = select(_COLUMNS).order_by(JobRow.number.desc()).limit(which.limit)
         if which.projects is not None:
             rows = rows.where(JobRow.project.in_(which.projects))
+        if which.hidden:
+            rows = rows.where(JobRow.project.not_in(which.hidden))
         if which.states:
             rows = rows.where(JobRow.state.in_(which.states))
         if which.before is not None:

@@ -194,6 +194,7 @@ def test_jobs_are_listed_newest_first_page_by_page(queue: SqlJobQueue) -> None:
     assert outputs(JobFilter()) == ["x", "2", "1", "0"]
     assert outputs(JobFilter(projects=["team"], limit=2)) == ["2", "1"]
     assert outputs(JobFilter(projects=[])) == []
+    assert outputs(JobFilter(hidden=["team"])) == ["x"]
     assert outputs(JobFilter(states=[JobState.RUNNING])) == ["0"]
     (oldest,) = queue.list(JobFilter(projects=["lab"]))
     assert outputs(JobFilter(before=oldest.number)) == ["2", "1", "0"]
