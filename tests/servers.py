@@ -298,8 +298,13 @@ def other_s3_server() -> Iterator[S3Server]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A running PostgreSQL."""
-    newest_first = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    initdb = find_program("initdb", newest_first, "apt-get install -y postgresql")
-    server = Postgres(initdb.resolve().parent)
+    server = start_postgres()
     yield server
     server.close()
+
+
+def start_postgres() -> Postgres:
+    """Start the newest PostgreSQL of this machine; whoever asked closes it."""
+    newest_first = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    initdb = find_program("initdb", newest_first, "apt-get install -y postgresql")
+    return Postgres(initdb.resolve().parent)

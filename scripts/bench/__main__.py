@@ -12,6 +12,7 @@ views:
   links     what a training step takes as a link, beside slime's and vLLM's forms, on the pairs of --pair
   bars      what must be reached, measured in one run, as a table: scripts/bench/run bars --help
   merge     merge beside mergekit: time, memory, and in how many coordinates they differ: scripts/bench/run merge --help
+  served    pulling through a service by signed links, beside pulling from its bucket: scripts/bench/run served --help
   page      the page of docs that shows it, from its JSON: scripts/bench/run page FILE
 
 The entropy limit knows only a weight's exponent in the source; a codec that also models rows, columns and low rank can
@@ -52,7 +53,14 @@ def merge(args: list[str]) -> None:
     measure_merge(args)
 
 
-BARS = {**OTHERS, "merge": merge}
+def served(args: list[str]) -> None:
+    """Pulling through a service, beside pulling from its bucket."""
+    from scripts.bench.served import main as measure
+
+    sys.exit(measure(args))
+
+
+BARS = {**OTHERS, "merge": merge, "served": served}
 """What has a command line of its own."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.e2e.attack.damages import Damages, Tally
 from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.kills import Kills, world_of
 from tests.e2e.attack.people import shared_clients
+from tests.e2e.attack.served import ServedKills
 from tests.e2e.attack.stage import Site, set_up
 from tests.e2e.attack.writers import writers
 from tests.servers import S3Server
@@ -20,6 +22,7 @@ DAMAGES = {"local": 50, "folder": 40, "seaweed": 10, "moto": 4}
 KILLS = 2
 LINKS = 6
 ROUNDS = 1
+SERVED = 8
 
 
 @pytest.fixture
@@ -66,6 +69,15 @@ def test_a_chain_survives_kills_of_either_side(tmp_path: Path) -> None:
     assert tally.faults == []
     assert tally.counts["publish: killed"]
     assert tally.counts["follow: killed"]
+
+
+def test_a_service_and_its_clients_survive_kills(tmp_path: Path) -> None:
+    tally = Tally()
+    with closing(ServedKills(tmp_path)) as attack:
+        for number in range(SERVED):
+            attack.run(SEED, number, tally)
+    assert tally.faults == []
+    assert any(what.endswith("killed") for what in tally.counts)
 
 
 def test_what_is_reported_behind_a_failing_network_is_there(tmp_path: Path, s3_server: S3Server) -> None:

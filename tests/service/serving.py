@@ -105,7 +105,7 @@ def headers(token: str) -> dict[str, str]:
 @contextmanager
 def listening(app: FastAPI) -> Iterator[str]:
     """A server on a free port of this machine; gives its URL."""
-    with socket.socket() as listener:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

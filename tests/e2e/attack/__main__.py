@@ -4,6 +4,7 @@
     scripts/attack kills --count 1000 --only push --only "gc remote"
     scripts/attack faults --count 100 --seed 7
     scripts/attack chains --count 200
+    scripts/attack served --count 200
 
 Every failure is printed with the command that does it again. Exits 1 when there was any.
 """
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.e2e.attack.chains import Chains
@@ -25,6 +26,7 @@ from tests.e2e.attack.damages import Damages, Tally
 from tests.e2e.attack.faults import rounds
 from tests.e2e.attack.kills import Kills, world_of
 from tests.e2e.attack.people import shared_clients
+from tests.e2e.attack.served import ServedKills
 from tests.e2e.attack.stage import Site, set_up
 from tests.e2e.attack.writers import training, writers
 from tests.servers import Moto, S3Server, SeaweedFS
@@ -50,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "kills": kills,
             "faults": faults,
             "chains": chains,
+            "served": served,
         }[options.attack]
         tally = attack(options, Path(folder))
     print(f"{options.attack}: {len(tally.faults)} failures")
@@ -103,6 +106,14 @@ def chains(options: argparse.Namespace, folder: Path) -> Tally:
     return tally
 
 
+def served(options: argparse.Namespace, folder: Path) -> Tally:
+    """Push to a service and pull from it, and kill both sides."""
+    tally = Tally()
+    with closing(ServedKills(folder)) as attack:
+        _run("served", options, range(options.first, options.first + options.count), attack.run, tally)
+    return tally
+
+
 def _run(
     name: str, options: argparse.Namespace, numbers: range, attack: Callable[[int, int, Tally], None], total: Tally
 ) -> None:
@@ -148,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "scripts/attack", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("attack", choices=["damages", "kills", "faults", "chains"])
+    parser.add_argument("attack", choices=["damages", "kills", "faults", "chains", "served"])
     parser.add_argument("--count", type=int, default=100, help="how many, over everything that is chosen")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
