@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import AsyncIterator
 
@@ -70,7 +71,7 @@ async def events(queue: JobQueue, id: str, *, after: int = 0) -> AsyncIterator[s
 
 async def _changes(queue: JobQueue, id: str, after: int) -> AsyncIterator[str]:
     began = spoke = time.monotonic()
-    while time.monotonic() - began < STREAM_S:
+    while time.monotonic() - began < STREAM_S and not _server_ends():
         try:
             job = await run_in_threadpool(queue.get, id)
         except (TryAgainError, UnavailableError):
@@ -87,6 +88,12 @@ async def _changes(queue: JobQueue, id: str, after: int) -> AsyncIterator[str]:
             yield ": keep-alive\n\n"
             spoke = time.monotonic()
         await asyncio.sleep(POLL_S)
+
+
+def _server_ends() -> bool:
+    # uvicorn waits for streams before it tells the application anything; what handles its signals is the server itself.
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return bool(getattr(server, "should_exit", False))
 
 
 def _event(job: Job) -> str:
