@@ -303,7 +303,7 @@ def _named(host: str) -> tuple[str, ...]:
 
 def _bound(options: Options) -> socket.socket:
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    # With the protocol named, small answers leave at once: asyncio switches Nagle's algorithm off for such sockets only.
+    # With the protocol named, small answers leave at once: asyncio switches Nagle's algorithm off for these alone.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

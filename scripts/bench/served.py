@@ -90,9 +90,11 @@ def _published(space: maskreg.Workspace, folder: Path, url: str, megabytes: int)
     after = before ^ (rng.random(before.shape, dtype=np.float32) < 0.5).astype(np.uint16) * rng.integers(
         1, 64, before.shape, dtype=np.uint16
     )
-    pair = [make_checkpoint(folder / name, {"w": ("BF16", bits)}) for name, bits in (("s", before), ("t", after))]
-    stored = maskreg.extract(*pair, TOY, workspace=space)
-    for path in pair:
+    source, target = (
+        make_checkpoint(folder / name, {"w": ("BF16", bits)}) for name, bits in (("s", before), ("t", after))
+    )
+    stored = maskreg.extract(source, target, TOY, workspace=space)
+    for path in (source, target):
         shutil.rmtree(path)
     maskreg.remotes.add("s3", url, workspace=space)
     maskreg.push(TOY, workspace=space)
