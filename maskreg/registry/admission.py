@@ -19,7 +19,7 @@ from maskreg.errors import ConflictError, CorruptError, ImmutableTagError, Usage
 from maskreg.ref import DEFAULT_TAG
 from maskreg.registry.registry import Registry
 from maskreg.registry.settling.publishing import settle_in_place
-from maskreg.registry.trust.document import KeyDocument, parse_heads
+from maskreg.registry.trust.document import KeyDocument, fresh_key, parse_heads
 from maskreg.store.reflog import RefEntry
 
 MAX_SKEW = timedelta(hours=1)
@@ -71,10 +71,13 @@ def admit(registry: Registry, entry: RefEntry) -> bool:
 
 
 def admit_key(registry: Registry, key: str, data: bytes, *, by: str) -> bool:
-    """Write the next public key of a project, or the list that it names; False when there is one already.
+    """Write the next public key of a project, a list that it names, or a newer statement of freshness.
+
+    Returns:
+        Whether it was written; False when there is one already, or a newer statement.
 
     Raises:
-        CorruptError: it is not signed as it has to be, or not of this registry.
+        CorruptError: it is not signed as it has to be, or not of this registry; or a list that it names is missing.
         UsageError: somebody else is named as its writer.
         ConflictError: it is not the next one.
     """
@@ -83,6 +86,8 @@ def admit_key(registry: Registry, key: str, data: bytes, *, by: str) -> bool:
         digest = Digest(f"sha256:{name.removesuffix('.json')}")
         parse_heads(key, data, digest)
         return registry.store.create(key, data)
+    if key == fresh_key(project := folder.rpartition("/")[2]):
+        return registry.trust.accept_statement(project, data)
     document = KeyDocument.parse(key, data)
     if document.by != by:
         raise UsageError(f"{key}: it says that it is by {document.by!r}, and {by} sent it")

@@ -14,8 +14,8 @@
     doomed/sha256/<hex>/<run>               writers             the server's admin            a writer, of a run
                                                                                               that is over
     gc/runs/<run>.json                      writers             the server's admin            the server's admin
-    keys/<project>/...                      the project's       its admins, the next key      nobody
-                                            readers
+    keys/<project>/...                      the project's       its admins, the next key, or  nobody
+                                            readers             a newer statement
     probe/<nonce>/<name>                    everybody inside    a writer, a few bytes         a writer
     staging, databases, secrets             nobody              nobody                        nobody
     any other                               the server's admin  the server's admin            the server's admin
@@ -56,7 +56,7 @@ _RUN = re.compile(rf"{re.escape(RUNS)}[0-9a-f]{{32}}\.json")
 _PROBE = re.compile(rf"{PROBE}[0-9a-f]{{32}}/[a-z]{{1,16}}")
 _ENTRY = re.compile(rf"{REFS}([^/]+)/[^/]+/[^/]+/[0-9]{{20}}\.json")
 _BACK_REFERENCE = re.compile(rf"{re.escape(NAMES)}({_HEX})/[0-9]{{20}}-[0-9a-f]{{32}}\.json")
-_KEY = re.compile(rf"{KEYS}([^/]+)/(?:[0-9]{{20}}|heads/{_HEX})\.json")
+_KEY = re.compile(rf"{KEYS}([^/]+)/(?:[0-9]{{20}}|heads/{_HEX}|fresh)\.json")
 _ARTIFACT = re.compile(rf"{re.escape(ARTIFACTS)}({_HEX})/(.+)")
 _ANNOUNCED = re.compile(rf"{ANNOUNCED}({_HEX})/manifest\.json")
 

@@ -11,7 +11,9 @@ from maskreg.ref import Ref
 from maskreg.registry import Registry
 from maskreg.registry.signing import create_key, refresh, refresh_due, rotate_key
 from maskreg.registry.trust.document import fresh_key
+from maskreg.registry.trust.fresh import Statement
 from maskreg.registry.trust.pins import Pins
+from maskreg.signature import Signer
 from maskreg.store import MemoryStore, Store
 from maskreg.store.entry import entry_key
 from tests.registry.meddling import MAX, REF, A, B, C
@@ -135,13 +137,18 @@ def reader_of_keys(store: Store, memory: Store) -> Registry:
     return alone
 
 
+def put_statement(store: Store, signer: Signer, time: Time) -> None:
+    """Write a statement of today that lists nothing, as somebody does who has not the right."""
+    trust = Registry(store).trust
+    document = trust.documents("team")[-1]
+    heads = trust.log.put_heads(document.registry, "team", {})
+    statement = Statement(document.registry, "team", document.n, heads, time.now, {})
+    store.put(fresh_key("team"), statement.signed(signer).to_bytes())
+
+
 def test_a_statement_by_another_key_is_refused(store: MemoryStore, time: Time) -> None:
-    eves = snapshot(store)
-    eve = at(time, writer(eves, EVES))
-    eve.trust.signer_of = lambda project: EVES  # type: ignore[method-assign]
     time.forward(8)
-    statement = eve.trust.refresh("team", list(eve.refs.heads()))
-    store.put(fresh_key("team"), statement.to_bytes())
+    put_statement(store, EVES, time)
     with pytest.raises(CorruptError, match=f"{KEY.key.short}, the key of team, did not sign it"):
         at(time, reader(store, MemoryStore())).head(REF)
     with pytest.raises(NotAllowedError, match="its private key is not on this machine"):
@@ -155,10 +162,8 @@ def test_a_replaced_key_dates_nothing_any_more(store: MemoryStore, time: Time) -
     # The new key document has a date and a list, too.
     time.forward(6)
     assert at(time, reader(store, MemoryStore())).head(REF).digest == B  # type: ignore[union-attr]
-    stolen = at(time, writer(snapshot(store), KEY))
-    stolen.trust.signer_of = lambda project: KEY  # type: ignore[method-assign]
     time.forward(6)
-    store.put(fresh_key("team"), stolen.trust.refresh("team", []).to_bytes())
+    put_statement(store, KEY, time)
     with pytest.raises(CorruptError, match=f"{NEXT.key.short}, the key of team, did not sign it"):
         at(time, reader(store, MemoryStore())).head(REF)
 

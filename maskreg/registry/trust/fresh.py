@@ -19,13 +19,14 @@ without somebody who does it regularly, so ``fresh_s`` is 0 unless its owner set
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from maskreg.digest import Digest
-from maskreg.errors import CorruptError, FormatError, UntrustedError
+from maskreg.errors import CorruptError, FormatError, NotAllowedError, UntrustedError
 from maskreg.limits import LIMITS
 from maskreg.ref import Ref
 from maskreg.registry.trust.document import KeyDocument, fresh_key
@@ -135,6 +136,40 @@ def latest(document: KeyDocument, log: KeyLog, pins: Pins | None) -> Statement:
             if pins is not None and data != remembered:
                 pins.put_statement(document.registry, project, data)
     return newest
+
+
+def accept(data: bytes, documents: Sequence[KeyDocument], log: KeyLog, pins: Pins | None) -> bool:
+    """Store a statement in the place of the one before, and delete the lists that nothing names any more.
+
+    Args:
+        data: the statement.
+        documents: the trusted key documents of the project.
+        log: where it goes.
+        pins: remember it, too.
+
+    Returns:
+        Whether it was stored; False when there is a newer one.
+
+    Raises:
+        CorruptError: the project's key has not signed it, or the list that it names is missing.
+        FormatError, LimitError: not a statement of this version.
+    """
+    project = documents[-1].project if documents else ""
+    statement = Statement.parse(data, documents[-1]) if documents else None
+    if statement is None:
+        raise CorruptError(fresh_key(project), "the project's key did not sign it")
+    before = latest(documents[-1], log, pins)
+    if statement.at < before.at:
+        return False
+    log.read_heads(project, statement.heads)
+    log.put_statement(project, data)
+    if pins is not None:
+        pins.put_statement(statement.registry, project, data)
+    # The list before may be that of a reader who has just read the statement before. A service lets nobody delete
+    # lists, and does so itself.
+    with suppress(NotAllowedError):
+        log.drop_heads(project, keep={statement.heads, before.heads, *(document.heads for document in documents)})
+    return True
 
 
 def check_not_expired(document: KeyDocument, statement: Statement, now: datetime, where: str, hint: str) -> None:

@@ -30,7 +30,7 @@ from datetime import UTC, datetime
 from maskreg.errors import CorruptError, DataError, NotAllowedError, UntrustedError
 from maskreg.ref import Ref
 from maskreg.registry.trust.document import KeyDocument, document_key, heads_of
-from maskreg.registry.trust.fresh import Statement, check_not_behind, check_not_expired, latest
+from maskreg.registry.trust.fresh import Statement, accept, check_not_behind, check_not_expired, latest
 from maskreg.registry.trust.keylog import KeyLog
 from maskreg.registry.trust.pins import Pins
 from maskreg.registry.trust.privatekeys import PrivateKeys
@@ -379,18 +379,20 @@ class Trust:
         Raises:
             NotAllowedError: its private key is not here.
         """
-        documents = self.documents(project)
-        current = documents[-1]
-        before = latest(current, self.log, self.pins).heads
+        current = self.documents(project)[-1]
         listed = self.log.put_heads(current.registry, project, heads_of(heads))
         statement = Statement(current.registry, project, current.n, listed, self.clock(), {})
-        signed = statement.signed(self.signer_of(project))
-        self.log.put_statement(project, signed.to_bytes())
-        if self.pins is not None:
-            self.pins.put_statement(current.registry, project, signed.to_bytes())
-        # The list before may be that of a reader who has just read the statement before.
-        self.log.drop_heads(project, keep={listed, before, *(document.heads for document in documents)})
-        return signed
+        statement = statement.signed(self.signer_of(project))
+        self.accept_statement(project, statement.to_bytes())
+        return statement
+
+    def accept_statement(self, project: str, data: bytes) -> bool:
+        """Store a statement that somebody with the key has signed; False when there is a newer one.
+
+        Raises:
+            CorruptError: it is not signed by the project's key, or names a list that is missing.
+        """
+        return accept(data, self.documents(project), self.log, self.pins)
 
 
 def _state(entry: RefEntry) -> str:

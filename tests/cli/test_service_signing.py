@@ -1,0 +1,106 @@
+"""Signed tags behind a service: it signs for people who have a token and no key, and they check what it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from maskreg.digest import Digest
+from maskreg.errors import UsageError
+from maskreg.ref import Card, Ref
+from maskreg.registry.signing import refresh_due
+from maskreg.registry.trust.privatekeys import service_key
+from maskreg.service.app import create_app
+from maskreg.service.context import Service
+from maskreg.store import FileStore
+from maskreg.store.reflog import RefLog
+from tests.cli.test_service import Person, digest_of, people, pushed
+from tests.service.serving import listening, service_in
+
+__all__ = ["people", "pushed"]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    service = service_in(tmp_path / "served")
+    yield service
+    service.close()
+
+
+@pytest.fixture
+def url(service: Service) -> Iterator[str]:
+    with listening(create_app(service)) as url:
+        yield url
+
+
+@pytest.fixture
+def key(service: Service, tmp_path: Path) -> str:
+    """The key that the service signs with."""
+    signer = service_key(tmp_path / "served")
+    service.registry.trust.signer = signer
+    return signer.key
+
+
+def test_a_service_signs_what_people_without_a_key_push(
+    key: str, service: Service, people: dict[str, Person], pushed: str, tmp_path: Path
+) -> None:
+    ada, bob, root = people["ada"], people["bob"], people["root"]
+    assert f"team on lab is signed; from now on this machine trusts its key {key}" in bob("pull", "team/toy:v1").err
+    ada("tag", "team/toy:v1", "v2", "--remote", "lab")
+    root("rm", "team/toy:v1", "--remote", "lab", "-y")
+    root("restore", "team/toy:v1", "--remote", "lab")
+    report = bob("verify", "--signatures", "--all", "--remote", "lab", "--json").json
+    assert [(tag["ref"], tag["state"], tag["key"]) for tag in report["tags"]] == [
+        ("team/toy:v1", "signed", key),
+        ("team/toy:v2", "signed", key),
+    ]
+    # Nobody gets the key, not even the admin; and who can write to the disk behind the service is found out.
+    (private,) = (tmp_path / "served" / ".private").glob("*.pem")
+    with pytest.raises(UsageError, match="is not of the store"):
+        service.registry.store.get(f".private/{private.name}", max_bytes=1 << 20)
+    log, ref = RefLog(FileStore(tmp_path / "served")), Ref.parse("team/toy:v2")
+    log.append(ref, after=log.head(ref), digest=Digest(pushed), card=Card(family="evil"), by="ada")
+    assert f"is not signed, and {key} signs team" in bob("pull", "team/toy:v2", status=65).err
+    assert digest_of(bob("pull", "team/toy:v1", "--json")) == pushed
+
+
+def test_a_service_dates_what_it_signs(
+    key: str, service: Service, people: dict[str, Person], pair: tuple[Path, Path]
+) -> None:
+    service.registry.trust.fresh_s = 86_400
+    ada, bob = people["ada"], people["bob"]
+    ada("extract", *pair, "--name", "team/toy:v1")
+    ada("push", "team/toy:v1")
+    (listed,) = bob("key", "list", "--remote", "lab", "--json").json
+    assert (listed["key"], listed["fresh_s"], listed["private"]) == (key, 86_400, False)
+    assert refresh_due(service.registry) == ()
+    assert refresh_due(service.registry, share=0) == ("team",)
+    (renewed,) = bob("key", "list", "--remote", "lab", "--json").json
+    assert renewed["stated"] > listed["stated"]
+    bob("pull", "team/toy:v1")
+
+
+def test_an_admin_of_a_project_signs_with_a_key_of_their_own(
+    people: dict[str, Person], pushed: str, pair: tuple[Path, Path]
+) -> None:
+    ada, bob, root = people["ada"], people["bob"], people["root"]
+    assert "admin" in ada("key", "create", "team", "--remote", "lab", status=77).err
+    made = root("key", "create", "team", "--remote", "lab", "--fresh", "7d", "--json").json
+    assert made["by"] == "root"
+    bob("pull", "team/toy:v1")
+    # The service has not this key, so it cannot sign for ada, and she cannot either.
+    ada("annotate", "team/toy:v1", "--family", "other")
+    assert f"team on local is signed with {made['key']}" in ada("push", "team/toy:v1", status=77).err
+    root("pull", "team/toy:v1")
+    root("annotate", "team/toy:v1", "--family", "other")
+    root("push", "team/toy:v1")
+    for _ in range(2):
+        root("key", "refresh", "team", "--remote", "lab")
+    refused = ada("key", "refresh", "team", "--remote", "lab", status=77)
+    assert "its private key is not on this machine" in refused.err
+    report = bob("verify", "--signatures", "--all", "--remote", "lab", "--json").json
+    assert [(tag["state"], tag["key"]) for tag in report["tags"]] == [("signed", made["key"])]
+    new = root("key", "rotate", "team", "--remote", "lab", "--json").json["key"]
+    assert f"the key of team on lab is {new} now; {made['key'][:20]} signed that" in bob("pull", "team/toy:v1").err
