@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="Name that requests may be addressed to; repeatable."
 )
+@click.option(
+    "--signing-key",
+    default="",
+    metavar="FILE|none",
+    help="Private key that signs what clients write [default: its own].",
+)
 @click.option("--new-admin-token", "new_admin", is_flag=True, help="Make a new first token, and revoke the old one.")
 @click.option("--metrics-port", type=IntegerType(0, 65535), default=0, help="Port that gives metrics without a token.")
 @click.option(

@@ -30,6 +30,7 @@ from uvicorn.supervisors import Multiprocess
 
 from maskreg.disk import creating, make_folder
 from maskreg.errors import CannotCreateError, ConfigError, UsageError
+from maskreg.registry.trust.privatekeys import PrivateKeys, read_private_key, service_key
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.records import NewToken
 from maskreg.service.app import create_app
@@ -42,6 +43,7 @@ from maskreg.service.observing.logs import configure
 from maskreg.service.openid import OpenId, OpenIdOptions
 from maskreg.settings import Remote, Settings, checked
 from maskreg.settings.credentials import is_loopback
+from maskreg.signature import Signer
 from maskreg.workspace.workspace import Workspace
 
 _OPTIONS = "MASKREG_SERVED"
@@ -69,6 +71,9 @@ class Options:
         oidc_client_id: what the provider calls this server.
         oidc_claim: the claim that lists somebody's groups.
         oidc_grants: role by project of each group, as ``GROUP=PROJECT:ROLE``.
+        signing_key: file of the private key that signs what clients write, and becomes the key of projects that have
+            none; ``none`` signs nothing. Left out, a registry in a folder makes and keeps one, and another store signs
+            nothing: a key that only this machine had would shut out every other server, and this one after a loss.
         metrics_port: port on which everybody who reaches it may read the metrics; 0 for none.
         log_format: ``json`` for a line per request and event on standard error; ``text`` for warnings alone.
         jobs: how many the server works on at the same time, each in a process of its own; 0 for a server without jobs.
@@ -89,6 +94,7 @@ class Options:
     oidc_client_id: str = ""
     oidc_claim: str = "groups"
     oidc_grants: tuple[str, ...] = ()
+    signing_key: str = ""
     metrics_port: int = 0
     log_format: str = "json"
     jobs: int = 0
@@ -129,6 +135,7 @@ def open_service(options: Options) -> Service:
         try:
             registry.check_format()
             registry.index.must_open()
+            registry.trust.signer = _signer(options, settings, remote)
             bench = _bench(options, settings, remote)
             patching = bench.open() if bench else None
         except BaseException:
@@ -288,6 +295,21 @@ def _settings(options: Options) -> tuple[Settings, str | None]:
             )
         return settings, options.remote
     return settings, None
+
+
+def _signer(options: Options, settings: Settings, remote: str | None) -> Signer | None:
+    if options.signing_key == "none":
+        return None
+    if not options.signing_key:
+        return service_key(settings.home) if remote is None else None
+    path = Path(options.signing_key)
+    try:
+        private = read_private_key(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: the signing key cannot be read: {error.strerror}", hint=f"ls -l {path}") from error
+    # For the processes that work on jobs, too.
+    PrivateKeys(settings.home).add(private)
+    return private
 
 
 def _upgrade(options: Options, settings: Settings, remote: str | None) -> str:

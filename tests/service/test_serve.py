@@ -16,8 +16,10 @@ from sqlalchemy import text
 
 from maskreg.catalog.sql.address import parse_address
 from maskreg.catalog.sql.engine import make_engine
-from maskreg.errors import CannotCreateError, ConfigError, UsageError
+from maskreg.errors import CannotCreateError, ConfigError, FormatError, UsageError
+from maskreg.registry.trust.privatekeys import PrivateKeys, write_private_key
 from maskreg.service.starting import Options, open_service, serve
+from maskreg.signature import PrivateKey
 from tests.e2e.running import Person
 from tests.servers import Postgres
 
@@ -147,3 +149,25 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(tmp_path: Path) -> None
     with pytest.raises(ConfigError) as caught:
         open_service(Options(store=str(tmp_path), catalog="postgresql://ada:word@db/a"))
     assert ":word" not in str(caught.value) + caught.value.hint
+
+
+def test_a_server_signs_with_a_key_of_its_own_or_the_one_that_it_is_given(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with open_service(Options(home=str(home))) as service:
+        own = service.registry.trust.signer
+    with open_service(Options(home=str(home))) as service:
+        assert own is not None and service.registry.trust.signer is not None
+        assert service.registry.trust.signer.key == own.key
+    with open_service(Options(home=str(home), signing_key="none")) as service:
+        assert service.registry.trust.signer is None
+    given = PrivateKey.generate()
+    write_private_key(given, tmp_path / "key.pem")
+    with open_service(Options(home=str(home), signing_key=str(tmp_path / "key.pem"))) as service:
+        assert service.registry.trust.signer is not None
+        assert service.registry.trust.signer.key == given.key
+    assert set(PrivateKeys(home)) == {own.key, given.key}
+    with pytest.raises(ConfigError, match="the signing key cannot be read"):
+        open_service(Options(home=str(home), signing_key=str(tmp_path / "nothing")))
+    (tmp_path / "text").write_text("text")
+    with pytest.raises(FormatError, match="not an unencrypted private key"):
+        open_service(Options(home=str(home), signing_key=str(tmp_path / "text")))
