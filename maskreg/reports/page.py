@@ -107,6 +107,7 @@ def page(findings: Findings, version: str, plots: Mapping[str, Plot] | None = No
         manifest=findings.manifest,
         card=card_of(findings.card),
         mark=mark,
+        heading=words.HEADINGS[mark],
         sentence=sentence,
         rule=RULE,
         contents=_contents(findings, plots),

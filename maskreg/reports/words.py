@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from maskreg.analysis.comparison import PairOverlap
 from maskreg.analysis.evidence import MATCHED, ROUNDING
 from maskreg.analysis.glossary.geometry import GEOMETRY
 from maskreg.analysis.glossary.masks import MASKS
@@ -30,6 +31,9 @@ KEY = (
 MORE, NOT_MORE, OPEN = "more", "not-more", "open"
 """Marks of the answer."""
 
+HEADINGS = {MORE: "More than rounding", NOT_MORE: "No more than rounding", OPEN: "Not settled"}
+"""Marks in words."""
+
 
 def answer(findings: Findings) -> tuple[str, str]:
     """The mark and the headline sentence."""
@@ -48,8 +52,13 @@ def answer(findings: Findings) -> tuple[str, str]:
 
 
 def mark_of(other: OtherMask) -> str:
+    """The mark of the overlap with another mask."""
+    return mark_of_pair(other.overlap)
+
+
+def mark_of_pair(pair: PairOverlap) -> str:
     """The mark of one overlap. Exceeding chance alone leaves it open, because rounding does that too."""
-    nulls, more = other.overlap.whole.nulls, other.verdict.more
+    nulls, more = pair.whole.nulls, pair.verdict.more
     if more is None or (more and all(nulls[name].expected is None for name in (MATCHED, ROUNDING))):
         return OPEN
     return MORE if more else NOT_MORE

@@ -14,7 +14,8 @@ from maskreg.service.headers import Protected
 from maskreg.service.observing import tracing
 from maskreg.service.observing.requests import Observed
 from maskreg.service.openapi import DescribedApp
-from maskreg.service.pages import artifact, errors, jobs, listing, openid, signing_in, static
+from maskreg.service.pages import errors
+from maskreg.service.pages.routers import PAGES
 from maskreg.version import __version__
 
 # Only documents of the API: pages hold secrets beside what a visitor typed, whose guesses their length would betray.
@@ -33,12 +34,7 @@ ROUTERS: list[tuple[str, APIRouter]] = [
     (API, objects.router),
     (API, patches.router),
     ("", telling.router),
-    ("", static.router),
-    ("", listing.router),
-    ("", artifact.router),
-    ("", jobs.router),
-    ("", signing_in.router),
-    ("", openid.router),
+    *(("", router) for router in PAGES),
 ]
 """Every router, and what its paths begin with."""
 

@@ -83,6 +83,7 @@ def compare(
     stripes: bool = False,
     allow_different: bool = False,
     record: bool = False,
+    remote: str | None = None,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
 ) -> MaskComparison:
@@ -100,6 +101,7 @@ def compare(
         stripes: count rows and columns of matrices that move together.
         allow_different: compare what masks of other rules, tensors or sources share.
         record: keep the lift in the catalog, as a measurement of the first mask of each pair; see :func:`record`.
+        remote: compare masks of this remote instead of the local registry.
         progress: progress callback, in bytes.
         workspace: where the masks are; by default what the settings say.
 
@@ -109,13 +111,15 @@ def compare(
         PairMismatchError: the masks are of different rules, tensors or sources.
         PartAbsentError: a mask is not in the local registry.
         WrongCheckpointError: ``source`` is another checkpoint.
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
     """
     from maskreg.flow.overlap.measure import measure_overlap
 
     if len(masks) < 2:
         raise UsageError("a comparison needs two masks or more")
     with opened(workspace) as space:
-        operands = tuple(space.find(mask) for mask in masks)
+        operands = tuple(space.find(mask, remote) for mask in masks)
         for operand in operands:
             with naming(operand.name):
                 operand.artifact.require("mask")

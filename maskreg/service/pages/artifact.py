@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 
 from maskreg.artifact.manifest import Manifest
+from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.ref import Ref
 from maskreg.service.access import Needs
@@ -18,10 +19,13 @@ from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.context import Served
 from maskreg.service.pages import ancestry
 from maskreg.service.pages.heat import heat_map
-from maskreg.service.pages.reading import ancestors, described, history, listing, names_of
+from maskreg.service.pages.reading import ancestors, described, history, names, names_of
 from maskreg.service.pages.rendering import link, page, remote_name
 from maskreg.words import counted, percent, times
 from maskreg.workspace.log import LogEntry
+
+_TAGS = 100
+"""Tags of a name that are shown, the newest first."""
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
 
@@ -52,7 +56,7 @@ def artifact(
     shown = described(service, ref)
     entries = history(service, ref)
     lineage = ancestors(service, ref)
-    names = names_of(service, principal, (ancestor.digest for ancestor in lineage.ancestors))
+    known = names_of(service, principal, (ancestor.digest for ancestor in lineage.ancestors))
     return page(
         request,
         principal,
@@ -63,9 +67,9 @@ def artifact(
         sentence=sentence(shown.manifest),
         commands=commands(ref, shown.manifest, str(request.base_url).rstrip("/"), remote_name(request)),
         heat=heat_map(shown.grid()) if shown.manifest.totals.numel else None,
-        picture=ancestry.picture(lineage, names, ref, link),
+        picture=ancestry.picture(lineage, known, ref, link),
         left_out=len(lineage.left_out),
-        versions=listing(service, principal, f"{project}/{ref.name}:*", project=project),
+        versions=names(service, principal, Query(text=f"{project}/{ref.name}:*", project=project, limit=_TAGS)),
         changes=[
             Change(now, before.digest if before else None)
             for before, now in pairwise((None, *entries))

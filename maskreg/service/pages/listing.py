@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -10,10 +11,14 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, Field, field_validator
 
 from maskreg.analysis.glossary import ENTRIES
+from maskreg.catalog import query as catalog
+from maskreg.ref import Ref
+from maskreg.service import follower
 from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.context import Served, Service
-from maskreg.service.pages.reading import densities, listing, readable
+from maskreg.service.cursors import cursor_of, position_of
+from maskreg.service.pages.reading import densities, names
 from maskreg.service.pages.rendering import page
 
 router = APIRouter(tags=["pages"], default_response_class=HTMLResponse)
@@ -46,6 +51,7 @@ class Filters(BaseModel):
         ffn_lift_min, rlvr_overlap_min: at least.
         sort: one of ``SORTS``.
         limit: most names to show.
+        after: a cursor: where the page begins.
     """
 
     q: Annotated[str, Field(max_length=1000)] = ""
@@ -58,6 +64,7 @@ class Filters(BaseModel):
     rlvr_overlap_min: Annotated[float | None, Field(ge=0)] = None
     sort: Annotated[str, Field(pattern=f"^({'|'.join(SORTS)})$")] = "created"
     limit: Annotated[int, Field(ge=1, le=LIMITS[-1])] = LIMITS[0]
+    after: Annotated[str, Field(max_length=2048)] = ""
 
     @field_validator("density_min", "density_max", "ffn_lift_min", "rlvr_overlap_min", mode="before")
     @classmethod
@@ -68,31 +75,41 @@ class Filters(BaseModel):
     @property
     def narrowing(self) -> dict[str, Any]:
         """Fields that were filled, without order and length."""
-        return self.model_dump(exclude_defaults=True, exclude={"sort", "limit"})
+        return self.model_dump(exclude_defaults=True, exclude={"sort", "limit", "after"})
 
     def address(self, path: str, **changes: Any) -> str:
         """The address of the page with these filters, some of them changed."""
         fields = {**self.model_dump(exclude_defaults=True), **changes}
+        fields = {name: value for name, value in fields.items() if value is not None}
         return f"{path}?{urlencode(fields)}" if fields else path
 
-    def arguments(self) -> dict[str, Any]:
-        """Arguments for the use case."""
+    def query(self, project: str) -> catalog.Query:
+        """The query that this is, within a project or, without one, in all.
+
+        Raises:
+            UsageError: it is malformed.
+        """
         low, high = self.density_min, self.density_max
         density = None if low is None and high is None else ((low or 0) / 100, _OPEN if high is None else high / 100)
-        return {
-            "family": self.family or None,
-            "method": self.method or None,
-            "kind": self.kind or None,
-            "density": density,
-            "ffn_lift": None if self.ffn_lift_min is None else (self.ffn_lift_min, _OPEN),
-            "rlvr_overlap": None if self.rlvr_overlap_min is None else (self.rlvr_overlap_min, _OPEN),
-            "sort": self.sort,
-            "descending": self.sort != "name",
-        }
+        query = catalog.Query(
+            text=self.q,
+            project=project,
+            family=self.family,
+            method=self.method,
+            kind=self.kind,
+            density=density,
+            ffn_lift=None if self.ffn_lift_min is None else (self.ffn_lift_min, _OPEN),
+            rlvr_overlap=None if self.rlvr_overlap_min is None else (self.rlvr_overlap_min, _OPEN),
+            sort=self.sort,
+            descending=self.sort != "name",
+            limit=self.limit,
+        )
+        query.check()
+        return replace(query, after=position_of(query, self.after)) if self.after else query
 
 
 @router.get("/")
-def names(
+def everything(
     request: Request,
     service: Served,
     filters: Annotated[Filters, Query()],
@@ -121,22 +138,25 @@ def glossary(request: Request, principal: Annotated[Principal, Depends(Needs(Rol
 
 
 def _list(request: Request, service: Service, principal: Principal, filters: Filters, project: str) -> HTMLResponse:
-    arguments = filters.arguments() | ({"project": project} if project else {})
-    # One more than is shown tells whether there are more.
-    results = listing(service, principal, filters.q, limit=filters.limit + 1, **arguments)
-    shown = results.names[: filters.limit]
+    query = filters.query(project)
+    results = names(service, principal, query)
+    rows = follower.left_out(request.app)
     return page(
         request,
         principal,
         "list.html.j2",
         project=project,
         filters=filters,
-        entries=shown,
-        is_cut=len(results) > len(shown),
-        left_out=results.left_out,
-        sparks=densities(service, shown),
-        reads_nothing=readable(principal) == frozenset(),
+        entries=results.names,
+        more=None if results.after is None else cursor_of(query, results.after),
+        left_out=[row for row in rows if _is_readable(row.ref, principal, project)],
+        sparks=densities(service, results.names),
         sorts=SORTS,
         kinds=KINDS,
         limits=LIMITS,
     )
+
+
+def _is_readable(name: str, principal: Principal, project: str) -> bool:
+    ref = Ref.parse(name)
+    return principal.role(ref.project) >= Role.READER and project in ("", ref.project)

@@ -4,61 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
+from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.accounts.roles import Principal
 from maskreg.service.context import Service
+from maskreg.service.visibility import visible
 from maskreg.workspace import lineage
+from maskreg.workspace.browse import Page, browse
 from maskreg.workspace.lineage import Lineage
 from maskreg.workspace.log import LogEntry, log
-from maskreg.workspace.search import Listed, Listing, search
+from maskreg.workspace.search import Listed
 from maskreg.workspace.show import Description, show
 
-
-def readable(principal: Principal) -> frozenset[str] | None:
-    """The projects that somebody may read; None for all."""
-    if principal.server_role >= Role.READER:
-        return None
-    return frozenset(project for project in {*principal.grants, *principal.public} if principal.role(project))
+_NAMES = 5
 
 
-def listing(service: Service, principal: Principal, text: str = "", **filters: Any) -> Listing:
-    """Names that somebody may read; arguments as those of the use case."""
-    return search(
-        text or None,
-        projects=readable(principal),
-        advise=False,
-        remote=service.remote,
-        workspace=service.workspace,
-        **filters,
-    )
+def names(service: Service, principal: Principal, query: Query) -> Page:
+    """The names that match a query and that somebody may read."""
+    return browse(visible(query, principal), remote=service.remote, workspace=service.workspace)
 
 
 def names_of(service: Service, principal: Principal, digests: Iterable[Digest]) -> Mapping[Digest, tuple[Listed, ...]]:
-    """The names of artifacts that somebody may read."""
+    """The names of artifacts that somebody may read, a few of each."""
     return {
-        digest: tuple(entry for entry in listing(service, principal, str(digest)) if entry.digest == digest)
-        for digest in dict.fromkeys(digests)
+        digest: names(service, principal, Query(digest=digest, limit=_NAMES)).names for digest in dict.fromkeys(digests)
     }
+
+
+def resolved(service: Service, ref: Ref) -> Ref:
+    """A name, pinned to what it points to now, or to the digest that it has.
+
+    Raises:
+        NotFoundError: there is no such name; or its digest is none that the name ever had, which could be an artifact
+            of a project that the reader may not read.
+        DataError: its log is damaged.
+    """
+    # The registry's own words would name where it is, and names of projects that the reader may not read.
+    head = service.registry.head(ref)
+    if head is None:
+        raise NotFoundError(f"there is no {replace(ref, digest=None)}")
+    if ref.digest is not None:
+        if all(entry.digest != ref.digest for entry in history(service, ref)):
+            raise NotFoundError(f"{replace(ref, digest=None)} never pointed to {ref.digest.short}")
+        return ref
+    if head.digest is None:
+        raise NotFoundError(f"{ref} was removed by {head.by} at {head.at:%Y-%m-%d %H:%M} UTC")
+    return ref.pinned(head.digest)
 
 
 def described(service: Service, ref: Ref) -> Description:
     """Everything about an artifact.
 
     Raises:
-        NotFoundError: there is no such name; or its digest is none that the name ever had, which could be an artifact
-            of a project that the reader may not read.
+        NotFoundError: as for :func:`resolved`.
         DataError: it is damaged.
     """
-    # The registry's own words would name where it is, and names of projects that the reader may not read.
-    head = service.registry.head(ref)
-    if head is None or head.deleted:
-        raise NotFoundError(f"there is no {replace(ref, digest=None)}" if head is None else f"{ref} was removed")
-    if ref.digest is not None and all(entry.digest != ref.digest for entry in history(service, ref)):
-        raise NotFoundError(f"{replace(ref, digest=None)} never pointed to {ref.digest.short}")
+    resolved(service, ref)
     return show(ref, remote=service.remote, workspace=service.workspace)
 
 

@@ -18,7 +18,13 @@ from maskreg.version import __version__
 
 PACKAGE = "maskreg.service.pages"
 
-NAVIGATION = (("/", "Artifacts"), ("/jobs", "Jobs"), ("/glossary", "Glossary"))
+NAVIGATION = (
+    ("/", "Artifacts"),
+    ("/compare", "Compare"),
+    ("/activity", "Activity"),
+    ("/jobs", "Jobs"),
+    ("/glossary", "Glossary"),
+)
 """What the head of every page leads to."""
 
 

@@ -53,8 +53,8 @@ def sign_in(
         begin(request, answer, token)
     except UnauthenticatedError:
         people = service.openid is not None
-        people = service.openid is not None
-    return page(request, principal, "sign-in.html.j2", next=local(next), failed=False, people=people)
+        return page(request, principal, "sign-in.html.j2", status=401, next=local(next), failed=True, people=people)
+    return answer
 
 
 @router.post("/sign-out", response_class=RedirectResponse, status_code=303)

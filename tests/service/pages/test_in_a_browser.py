@@ -9,14 +9,22 @@ from axe_playwright_python.sync_playwright import Axe
 
 from tests.browser import CONTRASTS, Opened
 from tests.service.pages.conftest import EVIL
+from tests.service.serving import ADMIN, headers
 
-PAGES = ["/", "/p/team", "/p/team/toy-opd:v1", "/p/team/both", "/glossary", "/p/team/nothing"]
+PAGES = [
+    *("/", "/p/team/toy-opd:v1", "/p/team/both", "/glossary", "/p/team/nothing", "/sign-in", "/compare", "/activity"),
+    *("/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1", "/settings", "/settings/p/team", "/jobs"),
+    "/compare?ref=team/toy-opd:v1&ref=team/toy-rlvr:v1&ref=team/toy-random",
+]
 
 WIDTHS = (360, 768, 1280)
 
 
 def opened(browser: Any, address: str, scheme: str = "light", width: int = 1280, **options: Any) -> Opened:
-    return Opened(browser, address, scheme, viewport={"width": width, "height": 800}, **options)
+    options = {"viewport": {"width": width, "height": 800}, **options}
+    if "/settings" in address:
+        options["extra_http_headers"] = headers(ADMIN)
+    return Opened(browser, address, scheme, **options)
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -25,6 +33,7 @@ def test_everybody_can_read_them(browser: Any, served: str, path: str) -> None:
     with opened(browser, f"{served}{path}", bypass_csp=True) as view:
         for scheme in ("light", "dark"):
             view.page.emulate_media(color_scheme=scheme)
+            view.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
             violations = Axe().run(view.page).response["violations"]
             assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in violations] == []
             assert [pair for pair in view.page.evaluate(CONTRASTS) if pair[0] < 4.5] == []
@@ -68,6 +77,15 @@ def test_results_come_as_one_types(browser: Any, served: str) -> None:
         view.page.get_by_label("Search").fill("")
         expect(rows).to_have_count(4)
         assert view.said == []
+
+
+def test_names_are_ticked_and_compared(browser: Any, served: str) -> None:
+    with opened(browser, f"{served}/", java_script_enabled=False) as view:
+        for name in ("team/toy-opd:v1", "team/toy-rlvr:v1"):
+            view.page.get_by_label(f"Compare {name}").check()
+        view.page.get_by_role("button", name="Compare ticked").click()
+        view.page.wait_for_url("**/compare?*")
+        assert view.page.locator(".answer .mark").inner_text() in {"More than rounding", "No more than rounding"}
 
 
 def test_a_keyboard_is_enough(browser: Any, served: str) -> None:

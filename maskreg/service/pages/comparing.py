@@ -1,0 +1,78 @@
+"""Comparisons for pages: bounded in size, a few at a time, and kept, because a digest stands for the same bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from maskreg.digest import Digest
+from maskreg.errors import LimitError, TryAgainError
+from maskreg.ref import Ref
+from maskreg.service.context import Service
+from maskreg.words import counted
+from maskreg.workspace.compare import MaskComparison, compare
+
+MOST_MASKS = 8
+
+MOST_COORDINATES = 2_000_000_000
+"""Coordinates of all masks together that a page compares; for more there is the command line."""
+
+_AT_ONCE = 2
+_KEPT = 32
+
+Key = tuple[tuple[str, Digest | None], ...]
+
+
+@dataclass
+class Comparisons:
+    """The comparisons of a server.
+
+    Attributes:
+        kept: the latest, by what was compared.
+    """
+
+    kept: OrderedDict[Key, MaskComparison] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _turns: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_ONCE))
+
+    def of(self, service: Service, refs: Sequence[Ref]) -> MaskComparison:
+        """What masks share.
+
+        Args:
+            service: whose registry has them.
+            refs: their names, each pinned to a digest.
+
+        Raises:
+            LimitError: they are too large for a page.
+            TryAgainError: the server compares other masks.
+            PairMismatchError: they are of different rules, tensors or sources.
+            DataError: one is damaged.
+        """
+        key = tuple((str(ref), ref.digest) for ref in refs)
+        with self._lock:
+            if key in self.kept:
+                self.kept.move_to_end(key)
+                return self.kept[key]
+        self._check_size(service, refs)
+        if not self._turns.acquire(blocking=False):
+            raise TryAgainError("the server compares other masks", hint="load the page again in a few seconds")
+        try:
+            result = compare(*refs, allow_different=True, remote=service.remote, workspace=service.workspace)
+        finally:
+            self._turns.release()
+        with self._lock:
+            self.kept[key] = result
+            while len(self.kept) > _KEPT:
+                self.kept.popitem(last=False)
+        return result
+
+    def _check_size(self, service: Service, refs: Sequence[Ref]) -> None:
+        total = sum(service.workspace.find(ref, service.remote).manifest.totals.numel for ref in refs)
+        if total > MOST_COORDINATES:
+            names = " ".join(str(Ref(ref.project, ref.name, ref.tag)) for ref in refs)
+            raise LimitError(
+                f"the masks have {counted(total, 'coordinate')}; a page compares at most {MOST_COORDINATES:,}",
+                hint=f"maskreg compare {names}",
+            )
