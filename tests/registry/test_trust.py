@@ -181,6 +181,15 @@ def test_what_was_refused_is_not_remembered(store: MemoryStore) -> None:
     assert reader(store, memory).head(REF).n == 3  # type: ignore[union-attr]
 
 
+def test_what_nobody_signed_is_told_as_that_though_it_was_rewritten_too(store: MemoryStore) -> None:
+    bob = reader(store, MemoryStore())
+    bob.head(REF)
+    forge(store, 3, by="eve@evil")
+    # Not as a rollback, whose next step would be to accept it.
+    with pytest.raises(UntrustedError, match=f"is not what {KEY.key.short} signed"):
+        bob.head(REF)
+
+
 def test_who_has_the_key_can_sign_what_somebody_else_wrote(store: MemoryStore) -> None:
     unsigned(store)
     with pytest.raises(NotAllowedError, match="its private key is not on this machine"):
