@@ -16,6 +16,7 @@ from maskreg.service.observing.requests import Observed
 from maskreg.service.openapi import DescribedApp
 from maskreg.service.pages import errors
 from maskreg.service.pages.routers import PAGES
+from maskreg.service.sizes import Bounded
 from maskreg.version import __version__
 
 # Only documents of the API: pages hold secrets beside what a visitor typed, whose guesses their length would betray.
@@ -53,6 +54,7 @@ def create_app(service: Service) -> FastAPI:
         access.record(router)
         app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
     problems.install(app, errors.page)
+    app.add_middleware(Bounded, uploads=f"{API}/objects/")
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(service.hosts))
     app.add_middleware(Protected)
     app.add_middleware(GZipMiddleware, minimum_size=2_048, compresslevel=5, exclude_content_types=_NOT_COMPRESSED)

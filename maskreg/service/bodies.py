@@ -25,7 +25,7 @@ from maskreg.store import FileStore, Store
 
 _PIECE = 1 << 20
 _IN_MEMORY = 1 << 20
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")  # no object has a size of more digits
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
 
 
@@ -50,7 +50,7 @@ class Stated:
             LimitError: the body is too large.
         """
         length = request.headers.get("content-length", "")
-        if not (length.isascii() and length.isdigit()):
+        if not re.fullmatch("[0-9]{1,18}", length):
             raise UsageError("an upload needs its size in Content-Length")
         if int(length) > max_bytes:
             raise LimitError(f"{length} bytes; the limit is {max_bytes}")

@@ -66,7 +66,9 @@ _PRIVATE = {
 }
 """First segments of what a server keeps for itself."""
 
-_DATABASE = re.compile(r"[^/]*\.(?:db|sqlite)(?:[-.][^/]*)?|[^/]*\.(?:key|pem|lock)|config\.toml|credentials\.json")
+_DATABASE = re.compile(
+    r"[^/]*\.(?:db|sqlite)(?:[-.][^/]*)?|[^/]*\.(?:key|pem|lock)|config\.toml|credentials\.json", re.IGNORECASE
+)
 
 
 class Kind(Enum):
@@ -191,7 +193,8 @@ def parse_key(key: str) -> Key:
     if _PROBE.fullmatch(key):
         return Key(key, Kind.PROBE)
     first, slash, _ = key.partition("/")
-    if first in _PRIVATE or (not slash and _DATABASE.fullmatch(key)):
+    # File systems that do not tell upper from lower case would take a twin for the file itself.
+    if first.casefold() in _PRIVATE or (not slash and _DATABASE.fullmatch(key)):
         return Key(key, Kind.PRIVATE)
     return Key(key, Kind.FOREIGN)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Annotated, Any
 
@@ -144,5 +145,5 @@ def follow(service: Served, principal: Reader, id: str, request: Request) -> Str
     visible_job(service, principal, id)
     check_streams()
     seen = request.headers.get("last-event-id", "")
-    stream = events(patching_of(service).queue, id, after=int(seen) if seen.isascii() and seen.isdigit() else 0)
+    stream = events(patching_of(service).queue, id, after=int(seen) if re.fullmatch("[0-9]{1,18}", seen) else 0)
     return StreamingResponse(stream, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})

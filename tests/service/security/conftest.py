@@ -1,0 +1,71 @@
+"""A server with artifacts in three projects, and beside its folder what nobody may reach through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+from fastapi.testclient import TestClient
+
+from maskreg.digest import Digest
+from maskreg.service.app import ROUTERS, create_app
+from maskreg.service.context import Service
+from tests.service.api.conftest import fill
+from tests.service.serving import headers, service_in
+
+SECRET = "the secret of a neighbor"
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server and its surroundings.
+
+    Attributes:
+        service: its parts.
+        folder: what its home lies in; ``home-evil/secret`` lies beside.
+        digests: artifacts by the names ``opd``, ``rlvr`` and ``hidden``.
+    """
+
+    service: Service
+    folder: Path
+    digests: dict[str, Digest]
+
+    def client(self, token: str = "") -> TestClient:
+        """A client that sends a token."""
+        app = create_app(self.service)
+        return TestClient(
+            app, "http://localhost", headers=headers(token), raise_server_exceptions=False, follow_redirects=False
+        )
+
+    def around(self) -> dict[str, bytes]:
+        """All files beside the home, by their names."""
+        home = self.folder / "home"
+        files = [path for path in self.folder.rglob("*") if path.is_file() and not path.is_relative_to(home)]
+        return {str(path): path.read_bytes() for path in files}
+
+
+def routes() -> list[tuple[str, str]]:
+    """Method and path of every route."""
+    return [
+        (method, prefix + route.path)
+        for prefix, router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in METHODS
+        if method in (route.methods or ())
+    ]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A server for the tests of a module."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "home-evil").mkdir()
+    (folder / "home-evil" / "secret").write_text(SECRET)
+    with service_in(folder / "home") as service:
+        yield Site(service, folder, fill(service.workspace, folder))

@@ -1,0 +1,160 @@
+"""Bodies that are larger than they say, mean two things, or are not what they are sent as."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import socket
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from fastapi.testclient import TestClient
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.digest import Digest
+from maskreg.service.app import create_app
+from maskreg.service.sizes import MAX_BYTES
+from tests.service.security.conftest import Site, routes
+from tests.service.serving import ADMIN, headers, listening
+
+OBJECTS = "/api/v1/objects"
+MANY = "9" * 5000
+
+
+def stated(data: bytes) -> dict[str, str]:
+    """The header with the digest of a body."""
+    return {"Repr-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"}
+
+
+@pytest.fixture
+def client(site: Site) -> TestClient:
+    return site.client(ADMIN)
+
+
+def test_no_route_reads_a_body_without_end(site: Site) -> None:
+    """Not of a visitor either: a body is read before anybody looks who sent it."""
+    client = site.client()
+    large = b'"' + b"x" * MAX_BYTES + b'"'
+    for method, path in routes():
+        if method in ("POST", "PATCH", "PUT") and "/objects/" not in path:
+            answer = client.request(method, path, content=large, headers={"Content-Type": "application/json"})
+            assert (answer.status_code, answer.json()["code"]) == (413, "SIZE_INVALID"), f"{method} {path}"
+
+
+def test_a_body_without_a_length_is_counted_as_it_comes(site: Site) -> None:
+    count = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal count
+        while count < 64:
+            count += 1
+            yield b"x" * (MAX_BYTES // 4)
+
+    with listening(create_app(site.service)) as url:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as connection:
+            head = f"POST /api/v1/projects HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n"
+            head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            connection.sendall(head.encode())
+            try:
+                for piece in endless():
+                    connection.sendall(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+                    connection.setblocking(False)
+                    try:
+                        answer = connection.recv(1 << 16)
+                        break
+                    except BlockingIOError:
+                        connection.setblocking(True)
+            except ConnectionError:
+                answer = b""
+    assert count < 64
+    assert not answer or b" 413 " in answer.partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-1", "+5", "5 ", "0x5", "5, 6", str(1 << 62), "1e3"])
+def test_a_length_that_lies_is_refused(length: str, client: TestClient) -> None:
+    key = artifact_prefix(Digest.of(b"x")) + MANIFEST
+    for method, path in (("PUT", f"{OBJECTS}/{key}"), ("POST", "/api/v1/projects")):
+        answer = client.request(method, path, content=b"hello", headers={**stated(b"hello"), "Content-Length": length})
+        assert 400 <= answer.status_code < 500, answer.text
+
+
+@pytest.mark.parametrize("length", [5, 500_000, 4 << 20])
+def test_an_upload_that_ends_early_leaves_nothing(length: int, site: Site) -> None:
+    manifest = b'{"kind":"mask"}'
+    key = f"announced/sha256/{Digest.of(manifest).hex}/{MANIFEST}"
+    with listening(create_app(site.service)) as url:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as connection:
+            lines = [f"PUT {OBJECTS}/{key} HTTP/1.1", "Host: localhost", f"Content-Length: {length}"]
+            lines += [f"{name}: {value}" for name, value in {**headers(ADMIN), **stated(manifest)}.items()]
+            connection.sendall("\r\n".join([*lines, "", ""]).encode() + manifest[:4])
+    assert site.service.registry.store.head(key) is None
+
+
+def test_a_compressed_upload_is_not_unpacked(client: TestClient, site: Site) -> None:
+    """A bomb is its own few bytes, and they do not hash to the digest that was stated."""
+    bomb = gzip.compress(b"0" * (8 << 20))
+    for claimed in (stated(b"0" * (8 << 20)), stated(bomb)):
+        key = f"announced/sha256/{Digest.of(bomb).hex}/{MANIFEST}"
+        answer = client.put(f"{OBJECTS}/{key}", content=bomb, headers={**claimed, "Content-Encoding": "gzip"})
+        assert answer.status_code == 422
+        assert site.service.registry.store.head(key) is None
+    packed = gzip.compress(json.dumps({"name": "packed"}).encode())
+    sent = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    assert 400 <= client.post("/api/v1/projects", content=packed, headers=sent).status_code < 500
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"name":' * 50_000, '{"name": 1e999999}', '{"name": NaN}', "\xff"])
+def test_a_document_that_is_none_is_refused(text: str, client: TestClient) -> None:
+    for path in ("/api/v1/projects", "/api/v1/tokens", "/api/v1/patches"):
+        sent = {"Content-Type": "application/json"}
+        assert client.post(path, content=text.encode("latin-1"), headers=sent).status_code in (400, 422)
+
+
+@pytest.mark.parametrize("media", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_a_document_of_another_media_type_is_refused(media: str, client: TestClient) -> None:
+    """Those are what a page elsewhere can make a browser send without asking this server first."""
+    body = json.dumps({"name": "confused"}).encode()
+    answer = client.post("/api/v1/projects", content=body, headers={"Content-Type": media} if media else {})
+    assert answer.status_code == 422
+    assert client.get("/api/v1/projects/confused").status_code == 404
+
+
+def test_a_manifest_means_one_thing(client: TestClient, site: Site) -> None:
+    digest = site.digests["opd"]
+    data = site.service.registry.store.get(artifact_prefix(digest) + MANIFEST, max_bytes=4 << 20)
+    twice = data.replace(b"{", b'{"kind":"baseline",', 1)
+    assert twice != data
+    for forged in (twice, data + data, data + b"{}", b"\xef\xbb\xbf" + data, b"[" + data + b"]"):
+        key = f"announced/sha256/{Digest.of(forged).hex}/{MANIFEST}"
+        answer = client.put(f"{OBJECTS}/{key}", content=forged, headers=stated(forged))
+        assert answer.status_code == 422, answer.text
+    assert client.put(
+        f"{OBJECTS}/announced/sha256/{digest.hex}/{MANIFEST}", content=data, headers=stated(data)
+    ).is_success
+
+
+@pytest.mark.parametrize(
+    "span", ["bytes=0-" + "9" * 5000, "bytes=" + "9" * 5000 + "-", "bytes=-" + "9" * 5000, "bytes=5-1"]
+)
+def test_a_range_that_is_none_is_no_fault_of_the_server(span: str, client: TestClient, site: Site) -> None:
+    key = artifact_prefix(site.digests["opd"]) + MANIFEST
+    answer = client.get(f"{OBJECTS}/{key}", headers={"Range": span})
+    assert answer.status_code in (200, 206, 416)
+    assert len(answer.content) <= len(site.service.registry.store.get(key, max_bytes=4 << 20))
+
+
+def test_an_entry_of_a_log_means_one_thing(client: TestClient, site: Site) -> None:
+    store = site.service.registry.store
+    key = next(info.key for info in store.list("refs/team/opd/"))
+    data = store.get(key, max_bytes=1 << 20)
+    following = key.replace("00000000000000000001", "00000000000000000002")
+    twice = data.replace(b"{", b'{"project":"elsewhere",', 1)
+    for forged in (twice, data, data + b" ", b"[" + data + b"]"):
+        answer = client.put(f"{OBJECTS}/{following}", content=forged, headers=stated(forged))
+        assert answer.status_code == 422, answer.text
+    assert store.head(following) is None

@@ -1,0 +1,100 @@
+"""What pages elsewhere can make a browser do here: nothing. And what a browser may do with answers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from fastapi.testclient import TestClient
+
+from maskreg.artifact.layout import MANIFEST, artifact_prefix
+from maskreg.service.app import create_app
+from maskreg.service.headers import HEADERS
+from maskreg.service.sessions import COOKIE
+from tests.service.security.conftest import Site, routes
+from tests.service.serving import ADMIN, headers
+
+ELSEWHERE = "https://evil.example"
+
+
+@pytest.fixture
+def browser(site: Site) -> TestClient:
+    """A browser that the admin signed in with."""
+    browser = site.client()
+    assert browser.post("/sign-in", data={"token": ADMIN}).status_code == 303
+    assert COOKIE in browser.cookies
+    return browser
+
+
+def test_no_answer_lets_a_page_elsewhere_read_it(site: Site) -> None:
+    client = site.client(ADMIN)
+    asked = {"Origin": ELSEWHERE, "Access-Control-Request-Method": "PUT", "Access-Control-Request-Headers": "x"}
+    for method, path in routes():
+        for verb in {method, "OPTIONS"}:
+            answer = client.request(verb, path, headers=asked)
+            assert not [name for name in answer.headers if name.startswith("access-control")], f"{verb} {path}"
+            assert verb != "OPTIONS" or answer.status_code == 405
+
+
+def test_every_answer_says_what_a_browser_must_not_do_with_it(site: Site) -> None:
+    """Also those that a route never sees: unknown pages, other hosts, bodies that are too large."""
+    client = site.client(ADMIN)
+    answers = [client.request(method, path) for method, path in routes()]
+    answers += [
+        client.get("/nothing"),
+        client.get("/livez", headers={"Host": "evil.example"}),
+        client.post("/api/v1/projects", content=b"x" * (2 << 20)),
+        client.get(f"/api/v1/objects/{artifact_prefix(site.digests['opd'])}{MANIFEST}"),
+    ]
+    for answer in answers:
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value, answer.request.url
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+    assert answers[-1].headers["content-type"] == "application/octet-stream"
+
+
+def test_a_name_that_leads_here_and_is_not_this_server_s_is_refused(site: Site) -> None:
+    """As DNS rebinding makes a browser send it: from a page of that name, with the port of this server."""
+    client = TestClient(create_app(replace(site.service, hosts=("masks.example",))), "http://masks.example")
+    assert client.get("/livez").status_code == 200
+    for host in ("evil.example", "evil.example:8470", "masks.example.evil.example", "127.0.0.1.evil.example", ""):
+        for method, path in (("GET", "/livez"), ("GET", "/"), ("GET", "/api/v1/whoami"), ("POST", "/api/v1/projects")):
+            for name in ("X-Forwarded-Host", "Forwarded"):
+                also = {"Host": host, name: "masks.example", **headers(ADMIN)}
+                assert client.request(method, path, headers=also).status_code == 400
+
+
+def test_a_cookie_alone_changes_nothing(browser: TestClient) -> None:
+    """On no route, whatever kind of form or document it is sent as."""
+    changing = [(method, path) for method, path in routes() if method not in ("GET", "HEAD") and path != "/sign-in"]
+    assert len(changing) > 10
+    for method, path in changing:
+        path = re.sub(r"{[^}]+}", "team", path)
+        for media in ("application/x-www-form-urlencoded", "text/plain", "application/json"):
+            answer = browser.request(method, path, content=b"{}", headers={"Content-Type": media})
+            assert answer.status_code == 403, f"{method} {path}: {answer.status_code}"
+    assert browser.get("/").status_code == 200
+
+
+def test_a_session_that_was_planted_is_not_taken_over(site: Site) -> None:
+    """Whoever knows the cookie from before the sign-in knows nothing."""
+    planted = "A" * 43
+    client = site.client()
+    client.cookies.set(COOKIE, planted, domain="localhost.local")
+    assert client.post("/sign-in", data={"token": "reader-token"}).status_code == 403
+    client.cookies.clear()
+    answer = client.post("/sign-in", data={"token": "reader-token"})
+    given = answer.headers["set-cookie"].partition("=")[2].partition(";")[0]
+    assert answer.status_code == 303 and given != planted
+    thief = site.client()
+    thief.cookies.set(COOKIE, planted, domain="localhost.local")
+    assert thief.get("/api/v1/whoami").status_code == 401
+
+
+def test_the_cookie_is_no_token_and_the_token_no_cookie(browser: TestClient, site: Site) -> None:
+    cookie = browser.cookies[COOKIE]
+    assert site.client(cookie).get("/api/v1/whoami").status_code == 401
+    thief = site.client()
+    thief.cookies.set(COOKIE, ADMIN, domain="localhost.local")
+    assert thief.get("/api/v1/whoami").status_code == 401

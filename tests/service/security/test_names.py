@@ -1,0 +1,154 @@
+"""Names, keys, digests and addresses that are made to reach something else."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from maskreg.service.app import create_app
+from maskreg.service.policy import Kind, parse_key
+from tests.service.security.conftest import SECRET, Site, routes
+from tests.service.serving import ADMIN, headers, listening
+
+NAMES = [
+    "..",
+    "../home-evil/secret",
+    "../../home-evil/secret",
+    "/etc/passwd",
+    "//etc/passwd",
+    "file:///etc/passwd",
+    "C:\\Windows\\win.ini",
+    "..\\home-evil\\secret",
+    "team\0",
+    "team\n",
+    "\uff0e\uff0e/secret",
+    "%2e%2e%2fhome-evil%2fsecret",
+    "team#../../etc/passwd",
+    "team?x=../../etc/passwd",
+    "TEAM",
+    "con",
+    "a" * 300,
+    "\u202eteam",
+]
+"""What is sent in place of every name."""
+
+DIGESTS = [
+    "sha256:" + "a" * 63,
+    "sha256:" + "a" * 65,
+    "sha256:" + "A" * 64,
+    "sha256:" + "g" * 64,
+    "sha256:" + "a" * 64 + "\n",
+    "sha256:" + "\u0661" * 64,
+    "sha512:" + "a" * 64,
+    "SHA256:" + "a" * 64,
+    "a" * 64,
+    "sha256:../../../home-evil/secret",
+    "sha256:" + "../" * 21 + "a",
+]
+
+
+def test_no_name_in_a_path_reaches_out_of_the_server(site: Site) -> None:
+    """In every parameter of every route, by somebody who may do everything."""
+    before = site.around()
+    client = site.client(ADMIN)
+    count = 0
+    for method, path in routes():
+        for parameter in re.findall(r"{[^}]+}", path):
+            for name in NAMES:
+                address = re.sub(r"{[^}]+}", "team", path.replace(parameter, quote(name, safe="")))
+                answer = client.request(method, address)
+                count += 1
+                case = f"{method} {address}"
+                assert answer.status_code < 500, f"{case}: {answer.text}"
+                assert not (method != "GET" and answer.status_code in (200, 201) and "team" not in name), case
+                for told in (SECRET, "root:x:", "Traceback", str(site.folder)):
+                    assert told not in answer.text, case
+    assert count > 500
+    assert site.around() == before
+    assert {key for key in _keys(site) if parse_key(key).kind is Kind.FOREIGN} == set()
+
+
+def _keys(site: Site) -> list[str]:
+    return [info.key for info in site.service.registry.store.list("")]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../../../etc/passwd",
+        "/static/../../../../etc/passwd",
+        "/static/x/..%2f..%2f..%2fetc%2fpasswd",
+        "/api/v1/objects/../../../home-evil/secret",
+        "/api/v1/objects/%2e%2e/home-evil/secret",
+        "/api/v1/objects//etc/passwd",
+        "/api/v1/objects/%00",
+        "/api/v1/objects/artifacts/sha256/../../../home-evil/secret",
+        "http://127.0.0.1/api/v1/objects/../../home-evil/secret",
+    ],
+)
+def test_no_raw_address_reaches_out_of_the_server(path: str, site: Site) -> None:
+    """As a client sends it that does not tidy paths up."""
+    with listening(create_app(site.service)) as url:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+        connection.putrequest("GET", path, skip_host=True)
+        for name, value in {"Host": "localhost", **headers(ADMIN)}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+    assert answer.status in (400, 404, 422)
+    assert SECRET not in text and "root:x:" not in text
+
+
+@pytest.mark.parametrize("digest", DIGESTS)
+def test_what_is_no_digest_is_refused_by_every_route(digest: str, site: Site) -> None:
+    client = site.client(ADMIN)
+    quoted = quote(digest, safe="")
+    addresses = [(method, path.replace("{digest}", quoted)) for method, path in routes() if "{digest}" in path]
+    addresses += [("GET", f"/api/v1/artifacts?digest={quoted}")]
+    for kind in ("artifacts", "announced", "names", "doomed"):
+        key = quote(f"{kind}/{digest.replace(':', '/')}/manifest.json", safe="")
+        addresses += [("GET", f"/api/v1/objects/{key}"), ("HEAD", f"/api/v1/objects/{key}")]
+    for method, address in addresses:
+        assert client.request(method, address).status_code in (404, 422), f"{method} {address}"
+    body = {"artifact": digest}
+    put = client.put("/api/v1/projects/team/refs/opd/v2", json=body, headers={"If-None-Match": "*"})
+    assert put.status_code in (404, 422)
+
+
+@pytest.mark.parametrize(
+    "key", ["SERVICE.DB", "Catalog.db", "service.DB-wal", "Staging/x", "SEEN/x", "Config.TOML", "a.PEM", ".Private/x"]
+)
+def test_a_twin_in_other_letters_is_as_private(key: str, site: Site) -> None:
+    """There are file systems on which it is the same file."""
+    client = site.client(ADMIN)
+    assert client.get(f"/api/v1/objects/{key}").status_code in (404, 422)
+    sent = {"Repr-Digest": "sha-256=:LXEWQrcmsEQBYnyp+6wy9chTD7GQPMTbAiWHF5IaSIE=:"}
+    assert client.put(f"/api/v1/objects/{key}", content=b"x", headers=sent).status_code in (403, 422)
+    assert not (site.folder / "home" / key).exists()
+
+
+def test_a_project_whose_name_only_begins_alike_is_another(site: Site) -> None:
+    """A prefix is compared with its separator."""
+    site.service.accounts.projects.ensure("team-evil", site.service.accounts.authenticate(ADMIN))
+    site.service.accounts.projects.ensure("tea", site.service.accounts.authenticate(ADMIN))
+    client = site.client("reader-token")
+    for project in ("team-evil", "tea"):
+        assert client.get(f"/api/v1/projects/{project}").status_code == 404
+        assert client.get("/api/v1/objects", params={"prefix": f"refs/{project}/"}).text.count("\n") == 1
+    for prefix in ("refs/tea", "refs/team", "artifacts/sha256/" + site.digests["opd"].hex[:10]):
+        assert client.get("/api/v1/objects", params={"prefix": prefix}).status_code == 422
+    listed = client.get("/api/v1/objects", params={"prefix": "refs/team/"}).text
+    assert "refs/team/opd" in listed
+
+
+def test_what_lies_beside_the_home_is_no_object_of_it(site: Site) -> None:
+    client = site.client(ADMIN)
+    for prefix in ("../home-evil/", "/", "./", f"{site.folder}/home-evil/", "..%2fhome-evil/"):
+        answer = client.get("/api/v1/objects", params={"prefix": prefix})
+        assert answer.status_code == 422 or '"count": 0' in answer.text
+    assert "home-evil" not in client.get("/api/v1/objects", params={"prefix": ""}).text

@@ -1,0 +1,152 @@
+"""What a server keeps to itself, never asks for, and forgets."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from datetime import timedelta
+
+import pytest
+
+from maskreg.artifact.layout import artifact_prefix
+from maskreg.errors import UnauthenticatedError
+from maskreg.service.accounts.roles import EVERY_PROJECT, Role
+from maskreg.service.accounts.tokens import Scope
+from tests.service.security.conftest import Site, routes
+from tests.service.serving import ADMIN, ROOT
+
+URLS = [
+    "http://127.0.0.1:{port}/x",
+    "https://localhost:{port}/x",
+    "http://169.254.169.254/latest/meta-data",
+    "s3://bucket/x",
+    "hf://team/model",
+    "file:///etc/passwd",
+    "//localhost:{port}/x",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_the_server_asks_for_no_address_that_somebody_names(
+    url: str, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every text of every document, and in every parameter that names something."""
+    asked: list[object] = []
+    monkeypatch.setattr(socket.socket, "connect", lambda _, address: asked.append(address))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *host, **_: asked.append(host))
+    url = url.format(port=9)
+    client = site.client(ADMIN)
+    artifact = str(site.digests["opd"])
+    bodies: list[tuple[str, dict[str, object]]] = [
+        ("patches", {"kind": kind, "artifact": artifact, "source": url, "output": url, "project": "team"})
+        for kind in ("apply", "merge", "extract")
+    ]
+    bodies += [
+        ("patches", {"kind": "apply", "artifact": url, "source": "x", "project": "team"}),
+        ("patches", {"kind": "extract", "source": url, "target": url, "name": "team/x", "project": "team"}),
+        ("projects", {"name": url}),
+        ("tokens", {"role": "reader", "project": url}),
+    ]
+    for path, body in bodies:
+        assert 400 <= client.post(f"/api/v1/{path}", json=body).status_code < 500
+    put = client.put(
+        "/api/v1/projects/team/refs/opd/v3", json={"artifact": url}, headers={"If-None-Match": "*", "Referer": url}
+    )
+    assert put.status_code in (404, 422)
+    for params in ({"text": url}, {"source_root": url}, {"project": url}, {"next": url}, {"cursor": url}):
+        for path in ("/api/v1/artifacts", "/"):
+            assert client.get(path, params=params).status_code < 500
+    assert asked == []
+
+
+def test_no_secret_is_logged(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """Wherever a client puts it, at the level that logs the most."""
+    caplog.set_level(logging.DEBUG)
+    made = site.service.accounts.tokens.create("dora", Scope("team", Role.WRITER), ROOT)
+    wrong = "mr_" + "0" * 16 + "_" + "Z" * 43
+    for token in (made.token, wrong):
+        client = site.client(token)
+        client.get("/api/v1/whoami")
+        client.get("/api/v1/artifacts", params={"text": token, "token": token, "cursor": token})
+        client.post("/sign-in", data={"token": token})
+        client.post("/api/v1/tokens", json={"role": "reader", "project": "team", "name": token})
+        client.get("/api/v1/whoami", headers={"Authorization": token, "Cookie": f"maskreg_session={token}"})
+    # Not what the client of this test logs itself.
+    records = [record for record in caplog.records if not record.name.startswith("http")]
+    logged = "".join(f"{record.getMessage()} {vars(record)}" for record in records)
+    assert "/api/v1/whoami" in logged
+    for token in (made.token, wrong):
+        assert token.rpartition("_")[2] not in logged
+
+
+def test_no_refusal_repeats_a_token(site: Site) -> None:
+    wrong = "mr_" + "0" * 16 + "_" + "Z" * 43
+    client = site.client(wrong)
+    for method, path in routes():
+        answer = client.request(method, path, headers={"Authorization": f"Token {wrong}", "Accept": "text/html"})
+        assert wrong not in answer.text, path
+        assert wrong not in str(answer.headers), path
+
+
+def test_a_member_who_comes_back_regains_nothing(site: Site) -> None:
+    accounts = site.service.accounts
+    token = accounts.tokens.create("carol", Scope("team", Role.WRITER), ROOT).token
+    session = accounts.sessions.begin(accounts.authenticate(token))
+    assert accounts.authenticate(token).role("team") is Role.WRITER
+    accounts.members.revoke("team", "carol", ROOT)
+    accounts.members.grant("team", "carol", Role.READER, ROOT)
+    with pytest.raises(UnauthenticatedError):
+        accounts.authenticate(token)
+    back = accounts.sessions.principal(session)
+    assert back is None or back.role("team") is Role.NOBODY
+
+
+def test_a_project_that_comes_back_lets_in_nobody_of_before(site: Site) -> None:
+    accounts = site.service.accounts
+    client = site.client(ADMIN)
+    assert client.post("/api/v1/projects", json={"name": "phoenix"}).status_code == 201
+    token = accounts.tokens.create("fred", Scope("phoenix", Role.ADMIN), ROOT).token
+    assert client.delete("/api/v1/projects/phoenix").status_code == 204
+    assert client.post("/api/v1/projects", json={"name": "phoenix"}).status_code == 403
+    with pytest.raises(UnauthenticatedError):
+        accounts.authenticate(token)
+    assert client.post("/api/v1/projects", json={"name": "phoenix", "reuse": True}).status_code == 201
+    with pytest.raises(UnauthenticatedError):
+        accounts.authenticate(token)
+    members = client.get("/api/v1/projects/phoenix/members").json()["items"]
+    assert "fred" not in [member["name"] for member in members]
+
+
+def test_a_token_that_has_expired_is_none(site: Site) -> None:
+    made = site.service.accounts.tokens.create("gina", Scope("team", Role.READER, timedelta(seconds=-1)), ROOT)
+    assert site.client(made.token).get("/api/v1/whoami").status_code == 401
+
+
+def test_what_was_deleted_does_not_exist_and_can_be_sent_again(site: Site) -> None:
+    """Existence is what the store says now: nothing is remembered of what was there."""
+    client = site.client(ADMIN)
+    store = site.service.registry.store
+    prefix = artifact_prefix(site.digests["rlvr"])
+    before = {info.key: store.get(info.key, max_bytes=1 << 24) for info in store.list(prefix)}
+    for key in before:
+        assert client.head(f"/api/v1/objects/{key}").status_code == 200
+    for key in before:
+        assert client.delete(f"/api/v1/objects/{key}").status_code == 204
+    for key in before:
+        assert client.head(f"/api/v1/objects/{key}").status_code == 404
+        assert client.get(f"/api/v1/objects/{key}").status_code in (404, 422)
+    assert client.get("/api/v1/objects", params={"prefix": prefix}).text.count("\n") == 1
+    assert client.get(f"/api/v1/artifacts/{site.digests['rlvr']}").status_code in (404, 422)
+    for key, data in before.items():
+        store.put(key, data)
+        assert client.head(f"/api/v1/objects/{key}").status_code == 200
+
+
+def test_the_admin_of_one_project_is_nobody_in_others(site: Site) -> None:
+    """A token of a project names no other, however its requests are made."""
+    client = site.client("stranger-token")
+    for path in ("/api/v1/projects/team", "/api/v1/projects/*", "/api/v1/projects/team/members", "/api/v1/audit"):
+        assert client.get(path).status_code in (403, 404)
+    for project in ("team", EVERY_PROJECT):
+        body = {"role": "admin", "project": project}
+        assert client.post("/api/v1/tokens", json=body).status_code in (403, 404)
