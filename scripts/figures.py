@@ -1,8 +1,8 @@
-"""Draw what the documentation shows of reports: ``python -m scripts.figures --help``.
+"""Draw what the documentation shows of reports and of a server's pages: ``python -m scripts.figures --help``.
 
-Without a pair, three screenshots of the report about the checkpoints in ``demo``: on a wide screen, a tablet and a
-phone, by day and by night. With ``--evidence DIR``, the plots of ``docs/evidence.md`` about DIR/source, DIR/opd and
-DIR/rlvr, each in one SVG for both themes.
+Without a pair, screenshots of the report about the checkpoints in ``demo``, and of the pages of a server that has
+them: on a wide screen, a tablet and a phone, by day and by night. With ``--evidence DIR``, the plots of
+``docs/evidence.md`` about DIR/source, DIR/opd and DIR/rlvr, each in one SVG for both themes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from maskreg.reports.findings import NamedMask, gather
 from maskreg.reports.page import plots_of
 from maskreg.reports.pictures import compact, svg
 from maskreg.reports.theme import LIGHT, SIZES
+from scripts.served import fill, serving
 from scripts.themes import COUNTERPARTS, with_both_themes
 
 ROOT = Path(__file__).parent.parent
@@ -48,6 +49,7 @@ class Shot:
         scheme: ``light`` or ``dark``.
         scale: pixels of the picture for each CSS pixel.
         top: what is at the top of the screen, as a CSS selector; empty for the top of the page.
+        path: of the page on a server; empty for a report.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Shot:
     scheme: str
     scale: float = 1
     top: str = ""
+    path: str = ""
 
     @property
     def pixels(self) -> tuple[int, int]:
@@ -63,11 +66,25 @@ class Shot:
         return round(self.width * self.scale), round(self.height * self.scale)
 
 
-SHOTS = (
+REPORT_SHOTS = (
     Shot("report-wide.png", 1366, 900, "light"),
     Shot("report-tablet.png", 820, 1180, "dark", top="#magnitude"),
     Shot("report-phone.png", 360, 740, "light", scale=1.5, top="#overlaps"),
 )
+
+
+_PAIR = "/compare?ref=lab/sums-opd:v1&ref=lab/sums-opd:seed1"
+
+SERVER_SHOTS = (
+    Shot("server-list.png", 1280, 560, "light", path="/"),
+    Shot("server-artifact.png", 1280, 900, "light", path="/p/lab/sums-opd:v1"),
+    Shot("server-layers.png", 820, 900, "dark", top="#layers", path="/p/lab/sums-opd:v1"),
+    Shot("server-compare.png", 1280, 900, "dark", path=_PAIR),
+    Shot("server-phone.png", 360, 740, "light", scale=1.5, path="/"),
+)
+
+SHOTS = (*REPORT_SHOTS, *SERVER_SHOTS)
+"""Every screenshot of the documentation."""
 
 
 def main() -> None:
@@ -83,6 +100,10 @@ def main() -> None:
             draw_evidence(options.evidence.absolute(), folder)
         else:
             photograph(page_of(ROOT / "demo", folder))
+            fill(ROOT / "demo", folder / "served")
+            with serving(folder / "served") as url, chromium() as browser:
+                for shot in SERVER_SHOTS:
+                    (FOLDER / shot.name).write_bytes(small(picture(browser, f"{url}{shot.path}", shot)))
 
 
 def page_of(pair: Path, folder: Path) -> Path:
@@ -128,8 +149,8 @@ def draw_evidence(pair: Path, folder: Path) -> None:
 def photograph(page: Path) -> None:
     """Write the screenshots of a report."""
     with chromium() as browser:
-        for shot in SHOTS:
-            (FOLDER / shot.name).write_bytes(small(picture(browser, page, shot)))
+        for shot in REPORT_SHOTS:
+            (FOLDER / shot.name).write_bytes(small(picture(browser, page.as_uri(), shot)))
 
 
 @contextmanager
@@ -144,7 +165,7 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-def picture(browser: Any, page: Path, shot: Shot) -> bytes:
+def picture(browser: Any, address: str, shot: Shot) -> bytes:
     """What a screen shows of a page, as PNG."""
     context = browser.new_context(
         viewport={"width": shot.width, "height": shot.height},
@@ -152,7 +173,7 @@ def picture(browser: Any, page: Path, shot: Shot) -> bytes:
         device_scale_factor=shot.scale,
     )
     view = context.new_page()
-    view.goto(page.as_uri())
+    view.goto(address)
     if shot.top:
         view.locator(shot.top).evaluate("e => window.scrollTo(0, e.getBoundingClientRect().top + scrollY - 12)")
     taken: bytes = view.screenshot()

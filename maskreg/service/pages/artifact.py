@@ -85,7 +85,8 @@ def sentence(manifest: Manifest) -> str:
     if not totals.numel:
         return "Figures about another artifact."
     of = f"{percent(totals.density)} of {counted(totals.numel, 'coordinate')}"
-    text = f"{of}, drawn to compare with." if manifest.kind == "baseline" else f"{of} moved under {manifest.rule}."
+    is_drawn = manifest.kind == "baseline"
+    text = f"{of}, drawn to compare with." if is_drawn else f"{of} moved under the rule {manifest.rule}."
     if ffn.mask_share is not None and ffn.mask_lift is not None:
         text += f" {percent(ffn.mask_share)} of these lie in the FFN: {times(ffn.mask_lift)} its share of coordinates."
     return text

@@ -27,7 +27,7 @@ def test_it_says_what_it_is(client: TestClient) -> None:
     text = client.get("/p/team/toy-opd:v1").text
     answer = plain(section(text, "answer").partition("</div>")[0])
     assert "gives the target bit for bit" in answer
-    assert re.search(r"[\d.]+.% of 10,240 coordinates moved under exact\.", answer)
+    assert re.search(r"[\d.]+.% of 10,240 coordinates moved under the rule exact\.", answer)
     assert re.search(r"lie in the FFN: [\d.]+x its share", answer)
 
 
