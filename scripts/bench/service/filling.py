@@ -53,6 +53,10 @@ WORDS = (
 )
 PROJECTS = 40
 TAGS = 10
+WHOLE = 2_000
+"""Artifacts whose store has more than a manifest."""
+
+_TENSORS = b"[]"
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
@@ -127,7 +131,7 @@ def _manifest(number: int) -> Manifest:
         Side(root=str(Digest.of(f"{name}-{key}".encode())), hub=f"org/{name}@abc", **side)  # type: ignore[arg-type]
         for name, key in ((FAMILIES[number // TAGS % len(FAMILIES)], "source"), ("target", str(number)))
     ]
-    tables = Object(key="tensors.json", size=40_000, sha256=str(Digest.of(b"tensors")))
+    tables = Object(key="tensors.json", size=len(_TENSORS), sha256=str(Digest.of(_TENSORS)))
     mask = Object(key="data.zarr/mask/c/0", size=nnz // 8, sha256=str(Digest.of(f"mask {number}".encode())))
     return Manifest(
         schema=SCHEMA,
@@ -160,7 +164,7 @@ def fill(folder: Path, url: str, count: int) -> list[str]:
         count: how many tags, each of an artifact of its own.
 
     Returns:
-        Digests of the artifacts, by the number of their tag.
+        Digests of the artifacts that can be described: the first ones have what belongs to every part.
     """
     upgrade(url)
     digests = []
@@ -170,10 +174,11 @@ def fill(folder: Path, url: str, count: int) -> list[str]:
     for row in rows(count):
         assert row.entry.digest is not None
         digests.append(str(row.entry.digest))
-        for key, data in (
-            (row.entry.key, row.entry.to_bytes()),
-            (artifact_prefix(row.entry.digest) + MANIFEST, row.data),
-        ):
+        prefix = artifact_prefix(row.entry.digest)
+        files = [(row.entry.key, row.entry.to_bytes()), (prefix + MANIFEST, row.data)]
+        if len(digests) <= WHOLE:
+            files.append((f"{prefix}tensors.json", _TENSORS))
+        for key, data in files:
             path = folder / key
             # Durable writes of a hundred thousand files take an hour.
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,4 +186,4 @@ def fill(folder: Path, url: str, count: int) -> list[str]:
     with open_catalog(url) as catalog:
         manifests = ((row.entry.digest, row.manifest) for row in rows(count) if row.entry.digest)
         catalog.rebuild((row.entry for row in rows(count)), manifests, registry=uuid)
-    return digests
+    return digests[:WHOLE]

@@ -1,0 +1,147 @@
+"""What clients of the load send, for locust: ``locust -f clients.py --tags search``; see ``load.py``.
+
+Everything comes by the environment: ``BENCH_TOKEN``, ``BENCH_COUNT``, ``BENCH_PACE`` and ``BENCH_DIGESTS``, a file with
+a digest a line.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+from locust import FastHttpUser, constant_throughput, tag, task
+
+from scripts.bench.service.filling import FAMILIES, METHODS, TAGS, WORDS, name_of, project_of
+
+API = "/api/v1"
+COUNT = int(os.environ.get("BENCH_COUNT", "1000"))
+TOKEN = os.environ.get("BENCH_TOKEN", "")
+PACE = float(os.environ.get("BENCH_PACE", "1"))
+DIGESTS = Path(os.environ["BENCH_DIGESTS"]).read_text().split() if "BENCH_DIGESTS" in os.environ else []
+
+
+class Reader(FastHttpUser):
+    """Somebody who reads a maskreg server; each sends ``BENCH_PACE`` requests a second."""
+
+    wait_time = constant_throughput(PACE)
+    connection_timeout = 30.0
+    network_timeout = 30.0
+
+    def read(self, path: str, label: str, /, **params: object) -> None:
+        """Send one request."""
+        query = "&".join(f"{key}={value}" for key, value in params.items())
+        address = f"{API}{path}{'?' + query if query else ''}"
+        self.client.get(address, name=label, headers={"Authorization": f"Bearer {TOKEN}", "Accept-Encoding": "gzip"})
+
+    @tag("search")
+    @task
+    def search(self) -> None:
+        """One of the searches that people make, drawn at random."""
+        family, method = random.choice(FAMILIES), random.choice(METHODS)
+        low = random.uniform(0.1, 0.5)
+        searches: list[dict[str, object]] = [
+            {},
+            {"text": "%20".join(random.sample(WORDS, 2))},
+            {"text": f"{random.randrange(COUNT):06d}"},
+            {"family": family, "method": method},
+            {"density": f"{low:.3f}..{low + 0.05:.3f}", "sort": "density"},
+            {"ffn_lift": "1.05..", "sort": "ffn_lift", "family": family},
+            {"project": project_of(random.randrange(COUNT)), "sort": "name:asc"},
+            {"text": name_of(random.randrange(COUNT))},
+            {"sort": "size"},
+        ]
+        self.read("/artifacts", "search", **random.choice(searches))
+
+    @tag("list")
+    @task
+    def newest(self) -> None:
+        """The newest tags."""
+        self.read("/artifacts", "list")
+
+    @tag("family")
+    @task
+    def of_family(self) -> None:
+        """Tags whose card says something."""
+        self.read("/artifacts", "search by tag", family=random.choice(FAMILIES))
+
+    @tag("name")
+    @task
+    def with_name(self) -> None:
+        """Tags with a part of a name."""
+        self.read("/artifacts", "search by name", text=f"run-{random.randrange(COUNT // TAGS):05d}")
+
+    @tag("tag")
+    @task
+    def one_tag(self) -> None:
+        """What a tag points to."""
+        number = random.randrange(COUNT)
+        self.read(f"/projects/{project_of(number)}/refs/{name_of(number)}/v{number % TAGS}", "one tag")
+
+    @tag("artifact")
+    @task
+    def artifact(self) -> None:
+        """One artifact."""
+        self.read(f"/artifacts/{random.choice(DIGESTS)}", "one artifact")
+
+    @tag("history")
+    @task
+    def history(self) -> None:
+        """All changes of a tag."""
+        number = random.randrange(COUNT)
+        self.read(f"/projects/{project_of(number)}/refs/{name_of(number)}/v{number % TAGS}/history", "history")
+
+
+class Peer(FastHttpUser):
+    """Somebody who reads MLflow's registry."""
+
+    wait_time = constant_throughput(PACE)
+    connection_timeout = 30.0
+    network_timeout = 30.0
+    root = "/api/2.0/mlflow"
+
+    def read(self, path: str, label: str, /, **params: object) -> None:
+        """Send one request."""
+        query = "&".join(f"{key}={value}" for key, value in params.items())
+        self.client.get(f"{self.root}{path}?{query}", name=label, headers={"Accept-Encoding": "gzip"})
+
+    @tag("list")
+    @task
+    def newest(self) -> None:
+        """Model versions without a filter."""
+        self.read("/model-versions/search", "list", max_results=50)
+
+    @tag("family")
+    @task
+    def of_family(self) -> None:
+        """Model versions whose tag says something."""
+        filter = f"tags.family%20%3D%20%27{random.choice(FAMILIES)}%27"
+        self.read("/model-versions/search", "search by tag", max_results=50, filter=filter)
+
+    @tag("name")
+    @task
+    def with_name(self) -> None:
+        """Registered models with a part of a name."""
+        filter = f"name%20LIKE%20%27%25run-{random.randrange(COUNT // TAGS):05d}%25%27"
+        self.read("/registered-models/search", "search by name", max_results=50, filter=filter)
+
+    @tag("tag")
+    @task
+    def one_tag(self) -> None:
+        """What an alias points to."""
+        name = name_of(random.randrange(COUNT))
+        self.read("/registered-models/alias", "one tag", name=name, alias="champion")
+
+    @tag("artifact")
+    @task
+    def artifact(self) -> None:
+        """One model version."""
+        number = random.randrange(COUNT)
+        self.read("/model-versions/get", "one artifact", name=name_of(number), version=number % TAGS + 1)
+
+    @tag("history")
+    @task
+    def history(self) -> None:
+        """All versions of a model: MLflow has no log of what an alias pointed to."""
+        filter = f"name%3D%27{name_of(random.randrange(COUNT))}%27"
+        self.read("/model-versions/search", "history", max_results=50, filter=filter)
