@@ -61,6 +61,13 @@ if TYPE_CHECKING:
     help="Checkpoint that jobs may read, or a folder whose subfolders are checkpoints; repeatable.",
 )
 @click.option("--outputs", default="", metavar="DIR", help="Folder where jobs write checkpoints, as PROJECT/NAME.")
+@click.option(
+    "--rate",
+    type=IntegerType(0),
+    default=500,
+    show_default=True,
+    help="Requests a second that an account may send to each process; 0 for any number.",
+)
 @click.option("--oidc-issuer", default="", metavar="URL", help="OpenID provider that people sign in with.")
 @click.option("--oidc-client-id", default="", metavar="ID", help="What the provider calls this server.")
 @click.option("--oidc-claim", default="groups", show_default=True, help="Claim that lists somebody's groups.")

@@ -23,8 +23,10 @@ MaskregError
 ├── UnavailableError            a remote does not answer (also ConnectionError)
 ├── CannotCreateError           an output cannot be created (also OSError)
 │   ├── OutputExistsError       it exists already (also FileExistsError)
-│   └── NoSpaceError            the disk is full, or would be
+│   ├── NoSpaceError            the disk is full, or would be
+│   └── QuotaError              a project on a server holds as much as it may
 ├── TryAgainError               another process was faster, or holds a lock
+│   ├── RateLimitedError        a server was sent more requests than it takes
 │   └── ConflictError           a tag moved between reading and writing
 │       └── StaleError          a tag is not as whoever changes it has last seen it
 ├── NotAllowedError             the store or database refused the credentials (also PermissionError)
@@ -258,10 +260,30 @@ class NoSpaceError(CannotCreateError):
         self.needed = needed
 
 
+class QuotaError(CannotCreateError):
+    """A project on a server that holds as much as it may."""
+
+    code = "QUOTA_EXCEEDED"
+
+
 class TryAgainError(MaskregError):
     """Another process was faster or holds a lock; the same command may work in a moment."""
 
     code = "TRY_AGAIN"
+
+
+class RateLimitedError(TryAgainError):
+    """More requests than a server takes from one account or address.
+
+    Attributes:
+        retry_after_s: when there will be room for one, in seconds.
+    """
+
+    code = "RATE_LIMITED"
+
+    def __init__(self, retry_after_s: int, *, hint: str = "") -> None:
+        super().__init__(f"too many requests; come back in {retry_after_s} s", hint=hint)
+        self.retry_after_s = retry_after_s
 
 
 class ConflictError(TryAgainError):

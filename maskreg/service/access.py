@@ -23,7 +23,7 @@ from fastapi.routing import APIRoute
 from maskreg.errors import NotAllowedError, NotFoundError, UnauthenticatedError
 from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.context import service_of
-from maskreg.service.sessions import check_origin, session_principal, submitted
+from maskreg.service.sessions import address_of, authenticate, check_origin, session_principal, submitted
 
 
 class Where(StrEnum):
@@ -47,13 +47,12 @@ def principal_of(request: Request) -> Principal:
     Raises:
         UnauthenticatedError: the token is not valid.
     """
-    accounts = service_of(request).accounts
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if not scheme:
-        return session_principal(request) or accounts.visitor()
+        return session_principal(request) or service_of(request).accounts.visitor()
     if scheme.lower() != "bearer" or not secret.strip():
         raise UnauthenticatedError("the Authorization header is not of the form 'Bearer TOKEN'")
-    return accounts.authenticate(secret.strip())
+    return authenticate(request, secret.strip())
 
 
 @dataclass(frozen=True)
@@ -79,13 +78,15 @@ class Needs:
             UnauthenticatedError: a visitor may not, or the token is not valid.
             NotAllowedError: the role is too low; or a page of another site made a browser send the request.
             NotFoundError: there is no such project for this sender.
+            RateLimitedError: the sender has sent too many requests.
         """
         check_origin(request, proof)
         if self.where is Where.NOWHERE:
             return Principal()
         principal = principal_of(request)
-        # For the log of the request.
-        request.state.by = principal.name
+        # For the log of the request, and for that of changes.
+        request.state.by, request.state.principal = principal.name, principal
+        _count(request, principal)
         match self.where:
             case Where.SELF:
                 _refuse_visitor(principal)
@@ -96,6 +97,15 @@ class Needs:
             case Where.ANY:
                 _check(principal, principal.highest, self.role, "in any project")
         return principal
+
+
+def _count(request: Request, principal: Principal) -> None:
+    if (limits := service_of(request).limits) is None:
+        return
+    if principal.is_visitor:
+        limits.addresses.take(address_of(request))
+    else:
+        limits.accounts.take(principal.id)
 
 
 def check_role(principal: Principal, project: str, role: Role) -> None:

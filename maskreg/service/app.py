@@ -8,6 +8,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from maskreg.service import access, problems
 from maskreg.service.api import accounts, artifacts, comparing, events, health, objects, patches, tags, telling
+from maskreg.service.auditing import Audited
 from maskreg.service.context import Service
 from maskreg.service.follower import Follower
 from maskreg.service.headers import Protected
@@ -54,6 +55,7 @@ def create_app(service: Service) -> FastAPI:
         access.record(router)
         app.include_router(router, prefix=prefix, include_in_schema="pages" not in router.tags)
     problems.install(app, errors.page)
+    app.add_middleware(Audited, accounts=service.accounts)
     app.add_middleware(Bounded, uploads=f"{API}/objects/")
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(service.hosts))
     app.add_middleware(Protected)

@@ -11,6 +11,7 @@ from maskreg.registry import Registry
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.jobs.patching import Patching
 from maskreg.service.openid import OpenId
+from maskreg.service.throttle import RateLimits
 from maskreg.workspace.workspace import Workspace
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -29,6 +30,7 @@ class Service:
             server through a name of its own.
         patching: the queue of jobs, and what they may read and write; None for a server that runs none.
         openid: the provider that people sign in with; None where tokens alone sign in.
+        limits: how many requests it takes; None for any number.
     """
 
     workspace: Workspace
@@ -37,6 +39,7 @@ class Service:
     hosts: tuple[str, ...] = LOOPBACK
     patching: Patching | None = None
     openid: OpenId | None = None
+    limits: RateLimits | None = None
 
     @property
     def registry(self) -> Registry:

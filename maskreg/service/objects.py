@@ -59,13 +59,12 @@ _ANNOUNCEMENT_LIFE = timedelta(days=7)
 class Objects:
     """The objects of a registry, behind the policy. Safe to use from many threads."""
 
-    def __init__(self, registry: Registry, ensure: Callable[[str, Principal], None]) -> None:
+    def __init__(self, registry: Registry, ensure: Callable[[RefEntry, Principal], None]) -> None:
         """Serve a registry; nothing is read yet.
 
         Args:
             registry: the registry.
-            ensure: called with the project of each new entry and its sender; makes a project that is not there yet, or
-                raises.
+            ensure: called with each new entry and its sender; makes a project that is not there yet, or raises.
         """
         self.registry = registry
         self._ensure = ensure
@@ -281,7 +280,7 @@ class Objects:
             verb = "remove" if entry.deleted else "use again a removed name of"
             raise NotAllowedError(f"{principal.name} may not {verb} project {entry.project}: that needs the role admin")
         check_role(principal, entry.project, Role.WRITER)
-        self._ensure(entry.project, principal)
+        self._ensure(entry, principal)
         if entry.digest is not None:
             self._check_knows(entry.digest, principal)
         if not admit(self.registry, entry):

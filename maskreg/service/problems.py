@@ -23,6 +23,8 @@ from maskreg.errors import (
     NotFoundError,
     OutputExistsError,
     PreconditionError,
+    QuotaError,
+    RateLimitedError,
     StaleError,
     TryAgainError,
     UnauthenticatedError,
@@ -48,7 +50,9 @@ STATUS: dict[type[MaskregError], int] = {
     CannotCreateError: 500,
     OutputExistsError: 409,
     NoSpaceError: 507,
+    QuotaError: 507,
     TryAgainError: 503,
+    RateLimitedError: 429,
     ConflictError: 409,
     QueueFullError: 429,
     StaleError: 412,
@@ -90,6 +94,14 @@ def _no_page(*_: object) -> None:
     return None
 
 
+def _headers(status: int, error: MaskregError) -> dict[str, str] | None:
+    if status == 401:
+        return {"WWW-Authenticate": "Bearer"}
+    if status in (429, 503):
+        return {"Retry-After": str(getattr(error, "retry_after_s", 1))}
+    return None
+
+
 def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
     """Answer every error of an app in this form. What nobody expected says nothing about itself; the log does.
 
@@ -101,7 +113,7 @@ def install(app: FastAPI, as_page: AsPage = _no_page) -> None:
     @app.exception_handler(MaskregError)
     def _known(request: Request, error: MaskregError) -> Response:
         status = status_of(error)
-        headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else None
+        headers = _headers(status, error)
         title, hint = without_paths(error.message), without_paths(error.hint)
         page = as_page(request, status, title, error.code, hint)
         return page or problem(status, title, code=error.code, hint=hint, headers=headers)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 
-from maskreg.errors import NotAllowedError
+from maskreg.errors import NotAllowedError, UnauthenticatedError
 from maskreg.service.accounts.roles import Principal
 from maskreg.service.accounts.sessions import LIFETIME, fits
 from maskreg.service.accounts.sessions import form_token as token_of
@@ -35,6 +35,29 @@ HEADER = "x-csrf-token"
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+
+
+def authenticate(request: Request, token: str) -> Principal:
+    """Who a token belongs to; an address that tries many wrong ones has to wait.
+
+    Raises:
+        UnauthenticatedError: the token is not valid.
+        RateLimitedError: too many were not.
+    """
+    service, address = service_of(request), address_of(request)
+    if service.limits is None:
+        return service.accounts.authenticate(token)
+    service.limits.failures.take(address, 0)
+    try:
+        return service.accounts.authenticate(token)
+    except UnauthenticatedError:
+        service.limits.failures.take(address)
+        raise
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from; of a proxy on this machine, where that says."""
+    return request.client.host if request.client else ""
 
 
 def session_principal(request: Request) -> Principal | None:
@@ -76,7 +99,7 @@ def sign_in(request: Request, response: Response, token: str) -> Principal:
     Raises:
         UnauthenticatedError: the token is not valid.
     """
-    principal = service_of(request).accounts.authenticate(token.strip())
+    principal = authenticate(request, token.strip())
     begin(request, response, principal)
     return principal
 

@@ -41,6 +41,7 @@ from maskreg.service.jobs.sources import Sources
 from maskreg.service.observing import metrics
 from maskreg.service.observing.logs import configure
 from maskreg.service.openid import OpenId, OpenIdOptions
+from maskreg.service.throttle import RateLimits
 from maskreg.settings import Remote, Settings, checked
 from maskreg.settings.credentials import is_loopback
 from maskreg.signature import Signer
@@ -67,6 +68,7 @@ class Options:
         workers: processes that serve.
         hosts: names that requests may be addressed to, beside those of this machine itself.
         new_admin: make a new first token, and revoke the old one.
+        rate: requests a second that an account may send to each process; 0 for any number.
         oidc_issuer: URL of the OpenID provider that people sign in with; empty where tokens alone sign in.
         oidc_client_id: what the provider calls this server.
         oidc_claim: the claim that lists somebody's groups.
@@ -90,6 +92,7 @@ class Options:
     workers: int = 1
     hosts: tuple[str, ...] = ()
     new_admin: bool = False
+    rate: int = 500
     oidc_issuer: str = ""
     oidc_client_id: str = ""
     oidc_claim: str = "groups"
@@ -150,7 +153,9 @@ def open_service(options: Options) -> Service:
         workspace.close()
         raise
     hosts = (*LOOPBACK, *_named(options.host), *options.hosts)
-    return Service(workspace, remote, accounts, hosts, patching, openid)
+    return Service(
+        workspace, remote, accounts, hosts, patching, openid, RateLimits.of(options.rate) if options.rate else None
+    )
 
 
 def app() -> FastAPI:

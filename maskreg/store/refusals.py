@@ -18,6 +18,7 @@ from maskreg.errors import (
     NotAllowedError,
     NotFoundError,
     PartAbsentError,
+    QuotaError,
     TryAgainError,
     UnauthenticatedError,
     UnavailableError,
@@ -29,7 +30,7 @@ _BY_CODE: Mapping[str, type[MaskregError]] = {
     for kind in (
         *(UsageError, DataError, FormatError, LimitError, NotFoundError, PartAbsentError, UnavailableError),
         *(CannotCreateError, NoSpaceError, TryAgainError, ConflictError, NotAllowedError, UnauthenticatedError),
-        *(ImmutableTagError, ConfigError),
+        *(ImmutableTagError, ConfigError, QuotaError),
     )
 } | {"DIGEST_MISMATCH": DataError, "OUTPUT_EXISTS": CannotCreateError, "QUEUE_FULL": TryAgainError}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from email.utils import format_datetime
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -21,6 +22,7 @@ from maskreg.service.bodies import Stated, chosen, pieces, received
 from maskreg.service.context import Served
 from maskreg.service.objects import Objects
 from maskreg.service.policy import Action, Key, Kind
+from maskreg.service.quotas import admit_entry
 from maskreg.store.base import ObjectInfo
 from maskreg.store.http import DIRECT
 
@@ -38,7 +40,7 @@ def objects_of(request: Request, service: Served) -> Objects:
     state = request.app.state
     if not hasattr(state, "objects"):
         # Two threads may both make one; what they remember can be read again.
-        state.objects = Objects(service.registry, service.accounts.projects.ensure)
+        state.objects = Objects(service.registry, partial(admit_entry, service))
     objects: Objects = state.objects
     return objects
 

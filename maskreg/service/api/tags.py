@@ -12,7 +12,7 @@ from maskreg import ref as refs
 from maskreg.catalog.query import Position
 from maskreg.catalog.query import Query as Search
 from maskreg.digest import Digest
-from maskreg.errors import NotFoundError, UsageError
+from maskreg.errors import NotAllowedError, NotFoundError, UsageError
 from maskreg.ref import Ref, ShortDigest, parse_artifact
 from maskreg.registry.tags import Expected
 from maskreg.service.access import Needs, check_role
@@ -22,6 +22,7 @@ from maskreg.service.api.artifacts import Cursor, Limit
 from maskreg.service.conditions import etag_of, expected_of, expected_or_new, reply
 from maskreg.service.context import Served, Service
 from maskreg.service.cursors import name_cursor, name_of, number_cursor, number_of
+from maskreg.service.quotas import check_quota
 from maskreg.service.visibility import check_may_read
 from maskreg.store.reflog import RefEntry
 from maskreg.workspace.annotate import annotate
@@ -143,6 +144,12 @@ def put(
     """Point a tag at an artifact that you may read; a tag that exists moves."""
     artifact = _readable(service, principal, body.artifact)
     before = service.registry.head(ref)
+    if before is not None and before.deleted and principal.role(ref.project) < Role.ADMIN:
+        raise NotAllowedError(f"{ref} was removed; to use its name again needs the role admin")
+    service.accounts.projects.ensure(ref.project, principal)
+    digest = artifact if isinstance(artifact, Digest) else artifact.digest
+    assert digest is not None  # what may be read is pinned
+    check_quota(service, ref.project, digest)
     card = None if body.card is None else refs.Card(**body.card.model_dump())
     set_tag(
         artifact,
