@@ -137,6 +137,16 @@ def test_what_a_client_may_not_name_is_refused(name: str, client: TestClient, si
     assert client.get(PATCHES, params={"state": "queued"}).json()["items"] == []
 
 
+@pytest.mark.parametrize(
+    "odd", ['"weights": [NaN]', '"weights": [1e999]', '"settings": {"a": NaN}', '"settings": {"\\ud800": 1}',
+            '"settings": {"a": "\\ud800"}', '"description": "\\ud800"', '"description": "\\u0000"', '"name": 1'],
+)  # fmt: skip
+def test_what_a_database_or_an_answer_cannot_hold_is_refused(odd: str, client: TestClient) -> None:
+    body = f'{{"kind": "merge", "artifacts": ["team/toy:v1"], "name": "team/sum", {odd}}}'
+    answer = client.post(PATCHES, content=body.encode(), headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422, answer.text
+
+
 def test_a_digest_gives_nobody_the_artifacts_of_other_projects(site: Site, client: TestClient) -> None:
     other = site.service.workspace.find("team/toy:second").digest
     answer = client.post(PATCHES, json=apply_body(artifact=f"team/toy:v1@{other}"))

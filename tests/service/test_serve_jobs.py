@@ -22,6 +22,8 @@ from tests.e2e.running import Person, big_pair, same_files
 from tests.servers import Postgres, S3Server
 from tests.service.test_serve import Running, serving
 
+FILES, SERVERS = "files", "servers"
+
 
 @dataclass(frozen=True)
 class Lab:
@@ -61,7 +63,7 @@ class Lab:
             time.sleep(0.02)
 
 
-@pytest.fixture(params=["files", "servers"])
+@pytest.fixture
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
     """A server over SQLite and a folder, or over PostgreSQL and S3."""
     source, target = big_pair(tmp_path / "models", 32)
@@ -69,7 +71,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
     server, client = Person(tmp_path / "server"), Person(tmp_path / "client")
     server.run("extract", source, target, "--name", "team/opd", "--family", "toy")
     options: tuple[str, ...] = ("--jobs", "1", "--sources", str(source.parent), "--outputs", str(tmp_path / "outputs"))
-    if request.param == "servers":
+    if request.param == SERVERS:
         postgres: Postgres = request.getfixturevalue("postgres")
         s3: S3Server = request.getfixturevalue("s3_server")
         server.env |= s3.env()
@@ -84,6 +86,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
     return Lab(server, client, options, source, target, tmp_path / "outputs")
 
 
+@pytest.mark.parametrize("lab", [SERVERS], indirect=True)
 def test_a_client_has_the_server_patch_and_merge(lab: Lab) -> None:
     with serving(lab.server, *lab.options) as running:
         lab.knows(running)
@@ -101,6 +104,7 @@ def test_a_client_has_the_server_patch_and_merge(lab: Lab) -> None:
     assert running.status == 0
 
 
+@pytest.mark.parametrize("lab", [FILES], indirect=True)
 def test_a_server_that_is_killed_goes_on_with_its_jobs(lab: Lab) -> None:
     with serving(lab.server, *lab.options) as running:
         lab.knows(running)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from maskreg.registry.transfer.pull import bring
 from maskreg.service.jobs.base import Job
 from maskreg.service.jobs.outputs import Attempt
 from maskreg.service.jobs.patching import Patching
+from maskreg.service.paths import without_paths
 from maskreg.workspace.apply import Applied, apply
 from maskreg.workspace.extract import extract
 from maskreg.workspace.merge import Merged, merge
@@ -119,7 +120,7 @@ def applied(work: Work) -> Mapping[str, Any]:
             )
 
         written, source = work.with_source(before.root, patch)
-        lists = ("skipped_files", "code_files", "code_left_out", "notes")
+        lists = ("skipped_files", "code_files", "code_left_out")
         result = {
             "output": work.job.output,
             "artifact": str(ref),
@@ -131,6 +132,7 @@ def applied(work: Work) -> Mapping[str, Any]:
             "verified_tensors": written.tensors,
             "bytes": written.bytes,
             **{name: list(getattr(written, name)) for name in lists},
+            "notes": _notes(written.notes),
         }
         attempt.written(result)
     work.commit()
@@ -161,7 +163,7 @@ def merged(work: Work) -> Mapping[str, Any]:
     work.commit()
     card = Card(families.pop() if len(families) == 1 else "", "merge", description=request["description"])
     report = made.to_json()["report"]
-    return {**work.register(made.digest, card), "source": source, "report": report, "notes": list(made.notes)}
+    return {**work.register(made.digest, card), "source": source, "report": report, "notes": _notes(made.notes)}
 
 
 def extracted(work: Work) -> Mapping[str, Any]:
@@ -173,7 +175,11 @@ def extracted(work: Work) -> Mapping[str, Any]:
     work.commit()
     card = Card(*(request[name] for name in ("family", "method", "license", "description")))
     sides = {side: request[side] for side in ("source", "target")}
-    return {**work.register(made.digest, card), **sides, "notes": list(made.notes)}
+    return {**work.register(made.digest, card), **sides, "notes": _notes(made.notes)}
+
+
+def _notes(notes: Sequence[str]) -> list[str]:
+    return [without_paths(note) for note in notes]
 
 
 KINDS: Mapping[str, Callable[[Work], Mapping[str, Any]]] = {"apply": applied, "merge": merged, "extract": extracted}

@@ -12,7 +12,7 @@ Text = Annotated[str, Field(max_length=200)]
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class ApplyRequest(_Body):
