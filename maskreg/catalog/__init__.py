@@ -46,7 +46,19 @@ def _local(url: str) -> Catalog:
     return LocalCatalog.open(url)
 
 
-CATALOGS: dict[str, Callable[[str], Catalog]] = {"postgresql": _sql, "postgresql+psycopg": _sql, "sqlite": _local}
+def _http(url: str) -> Catalog:
+    from maskreg.catalog.http import HttpCatalog
+
+    return HttpCatalog(url)
+
+
+CATALOGS: dict[str, Callable[[str], Catalog]] = {
+    "http": _http,
+    "https": _http,
+    "postgresql": _sql,
+    "postgresql+psycopg": _sql,
+    "sqlite": _local,
+}
 """How a catalog is opened, by the scheme of its URL. The implementations are imported when one is opened."""
 
 
@@ -54,7 +66,8 @@ def open_catalog(url: str) -> Catalog:
     """Open the catalog at ``url``; a local one is created and brought to this version's schema.
 
     Args:
-        url: ``sqlite:///PATH``, ``sqlite://`` (in memory) or ``postgresql+psycopg://USER@HOST/DATABASE``.
+        url: ``sqlite:///PATH``, ``sqlite://`` (in memory), ``postgresql+psycopg://USER@HOST/DATABASE``, or that of a
+            service.
 
     Raises:
         ConfigError: a malformed URL, an unknown scheme, a password in the URL, or a schema of another version.

@@ -23,6 +23,9 @@ REBUILD = "maskreg db rebuild"
 class Searchable(Protocol):
     """An index that can be searched, and that takes in what it lacks."""
 
+    keeps_up: bool
+    """Whether it takes in by itself what is appended to the ref log, and logs that: then nobody else has to."""
+
     def put_artifact(self, digest: Digest, manifest: Manifest) -> None:
         """Index an artifact; indexing it again changes nothing."""
 

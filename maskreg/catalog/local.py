@@ -54,6 +54,7 @@ class LocalCatalog(Closing):
     """
 
     safe_refs = False
+    keeps_up = False
 
     def __init__(self, url: str, path: Path) -> None:
         """Use :meth:`open`."""

@@ -77,7 +77,12 @@ class Registry(Closing):
         self._by = by
         self.immutable_projects: frozenset[str] = frozenset()
         self.patience_s = PATIENCE_S
-        self.index = Index(catalog_url, store, lambda: self.uuid, lambda entry: self.trust.check_shown(entry))
+        self.index = Index(
+            store.url if isinstance(store, HttpStore) else catalog_url,
+            store,
+            lambda: self.uuid,
+            lambda entry: self.trust.check_shown(entry),
+        )
         self._lock = StoreLock(store, self.index) if catalog_url and root is None and not self.served else None
         lock = self._lock.hold if self._lock else None
         self.trust = Trust(store, lambda: self.uuid, name, lock=lock)
@@ -116,7 +121,7 @@ class Registry(Closing):
         store = open_store(remote.url, remote.options)
         home = FileStore(settings.home) if settings else None
         witness = Witness(home, remote, store.url) if home else None
-        registry = cls(store, name=remote.name, catalog_url=remote.catalog, witness=witness)
+        registry = cls(store, name=remote.name, catalog_url=remote.index, witness=witness)
         registry.immutable_projects = frozenset(settings.immutable_projects if settings else ())
         registry.trust.configured = {project: PublicKey(key) for project, key in remote.keys.items()}
         if home and witness:

@@ -7,7 +7,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from maskreg.service import access, problems
-from maskreg.service.api import accounts, artifacts, comparing, events, health, objects, patches, tags, telling
+from maskreg.service.api import accounts, artifacts, catalog, comparing, events, health, objects, patches, tags, telling
 from maskreg.service.auditing import Audited
 from maskreg.service.context import Service
 from maskreg.service.follower import Follower
@@ -33,6 +33,7 @@ ROUTERS: list[tuple[str, APIRouter]] = [
     (API, comparing.router),
     (API, tags.router),
     (API, events.router),
+    (API, catalog.router),
     (API, objects.router),
     (API, patches.router),
     ("", telling.router),

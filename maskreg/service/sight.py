@@ -12,12 +12,12 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 
 from maskreg.artifact.layout import ARTIFACTS
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
 from maskreg.registry import Registry
+from maskreg.registry.pointers import ever_named
 from maskreg.service.accounts.roles import Principal, Role
 from maskreg.store.backrefs import NAMES, BackReference
 from maskreg.store.base import ObjectInfo
@@ -40,7 +40,7 @@ class Sight:
         known = self._recall(digest)
         if any(principal.role(project) >= Role.READER for project in known):
             return known
-        fresh = known | {reference.project for reference in self._references(digest)}
+        fresh = known | {ref.project for ref in ever_named(self._registry, digest)}
         self._remember(digest, fresh)
         return fresh
 
@@ -94,17 +94,6 @@ class Sight:
         readable = _readable(principal)
         entries = (entry for entry in self._registry.refs.heads([]) if entry.project in readable)
         return sorted({entry.digest for entry in entries if entry.digest is not None})
-
-    def _references(self, digest: Digest) -> Iterator[RefEntry]:
-        for info in self._registry.store.list(f"{NAMES}{digest.hex}/"):
-            reference = BackReference.of(info)
-            if reference is None:
-                continue
-            with suppress(DataError, NotFoundError):
-                ref = reference.read(self._registry.store)
-                entry = self._registry.refs.peek(ref, reference.n)
-                if entry is not None and entry.digest == digest:
-                    yield entry
 
     def _recall(self, digest: Digest) -> frozenset[str]:
         with self._lock:

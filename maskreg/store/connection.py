@@ -45,7 +45,6 @@ _PASSING = {429, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _REDIRECTS = 5
 _ATTEMPTS_ELSEWHERE = 2
-_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -311,7 +310,7 @@ def _body(response: httpx2.Response, message: Message) -> bytes:
     if message.method != "HEAD" and stated.isdigit() and int(stated) > limit:
         raise LimitError(f"{message.path.lstrip('/')}: {stated} bytes; the limit is {limit}")
     pieces, size = [], 0
-    for piece in response.iter_raw(_PIECE):
+    for piece in response.iter_raw():
         size += len(piece)
         if size > limit:
             raise LimitError(f"{message.path.lstrip('/')}: more than {limit} bytes; that is the limit")

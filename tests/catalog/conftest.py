@@ -15,8 +15,10 @@ from maskreg.catalog.sql import SqlCatalog, upgrade
 from maskreg.catalog.sql.models import Base
 from maskreg.digest import Digest
 from maskreg.ref import Card
+from maskreg.settings.credentials import VARIABLE
 from maskreg.store.reflog import RefEntry
 from tests.servers import Postgres
+from tests.service.serving import ADMIN, Switched, listening, service_in
 
 START = datetime(2025, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 NewUrl = Callable[[], str]
@@ -48,7 +50,24 @@ def shared_url(postgres: Postgres) -> str:
     return url
 
 
-ALIASES = {"postgresql": "postgresql+psycopg"}
+@pytest.fixture(scope="module")
+def server() -> Iterator[Switched]:
+    """One server for all tests of a module; each gives it a registry of its own."""
+    switched = Switched()
+    with listening(switched.app) as url:
+        switched.url = url
+        yield switched
+
+
+@pytest.fixture
+def served_url(server: Switched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """URL of a service over a new registry, asked by its admin."""
+    monkeypatch.setenv(VARIABLE, ADMIN)
+    with server.serving(service_in(tmp_path / "served")):
+        yield server.url
+
+
+ALIASES = {"https": "http", "postgresql": "postgresql+psycopg"}
 """Schemes that open the same catalog as another."""
 
 
@@ -73,6 +92,8 @@ def empty_catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Ca
         return open_catalog(f"sqlite:///{folder / 'catalog.db'}")
     if kind == BEHIND:
         return SqlCatalog.open(f"sqlite:///{folder / 'catalog.db'}")
+    if kind == "http":
+        return open_catalog(request.getfixturevalue("served_url"))
     assert kind == "postgresql+psycopg", "a new kind of catalog needs a URL here"
     url: str = request.getfixturevalue("shared_url")
     with psycopg.connect(url.replace("+psycopg", "")) as connection:

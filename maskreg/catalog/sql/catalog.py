@@ -67,6 +67,8 @@ class SqlCatalog(Closing):
         safe_refs: True for PostgreSQL, whose locks hold for all machines.
     """
 
+    keeps_up = False
+
     def __init__(self, address: Address, engine: Engine) -> None:
         self._address = address
         self._engine = engine

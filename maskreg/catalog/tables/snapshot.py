@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class Snapshot:
     """A :class:`~maskreg.catalog.base.Searchable` of rows, to be used by one thread. No overlaps are recorded in it."""
 
+    keeps_up = False
+
     def __init__(
         self, entries: Iterable[RefEntry], manifests: Iterable[tuple[Digest, Manifest]], unread: Mapping[str, str]
     ) -> None:

@@ -132,9 +132,10 @@ def verify(
         damaged += audit.logs(ref, unresolved)
     if artifact is None:
         damaged += [*audit.strays(), *audit.guards(jobs)]
-        damaged += [*audit.identity(bool(tags)), *audit.catalog()]
+        # A service looks after its catalog itself.
+        damaged += [*audit.identity(bool(tags)), *([] if registry.served else audit.catalog())]
     inspected = audit.inspector
-    has_catalog = artifact is None and bool(registry.catalog_url) and audit.unchecked is None
+    has_catalog = artifact is None and bool(registry.catalog_url) and not registry.served and audit.unchecked is None
     counts = (tags, entries, len(chosen), inspected.objects, inspected.bytes)
     return Verified(*counts, recounted=recount, catalog=has_catalog, damaged=tuple(damaged), unchecked=audit.unchecked)
 

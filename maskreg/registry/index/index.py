@@ -174,6 +174,8 @@ class Index:
         """Index an entry of the ref log and the artifact it points to, and log the event."""
 
         def write(catalog: Catalog) -> None:
+            if catalog.keeps_up:
+                return
             if entry.digest is not None and catalog.get(entry.digest) is None:
                 # One whose manifest cannot be read has a name all the same, and searching leaves it out aloud.
                 for digest, manifest in readable_manifests(self._store, [entry.digest], []):
@@ -304,7 +306,7 @@ class Index:
         answer = catalog.answer(query)
         log, (seen, hint) = self._refs.numbers() if follows else answer.numbers, memory
         damaged = lost(log, seen, "was seen by this machine", hint) | lost(log, answer.numbers)
-        if catch_up(catalog, self._refs.head, behind(log, answer.numbers)):
+        if not catalog.keeps_up and catch_up(catalog, self._refs.head, behind(log, answer.numbers)):
             answer = catalog.answer(query)
         left_out = [*self._unread(catalog, answer.unread), *self._unindexed(catalog, answer)]
         if len(left_out) < len(answer.unread) + len(answer.unindexed):
@@ -322,14 +324,16 @@ class Index:
                 continue
             if head is None:
                 yield LeftOut(str(ref), None, f"{key}: gone since the catalog was filled", "maskreg db rebuild")
-            else:
+            elif not catalog.keeps_up:
                 catalog.put_ref(head)
 
     def _unindexed(self, catalog: Searchable, answer: Answer) -> Iterator[LeftOut]:
         reasons: dict[Digest, MaskregError] = {}
         for digest in sorted({digest for _, digest in answer.unindexed}):
             try:
-                catalog.put_artifact(digest, read_manifest(self._store, digest)[1])
+                manifest = read_manifest(self._store, digest)[1]
+                if not catalog.keeps_up:
+                    catalog.put_artifact(digest, manifest)
             except (DataError, NotFoundError, NotAllowedError) as error:
                 reasons[digest] = error
         for ref, digest in answer.unindexed:
