@@ -133,7 +133,7 @@ class HttpCatalog(Closing):
 
     def record(self, measurement: Measurement) -> None:
         """Keep a measurement; for writers of a project that has the artifact."""
-        self._ask("record", record_row(measurement), repeatable=False)
+        self._send("/catalog/measurements", record_row(measurement), repeatable=False)
 
     def measurements(self, digest: Digest, *, metrics: Collection[str] = (), against: str = "") -> list[Measurement]:
         """Measurements of an artifact that may be seen, in the order of recording."""
@@ -177,9 +177,15 @@ class HttpCatalog(Closing):
             yield
 
     def _ask(self, action: str, row: Mapping[str, Any], *, raw: bool = False, repeatable: bool = True) -> Any:
-        path = f"/catalog/raw/{action}" if raw else f"/catalog/{action}"
+        if raw:
+            return self._send(f"/catalog/raw/{action}", row, repeatable=repeatable)
+        return self._read(Message("GET", f"/catalog/{action}", query={"arguments": json.dumps(row)}))
+
+    def _send(self, path: str, row: Mapping[str, Any], *, repeatable: bool) -> Any:
         headers = {"Content-Type": "application/json"}
-        message = Message("POST", path, headers=headers, content=json.dumps(row).encode(), repeatable=repeatable)
+        return self._read(Message("POST", path, {}, headers, json.dumps(row).encode(), repeatable=repeatable))
+
+    def _read(self, message: Message) -> Any:
         try:
             return json.loads(self._connection.ask(message).data)
         except ValueError as error:

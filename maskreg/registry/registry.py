@@ -77,12 +77,7 @@ class Registry(Closing):
         self._by = by
         self.immutable_projects: frozenset[str] = frozenset()
         self.patience_s = PATIENCE_S
-        self.index = Index(
-            store.url if isinstance(store, HttpStore) else catalog_url,
-            store,
-            lambda: self.uuid,
-            lambda entry: self.trust.check_shown(entry),
-        )
+        self.index = Index(catalog_url, store, lambda: self.uuid, lambda entry: self.trust.check_shown(entry))
         self._lock = StoreLock(store, self.index) if catalog_url and root is None and not self.served else None
         lock = self._lock.hold if self._lock else None
         self.trust = Trust(store, lambda: self.uuid, name, lock=lock)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends
+from fastapi import Query as QueryParameter
 
 from maskreg.artifact.manifest import Manifest
 from maskreg.catalog import Catalog, Query
@@ -24,8 +25,8 @@ from maskreg.catalog.wire import (
     record_row,
 )
 from maskreg.digest import Digest
-from maskreg.document import checked
-from maskreg.errors import FormatError, MaskregError, NotAllowedError, UsageError
+from maskreg.document import checked, parse_object
+from maskreg.errors import FormatError, MaskregError, UsageError
 from maskreg.ref import Ref
 from maskreg.service.access import Needs, Where
 from maskreg.service.accounts.roles import Principal, Role
@@ -36,8 +37,13 @@ from maskreg.store.entry import ref_of
 router = APIRouter(tags=["catalog"])
 
 Reader = Annotated[Principal, Depends(Needs(Role.READER, Where.ANY))]
+Writer = Annotated[Principal, Depends(Needs(Role.WRITER, Where.ANY))]
 Root = Annotated[Principal, Depends(Needs(Role.ADMIN, Where.SERVER))]
 Row = dict[str, Any]
+MAX_ARGUMENTS = 32 << 10
+"""Bytes of the arguments of a question."""
+
+Arguments = Annotated[str, QueryParameter(max_length=MAX_ARGUMENTS, description="By name, as a JSON object.")]
 Sent = Annotated[Row, Body(description="The arguments, by name.")]
 
 
@@ -49,7 +55,6 @@ class Question(StrEnum):
     NUMBER = "number"
     FILLED_FROM = "filled-from"
     MEASUREMENTS = "measurements"
-    RECORD = "record"
 
 
 class Change(StrEnum):
@@ -67,10 +72,17 @@ class Change(StrEnum):
     SEEN_SOURCES = "seen-sources"
 
 
-@router.post("/catalog/{question}")
-def ask(question: Question, row: Sent, service: Served, principal: Reader) -> Row:
+@router.get("/catalog/{question}")
+def ask(question: Question, arguments: Arguments, service: Served, principal: Reader) -> Row:
     """Ask the catalog; what the sender may not see is not in the answer."""
+    row = parse_object(arguments.encode(errors="surrogatepass"), "arguments", max_bytes=MAX_ARGUMENTS)
     return _read(lambda: QUESTIONS[question](service, principal, row))
+
+
+@router.post("/catalog/measurements")
+def record(row: Sent, service: Served, principal: Writer) -> Row:
+    """Keep a measurement of an artifact that the sender may read."""
+    return _read(lambda: _record(service, principal, row))
 
 
 @router.post("/catalog/raw/{change}")
@@ -151,8 +163,6 @@ def _record(service: Service, principal: Principal, row: Row) -> Row:
     measurement = measurement_of({**row, "id": 0})
     if principal.server_role < Role.ADMIN:
         check_may_read(service, principal, measurement.digest)
-        if principal.highest < Role.WRITER:
-            raise NotAllowedError(f"{principal.name} may not record measurements: that needs the role writer")
         measurement = replace(measurement, by=principal.name)
     _catalog(service).record(measurement)
     return {}
@@ -164,7 +174,6 @@ QUESTIONS: dict[Question, Callable[[Service, Principal, Row], Row]] = {
     Question.NUMBER: _number,
     Question.FILLED_FROM: _filled_from,
     Question.MEASUREMENTS: _measurements,
-    Question.RECORD: _record,
 }
 """How each question is answered."""
 
