@@ -1,12 +1,12 @@
-"""Lineage: which artifacts an artifact was derived from, and density by layer at a glance."""
+"""Lineage: which artifacts an artifact was derived from and how, and density by layer at a glance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
@@ -124,8 +124,37 @@ def layer_densities(
         return densities
 
 
+def recipes(
+    digests: Iterable[Digest], *, remote: str | None = None, workspace: Workspace | None = None
+) -> dict[Digest, Mapping[str, Any]]:
+    """How artifacts were made, where that is more than a comparison of two checkpoints.
+
+    Args:
+        digests: the artifacts; those that cannot be read, or have no lineage recipe, are left out.
+        remote: look on this remote instead of in the local registry.
+        workspace: by default what the settings say.
+
+    Raises:
+        ConfigError: there is no such remote.
+        UnavailableError: the remote does not answer, or offline is set.
+    """
+    with opened(workspace) as space:
+        registry = space.registry(remote)
+        made = {}
+        for digest in dict.fromkeys(digests):
+            with suppress(NotFoundError, DataError):
+                if recipe := _recipe(registry, digest):
+                    made[digest] = recipe
+        return made
+
+
+# A digest stands for the same bytes for good, so what was computed from them stays true.
+@lru_cache(maxsize=5_000)
+def _recipe(registry: Registry, digest: Digest) -> Mapping[str, Any] | None:
+    return read_manifest(registry.store, digest)[1].recipe
+
+
 @lru_cache(maxsize=5_000)
 def _layers(registry: Registry, digest: Digest) -> tuple[float, ...]:
-    # A digest stands for the same bytes for good, so what was computed from them stays true.
     groups = read_manifest(registry.store, digest)[1].totals.layers
     return tuple(groups[layer].density for layer in sorted(groups, key=natural))

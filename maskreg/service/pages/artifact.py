@@ -19,8 +19,9 @@ from maskreg.service.accounts.roles import Principal, Role
 from maskreg.service.context import Served
 from maskreg.service.pages import ancestry
 from maskreg.service.pages.heat import heat_map
-from maskreg.service.pages.reading import ancestors, described, history, names, names_of
+from maskreg.service.pages.reading import ancestors, described, history, names, names_of, signature
 from maskreg.service.pages.rendering import link, page, remote_name
+from maskreg.service.pages.retrained import runs_of
 from maskreg.words import counted, percent, times
 from maskreg.workspace.log import LogEntry
 
@@ -76,6 +77,8 @@ def artifact(
             if now is not None
         ][::-1],
         head=entries[-1],
+        runs=runs_of(service, principal, shown),
+        signature=signature(service, ref),
     )
 
 

@@ -9,10 +9,11 @@ from maskreg.catalog.query import Query
 from maskreg.digest import Digest
 from maskreg.errors import NotFoundError
 from maskreg.ref import Ref
+from maskreg.registry.signing import SignedTag
 from maskreg.service.accounts.roles import Principal
 from maskreg.service.context import Service
 from maskreg.service.visibility import visible
-from maskreg.workspace import lineage
+from maskreg.workspace import keys, lineage
 from maskreg.workspace.browse import Page, browse
 from maskreg.workspace.lineage import Lineage
 from maskreg.workspace.log import LogEntry, log
@@ -74,6 +75,12 @@ def history(service: Service, ref: Ref) -> tuple[LogEntry, ...]:
         CorruptError: the log is damaged.
     """
     return log(replace(ref, digest=None), remote=service.remote, workspace=service.workspace)
+
+
+def signature(service: Service, ref: Ref) -> SignedTag | None:
+    """Who vouches for a tag; None where that cannot be told."""
+    tags = keys.verify(replace(ref, digest=None), remote=service.remote, workspace=service.workspace).tags
+    return tags[0] if tags else None
 
 
 def ancestors(service: Service, ref: Ref) -> Lineage:

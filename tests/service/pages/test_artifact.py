@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from html import unescape
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
+import maskreg
+from maskreg.service.app import create_app
+from maskreg.workspace import keys
 from tests.service.pages.conftest import EVIL, LAYERS, MODULES
-from tests.service.serving import ADMIN, headers
+from tests.service.serving import ADMIN, headers, service_in
 
 
 def section(text: str, anchor: str) -> str:
@@ -109,6 +114,18 @@ def test_what_people_wrote_is_shown(client: TestClient) -> None:
     assert "<strong>on purpose</strong>" in text
     assert '<a href="https://example.org/a" rel="nofollow noopener noreferrer">recipe</a>' in text
     assert EVIL in unescape(text)
+
+
+def test_it_says_who_vouches_for_the_tag(client: TestClient, home: Path, tmp_path: Path) -> None:
+    assert "Unsigned: the project has no key." in client.get("/p/team/toy-opd:v1").text
+    folder = tmp_path / "home"
+    shutil.copytree(home, folder, ignore=shutil.ignore_patterns("service.db*", "catalog.db*"))
+    with maskreg.Workspace(maskreg.Settings(home=folder, config_path=folder / "config.toml")) as space:
+        key = keys.create("team", workspace=space).key
+        maskreg.annotate("team/toy-opd:v1", license="mit", workspace=space)
+    signed = TestClient(create_app(service_in(folder, frozenset({"team"}))), "http://localhost")
+    verification = plain(section(signed.get("/p/team/toy-opd:v1").text, "verification"))
+    assert f"is signed, by the key {key}" in verification
 
 
 def test_programs_get_problems_and_browsers_pages(client: TestClient) -> None:
