@@ -5,12 +5,13 @@ catalog at once. What goes straight into a shared folder or bucket is taken in b
 
     every FOLLOW_SECONDS, in one process of a machine
         list the ref log, index what the catalog lacks
-        keep the names that cannot be described, for the answers to say so
+        write down the names that cannot be described, for the answers of all processes to say so
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import threading
 from collections.abc import AsyncIterator
@@ -22,8 +23,11 @@ from fastapi import FastAPI
 from fastapi.concurrency import run_in_threadpool
 
 from maskreg.catalog.query import Query
+from maskreg.digest import Digest
+from maskreg.disk import replacing
 from maskreg.errors import MaskregError
 from maskreg.registry.index.results import LeftOut
+from maskreg.result import plain
 from maskreg.service.context import Service
 
 FOLLOW_SECONDS = 300.0
@@ -50,6 +54,7 @@ class Follower:
         self.left_out: tuple[LeftOut, ...] = ()
         self._service = service
         self._lock = lock
+        self._told = lock.with_name(f"{lock.name}.left-out.json")
         self._seconds = seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
@@ -91,6 +96,8 @@ class Follower:
             while not self._stop.is_set():
                 if _held(lock):
                     self._logged_look()
+                else:
+                    self.left_out = _read(self._told)
                 self._stop.wait(self._seconds)
 
     def _logged_look(self) -> None:
@@ -98,12 +105,23 @@ class Follower:
             self.look()
         except MaskregError as error:
             _log.warning("the catalog is not up to date: %s", error)
+            return
+        with replacing(self._told, sync=False) as file:
+            file.write(json.dumps([plain(name) for name in self.left_out]).encode())
 
 
 def left_out(app: FastAPI) -> tuple[LeftOut, ...]:
     """Names that an application's searches lack, as far as its follower knows."""
     running: Follower | None = getattr(app.state, "follower", None)
     return running.left_out if running is not None else ()
+
+
+def _read(path: Path) -> tuple[LeftOut, ...]:
+    try:
+        rows = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    return tuple(LeftOut(**{**row, "digest": Digest(row["digest"]) if row["digest"] else None}) for row in rows)
 
 
 def _held(lock: BinaryIO) -> bool:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from datetime import UTC, datetime
 
 import pytest
+from fastapi.testclient import TestClient
 
 import maskreg
 from maskreg.catalog import Measurement
 from maskreg.catalog.query import SORT_KEYS, Position, Query
 from maskreg.errors import LimitError, UsageError
 from maskreg.ref import Ref
+from maskreg.service.app import create_app
 from maskreg.service.cursors import cursor_of, position_of
 from maskreg.service.follower import Follower
 from maskreg.workspace.pairs import compare_pair
 from tests.service.api.conftest import Lab
-from tests.service.serving import ADMIN
+from tests.service.serving import ADMIN, headers
 
 
 def refs(document: dict[str, object]) -> list[str]:
@@ -229,6 +232,26 @@ def test_what_is_too_large_to_be_compared_at_once_is_refused(lab: Lab) -> None:
     opd, rlvr = lab.digests["opd"], lab.digests["rlvr"]
     with pytest.raises(LimitError, match="1920 coordinates; 1000 are compared at most"):
         compare_pair(opd, rlvr, max_numel=1000, workspace=lab.workspace)
+
+
+def test_what_a_search_leaves_out_is_said_by_every_process(lab: Lab) -> None:
+    home = lab.workspace.root
+    digest = lab.digests["rlvr"]
+    (home / f"artifacts/sha256/{digest.hex}/manifest.json").write_text("{}")
+    catalog = lab.workspace.local.catalog
+    assert catalog is not None
+    catalog.drop_artifact(digest)
+    with TestClient(lab.app, headers=headers("reader-token")) as first:
+        path = "/api/v1/artifacts"
+        while not (names := first.get(path).json()["left_out"]):
+            time.sleep(0.01)
+        assert [(name["ref"], name["digest"]) for name in names] == [("team/rlvr", digest)]
+        assert TestClient(lab.app, headers=headers("stranger-token")).get(path).json()["left_out"] == []
+        other = create_app(lab.service)
+        with TestClient(other, headers=headers("reader-token")) as second:
+            while not (told := second.get(path).json()["left_out"]):
+                time.sleep(0.01)
+        assert told == names
 
 
 def test_what_was_written_past_the_server_is_taken_in(lab: Lab) -> None:
