@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from maskreg.catalog.query import Query
 from maskreg.digest import Digest
-from maskreg.errors import QuotaError
 from maskreg.service.accounts.roles import Principal
 from maskreg.service.context import Service
+from maskreg.service.room import check_room
 from maskreg.store.entry import RefEntry
-from maskreg.words import counted, human_bytes
 
 
 def admit_entry(service: Service, entry: RefEntry, by: Principal) -> None:
@@ -37,21 +35,5 @@ def check_quota(service: Service, project: str, digest: Digest) -> None:
         NotFoundError: there is no such project.
         QuotaError: it has no room.
     """
-    limits = service.accounts.projects.get(project)
-    if limits.max_bytes is None and limits.max_artifacts is None:
-        return
-    results = service.registry.index.must_open().search(Query(project=project))
-    sizes = {result.digest: result.size for result in results}
-    if digest in sizes:
-        return
     size = service.registry.artifact(digest).manifest.size
-    used = sum(sizes.values())
-    if limits.max_artifacts is not None and len(sizes) + 1 > limits.max_artifacts:
-        raise QuotaError(
-            f"project {project} may hold {counted(limits.max_artifacts, 'artifact')}, and has {len(sizes)}"
-        )
-    if limits.max_bytes is not None and used + size > limits.max_bytes:
-        raise QuotaError(
-            f"project {project} may hold {human_bytes(limits.max_bytes)}, has {human_bytes(used)}, "
-            f"and the artifact has {human_bytes(size)}"
-        )
+    check_room(service.accounts, service.registry, project, digest, size)

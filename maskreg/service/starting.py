@@ -30,7 +30,6 @@ from uvicorn.supervisors import Multiprocess
 
 from maskreg.disk import creating, make_folder
 from maskreg.errors import CannotCreateError, ConfigError, UsageError
-from maskreg.registry.trust.privatekeys import PrivateKeys, read_private_key, service_key
 from maskreg.service.accounts.accounts import Accounts
 from maskreg.service.accounts.records import NewToken
 from maskreg.service.app import create_app
@@ -41,10 +40,10 @@ from maskreg.service.jobs.sources import Sources
 from maskreg.service.observing import metrics
 from maskreg.service.observing.logs import configure
 from maskreg.service.openid import OpenId, OpenIdOptions
+from maskreg.service.signing import signer_of
 from maskreg.service.throttle import RateLimits
 from maskreg.settings import Remote, Settings, checked
 from maskreg.settings.credentials import is_loopback
-from maskreg.signature import Signer
 from maskreg.workspace.workspace import Workspace
 
 _OPTIONS = "MASKREG_SERVED"
@@ -138,7 +137,7 @@ def open_service(options: Options) -> Service:
         try:
             registry.check_format()
             registry.index.must_open()
-            registry.trust.signer = _signer(options, settings, remote)
+            registry.trust.signer = signer_of(options.signing_key, settings, remote)
             bench = _bench(options, settings, remote)
             patching = bench.open() if bench else None
         except BaseException:
@@ -262,7 +261,15 @@ def _bench(options: Options, settings: Settings, remote: str | None) -> Bench | 
     with creating(outputs):
         make_folder(outputs)
     sources, url = Sources.parse(options.sources), _database(settings, remote)
-    return Bench(settings, remote, url, sources, outputs, log_format=options.log_format)
+    return Bench(
+        settings,
+        remote,
+        url,
+        sources,
+        outputs,
+        log_format=options.log_format,
+        signing_key=options.signing_key,
+    )
 
 
 def _database(settings: Settings, remote: str | None) -> str:
@@ -300,21 +307,6 @@ def _settings(options: Options) -> tuple[Settings, str | None]:
             )
         return settings, options.remote
     return settings, None
-
-
-def _signer(options: Options, settings: Settings, remote: str | None) -> Signer | None:
-    if options.signing_key == "none":
-        return None
-    if not options.signing_key:
-        return service_key(settings.home) if remote is None else None
-    path = Path(options.signing_key)
-    try:
-        private = read_private_key(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: the signing key cannot be read: {error.strerror}", hint=f"ls -l {path}") from error
-    # For the processes that work on jobs, too.
-    PrivateKeys(settings.home).add(private)
-    return private
 
 
 def _upgrade(options: Options, settings: Settings, remote: str | None) -> str:

@@ -216,7 +216,7 @@ def test_a_job_that_waits_is_canceled(site: Site, client: TestClient) -> None:
     canceled = client.post(f"{PATCHES}/{job['id']}/cancel").json()
     assert (canceled["state"], canceled["canceled_by"]) == ("canceled", "ada")
     events = [event for event in site.service.accounts.audit("team") if event.subject == job["id"]]
-    assert [(event.action, event.by) for event in events] == [("cancel-job", "ada"), ("submit-job", "ada")]
+    assert [(event.action, event.by) for event in events] == [("cancel job", "ada"), ("submit job", "ada")]
 
 
 def test_a_server_without_jobs_says_so(tmp_path: Path) -> None:

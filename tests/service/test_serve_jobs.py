@@ -100,7 +100,7 @@ def test_a_client_has_the_server_patch_and_merge(lab: Lab) -> None:
         assert again["result"]["digest"] == job["result"]["digest"]
         assert again["result"]["verified_tensors"] == again["result"]["tensors"] == 8
         events = running.get("/api/v1/audit", lab.client.env["MASKREG_TOKEN"]).json()["items"]
-        assert {event["action"] for event in events} >= {"submit-job", "job-done"}
+        assert {event["action"] for event in events} >= {"submit job", "job done"}
     assert running.status == 0
 
 

@@ -98,8 +98,10 @@ def submit(service: Served, principal: Writer, body: PatchRequest) -> dict[str, 
         lambda project: check_role(principal, project, Role.WRITER),
     )
     patching = patching_of(service)
-    job = patching.queue.submit(new_job(service.registry, patching, body, submitter), patching.limits)
-    service.accounts.log(principal, "submit-job", project=job.project, subject=job.id)
+    new = new_job(service.registry, patching, body, submitter)
+    service.accounts.projects.ensure(new.project, principal)
+    job = patching.queue.submit(new, patching.limits)
+    service.accounts.log(principal, "submit job", project=job.project, subject=job.id)
     return job.to_json()
 
 
@@ -131,7 +133,7 @@ def cancel(service: Served, principal: Writer, id: str) -> dict[str, Any]:
     """Stop a job: at once while it waits, within seconds when it runs."""
     visible_job(service, principal, id, Role.WRITER)
     job = patching_of(service).queue.cancel(id, principal.name)
-    service.accounts.log(principal, "cancel-job", project=job.project, subject=job.id)
+    service.accounts.log(principal, "cancel job", project=job.project, subject=job.id)
     return job.to_json()
 
 

@@ -29,6 +29,7 @@ class Bench:
         outputs: the folder where checkpoints are written.
         limits: how much is done at the same time.
         log_format: ``json`` for lines of JSON on standard error; ``text`` for warnings alone.
+        signing_key: as :func:`maskreg.service.signing.signer_of` takes it.
     """
 
     settings: Settings
@@ -38,6 +39,7 @@ class Bench:
     outputs: Path
     limits: JobLimits = field(default_factory=JobLimits)
     log_format: str = "json"
+    signing_key: str = "none"
 
     def open(self) -> Patching:
         """Open the queue; its caller closes it.
@@ -59,6 +61,7 @@ class Bench:
                 "outputs": str(self.outputs),
                 "limits": asdict(self.limits),
                 "log_format": self.log_format,
+                "signing_key": self.signing_key,
             }
         )
 
@@ -79,6 +82,7 @@ class Bench:
                 Path(values["outputs"]),
                 JobLimits(**values["limits"]),
                 values["log_format"],
+                values["signing_key"],
             )
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise FormatError(f"what a worker needs to know was expected on standard input ({error!r})") from error

@@ -37,6 +37,7 @@ class Work:
         remote: name in it of the registry that is served; None for the local one.
         progress: listens.
         commit: called when all is done but to make it visible; from then on the work is not interrupted.
+        admit: refuses an artifact, of a size in bytes, that the project has no room for.
     """
 
     job: Job
@@ -45,6 +46,7 @@ class Work:
     remote: str | None
     progress: Progress
     commit: Callable[[], None]
+    admit: Callable[[Digest, int], None]
 
     def bring(self, text: str, *parts: str) -> Ref:
         """Bring an artifact that a request names, pinned, to the local registry of the server."""
@@ -160,6 +162,7 @@ def merged(work: Work) -> Mapping[str, Any]:
 
     made, source = work.with_source(work.space.find(refs[0]).manifest.source.root, combine)
     assert made.digest is not None  # without an output, a merge makes an artifact
+    work.admit(made.digest, work.space.find(made.digest).size)
     work.commit()
     card = Card(families.pop() if len(families) == 1 else "", "merge", description=request["description"])
     report = made.to_json()["report"]
@@ -172,6 +175,7 @@ def extracted(work: Work) -> Mapping[str, Any]:
     source, target = (work.patching.sources.path(request[side]) for side in ("source", "target"))
     options = {name: request[name] for name in ("rule", "mask_only", "reversible")}
     made = extract(source, target, **options, progress=work.progress, workspace=work.space)
+    work.admit(made.digest, made.size)
     work.commit()
     card = Card(*(request[name] for name in ("family", "method", "license", "description")))
     sides = {side: request[side] for side in ("source", "target")}

@@ -13,9 +13,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from types import FrameType
 
+from maskreg.digest import Digest
 from maskreg.errors import MaskregError, TryAgainError, UnavailableError
 from maskreg.progress import Progress
 from maskreg.service.accounts.accounts import Accounts
@@ -28,6 +28,8 @@ from maskreg.service.jobs.patching import Patching
 from maskreg.service.jobs.watch import BEAT_S, Interrupted, Reason, Watch, leave_at_once
 from maskreg.service.observing.logs import configure
 from maskreg.service.paths import without_paths
+from maskreg.service.room import check_room
+from maskreg.service.signing import signer_of
 from maskreg.workspace.workspace import Workspace
 
 POLL_S = 0.5
@@ -53,7 +55,7 @@ class Worker:
         name: str,
         *,
         beat_s: float = BEAT_S,
-        ended: Callable[[Job], None] = lambda job: None,
+        accounts: Accounts,
     ) -> None:
         """Work on the jobs of a server.
 
@@ -62,10 +64,10 @@ class Worker:
             patching: its queue, open.
             name: of this worker, unique among all.
             beat_s: how often leases are renewed, in seconds.
-            ended: told of every job that this worker ends.
+            accounts: know the limits of projects, and keep the audit log.
         """
         self.name = name
-        self._bench, self._patching, self._beat_s, self._ended = bench, patching, beat_s, ended
+        self._bench, self._patching, self._beat_s, self._accounts = bench, patching, beat_s, accounts
         self._leaving = threading.Event()
         self._watch: Watch | None = None
 
@@ -123,8 +125,18 @@ class Worker:
     def _do(self, job: Job, watch: Watch) -> dict[str, object]:
         progress: Progress = watch
         with Workspace(self._bench.settings, note=_log.info) as space:
-            work = Work(job, self._patching, space, self._bench.remote, progress, watch.commit)
+            registry = space.registry(self._bench.remote)
+            registry.trust.signer = signer_of(self._bench.signing_key, self._bench.settings, self._bench.remote)
+
+            def admit(digest: Digest, size: int) -> None:
+                check_room(self._accounts, registry, job.project, digest, size)
+
+            work = Work(job, self._patching, space, self._bench.remote, progress, watch.commit, admit)
             return dict(KINDS[job.kind](work))
+
+    def _ended(self, job: Job) -> None:
+        _log.info("job %s: %s", job.id, job.state)
+        self._accounts.log(Principal(job.by), f"job {job.state}", project=job.project, subject=job.id)
 
     def _interrupted(self, lease: Lease, reason: Reason | None) -> bool:
         """End the job, or leave it to another; whether this was an attempt."""
@@ -154,11 +166,7 @@ def main() -> int:
         configure()
     patching = bench.open()
     accounts = Accounts.open(bench.url)
-
-    def ended(job: Job) -> None:
-        accounts.log(Principal(job.by), f"job-{job.state}", project=job.project, subject=job.id)
-
-    worker = Worker(bench, patching, sys.argv[1], ended=ended)
+    worker = Worker(bench, patching, sys.argv[1], accounts=accounts)
 
     def leave(number: int, frame: FrameType | None) -> None:
         worker.leave()

@@ -93,7 +93,7 @@ def test_a_job_survives_its_worker_and_ends_once(site: Site) -> None:
     assert ended.result is not None
     with closing(Accounts.open(site.url)) as accounts:
         (event,) = accounts.audit("team")
-    assert (event.action, event.by, event.subject) == ("job-done", "ada", job.id)
+    assert (event.action, event.by, event.subject) == ("job done", "ada", job.id)
     assert ended.result["root"] == site.service.workspace.find("team/large").manifest.target.root
     target = site.weights(site.folder / "large-target")
     assert site.weights(site.outputs / "team" / "patched") == target

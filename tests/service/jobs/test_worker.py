@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from maskreg.errors import OutputExistsError
+from maskreg.errors import NotFoundError, OutputExistsError, QuotaError
+from maskreg.ref import Ref
+from maskreg.registry.trust.privatekeys import write_private_key
 from maskreg.service.jobs import kinds
 from maskreg.service.jobs.base import Job, JobFilter, JobState, Lease, LeaseLostError
 from maskreg.service.jobs.bench import Bench
@@ -22,7 +24,9 @@ from maskreg.service.jobs.patching import ATTEMPTS
 from maskreg.service.jobs.requests import ApplyRequest, ExtractRequest, MergeRequest
 from maskreg.service.jobs.submitting import Submitter, new_job
 from maskreg.service.jobs.worker import Worker
+from maskreg.signature import PrivateKey
 from tests.service.patching import Site, site_in
+from tests.service.serving import ROOT
 from tests.workspace.conftest import contents
 
 ADA = Submitter("ada", lambda project: None, lambda project: None)
@@ -67,7 +71,7 @@ def worked(site: Site) -> None:
 
 
 def worker(site: Site) -> Worker:
-    return Worker(site.bench, site.patching, "w", beat_s=BEAT_S)
+    return Worker(site.bench, site.patching, "w", beat_s=BEAT_S, accounts=site.service.accounts)
 
 
 def applying(**values: Any) -> ApplyRequest:
@@ -144,6 +148,35 @@ def test_an_extraction_is_registered(site: Site) -> None:
     named = site.service.workspace.find("team/again")
     assert named.digest == site.service.workspace.find("team/toy:v1").digest
     assert (named.card.family, named.card.method) == ("toy", "opd")
+
+
+def test_an_artifact_that_a_project_has_no_room_for_is_not_registered(site: Site) -> None:
+    projects = site.service.accounts.projects
+    projects.change("team", ROOT, max_artifacts=1)
+    request = MergeRequest(
+        kind="merge", artifacts=["team/toy:v1"], name="team/other:v1", method="scale", settings={"factor": 0.25}
+    )
+    job = done(site, request)
+    projects.change("team", ROOT, max_artifacts=None)
+    assert job.error is not None
+    assert job.error["code"] == QuotaError.code
+    with pytest.raises(NotFoundError):
+        site.service.workspace.find("team/other:v1")
+
+
+def test_what_a_server_signs_its_jobs_sign(site: Site) -> None:
+    key = site.folder / "key.pem"
+    private = PrivateKey.generate()
+    write_private_key(private, key)
+    job = submitted(site, ExtractRequest(kind="extract", source="base", target="tuned", name="signed/toy"))
+    lease = site.patching.queue.claim("w", site.patching.limits)
+    assert lease is not None
+    bench = replace(site.bench, signing_key=str(key))
+    site.service.accounts.projects.ensure("signed", ROOT)
+    Worker(bench, site.patching, "w", beat_s=BEAT_S, accounts=site.service.accounts).work(lease)
+    assert site.patching.queue.get(job.id).state is JobState.DONE
+    head = site.service.registry.live(Ref.parse("signed/toy"))
+    assert head.signer == private.key
 
 
 def interrupting(monkeypatch: pytest.MonkeyPatch, act: Callable[[Work], None]) -> None:
