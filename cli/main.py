@@ -33,6 +33,7 @@ SECTIONS = {
         "pull": "pull",
         "push": "push",
         "follow": "follow",
+        "cache": "cache",
         "remote": "remote",
         "jobs": "jobs",
         "export": "export",

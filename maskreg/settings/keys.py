@@ -19,6 +19,9 @@ _FLAGS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 _PROJECT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
 
 
+_SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?([KMGTkmgt]?)B?")
+
+
 @dataclass(frozen=True)
 class Sources:
     """Where settings are read from.
@@ -101,6 +104,22 @@ def _flag(text: str, origin: str) -> bool:
     return _FLAGS[text.lower()]
 
 
+def parse_size(text: str, origin: str) -> int:
+    """A number of bytes, such as ``50GB`` or ``1.5TB``.
+
+    Args:
+        text: the text.
+        origin: where it was written, for messages.
+
+    Raises:
+        ConfigError: it is no size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"{origin}: {text!r} is not a size", hint="write 50GB, 500MB or 1.5TB")
+    return int(float(match[1]) * 1000 ** " KMGT".index((match[2] or " ").upper()))
+
+
 def _projects(text: str, origin: str) -> tuple[str, ...]:
     projects = tuple(part.strip() for part in text.split(",") if part.strip())
     for project in projects:
@@ -116,6 +135,7 @@ KEYS = {
         Key("default_remote", "MASKREG_REMOTE", str, parse_name, str),
         Key("jobs", "MASKREG_JOBS", int, _jobs, default_jobs),
         Key("offline", "MASKREG_OFFLINE", bool, _flag, bool),
+        Key("cache_size", "MASKREG_CACHE_SIZE", int, parse_size, int),
         Key("immutable_projects", "MASKREG_IMMUTABLE_PROJECTS", list, _projects, tuple),
     )
 }

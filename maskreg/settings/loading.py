@@ -24,6 +24,7 @@ class Settings:
         default_remote: name of the remote to use when none is named; empty when not set.
         jobs: objects that travel at the same time; four for each CPU that this process may use, at most 16.
         offline: never talk to a remote.
+        cache_size: bytes that pulled artifacts may take, for ``maskreg cache prune``; 0 for any number.
         immutable_projects: projects in which every tag but ``latest`` that this machine sets must never move.
         remotes: by name.
         origins: where each value came from, by dotted key.
@@ -34,6 +35,7 @@ class Settings:
     default_remote: str = ""
     jobs: int = field(default_factory=default_jobs)
     offline: bool = False
+    cache_size: int = 0
     immutable_projects: tuple[str, ...] = ()
     remotes: Mapping[str, Remote] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)

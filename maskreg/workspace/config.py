@@ -72,7 +72,8 @@ def set(key: str, value: str | int | Path, *, workspace: Workspace | None = None
     """Write a setting to the configuration file. Comments in the file are kept.
 
     Args:
-        key: ``home``, ``default_remote``, ``jobs``, ``offline``, ``immutable_projects`` or ``remotes.NAME.KEY``.
+        key: ``home``, ``default_remote``, ``jobs``, ``offline``, ``cache_size``, ``immutable_projects`` or
+            ``remotes.NAME.KEY``.
         value: its value; an empty text removes the key.
         workspace: whose configuration file; by default the one that the environment names.
 

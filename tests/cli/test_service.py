@@ -119,3 +119,38 @@ def test_an_artifact_of_another_project_is_named_by_who_has_it_only(
     assert sent["sent_objects"] > 0
     assert digest_of(people["bob"]("pull", "team/toy:v1", "--json")) == pushed
     assert people["eve"]("verify", "--all", "--remote", "lab", "--json").json["damaged"] == []
+
+
+def test_what_was_pulled_is_a_cache_and_what_was_made_is_not(
+    people: dict[str, Person], pushed: str, pair: tuple[Path, Path]
+) -> None:
+    bob = people["bob"]
+    bob("pull", "team/toy:v1")
+    bob("extract", *pair, "--name", "mine", "--mask-only")
+    (item,) = bob("cache", "ls", "--json").json
+    assert (item["digest"], item["refs"]) == (pushed, ["team/toy:v1"])
+    assert bob("cache", "verify").status == 0
+    assert "no limit" in bob("cache", "prune", status=2).err
+    assert bob("cache", "prune", "--max-size", "1GB", "--json").json["removed"] == []
+    bob("config", "set", "cache_size", "1KB")
+    assert bob("cache", "prune", "--dry-run", "--json").json["freed"] == item["size"]
+    assert bob("cache", "prune", "--json").json["freed"] == item["size"]
+    assert bob("cache", "ls", "--json").json == []
+    assert bob("show", "mine", "--json").status == 0
+    bob("pull", "team/toy:v1")
+    assert "own" in bob("cache", "rm", "mine", status=66).err
+    bob("cache", "rm", "team/toy:v1")
+    assert "removed" in bob("apply", "team/toy:v1", "--source", pair[0], status=66).err
+    assert bob("pull", "team/toy:v1", "--json").status == 0
+
+
+def test_offline_what_was_pulled_is_used_and_said(
+    people: dict[str, Person], pushed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob = people["bob"]
+    bob("pull", "team/toy:v1")
+    monkeypatch.setenv("MASKREG_OFFLINE", "1")
+    pulled = bob("pull", "team/toy:v1")
+    assert digest_of(pulled) == pushed
+    assert "local artifact" in pulled.err
+    assert "offline" in bob("list", "--remote", "lab", status=69).err

@@ -22,7 +22,7 @@ that writers put into entries are for people.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import islice
@@ -60,6 +60,7 @@ def collect(
     dry_run: bool = False,
     trust_listing: bool = False,
     delete_many: bool = False,
+    only: Collection[Digest] | None = None,
     announce: Callable[[Sequence[Collected]], object] | None = None,
     progress: Progress = SILENT,
 ) -> Garbage:
@@ -75,6 +76,7 @@ def collect(
         dry_run: only report.
         trust_listing: believe that no tag is there, or fewer than at the last collection.
         delete_many: delete more than half of all artifacts, if it comes to that.
+        only: of these artifacts alone, and leave files of interrupted work alone.
         announce: is given what will be deleted, before anything is.
         progress: progress callback, in deleted bytes.
 
@@ -96,6 +98,8 @@ def collect(
     census.look()
     damaged: list[CorruptError] = []
     plan = survey(store, census.spares(deadline, damaged), deadline)
+    if only is not None:
+        plan.candidates = {digest: candidate for digest, candidate in plan.candidates.items() if digest in only}
     if not trust_listing:
         check_listing(registry, census, plan)
     witnesses = Witnesses(census, frozenset(ref_of(error.key) for error in damaged))
@@ -112,7 +116,7 @@ def collect(
         work.collect_all(plan.candidates.values())
         store.delete([r.info.key for r in plan.stale if store.head(artifact_prefix(r.digest) + MANIFEST) is None])
         remember(registry, census, plan.artifacts - len(work.collected))
-    files, size = _sweep(registry, grace, dry_run=dry_run)
+    files, size = _sweep(registry, grace, dry_run=dry_run) if only is None else (0, 0)
     deleted = {item.digest for item in work.collected}
     return Garbage(
         collected=tuple(work.collected),

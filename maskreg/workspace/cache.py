@@ -1,0 +1,142 @@
+"""Cache: the artifacts that this machine pulled, and could pull again; how much room they take, and making some."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from maskreg.artifact.layout import MANIFEST
+from maskreg.artifact.presence import listing
+from maskreg.digest import Digest
+from maskreg.errors import UsageError
+from maskreg.progress import SILENT, Progress
+from maskreg.ref import Ref
+from maskreg.registry import Registry, tags
+from maskreg.registry.audit.verify import Verified, joined
+from maskreg.registry.audit.verify import verify as audit
+from maskreg.registry.garbage.collect import collect
+from maskreg.result import Result
+from maskreg.workspace.arguments import check_arguments
+from maskreg.workspace.workspace import Workspace, opened
+
+
+@dataclass(frozen=True)
+class Cached(Result):
+    """An artifact that was pulled.
+
+    Attributes:
+        digest: the artifact.
+        refs: its names, all of which a pull has set.
+        size: bytes that it takes.
+        pulled_at: when it was pulled last (aware, UTC).
+    """
+
+    digest: Digest
+    refs: tuple[Ref, ...]
+    size: int
+    pulled_at: datetime
+
+
+@dataclass(frozen=True)
+class Pruned(Result):
+    """What was removed from the cache, and what is left.
+
+    Attributes:
+        removed: the artifacts that went, the one that was pulled longest ago first.
+        kept: bytes that the others take.
+        dry_run: nothing was removed.
+    """
+
+    removed: tuple[Cached, ...]
+    kept: int
+    dry_run: bool = False
+
+    @property
+    def freed(self) -> int:
+        """Bytes that the removed ones took."""
+        return sum(item.size for item in self.removed)
+
+
+def cached(*, workspace: Workspace | None = None) -> tuple[Cached, ...]:
+    """List what was pulled, the one that was pulled longest ago first.
+
+    An artifact that has a name which no pull has set is not in the cache: it is this machine's own.
+    """
+    with opened(workspace) as space:
+        return _cached(space.local)
+
+
+@check_arguments
+def prune_cache(
+    *,
+    max_bytes: int | None = None,
+    only: Collection[Digest] | None = None,
+    dry_run: bool = False,
+    progress: Progress = SILENT,
+    workspace: Workspace | None = None,
+) -> Pruned:
+    """Remove artifacts that were pulled longest ago, until the cache is no larger than it may be.
+
+    Their names are removed, and their objects deleted under the protocol of :func:`gc`. A pull brings them back.
+
+    Args:
+        max_bytes: what the cache may take; by default the setting ``cache_size``.
+        only: remove these, whatever the cache takes.
+        dry_run: only report.
+        progress: progress callback, in deleted bytes.
+        workspace: by default what the settings say.
+
+    Raises:
+        UsageError: there is no limit.
+        NotAllowedError: the local registry may only be read.
+    """
+    with opened(workspace) as space:
+        items = _cached(space.local)
+        limit = space.settings.cache_size if max_bytes is None else max_bytes
+        if only is None and not limit and max_bytes is None:
+            raise UsageError("the cache has no limit", hint="maskreg cache prune --max-size 50GB")
+        total = sum(item.size for item in items)
+        removed = []
+        for item in items:
+            if item.digest in only if only is not None else total > limit:
+                removed.append(item)
+                total -= item.size
+        if not dry_run:
+            _remove(space.local, removed, progress)
+        return Pruned(tuple(removed), total, dry_run)
+
+
+def verify_cache(*, progress: Progress = SILENT, workspace: Workspace | None = None) -> Verified | None:
+    """Check what was pulled, as :func:`verify` does; None when nothing was."""
+    with opened(workspace) as space:
+        reports = [audit(space.local, item.digest, progress=progress) for item in _cached(space.local)]
+        return joined(reports) if reports else None
+
+
+def _cached(local: Registry) -> tuple[Cached, ...]:
+    names: dict[Digest, list[Ref]] = {}
+    own: set[Digest] = set()
+    for head in local.refs.heads([]):
+        if head.digest is not None:
+            names.setdefault(head.digest, []).append(head.ref)
+            if not head.origin:
+                own.add(head.digest)
+    items = []
+    for digest in names.keys() - own:
+        objects = listing(local.store, digest)
+        if MANIFEST in objects:
+            size = sum(info.size for info in objects.values())
+            # Each pull writes the manifest anew.
+            items.append(Cached(digest, tuple(sorted(names[digest])), size, objects[MANIFEST].modified))
+    return tuple(sorted(items, key=lambda item: (item.pulled_at, item.digest)))
+
+
+def _remove(local: Registry, items: list[Cached], progress: Progress) -> None:
+    if not items:
+        return
+    for item in items:
+        for ref in item.refs:
+            tags.remove(local, ref.pinned(item.digest))
+    only = frozenset(item.digest for item in items)
+    collect(local, timedelta(), only=only, delete_many=True, trust_listing=True, progress=progress)
