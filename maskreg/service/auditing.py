@@ -17,7 +17,8 @@ from maskreg.service.accounts.roles import Principal
 
 _UNSAFE = ("POST", "PUT", "PATCH", "DELETE")
 _OWN_RECORD = re.compile(
-    r"/api/v1/(?:projects(?:/[^/]+(?:/(?:members|tokens|quota)(?:/.*)?)?)?|tokens(?:/.*)?|patches(?:/.*)?)|/sign-(?:in|out)(?:/.*)?"
+    r"/api/v1/(?:projects(?:/[^/]+(?:/(?:members|tokens|quota)(?:/.*)?)?)?|tokens(?:/.*)?|patches(?:/.*)?)"
+    r"|/settings/.*|/sign-(?:in|out)(?:/.*)?"
 )
 _UNSEEN = re.compile(r"/api/v1/(?:objects/(?:artifacts|announced|names|probe|doomed|gc)/.*|uploads(?:/finished)?)")
 _ENTRY = re.compile(r"/api/v1/objects/(?:refs|keys)/(?P<project>[^/]+)/.*")

@@ -181,6 +181,8 @@ def serve(options: Options, ready: Callable[[Started], None]) -> None:
     with service, _bound(options) as listener, _shared_metrics(options), _workers(options, service):
         _log(options)
         first = service.accounts.tokens.first(anew=options.new_admin)
+        if first is not None:
+            service.accounts.projects.adopt(result.project for result in service.registry.index.must_open().search())
         config = _config(options, create_app(service) if options.workers == 1 else f"{__name__}:app")
         ready(Started(_url(listener), service.registry.url, first))
         if options.workers == 1:

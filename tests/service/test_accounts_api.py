@@ -42,6 +42,12 @@ def test_a_token_is_shown_when_it_is_made_and_never_again(client: TestClient) ->
     ask(client, "GET", "/whoami", made["token"], 401)
 
 
+def test_no_cache_keeps_an_answer_with_a_token(client: TestClient) -> None:
+    for path in ("projects/team/tokens", "tokens"):
+        answer = client.post(path, headers=headers(ADMIN), json={"role": "reader"})
+        assert answer.headers["cache-control"] == "no-store"
+
+
 def test_a_token_expires_in_a_month_unless_somebody_says_otherwise(client: TestClient) -> None:
     made = [
         ask(client, "POST", "/projects/team/tokens", status=201, json={"role": "reader", **extra})

@@ -21,6 +21,7 @@ from maskreg.registry.trust.privatekeys import PrivateKeys, write_private_key
 from maskreg.service.starting import Options, open_service, serve
 from maskreg.signature import PrivateKey
 from tests.e2e.running import Person
+from tests.repository import ROOT
 from tests.servers import Postgres
 
 
@@ -70,15 +71,18 @@ def person(tmp_path: Path) -> Person:
 
 
 def test_the_first_start_tells_a_token_and_later_ones_do_not(person: Person) -> None:
+    person.run("extract", ROOT / "demo" / "source", ROOT / "demo" / "target", "--name", "lab/sums")
     with serving(person) as server:
         token = server.said["token"]
         assert token
+        assert [project["name"] for project in server.get("/api/v1/projects", token).json()["items"]] == ["lab"]
         assert server.get("/api/v1/whoami", token).json()["projects"] == {"*": "admin"}
         assert server.get("/readyz").json() == {"status": "ok"}
     assert server.status == 0
     lines = [json.loads(line) for line in server.err.splitlines()]
     assert {line["level"] for line in lines} == {"info"}
-    assert [line["route"] for line in lines if "route" in line] == ["/api/v1/whoami", "/readyz"]
+    routes = [line["route"] for line in lines if "route" in line]
+    assert routes == ["/api/v1/projects", "/api/v1/whoami", "/readyz"]
     assert token not in server.err
     with serving(person, stop=signal.SIGINT) as server:
         assert server.said["token"] is None

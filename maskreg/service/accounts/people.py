@@ -21,9 +21,8 @@ from maskreg.service.accounts import audit
 from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.models import GrantRow, PrincipalRow
 from maskreg.service.accounts.records import name_of
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.accounts.roles import SYSTEM, Principal, Role
 from maskreg.service.accounts.rows import account, drop_grant, ensure_project, new_account, put_grant
-from maskreg.service.accounts.tokens import SYSTEM
 
 PROVIDER = Principal("OpenID provider", SYSTEM.grants)
 """Who gives the roles that follow from groups."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from types import EllipsisType
 
@@ -12,7 +13,7 @@ from maskreg.service.accounts import audit
 from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.models import GrantRow, ProjectRow
 from maskreg.service.accounts.records import Project
-from maskreg.service.accounts.roles import Principal, Role
+from maskreg.service.accounts.roles import SYSTEM, Principal, Role
 from maskreg.service.accounts.rows import (
     check_project_name,
     drop_grant,
@@ -57,6 +58,13 @@ class Projects:
         if known is None or known.deleted_at is not None:
             with self._database.write() as connection:
                 ensure_project(connection, name, by)
+
+    def adopt(self, names: Iterable[str]) -> None:
+        """Make projects that a registry has already, where none is known here; for the first start of a server."""
+        with self._database.write() as connection:
+            if connection.execute(select(ProjectRow.name).limit(1)).first() is None:
+                for name in sorted(set(names)):
+                    insert_project(connection, name, SYSTEM)
 
     def create(self, name: str, by: Principal, *, public: bool = False, reuse: bool = False) -> Project:
         """Make a project.

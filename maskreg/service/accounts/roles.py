@@ -64,3 +64,7 @@ class Principal:
     def server_role(self) -> Role:
         """The role in every project; an admin of all runs the server."""
         return self.grants.get(EVERY_PROJECT, Role.NOBODY)
+
+
+SYSTEM = Principal("maskreg serve", {EVERY_PROJECT: Role.ADMIN})
+"""The server itself, which makes the first token."""

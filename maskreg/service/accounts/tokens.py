@@ -15,15 +15,12 @@ from maskreg.service.accounts.database import Database
 from maskreg.service.accounts.identity import grants_of
 from maskreg.service.accounts.models import GrantRow, PrincipalRow, TokenRow
 from maskreg.service.accounts.records import NewToken, Token, name_of
-from maskreg.service.accounts.roles import EVERY_PROJECT, Principal, Role
+from maskreg.service.accounts.roles import EVERY_PROJECT, SYSTEM, Principal, Role
 from maskreg.service.accounts.rows import account, ensure_project, new_account, put_grant, revoke_tokens
 from maskreg.service.accounts.secrets import Secret
 
 FIRST = "admin"
 """Name of the account that a server's first token is for."""
-
-SYSTEM = Principal("maskreg serve", {EVERY_PROJECT: Role.ADMIN})
-"""Who makes the first token."""
 
 _SHOWN = [column for column in TokenRow.__table__.columns if column.name not in ("secret", "principal")]
 _NAMES = [column.name for column in _SHOWN if column.name != "role"]

@@ -96,6 +96,11 @@ class OwnTokenRequest(TokenRequest):
     project: str = Field(EVERY_PROJECT, max_length=255)
 
 
+def _not_kept(response: Response) -> None:
+    # Caches, those of browsers too, must not hold a token.
+    response.headers["Cache-Control"] = "no-store"
+
+
 @router.get("/whoami")
 def whoami(principal: SignedIn) -> WhoAmI:
     """Who sends the request, and what they may do."""
@@ -172,7 +177,7 @@ def project_tokens(service: Served, project: str, _: Admin) -> Items[Token]:
     return Items(items=service.accounts.tokens.list(project=project))
 
 
-@router.post("/projects/{project}/tokens", status_code=201)
+@router.post("/projects/{project}/tokens", status_code=201, dependencies=[Depends(_not_kept)])
 def create_token(service: Served, project: str, principal: Admin, body: TokenRequest) -> NewToken:
     """Make a token for a project, for somebody who becomes a member."""
     return service.accounts.tokens.create(body.name or principal.name, body.scope(project), principal)
@@ -197,7 +202,7 @@ def own_tokens(service: Served, principal: SignedIn) -> Items[Token]:
     return Items(items=service.accounts.tokens.list(principal=principal.id))
 
 
-@router.post("/tokens", status_code=201)
+@router.post("/tokens", status_code=201, dependencies=[Depends(_not_kept)])
 def create_own_token(service: Served, principal: SignedIn, body: OwnTokenRequest) -> NewToken:
     """Make a token for oneself, which may no more than the sender.
 

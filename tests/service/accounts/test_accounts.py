@@ -165,6 +165,14 @@ def test_a_project_is_made_changed_and_deleted(accounts: Accounts) -> None:
     assert accounts.projects.change("team", ROOT, max_bytes=None).max_bytes is None
 
 
+def test_projects_that_a_registry_has_are_adopted_at_the_first_start_alone(accounts: Accounts) -> None:
+    accounts.projects.adopt(["team", "paper", "team"])
+    assert [project.name for project in accounts.projects.visible(ROOT)] == ["paper", "team"]
+    accounts.projects.delete("paper", ROOT)
+    accounts.projects.adopt(["paper", "other"])
+    assert [project.deleted_at is None for project in accounts.projects.visible(ROOT)] == [False, True]
+
+
 @pytest.mark.parametrize("name", ["", "Team", "a/b", "a:b", "../x", "a@sha256:" + "0" * 64, EVERY_PROJECT])
 def test_what_is_not_the_name_of_a_project_is_refused(accounts: Accounts, name: str) -> None:
     with pytest.raises(BadRefError):

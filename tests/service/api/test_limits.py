@@ -9,6 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.errors import RateLimitedError
+from maskreg.service.accounts.sessions import form_token
 from maskreg.service.app import create_app
 from maskreg.service.throttle import RateLimits, Throttle
 from tests.service.api.conftest import Lab
@@ -113,3 +114,9 @@ def test_what_accounts_record_themselves_is_recorded_once(lab: Lab) -> None:
     answer = lab.client(ADMIN).put("/api/v1/projects/team/members/grace", json={"role": "reader"})
     assert answer.status_code == 200
     assert len(lab.service.accounts.audit(limit=1000)) == before + 1
+    browser = TestClient(lab.app, "http://localhost", follow_redirects=False)
+    browser.post("/sign-in", data={"token": ADMIN})
+    form = {"name": "paper", "csrf": form_token(browser.cookies["maskreg_session"])}
+    assert browser.post("/settings/projects", data=form).status_code == 303
+    newest = lab.service.accounts.audit(limit=3)
+    assert [event.action for event in newest] == ["create project", "sign in", "grant"]
