@@ -9,8 +9,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from maskreg.errors import LimitError
 from maskreg.service.problems import problem
 
-MAX_BYTES = 1 << 20
-"""The largest body of a request, but for uploads of objects."""
+MAX_BYTES = 8 << 20
+"""The largest body of a request, but for uploads of objects; a manifest in a document has room."""
 
 
 class Bounded:

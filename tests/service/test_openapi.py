@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis.generation import GenerationMode
@@ -88,6 +89,8 @@ def _send(operation: Any, mode: GenerationMode, real: dict[str, list[str]], toke
     )
     @given(case=operation.as_strategy(generation_mode=mode), names=st.one_of(st.none(), _chosen(named)))
     def answer_is_as_described(case: schemathesis.Case[Any], names: dict[str, str] | None) -> None:
+        # Longer addresses than 64 KiB are no HTTP to the server: it closes the connection.
+        assume(all(len(quote(str(value))) < 16_000 for value in (case.query or {}).values()))
         case.path_parameters = {**(case.path_parameters or {}), **(names or {})}
         response = case.call(headers=headers(token), timeout=60)
         case.validate_response(response, checks=CHECKS)

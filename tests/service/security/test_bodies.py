@@ -82,7 +82,7 @@ def test_a_length_that_lies_is_refused(length: str, client: TestClient) -> None:
         assert 400 <= answer.status_code < 500, answer.text
 
 
-@pytest.mark.parametrize("length", [5, 500_000, 4 << 20])
+@pytest.mark.parametrize("length", [5, 4 << 20])
 def test_an_upload_that_ends_early_leaves_nothing(length: int, site: Site) -> None:
     manifest = b'{"kind":"mask"}'
     key = f"announced/sha256/{Digest.of(manifest).hex}/{MANIFEST}"

@@ -12,6 +12,7 @@ from maskreg.artifact.layout import MANIFEST, artifact_prefix
 from maskreg.service.app import create_app
 from maskreg.service.headers import HEADERS
 from maskreg.service.sessions import COOKIE
+from maskreg.service.sizes import MAX_BYTES
 from tests.service.security.conftest import Site, routes
 from tests.service.serving import ADMIN, headers
 
@@ -44,7 +45,7 @@ def test_every_answer_says_what_a_browser_must_not_do_with_it(site: Site) -> Non
     answers += [
         client.get("/nothing"),
         client.get("/livez", headers={"Host": "evil.example"}),
-        client.post("/api/v1/projects", content=b"x" * (2 << 20)),
+        client.post("/api/v1/projects", content=b"x" * (MAX_BYTES + 1)),
         client.get(f"/api/v1/objects/{artifact_prefix(site.digests['opd'])}{MANIFEST}"),
     ]
     for answer in answers:
