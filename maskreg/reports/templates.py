@@ -78,7 +78,7 @@ def environment(package: str) -> jinja2.Environment:
         paths = (files(origin) / name for origin in packages)
         return next((path.read_text(encoding="utf-8") for path in paths if path.is_file()), None)
 
-    made = jinja2.Environment(
+    templates = jinja2.Environment(
         autoescape=True,
         loader=jinja2.FunctionLoader(load),
         undefined=jinja2.StrictUndefined,
@@ -96,6 +96,6 @@ def environment(package: str) -> jinja2.Environment:
         "times": times,
         "together": together,
     }
-    made.filters |= filters
-    made.globals |= {"strata": STRATA, "null_label": null_label}
-    return made
+    templates.filters |= filters
+    templates.globals |= {"strata": STRATA, "null_label": null_label}
+    return templates

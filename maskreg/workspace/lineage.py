@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from maskreg.artifact.presence import read_manifest
 from maskreg.digest import Digest
 from maskreg.errors import DataError, NotFoundError
+from maskreg.parallel import ordered
 from maskreg.words import natural
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
@@ -18,6 +19,10 @@ from maskreg.workspace.workspace import ArtifactLike, Workspace, opened
 if TYPE_CHECKING:
     from maskreg.artifact.manifest import Manifest
     from maskreg.registry import Registry
+
+ResultT = TypeVar("ResultT")
+
+_READERS = 8
 
 
 @dataclass(frozen=True)
@@ -115,13 +120,8 @@ def layer_densities(
         UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
-        registry = space.registry(remote)
-        densities = {}
-        for digest in dict.fromkeys(digests):
-            with suppress(NotFoundError, DataError):
-                if layers := _layers(registry, digest):
-                    densities[digest] = layers
-        return densities
+        known = _each(_layers, space.registry(remote), digests)
+        return {digest: layers for digest, layers in known.items() if layers}
 
 
 def recipes(
@@ -139,13 +139,21 @@ def recipes(
         UnavailableError: the remote does not answer, or offline is set.
     """
     with opened(workspace) as space:
-        registry = space.registry(remote)
-        made = {}
-        for digest in dict.fromkeys(digests):
-            with suppress(NotFoundError, DataError):
-                if recipe := _recipe(registry, digest):
-                    made[digest] = recipe
-        return made
+        known = _each(_recipe, space.registry(remote), digests)
+        return {digest: recipe for digest, recipe in known.items() if recipe}
+
+
+def _each(
+    read: Callable[[Registry, Digest], ResultT], registry: Registry, digests: Iterable[Digest]
+) -> dict[Digest, ResultT | None]:
+    # Several at a time, because a bucket is far away; None for what cannot be read.
+    def work(digest: Digest) -> ResultT | None:
+        with suppress(NotFoundError, DataError):
+            return read(registry, digest)
+        return None
+
+    distinct = list(dict.fromkeys(digests))
+    return dict(zip(distinct, ordered(work, distinct, jobs=_READERS), strict=True))
 
 
 # A digest stands for the same bytes for good, so what was computed from them stays true.

@@ -70,3 +70,21 @@ def test_what_is_missing_is_looked_for_where_it_is_missing(ada: maskreg.Workspac
         with pytest.raises(maskreg.NotFoundError, match="there is no far/away") as caught:
             maskreg.show("far/away", remote=remote, workspace=ada)
         assert caught.value.hint == step
+
+
+def test_masks_of_a_remote_are_compared_where_they_are(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    maskreg.baseline(toy, kind="random-per-tensor", seed=1, name="random", workspace=ada)
+    local = maskreg.compare("toy:v1", "random", workspace=ada)
+    for name in ("toy:v1", "random"):
+        maskreg.push(name, workspace=ada)
+        maskreg.remove(name, workspace=ada)
+    remote = maskreg.compare("toy:v1", "random", remote="team", workspace=ada)
+    assert remote.pairs[0].whole.to_json() == local.pairs[0].whole.to_json()
+
+
+def test_a_search_within_projects_knows_nothing_of_others(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> None:
+    assert len(maskreg.search(projects=["default"], workspace=ada)) == 1
+    result = maskreg.search("toi:v1", projects=["lab"], workspace=ada)
+    assert result.names == ()
+    assert "toy" not in result.remark + result.hint
+    assert maskreg.search("nothing", advise=False, workspace=ada).remark == ""

@@ -70,7 +70,7 @@ def summary(values: Mapping[str, Any] | None) -> dict[str, str]:
     if values is None:
         return {}
     return {
-        key.replace("_", " "): f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        key.replace("_", " "): "yes" if value is True else f"{value:,}" if isinstance(value, int) else str(value)
         for key, value in values.items()
-        if isinstance(value, str | int | float | bool) and value != ""
+        if isinstance(value, str | int | float) and value != "" and value is not False
     }

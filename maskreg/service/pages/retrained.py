@@ -70,10 +70,10 @@ def runs_of(service: Service, principal: Principal, shown: Description) -> Runs:
     mask = own.get("parent", "") if own.get("kind") == "retrain" else str(shown.digest)
     entries = names(service, principal, Query(source_root=shown.manifest.source.root, limit=_CANDIDATES)).names
     by_digest = {entry.digest: entry for entry in entries}
-    made = recipes(by_digest, remote=service.remote, workspace=service.workspace)
+    known = recipes(by_digest, remote=service.remote, workspace=service.workspace)
     chosen = {
         digest: recipe
-        for digest, recipe in made.items()
+        for digest, recipe in known.items()
         if recipe.get("kind") == "retrain" and mask and recipe.get("parent") == mask
     }
     runs = [_run(service, by_digest[digest], recipe) for digest, recipe in chosen.items()]

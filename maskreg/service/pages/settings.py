@@ -42,8 +42,8 @@ def create_own_token(
 ) -> HTMLResponse:
     """Make a token of one's own; it is shown once."""
     body = api.OwnTokenRequest(name="", role=role, expires_s=_seconds(days), project=project)
-    made = api.create_own_token(service, principal, body)
-    return _own(request, service, principal, secret=made.token)
+    created = api.create_own_token(service, principal, body)
+    return _own(request, service, principal, secret=created.token)
 
 
 @router.post("/tokens/{token}/revoke", response_class=RedirectResponse, status_code=_SEE_OTHER)
@@ -56,8 +56,8 @@ def revoke_own_token(service: Served, token: str, principal: SignedIn) -> Redire
 @router.post("/projects", response_class=RedirectResponse, status_code=_SEE_OTHER)
 def create_project(service: Served, principal: ServerAdmin, name: Name) -> RedirectResponse:
     """Make a project."""
-    made = api.create_project(service, principal, api.NewProject(name=name))
-    return RedirectResponse(f"/settings/p/{made.name}", _SEE_OTHER)
+    created = api.create_project(service, principal, api.NewProject(name=name))
+    return RedirectResponse(f"/settings/p/{created.name}", _SEE_OTHER)
 
 
 @router.get("/p/{project}")
@@ -105,8 +105,8 @@ def create_token(
 ) -> HTMLResponse:
     """Make a token for a project; it is shown once."""
     body = api.TokenRequest(role=form.role, name=form.name, expires_s=_seconds(form.days))
-    made = api.create_token(service, project, principal, body)
-    return _project(request, service, project, principal, secret=made.token)
+    created = api.create_token(service, project, principal, body)
+    return _project(request, service, project, principal, secret=created.token)
 
 
 @router.post("/p/{project}/tokens/{token}/revoke", response_class=RedirectResponse, status_code=_SEE_OTHER)

@@ -35,11 +35,11 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(client: TestClient)
     project = client.get("/settings/p/team").text
     assert secret[0] not in project
     assert "carol" in project
-    other = TestClient(client.app, "http://localhost")
-    assert other.get("/api/v1/whoami", headers=headers(secret[0])).json()["name"] == "carol"
+    program = TestClient(client.app, "http://localhost")
+    assert program.get("/api/v1/whoami", headers=headers(secret[0])).json()["name"] == "carol"
     id = secret[0].split("_")[1]
     sent(client, f"/settings/p/team/tokens/{id}/revoke", csrf)
-    assert other.get("/api/v1/whoami", headers=headers(secret[0])).status_code == 401
+    assert program.get("/api/v1/whoami", headers=headers(secret[0])).status_code == 401
 
 
 def test_members_come_and_go(client: TestClient) -> None:

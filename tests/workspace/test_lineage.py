@@ -1,0 +1,55 @@
+"""Lineage: what artifacts were derived from, whatever of it is there."""
+
+from __future__ import annotations
+
+import pytest
+
+import maskreg
+from maskreg.artifact.layout import artifact_prefix
+from maskreg.digest import Digest
+from maskreg.workspace.lineage import layer_densities, lineage, recipes
+from maskreg.workspace.storing import Stored
+from tests.workspace.conftest import Lab
+
+NOWHERE = Digest("sha256:" + "0" * 64)
+
+
+@pytest.fixture
+def chain(lab: Lab, ada: maskreg.Workspace, toy: Stored) -> list[Stored]:
+    """A mask, a baseline of it, and what the two share."""
+    random = maskreg.baseline(toy, kind="random-per-tensor", seed=1, name="random", workspace=ada)
+    both = maskreg.combine([toy, random], "both", how="and", workspace=ada)
+    return [toy, random, both]
+
+
+def test_ancestors_come_breadth_first_and_once(ada: maskreg.Workspace, chain: list[Stored]) -> None:
+    toy, random, both = (stored.digest for stored in chain)
+    result = lineage("both", workspace=ada)
+    assert [(ancestor.digest, ancestor.depth) for ancestor in result.ancestors] == [(both, 0), (toy, 1), (random, 1)]
+    assert set(result.links) == {(both, toy), (both, random), (random, toy)}
+    assert result.left_out == ()
+
+
+def test_what_is_cut_is_said(ada: maskreg.Workspace, chain: list[Stored]) -> None:
+    result = lineage("both", limit=2, workspace=ada)
+    assert len(result.ancestors) == 2
+    assert result.left_out == (chain[1].digest,)
+
+
+def test_an_ancestor_that_is_gone_has_its_digest_alone(ada: maskreg.Workspace, chain: list[Stored]) -> None:
+    store = ada.local.store
+    store.delete([info.key for info in store.list(artifact_prefix(chain[0].digest))])
+    result = lineage("both", workspace=ada)
+    assert {ancestor.digest for ancestor in result.ancestors if ancestor.manifest is None} == {chain[0].digest}
+
+
+def test_figures_of_many_at_a_glance(ada: maskreg.Workspace, chain: list[Stored]) -> None:
+    digests = [NOWHERE, *(stored.digest for stored in chain)]
+    densities = layer_densities(digests, workspace=ada)
+    assert list(densities) == digests[1:]
+    assert densities[chain[0].digest] == (chain[0].artifact.manifest.totals.layers["0"].density,)
+    known = recipes(digests, workspace=ada)
+    assert {digest: recipe["kind"] for digest, recipe in known.items()} == {
+        chain[1].digest: "random-per-tensor",
+        chain[2].digest: "and",
+    }
