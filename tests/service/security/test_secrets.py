@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from datetime import timedelta
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -12,8 +15,9 @@ from maskreg.artifact.layout import artifact_prefix
 from maskreg.errors import UnauthenticatedError
 from maskreg.service.accounts.roles import EVERY_PROJECT, Role
 from maskreg.service.accounts.tokens import Scope
+from tests.service.api.conftest import fill
 from tests.service.security.conftest import Site, routes
-from tests.service.serving import ADMIN, ROOT
+from tests.service.serving import ADMIN, ROOT, service_in
 
 URLS = [
     "http://127.0.0.1:{port}/x",
@@ -150,3 +154,26 @@ def test_the_admin_of_one_project_is_nobody_in_others(site: Site) -> None:
     for project in ("team", EVERY_PROJECT):
         body = {"role": "admin", "project": project}
         assert client.post("/api/v1/tokens", json=body).status_code in (403, 404)
+
+
+def test_no_answer_tells_where_the_server_keeps_its_files(tmp_path: Path) -> None:
+    """Also when files are damaged, which is when errors name them; and none shows the inside of the program."""
+    with service_in(tmp_path / "home") as service:
+        digest = fill(service.workspace, tmp_path)["opd"]
+        site = Site(service, tmp_path, {"opd": digest})
+        home = tmp_path / "home"
+        (home / "maskreg.json").write_text("{}")
+        (home / artifact_prefix(digest) / "manifest.json").write_text("damaged")
+        next((home / "refs/team/rlvr").rglob("*.json")).write_text("damaged")
+        client = site.client(ADMIN)
+        values = {"project": "team", "name": "rlvr", "tag": "latest", "digest": str(digest), "reference": "opd:v1"}
+        values["key"] = f"{artifact_prefix(digest)}manifest.json"
+        failed = 0
+        for method, path in routes():
+            address = re.sub(r"{(\w+)[^}]*}", lambda match: quote(values.get(match[1], "team")), path)
+            for accept in ("application/json", "text/html"):
+                answer = client.request(method, address, headers={"Accept": accept})
+                failed += answer.status_code >= 500 or "damaged" in answer.text
+                for told in (str(tmp_path), "Traceback", 'File "', "site-packages", "sqlite"):
+                    assert told not in answer.text, f"{method} {address}: {answer.text}"
+        assert failed
