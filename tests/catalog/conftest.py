@@ -15,10 +15,12 @@ from maskreg.catalog.sql import SqlCatalog, upgrade
 from maskreg.catalog.sql.models import Base
 from maskreg.digest import Digest
 from maskreg.ref import Card
+from maskreg.settings import StoreOptions
 from maskreg.settings.credentials import VARIABLE
 from maskreg.store.reflog import RefEntry
-from tests.servers import Postgres
-from tests.service.serving import ADMIN, Switched, listening, service_in
+from maskreg.store.s3 import S3Store
+from tests.servers import Postgres, S3Server
+from tests.service.serving import ADMIN, Switched, listening, service_in, service_on
 
 START = datetime(2025, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 NewUrl = Callable[[], str]
@@ -67,9 +69,26 @@ def served_url(server: Switched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         yield server.url
 
 
+@pytest.fixture
+def url_of_served_bucket(
+    server: Switched, s3_server: S3Server, shared_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """URL of a service over a new prefix of a bucket and an empty database, asked by its admin."""
+    for name, value in s3_server.env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(VARIABLE, ADMIN)
+    store = S3Store(s3_server.new_bucket(), "team", StoreOptions(endpoint=s3_server.endpoint))
+    with server.serving(service_on(store, tmp_path, catalog=shared_url)):
+        yield server.url
+    store.close()
+
+
 ALIASES = {"https": "http", "postgresql": "postgresql+psycopg"}
 """Schemes that open the same catalog as another."""
 
+
+SERVED = "http over a bucket and postgresql"
+"""A service over an S3 server and PostgreSQL."""
 
 BEHIND = "behind"
 """A SQLite file as SQLAlchemy opens it, which does what a local catalog does not do itself."""
@@ -94,12 +113,12 @@ def empty_catalog(kind: str, request: pytest.FixtureRequest, folder: Path) -> Ca
         return SqlCatalog.open(f"sqlite:///{folder / 'catalog.db'}")
     if kind == "http":
         return open_catalog(request.getfixturevalue("served_url"))
-    assert kind == "postgresql+psycopg", "a new kind of catalog needs a URL here"
+    assert kind in ("postgresql+psycopg", SERVED), "a new kind of catalog needs a URL here"
     url: str = request.getfixturevalue("shared_url")
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         tables = ", ".join(Base.metadata.tables)
         connection.execute(f"TRUNCATE {tables} RESTART IDENTITY".encode())
-    return open_catalog(url)
+    return open_catalog(request.getfixturevalue("url_of_served_bucket") if kind == SERVED else url)
 
 
 def digest(number: int) -> Digest:

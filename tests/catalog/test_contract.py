@@ -13,10 +13,10 @@ import pytest
 from maskreg.catalog import CATALOGS, Catalog, Event, Measurement, Query, open_catalog
 from maskreg.errors import LimitError, UsageError
 from maskreg.ref import Card
-from tests.catalog.conftest import ALIASES, KINDS, START, digest, empty_catalog, entry, manifest
+from tests.catalog.conftest import ALIASES, KINDS, SERVED, START, digest, empty_catalog, entry, manifest
 
 
-@pytest.fixture(params=[*KINDS, "memory"])
+@pytest.fixture(params=[*KINDS, "memory", SERVED])
 def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
     """An empty catalog of every kind."""
     with empty_catalog(request.param, request, tmp_path) as opened:
