@@ -10,7 +10,7 @@ import os
 import random
 from pathlib import Path
 
-from locust import FastHttpUser, constant_throughput, tag, task
+from locust import FastHttpUser, tag, task
 
 from scripts.bench.service.filling import FAMILIES, METHODS, TAGS, WORDS, name_of, project_of
 
@@ -21,10 +21,15 @@ PACE = float(os.environ.get("BENCH_PACE", "1"))
 DIGESTS = Path(os.environ["BENCH_DIGESTS"]).read_text().split() if "BENCH_DIGESTS" in os.environ else []
 
 
-class Reader(FastHttpUser):
-    """Somebody who reads a maskreg server; each sends ``BENCH_PACE`` requests a second."""
+def pause(_: FastHttpUser) -> float:
+    """Seconds until a client's next request, drawn at random: clients in step would send all requests at one moment."""
+    return random.expovariate(PACE)
 
-    wait_time = constant_throughput(PACE)
+
+class Reader(FastHttpUser):
+    """Somebody who reads a maskreg server; each sends ``BENCH_PACE`` requests a second on average."""
+
+    wait_time = pause
     connection_timeout = 30.0
     network_timeout = 30.0
 
@@ -95,7 +100,7 @@ class Reader(FastHttpUser):
 class Peer(FastHttpUser):
     """Somebody who reads MLflow's registry."""
 
-    wait_time = constant_throughput(PACE)
+    wait_time = pause
     connection_timeout = 30.0
     network_timeout = 30.0
     root = "/api/2.0/mlflow"
