@@ -10,13 +10,16 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from maskreg.errors import ConfigError, UnauthenticatedError, UnavailableError
+from maskreg.errors import BadRefError, ConfigError, UnauthenticatedError, UnavailableError
+from maskreg.ref import Ref
 from maskreg.result import Result
 from maskreg.settings import Settings
 from maskreg.settings.credentials import forget, known_services, remember, service_url
 from maskreg.store.connection import Connection, Message
 from maskreg.workspace.arguments import check_arguments
 from maskreg.workspace.workspace import Workspace, opened
+
+_EVERY_PROJECT = "*"
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,7 @@ def create_token(
         workspace: by default what the settings say.
 
     Raises:
+        BadRefError: not the name of a project.
         NotAllowedError: one is no admin of the project.
         NotFoundError: there is no such project.
         MaskregError: as for :func:`whoami`.
@@ -170,8 +174,7 @@ def create_token(
     seconds = None if expires is None else int(expires.total_seconds())
     wish = {"role": role, "name": name or "", "expires_s": seconds}
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
-        path = f"/projects/{quote(project, safe='')}/tokens"
-        row = _ask(service, "POST", path, wish)
+        row = _ask(service, "POST", f"/projects/{_quoted(project)}/tokens", wish)
         return NewToken(**_fields(row), token=row["token"])
 
 
@@ -189,7 +192,7 @@ def tokens(
     Raises:
         MaskregError: as for :func:`create_token`.
     """
-    path = "/tokens" if project is None else f"/projects/{quote(project, safe='')}/tokens"
+    path = "/tokens" if project is None else f"/projects/{_quoted(project)}/tokens"
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
         return tuple(Token(**_fields(row)) for row in _ask(service, "GET", path)["items"])
 
@@ -209,6 +212,12 @@ def revoke_token(token: str, *, server: str | None = None, workspace: Workspace 
     """
     with opened(workspace) as space, _connected(space, _meant(space.settings, server)) as service:
         return Token(**_fields(_ask(service, "DELETE", f"/tokens/{quote(token, safe='')}")))
+
+
+def _quoted(project: str) -> str:
+    if project != _EVERY_PROJECT and (project.count("/") or Ref.parse(f"{project}/a").project != project):
+        raise BadRefError(f"{project!r} is not a project", hint="write lower-case letters and digits, as in team-a")
+    return quote(project, safe="")
 
 
 def _meant(settings: Settings, server: str | None) -> str:

@@ -77,6 +77,8 @@ def test_the_list_of_a_project_is_for_its_admin(url: str, run: Run) -> None:
     assert "this needs the role admin" in run("token", "create", "--project", "team", "--role", "reader", exit=77)
     assert "there is no project elsewhere" in run("token", "list", "--project", "elsewhere", exit=66)
     run("login", url, "--token-stdin", stdin=ADMIN)
+    for name in ("a/b", "A", ""):
+        assert "is not a" in run("token", "create", "--project", name, "--role", "reader", exit=2)
     listed = run("token", "list", "--project", "team", "-q").split()
     assert len(listed) == 2
     assert [token["expires_at"] for token in said(run, "token", "list", "--project", "team")] == [None, None]
