@@ -35,7 +35,7 @@ SORTS = {
 
 KINDS = ("mask", "delta", "baseline", "analysis")
 
-LIMITS = (50, 200, 1000)
+LIMITS = (40, 200, 1000)
 """Names on a page."""
 
 _OPEN = float("inf")

@@ -182,6 +182,6 @@ def test_the_first_page_is_light_and_painted_without_a_script(browser: Any, crow
         sizes: list[int] = []
         view.page.on("response", lambda answer: sizes.append(len(answer.body())))
         view.page.goto(f"{crowded}/")
-        assert view.page.locator("table.list tbody tr").count() == 50
-        assert view.page.locator("svg.spark >> visible=true").count() == 50
+        assert view.page.locator("table.list tbody tr").count() == 40
+        assert view.page.locator("svg.spark >> visible=true").count() == 40
         assert 10_000 < sum(sizes) < 100_000

@@ -10,6 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from maskreg.service.app import create_app
+from maskreg.service.pages.drawing import sparkline
 from tests.service.serving import ADMIN, headers, service_in
 
 LINKS = re.compile(r'<a href="/p/([^/"]+/[^"]+)">')
@@ -107,5 +108,9 @@ def test_the_first_page_is_light(client: TestClient) -> None:
     text = client.get("/").text
     files = [client.get(path).content for path in re.findall(r'"(/static/[^"]*)"', text)]
     fixed = len(text.partition("<tbody")[0]) + sum(map(len, files))
-    row = max(map(len, re.findall(r"<tr role.*?</tr>", text, re.DOTALL)))
-    assert fixed + 50 * row < 100_000
+    rows = re.findall(r"<tr role.*?</tr>", text, re.DOTALL)
+    bare = max(len(re.sub(r"<svg.*?</svg>", "", row, flags=re.DOTALL)) for row in rows)
+    # A model of many layers, whose densities all differ.
+    spark = len(sparkline([0.1 + layer / 200 for layer in range(96)]))
+    assert spark < 500
+    assert fixed + 40 * (bare + spark) < 100_000
