@@ -132,7 +132,8 @@ def _manifest(number: int) -> Manifest:
         for name, key in ((FAMILIES[number // TAGS % len(FAMILIES)], "source"), ("target", str(number)))
     ]
     tables = Object(key="tensors.json", size=len(_TENSORS), sha256=str(Digest.of(_TENSORS)))
-    mask = Object(key="data.zarr/mask/c/0", size=nnz // 8, sha256=str(Digest.of(f"mask {number}".encode())))
+    size = nnz // 64
+    mask = Object(key="data.zarr/mask/c/0", size=size, sha256=str(Digest.of(f"mask {number}".encode())))
     return Manifest(
         schema=SCHEMA,
         kind="mask",
@@ -150,7 +151,7 @@ def _manifest(number: int) -> Manifest:
             layers={str(layer): group for layer in range(36)},
             ffn=ratios,
         ),
-        parts={"mask": Part(codec="zstd", objects=1, size=nnz // 8)},
+        parts={"mask": Part(codec="zstd", objects=1, size=size)},
         objects=(mask, tables),
     )
 
