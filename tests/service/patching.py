@@ -67,7 +67,6 @@ class Site:
 
 def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits(), *, lease_s: float = 5.0) -> Site:  # noqa: B008
     """A server in a folder, with a queue in this database."""
-    url = url or with_table(f"sqlite:///{folder / 'service.db'}")
     models = folder / "models"
     base = make_checkpoint(models / "base", WEIGHTS)
     targets = [
@@ -79,6 +78,8 @@ def site_in(folder: Path, url: str = "", limits: JobLimits = JobLimits(), *, lea
     ]
     make_checkpoint(folder / "private" / "secret-model", {"w": bf16((4, 4), 7)})
     service = service_in(folder / "home")
+    # As when it is served: jobs are in the database of the accounts.
+    url = url or with_table(f"sqlite:///{folder / 'home' / 'service.db'}")
     names = ((targets[0], "team/toy:v1"), (targets[1], "team/toy:second"), (targets[0], "elsewhere/secret"))
     for target, name in names:
         maskreg.extract(base, target, name, reversible=True, method="opd", workspace=service.workspace)
