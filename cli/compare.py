@@ -13,7 +13,7 @@ from .command import Command, workspace
 from .explanation import explanation
 from .layout import GROUPS
 from .output import Output
-from .values import REF
+from .values import REF, SHARE
 
 
 @click.command(
@@ -34,12 +34,22 @@ from .values import REF
 @click.option("-v", "--verbose", is_flag=True, help="Print every null and figure, and fold nothing.")
 @click.option("--stripes", is_flag=True, help="Count rows and columns that move as a whole.")
 @click.option("--allow-different", is_flag=True, help="Allow masks of different rules, tensors or sources.")
+@click.option(
+    "--smallest-effect",
+    type=SHARE,
+    metavar="SHARE",
+    help="Smallest share of the headroom that matters to the verdict; 1% by default.",
+)
+@click.option(
+    "--start",
+    type=click.Choice(["yes", "no", "unknown"]),
+    help="Whether training started at the source, bit for bit; by default what the cards say (--meta start=yes).",
+)
 @click.option("--record", is_flag=True, help="Record the lift in the catalog, as a measurement of A.")
 @click.option(
     "--exit-code",
     is_flag=True,
-    help="Exit 0 if every pair shares more than random masks with the same counts per tensor and exponent (without the "
-    "source: per tensor), by more than 5 standard deviations; otherwise, or if this is undecided, exit 1.",
+    help="Exit 0 if the verdict of every pair is more; otherwise, or if this cannot be told, exit 1.",
 )
 @click.option("--explain", metavar="FIGURE", help="Print the definition of a figure and exit.")
 @click.pass_context
@@ -74,7 +84,8 @@ def command(
 
     space = workspace(output)
     with output.progress() as progress:
-        result = compare(*refs, **options, progress=progress, workspace=space)
+        given = {name: value for name, value in options.items() if value is not None}
+        result = compare(*refs, **given, progress=progress, workspace=space)
     try:
         if record:
             result = keep(result, workspace=space)
@@ -91,5 +102,5 @@ def command(
         if not verbose:
             output.note("  more: add --verbose" + ("" if by else " or --by role|layer|module|tensor"))
     output.notes(result.notes)
-    if exit_code and not all(pair.verdict.more for pair in result.pairs):
+    if exit_code and not all(pair.verdict.outcome == "more" for pair in result.pairs):
         ctx.exit(1)

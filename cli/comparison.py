@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from maskreg.analysis.evidence import BY_BOTH, BY_TENSOR, MATCHED, PER_TENSOR, ROUNDING
 from maskreg.analysis.overlap import ratio
-from maskreg.analysis.verdict import DEVIATIONS, RULE, null_label, verdict
+from maskreg.analysis.verdict import RULE, deciding, null_label, verdict
 from maskreg.ref import printable
-from maskreg.words import counted, percent, three_digits, times, whole
+from maskreg.words import counted, interval, percent, three_digits, times, whole
 
 from .layout import folded, paragraph, row
 from .summary import layers_in_order
@@ -39,7 +39,7 @@ def text(result: MaskComparison, by: str | None, *, verbose: bool = False) -> st
     comparison = result.comparison
     letters = [_letter(number) for number in range(len(result.masks))]
     named = list(zip(combinations(letters, 2), comparison.pairs, strict=True))
-    lines = [line for names, pair in named for line in paragraph(verdict(pair.whole, names).answer)]
+    lines = [line for names, pair in named for line in paragraph(verdict(pair.whole, names, pair.asked).sentence)]
     lines += ["", *_masks(letters, result), ""]
     if len(named) > 1:
         lines += _pairs(named, verbose=verbose)
@@ -77,15 +77,15 @@ def _figures(names: tuple[str, str], pair: PairOverlap) -> list[str]:
         ("density", f"{a} {percent(overlap.density_a)}, {b} {percent(overlap.density_b)}"),
         ("in both", f"{counted(pair.whole.counts.both, 'coordinate')}"),
     ]
-    if null:
-        over = pair.whole.nulls[null]
-        rows += [
-            ("expected", f"{whole(over.expected)}, by {null_label(null, names)}"),
-            ("observed/expected", times(over.ratio)),
-            ("headroom", percent(over.headroom)),
-            ("deviations", f"{three_digits(over.deviations)}; more than {DEVIATIONS:g} count"),
-        ]
-    return [line for label, value in rows for line in row(label, value, _SHORT)]
+    lines = [line for label, value in rows for line in row(label, value, _SHORT)]
+    if not null:
+        return lines
+    beside: list[Row] = [("null", "expected", "observed/expected", "headroom", "95 % interval")]
+    for name in deciding(pair.whole, pair.asked.start):
+        over = pair.whole.nulls[name]
+        figures = (whole(over.expected), times(over.ratio), percent(over.headroom), interval(over.headroom_interval))
+        beside.append((null_label(name, names), *figures))
+    return [*lines, "", *table(beside, first=_LABEL)]
 
 
 def _details(names: tuple[str, str], pair: PairOverlap) -> list[str]:
@@ -100,15 +100,22 @@ def _details(names: tuple[str, str], pair: PairOverlap) -> list[str]:
         ("lift", f"{times(overlap.lift)} of at most {times(overlap.lift_max)} ({percent(overlap.lift_share)})"),
         ("phi", f"{three_digits(overlap.phi)} of at most {three_digits(overlap.phi_max)}"),
     ]
-    rows: list[Row] = [("null", "lift", "observed/expected", "headroom", "deviations")]
+    rows: list[Row] = [("null", "lift", "observed/expected", "headroom", "95 % interval", "deviations")]
     rows += [
-        (null_label(null), times(over.lift), times(over.ratio), percent(over.headroom), three_digits(over.deviations))
+        (
+            *(null_label(null), times(over.lift), times(over.ratio), percent(over.headroom)),
+            *(interval(over.headroom_interval), three_digits(over.deviations)),
+        )
         for null, over in pair.whole.nulls.items()
         if not over.reason
     ]
     odds = [("odds ratio", times(overlap.odds_ratio))]
     stratified = pair.whole.mantel_haenszel.items()
-    odds += [(f"  {strata.replace('-', ' ')}", times(ratio)) for strata, ratio in stratified if ratio is not None]
+    odds += [
+        (f"  {strata.replace('-', ' ')}", times(ratio) + _ends(pair.whole.mantel_haenszel_intervals[strata]))
+        for strata, ratio in stratified
+        if ratio is not None
+    ]
     return [
         *(line for label, value in observed for line in row(label, value, _LABEL)),
         "",
@@ -116,6 +123,10 @@ def _details(names: tuple[str, str], pair: PairOverlap) -> list[str]:
         "",
         *(line for label, value in odds for line in row(label, value, _LABEL)),
     ]
+
+
+def _ends(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f", 95 % interval {three_digits(interval[0])} to {three_digits(interval[1])}"
 
 
 def _pairs(named: Sequence[tuple[tuple[str, str], PairOverlap]], *, verbose: bool) -> list[str]:

@@ -103,6 +103,21 @@ class NumberType(click.FloatRange):
         return number
 
 
+class ShareType(NumberType):
+    """A share, as ``0.01`` or ``1%``."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The share, 0 to less than 1."""
+        text = str(value).strip()
+        number = super().convert(text.removesuffix("%"), param, ctx)
+        share = float(number) / 100 if text.endswith("%") else float(number)
+        if not 0 <= share < 1:
+            self.fail(f"{text!r} is no share; write 0.01 or 1%.", param, ctx)
+        return share
+
+
 class DurationType(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
     """A length of time: ``7d``, ``12h``, ``30m``, ``0s``."""
 
@@ -170,6 +185,7 @@ SEED = IntegerType(0, (1 << 64) - 1)
 NATURAL = IntegerType(0)
 POSITIVE = IntegerType(1)
 NUMBER = NumberType()
+SHARE = ShareType()
 OUT = OutType()
 WEIGHT = WeightType()
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

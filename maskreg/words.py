@@ -6,6 +6,7 @@ One function for each kind of figure: :func:`counted` for counts with their noun
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -44,6 +45,8 @@ def three_digits(value: float | None) -> str:
     """A figure with three significant digits: ``1.06``, ``0.0512``, but ``5,247`` in full; ``-`` for None."""
     if not value:
         return "-" if value is None else "0"
+    if value == math.inf:
+        return "infinite"
     rounded = f"{value:#.3g}"
     # Four digits before the point and more are written out: 1.23e+03 is harder to read than 1,234.
     return f"{value:,.0f}" if "e+" in rounded and abs(value) < 1e15 else rounded.rstrip(".")
@@ -54,9 +57,17 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{three_digits(100 * share)} %"
 
 
+def interval(ends: tuple[float, float] | None) -> str:
+    """A 95 % interval of a share: ``20.6 to 21.9 %``; ``-`` for None."""
+    if ends is None:
+        return "-"
+    low, high = (percent(end) for end in ends)
+    return f"{low.removesuffix(' %')} to {high}"
+
+
 def times(ratio: float | None) -> str:
     """A ratio with three significant digits: ``1.06x``; ``-`` for None."""
-    return "-" if ratio is None else f"{three_digits(ratio)}x"
+    return three_digits(ratio) if ratio in (None, math.inf) else f"{three_digits(ratio)}x"
 
 
 def whole(number: float | None) -> str:

@@ -10,13 +10,13 @@ those 50 are one class of codes and the rest another, masks matched by class are
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from maskreg.analysis.overlap import OverlapCounts, ratio
+from maskreg.analysis.hidden import both_flip
+from maskreg.analysis.overlap import OverlapCounts, odds
 from maskreg.mask.rounding import fit_scale, flip_chances
 
 Cells = npt.NDArray[np.int64]
@@ -60,53 +60,8 @@ class OddsSums:
 
     @property
     def ratio(self) -> float | None:
-        """The odds ratio; None where no stratum has coordinates in A only and others in B only."""
-        return ratio(self.concordant, self.discordant)
-
-
-@dataclass(frozen=True)
-class Excess:
-    """An observed overlap against a null model's expectation; all None where the null is undefined.
-
-    Attributes:
-        expected: coordinates in both masks.
-        lift: the same as lift over uniform random: expected * N / (|A| |B|).
-        ratio: observed / expected.
-        headroom: (observed - expected) / (the most that masks of these sizes can share - expected).
-        sd: standard deviation of the overlap under the null, in coordinates.
-        deviations: (observed - expected) / sd.
-        reason: why the null is undefined; empty where it is defined.
-    """
-
-    expected: float | None = None
-    lift: float | None = None
-    ratio: float | None = None
-    headroom: float | None = None
-    sd: float | None = None
-    deviations: float | None = None
-    reason: str = ""
-
-
-def excess_of(counts: OverlapCounts, null: Expectation) -> Excess:
-    """Measure an observed overlap against a null model's expectation.
-
-    Example: 20 shared of N = 100, |A| = 40, |B| = 30, with 12 expected and variance 4: lift of the null 1, ratio 1.67,
-    headroom (20 - 12) / (30 - 12) = 44 %, 4 standard deviations.
-    """
-    if null.expected is None:
-        return Excess(reason=null.reason)
-    excess, sd = counts.both - null.expected, math.sqrt(null.variance)
-    headroom = counts.most - null.expected
-    # A null that already expects the maximum leaves none; what remains is the rounding error of float sums.
-    headroom = headroom if headroom > 1e-9 * counts.most else 0.0
-    return Excess(
-        expected=null.expected,
-        lift=ratio(null.expected * counts.numel, counts.a * counts.b),
-        ratio=ratio(counts.both, null.expected),
-        headroom=ratio(excess, headroom),
-        sd=sd,
-        deviations=ratio(excess, sd),
-    )
+        """The odds ratio; infinite where no stratum has coordinates in A only and others in B only."""
+        return odds(self.concordant, self.discordant)
 
 
 def expect_uniform(counts: OverlapCounts) -> Expectation:
@@ -171,10 +126,16 @@ def fit_flips(members: Cells, nnz: int) -> Floats:
 
 
 def expect_rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Expectation:
-    """One or both masks of a tensor redrawn as rounding alone would make them.
+    """One or both masks of a tensor redrawn as rounding alone would make them, with as many coordinates as they have.
 
-    Coordinates flip independently, so a class of n coordinates is binomial: n P_A P_B expected with both masks
-    redrawn, |B| P_A with A alone. With a fixed number of flips the variance would be a little smaller.
+    Coordinates flip independently, each with the chance of its class; what is random is which. Expected are n P_A P_B
+    of a class of n coordinates with both masks redrawn, |B| P_A with A alone. As the number of flips is fixed, the
+    variance is what remains of the independent one after the regression on that number::
+
+        var(sum x y) - cov(sum x y, sum x)^2 / var(sum x) - the same of y
+
+    Example: n = 4, P = 1/2 in both, one class, two flips in each: 4 (1/4)(3/4) - 2 (4 (1/2)(1/4))^2 / 1 = 1/4, where
+    the hypergeometric variance is 1/3: they agree to 1/n.
 
     Args:
         cells: int64 ``[512, 4]``, the tensor's 2x2 tables by class.
@@ -183,15 +144,40 @@ def expect_rounding(cells: Cells, a: Floats | None, b: Floats | None) -> Expecta
     """
     n, in_a, in_b = cells.sum(1), cells[:, 1] + cells[:, 3], cells[:, 2] + cells[:, 3]
     if a is not None and b is not None:
-        trials, chance = n, a * b
+        expected = n * a * b
+        variance = (expected * (1 - a * b)).sum()
+        variance -= _explained(n, a, b) + _explained(n, b, a)
     elif a is not None:
-        trials, chance = in_b, a
+        expected = in_b * a
+        variance = (expected * (1 - a)).sum() - _explained(n, a, in_b / np.maximum(n, 1))
     elif b is not None:
-        trials, chance = in_a, b
+        expected = in_a * b
+        variance = (expected * (1 - b)).sum() - _explained(n, b, in_a / np.maximum(n, 1))
     else:
         raise ValueError("neither mask is redrawn")
-    expected = trials * chance
-    return Expectation(float(expected.sum()), float((expected * (1 - chance)).sum()))
+    return Expectation(float(expected.sum()), max(float(variance), 0.0))
+
+
+def _explained(n: Cells, drawn: Floats, other: Floats) -> float:
+    """Variance of the overlap that the number of flips of one mask explains."""
+    own = n * drawn * (1 - drawn)
+    return float((own * other).sum() ** 2 / total) if (total := float(own.sum())) > 0 else 0.0
+
+
+def expect_hidden(cells: Cells, added: float = 0.0) -> Expectation:
+    """Two runs that began at the same weights off the bf16 grid, with as many coordinates in each class.
+
+    Args:
+        cells: int64 ``[k, 4]``, as for :func:`expect_matched`.
+        added: what rows and columns add to the expectation by class (:mod:`maskreg.analysis.margins`); it grows as that
+            does.
+    """
+    n, a, b = _margins(cells)
+    shared = n * both_flip(a / n, b / n)
+    by_class = float((a * b / n).sum())
+    growth = 1 + added / by_class if by_class else 1.0
+    variance = shared * np.maximum(1 - a / n, 0) * np.maximum(1 - b / n, 0)
+    return Expectation(float(shared.sum()) * growth, float(variance.sum()))
 
 
 def one_stratum(counts: OverlapCounts) -> Cells:

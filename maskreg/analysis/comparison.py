@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from maskreg.analysis.consensus import Consensus
 from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.stripes import Stripes
-from maskreg.analysis.verdict import Verdict, verdict
+from maskreg.analysis.verdict import Asked, Verdict, verdict
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class PairOverlap:
         whole: figures over everything that was compared.
         roles, layers, modules, tensors: the same figures by group; tensors outside every layer are in no layer.
         notes: caveats about the figures, one sentence each.
+        asked: what the verdict is asked under.
     """
 
     names: tuple[str, str]
@@ -34,11 +35,12 @@ class PairOverlap:
     modules: Mapping[str, OverlapFigures]
     tensors: Mapping[str, OverlapFigures]
     notes: tuple[str, ...]
+    asked: Asked = field(default_factory=Asked)
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the overlap is more than chance."""
-        return verdict(self.whole, self.names)
+        """Whether the overlap is more, or less, than chance."""
+        return verdict(self.whole, self.names, self.asked)
 
     @property
     def scope(self) -> dict[str, int]:

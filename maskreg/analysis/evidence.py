@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,17 +12,33 @@ import numpy as np
 import numpy.typing as npt
 
 from maskreg.analysis.chance import (
-    Excess,
     Expectation,
     OddsSums,
-    excess_of,
+    expect_hidden,
     expect_matched,
     expect_rounding,
     expect_uniform,
     odds_sums,
     one_stratum,
 )
+from maskreg.analysis.clusters import (
+    CONCORDANT,
+    CONCORDANT_TENSOR,
+    DISCORDANT,
+    DISCORDANT_TENSOR,
+    IN_A,
+    IN_B,
+    SIZE_A,
+    SIZE_B,
+    Spread,
+    spread_of,
+)
+from maskreg.analysis.excess import Z95, Excess, Interval, excess_of
+from maskreg.analysis.grid import Grid
+from maskreg.analysis.hidden import both_flip
+from maskreg.analysis.margins import margins_of
 from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
+from maskreg.analysis.tails import CERTAIN, Distribution, distribution_of
 
 Cells = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -29,12 +46,15 @@ Floats = npt.NDArray[np.float64]
 GLOBAL = "random-global"
 PER_TENSOR = "random-per-tensor"
 MATCHED = "exponent-matched"
+STRIPED = "row-column-matched"
+HIDDEN = "off-grid-matched"
 ROUNDING = "rounding-null"
 ROUNDING_A = "rounding-null-a"
 ROUNDING_B = "rounding-null-b"
 
-NULLS = (GLOBAL, PER_TENSOR, MATCHED, ROUNDING, ROUNDING_A, ROUNDING_B)
-"""The null models of an overlap, the weakest first; ``exponent-matched`` and those after it need the source."""
+NULLS = (GLOBAL, PER_TENSOR, MATCHED, STRIPED, HIDDEN, ROUNDING, ROUNDING_A, ROUNDING_B)
+"""The null models of an overlap; ``exponent-matched`` and those after it need the source, except for
+``row-column-matched``, which without it does without exponents."""
 
 BY_TENSOR = "by-tensor"
 BY_EXPONENT = "by-exponent"
@@ -44,6 +64,7 @@ STRATA = (BY_TENSOR, BY_EXPONENT, BY_BOTH)
 """Stratifications of the Mantel-Haenszel odds ratio; those by exponent need the source."""
 
 NO_SOURCE = "the source checkpoint is not available"
+NO_LINES = "rows and columns are counted for two or three masks"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +78,8 @@ class OverlapSums:
         by_tensor: odds sums over tensors.
         by_both: odds sums over the exponents of each tensor.
         exponents: int64 ``[256, 4]``, 2x2 tables by exponent; None without the source.
+        spread: covariances of the sums; empty where rows and columns were not counted.
+        exact: distribution of the overlap under the finest null whose strata are drawn from, where counts are small.
     """
 
     tensors: int = 0
@@ -65,6 +88,8 @@ class OverlapSums:
     by_tensor: OddsSums = field(default_factory=OddsSums)
     by_both: OddsSums = field(default_factory=OddsSums)
     exponents: Cells | None = field(default_factory=lambda: np.zeros((256, 4), np.int64))
+    spread: Spread = field(default_factory=Spread)
+    exact: Distribution = CERTAIN
 
     def __add__(self, other: OverlapSums) -> OverlapSums:
         exponents = None
@@ -77,6 +102,8 @@ class OverlapSums:
             self.by_tensor + other.by_tensor,
             self.by_both + other.by_both,
             exponents,
+            self.spread + other.spread,
+            self.exact + other.exact,
         )
 
 
@@ -89,7 +116,10 @@ class OverlapFigures:
         counts: the 2x2 table.
         overlap: figures of the table alone.
         nulls: the excess over each null.
-        mantel_haenszel: odds ratios by stratification; None where undefined or without the source.
+        mantel_haenszel: odds ratios by stratification; None where undefined or without the source, and infinite where
+            one mask holds the other in every stratum.
+        mantel_haenszel_intervals: 95 % intervals of them; None where rows and columns were not counted, and across
+            tensors.
     """
 
     tensors: int
@@ -97,71 +127,181 @@ class OverlapFigures:
     overlap: Overlap
     nulls: Mapping[str, Excess]
     mantel_haenszel: Mapping[str, float | None]
+    mantel_haenszel_intervals: Mapping[str, Interval | None]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; undefined figures are null."""
+        """Plain values; undefined figures are null, infinite ones the text ``infinite``."""
+        overlap = dataclasses.asdict(self.overlap)
         return {
             "tensors": self.tensors,
             "coordinates": self.counts.numel,
             "nnz_a": self.counts.a,
             "nnz_b": self.counts.b,
             "nnz_both": self.counts.both,
-            **dataclasses.asdict(self.overlap),
+            **{name: _finite(value) for name, value in overlap.items()},
             "nulls": {null: dataclasses.asdict(excess) for null, excess in self.nulls.items()},
-            "mantel_haenszel": dict(self.mantel_haenszel),
+            "mantel_haenszel": {strata: _finite(value) for strata, value in self.mantel_haenszel.items()},
+            "mantel_haenszel_intervals": dict(self.mantel_haenszel_intervals),
         }
+
+
+def _finite(value: float | None) -> float | str | None:
+    return "infinite" if value == math.inf else value
 
 
 def figures_of(sums: OverlapSums) -> OverlapFigures:
     """The figures of a group of tensors."""
     expectations = {GLOBAL: expect_uniform(sums.counts), **sums.expectations}
     exponents = sums.exponents
+    spread = sums.spread.with_sum(GLOBAL, _uniform_slopes(sums.counts)) if sums.spread.names else None
+    finest = PER_TENSOR if expectations[MATCHED].expected is None else MATCHED
+    odds = {
+        BY_TENSOR: (sums.by_tensor, CONCORDANT_TENSOR, DISCORDANT_TENSOR),
+        BY_EXPONENT: (None if exponents is None else odds_sums(exponents), "", ""),
+        BY_BOTH: (None if exponents is None else sums.by_both, CONCORDANT, DISCORDANT),
+    }
     return OverlapFigures(
         sums.tensors,
         sums.counts,
         overlap_of(sums.counts),
-        {null: excess_of(sums.counts, expectations[null]) for null in NULLS},
         {
-            BY_TENSOR: sums.by_tensor.ratio,
-            BY_EXPONENT: None if exponents is None else odds_sums(exponents).ratio,
-            BY_BOTH: None if exponents is None else sums.by_both.ratio,
+            null: excess_of(sums.counts, expectations[null], spread, null, sums.exact if null == finest else None)
+            for null in NULLS
         },
+        {strata: None if both is None else both.ratio for strata, (both, _, _) in odds.items()},
+        {strata: _odds_interval(both, spread, *names) for strata, (both, *names) in odds.items()},
     )
 
 
-def sums_from_counts(counts: OverlapCounts) -> OverlapSums:
-    """Sums of one tensor without the source."""
+def _uniform_slopes(counts: OverlapCounts) -> dict[str, float]:
+    n = max(counts.numel, 1)
+    return {SIZE_A: counts.b / n, SIZE_B: counts.a / n}
+
+
+def _odds_interval(both: OddsSums | None, spread: Spread | None, concordant: str, discordant: str) -> Interval | None:
+    """95 % interval of an odds ratio, symmetric in its logarithm."""
+    if both is None or spread is None or not concordant or not both.concordant or not both.discordant:
+        return None
+    error = spread.sd({concordant: 1 / both.concordant, discordant: -1 / both.discordant})
+    logarithm = math.log(both.concordant / both.discordant)
+    return math.exp(logarithm - Z95 * error), math.exp(logarithm + Z95 * error)
+
+
+def sums_from_counts(counts: OverlapCounts, grid: Grid | None = None, *, has_lines: bool = False) -> OverlapSums:
+    """Sums of one tensor without the source.
+
+    Args:
+        counts: the 2x2 table.
+        grid: the same by row and column, all in one class; None for a tensor that has not several of both.
+        has_lines: rows and columns are counted where there are any.
+    """
+    cells = one_stratum(counts) if grid is None else grid.rows.sum(0)
+    tables = {PER_TENSOR: _tables(cells.sum(0, keepdims=True))}
     undefined = dict.fromkeys(NULLS[2:], Expectation(None, reason=NO_SOURCE))
-    expectations = {PER_TENSOR: expect_uniform(counts), **undefined}
-    return OverlapSums(1, counts, expectations, odds_sums(one_stratum(counts)), OddsSums(), None)
+    expectations = {**undefined, PER_TENSOR: expect_uniform(counts)}
+    spread = _with_lines(cells, tables, expectations, PER_TENSOR, grid) if has_lines else Spread()
+    if not has_lines:
+        expectations[STRIPED] = Expectation(None, reason=NO_LINES)
+    stratum = one_stratum(counts)
+    return OverlapSums(1, counts, expectations, odds_sums(stratum), OddsSums(), None, spread, distribution_of(stratum))
 
 
-def sums_from_classes(cells: Cells, flips_a: Floats | str, flips_b: Floats | str) -> OverlapSums:
+def sums_from_classes(
+    cells: Cells, flips_a: Floats | str, flips_b: Floats | str, grid: Grid | None = None, *, has_lines: bool = False
+) -> OverlapSums:
     """Sums of one tensor with the source.
 
     Args:
         cells: int64 ``[512, 4]``, 2x2 tables by class of the source's codes.
         flips_a: chances of A by class under the rounding null, or why it is undefined.
         flips_b: the same of B.
+        grid: the counts by row and column; None for a tensor that has not several of both.
+        has_lines: rows and columns are counted where there are any.
     """
     neither, only_a, only_b, both = (int(count) for count in cells.sum(0))
     counts = OverlapCounts(neither + only_a + only_b + both, only_a + both, only_b + both, both)
     # Classes 2e and 2e + 1 share the exponent field e.
     exponents = cells.reshape(256, 2, 4).sum(1)
+    expectations = {
+        PER_TENSOR: expect_uniform(counts),
+        MATCHED: expect_matched(cells),
+        STRIPED: Expectation(None, reason=NO_LINES),
+        HIDDEN: expect_hidden(cells),
+        ROUNDING: _rounding(cells, flips_a, flips_b),
+        ROUNDING_A: _rounding(cells, flips_a, None),
+        ROUNDING_B: _rounding(cells, None, flips_b),
+    }
+    spread = Spread()
+    if has_lines:
+        present = np.flatnonzero(cells.sum(1)) if grid is None else grid.classes
+        spread = _with_lines(
+            cells[present], _class_tables(cells[present], flips_a, flips_b, present), expectations, MATCHED, grid,
+            present >> 1,
+        )  # fmt: skip
     return OverlapSums(
         1,
         counts,
-        {
-            PER_TENSOR: expect_uniform(counts),
-            MATCHED: expect_matched(cells),
-            ROUNDING: _rounding(cells, flips_a, flips_b),
-            ROUNDING_A: _rounding(cells, flips_a, None),
-            ROUNDING_B: _rounding(cells, None, flips_b),
-        },
+        expectations,
         odds_sums(one_stratum(counts)),
         odds_sums(exponents),
         exponents,
+        spread,
+        distribution_of(cells),
     )
+
+
+def _with_lines(
+    cells: Cells,
+    tables: dict[str, Floats],
+    expectations: dict[str, Expectation],
+    finest: str,
+    grid: Grid | None,
+    exponents: Cells | None = None,
+) -> Spread:
+    """Put in what rows and columns add to expectations, and give the covariances of all sums."""
+    base = expectations[finest]
+    assert base.expected is not None
+    margins = None if grid is None else margins_of(grid)
+    added = 0.0 if margins is None else margins.added
+    expectations[STRIPED] = Expectation(base.expected + added, base.variance)
+    if expectations[HIDDEN].expected is not None:
+        expectations[HIDDEN] = expect_hidden(cells, added)
+    undefined = dict.fromkeys(NULLS[1:], np.zeros((1, 1)))
+    every = {**undefined, **tables, STRIPED: tables[finest]}
+    return spread_of(cells, every, exponents, grid, {} if margins is None else {STRIPED: margins})
+
+
+def _class_tables(cells: Cells, flips_a: Floats | str, flips_b: Floats | str, classes: Cells) -> dict[str, Floats]:
+    """What a coordinate of each cell adds to the expectation of each null, float64 ``[k, 4]``."""
+    rates = _rates(cells)
+    known = zip(rates, (flips_a, flips_b), strict=True)
+    chances = [rate if isinstance(flips, str) else flips[classes] for rate, flips in known]
+    coupled = both_flip(*rates) / np.maximum(rates[0] * rates[1], np.finfo(float).tiny)
+    matched = _products_of(*rates)
+    # With both masks redrawn as with the rates that they have: what varies is how far they follow each other.
+    rounded = _products_of(*chances)
+    return {
+        PER_TENSOR: _tables(cells.sum(0, keepdims=True)),
+        MATCHED: matched,
+        HIDDEN: matched * coupled[:, None],
+        ROUNDING: rounded,
+        ROUNDING_A: chances[0][:, None] * IN_B + chances[1][:, None] * (IN_A - chances[0][:, None]),
+        ROUNDING_B: chances[1][:, None] * IN_A + chances[0][:, None] * (IN_B - chances[1][:, None]),
+    }
+
+
+def _tables(cells: Cells) -> Floats:
+    return _products_of(*_rates(cells))
+
+
+def _rates(cells: Cells) -> tuple[Floats, Floats]:
+    n = np.maximum(cells.sum(1), 1)
+    return (cells[:, 1] + cells[:, 3]) / n, (cells[:, 2] + cells[:, 3]) / n
+
+
+def _products_of(a: Floats, b: Floats) -> Floats:
+    """Derivatives of n p q by the cells, for p and q the rates of both masks."""
+    return b[:, None] * IN_A + a[:, None] * IN_B - (a * b)[:, None]
 
 
 def _rounding(cells: Cells, a: Floats | str | None, b: Floats | str | None) -> Expectation:

@@ -96,8 +96,13 @@ def overlap_of(counts: OverlapCounts) -> Overlap:
         lift_share=ratio(both, counts.most),
         phi=ratio(both * n - a * b, scale),
         phi_max=ratio(counts.most * n - a * b, scale),
-        odds_ratio=ratio(both * counts.neither, discordant),
+        odds_ratio=odds(both * counts.neither, discordant),
     )
+
+
+def odds(concordant: float, discordant: float) -> float | None:
+    """An odds ratio; infinite where one mask holds the other in every stratum, and None where nothing is counted."""
+    return concordant / discordant if discordant else math.inf if concordant else None
 
 
 def ratio(part: float, whole: float) -> float | None:

@@ -1,57 +1,126 @@
-"""The answer in words: is the overlap of two masks more than rounding alone would produce?
+"""The answer in words: is the overlap of two masks more, or less, than rounding alone would produce, and by how much?
 
 Two updates that are independent of the weights and of each other still share coordinates: bf16 rounding lets the
-coordinates of one exponent flip equally easily, and small exponents more easily than large ones. Whatever their sizes,
-the masks of such updates overlap like masks drawn at random within each exponent of each tensor. The verdict therefore
-tests against that null (``exponent-matched``). The rounding null also predicts how many coordinates of each exponent
-flip. Where a mask has other numbers by exponent, that null describes another mask: it is reported and does not decide.
+coordinates of one exponent flip equally easily, and small exponents more easily than large ones; rows and columns have
+rates of their own; and runs that begin at the same weights off the bf16 grid share what is near the border of its
+rounding cell. So several nulls decide (:func:`deciding`), and a verdict has to hold under each of them. Each answers by
+the 95 % interval of the headroom, against the smallest effect that would matter, d::
+
+    headroom  -d  0  d
+              |   |   |  [====]      more: the interval lies above d, and chance alone is rarer than 1 in 10,000
+       [===]  |   |   |              less: it lies below -d
+              | [===] |              no difference that matters: it lies between
+              |   [=======]          cannot tell
+
+The rounding nulls also predict how many coordinates of each exponent flip. Where a mask has other numbers by exponent,
+those nulls describe another mask: they are reported and do not decide.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
 
-from maskreg.analysis.evidence import GLOBAL, MATCHED, PER_TENSOR, ROUNDING, ROUNDING_A, ROUNDING_B, OverlapFigures
-from maskreg.words import percent, times
+from maskreg.analysis.evidence import (
+    GLOBAL,
+    HIDDEN,
+    MATCHED,
+    PER_TENSOR,
+    ROUNDING,
+    ROUNDING_A,
+    ROUNDING_B,
+    STRIPED,
+    OverlapFigures,
+)
+from maskreg.analysis.excess import FEWEST, Z95, Excess, Interval
+from maskreg.words import interval, percent, times
 
-DEVIATIONS = 5.0
-"""Standard deviations of the null by which an overlap must exceed it to count as more."""
+SMALLEST = 0.01
+"""The smallest effect that matters by default: 1 % of the headroom."""
+
+RARE = 1e-4
+"""How rare an overlap has to be under a null, besides."""
 
 RULE = (
-    f"more means: by over {DEVIATIONS:g} standard deviations of random masks with as many coordinates of every tensor "
-    "and exponent; without the source, of every tensor"
+    "more means: under every null that decides, the 95 % interval of the headroom lies above the smallest effect that "
+    "matters, and chance gives such an overlap less than once in 10,000 times; less, the same below zero; rows and "
+    "columns of a matrix may move together"
 )
 """The criterion behind every verdict."""
+
+Start = Literal["yes", "no", "unknown"]
+"""Whether the source is what training started from, bit for bit; else its weights were off the bf16 grid."""
 
 _LABELS = {
     GLOBAL: "uniform random",
     PER_TENSOR: "random per tensor",
     MATCHED: "exponent-matched random",
+    STRIPED: "the same by row and column",
+    HIDDEN: "the same off the grid",
     ROUNDING: "rounding alone in both",
     ROUNDING_A: "rounding alone in {}",
     ROUNDING_B: "rounding alone in {}",
 }
 _ONE_SIDED = {ROUNDING_A: 0, ROUNDING_B: 1}
+_SENTENCES = {
+    PER_TENSOR: "random masks with as many coordinates of every tensor",
+    GLOBAL: "random masks of the same sizes",
+    MATCHED: "random masks with as many coordinates of every exponent",
+    STRIPED: "random masks with as many coordinates of every exponent, row and column",
+    HIDDEN: "updates that start at the same weights off the bf16 grid",
+}
+
+
+class Outcome(StrEnum):
+    """What a verdict says."""
+
+    MORE = "more"
+    LESS = "less"
+    SAME = "same"
+    """No difference that matters."""
+    OPEN = "open"
+    """It cannot be told."""
+    RELATED = "related"
+    """The masks are one another's copy, parent or child: their overlap says nothing about training."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an overlap is more than chance.
+    """Whether an overlap is more or less than chance.
 
     Attributes:
-        more: it exceeds the finest random null that is defined; None when the masks' sizes fix their overlap.
-        null: that null; empty when ``more`` is None.
+        outcome: the answer.
+        null: the null whose headroom is nearest to what would not matter; empty where none was asked.
+        headroom: under that null; None where it is undefined.
+        headroom_interval: 95 % interval of it.
+        smallest: the smallest headroom that matters.
+        start: whether the source is taken for what training started from.
         sentence: the answer as text.
     """
 
-    more: bool | None
+    outcome: Outcome
     null: str
+    headroom: float | None
+    headroom_interval: Interval | None
+    smallest: float
+    start: Start
     sentence: str
 
-    @property
-    def answer(self) -> str:
-        """The sentence without the rule that it is judged by."""
-        return self.sentence.replace(f" ({RULE})", "")
+
+@dataclass(frozen=True)
+class Asked:
+    """What a verdict is asked under.
+
+    Attributes:
+        smallest: the smallest headroom that matters.
+        start: whether the source is what training started from.
+        relation: why the masks are alike whatever was trained; empty for masks of their own.
+    """
+
+    smallest: float = SMALLEST
+    start: Start = "unknown"
+    relation: str = ""
 
 
 def null_label(null: str, masks: tuple[str, str] = ("A", "B")) -> str:
@@ -59,30 +128,114 @@ def null_label(null: str, masks: tuple[str, str] = ("A", "B")) -> str:
     return _LABELS[null].format(masks[_ONE_SIDED.get(null, 0)])
 
 
-def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B")) -> Verdict:
-    """Decide from the figures of everything that was compared.
+def deciding(figures: OverlapFigures, start: Start) -> tuple[str, ...]:
+    """The nulls that a verdict has to hold under: the finest that are defined.
 
-    Example: 5,000 of 10,000 coordinates in each mask, in one stratum. 2,500 are expected in both with a standard
-    deviation of 25, so 2,626 in both is more than chance and 2,625 is not.
+    Args:
+        figures: of all tensors.
+        start: whether the source is what training started from; then no weight was off the grid.
+    """
+    with_source = figures.nulls[MATCHED].expected is not None
+    asked = (MATCHED, STRIPED, *(() if start == "yes" else (HIDDEN,))) if with_source else (PER_TENSOR, STRIPED)
+    return tuple(null for null in asked if figures.nulls[null].expected is not None)
+
+
+def outcome_of(excess: Excess, smallest: float, both: int) -> Outcome:
+    """What one null says.
+
+    Args:
+        excess: the overlap beside its expectation.
+        smallest: the smallest headroom that matters.
+        both: coordinates in both masks.
+    """
+    interval = excess.headroom_interval
+    if interval is None:
+        # Without rows and columns: as if coordinates were independent.
+        if excess.headroom is None or not excess.deviations:
+            return Outcome.OPEN
+        error = Z95 * abs(excess.headroom / excess.deviations)
+        interval = (excess.headroom - error, excess.headroom + error)
+    low, high = interval
+    if low > smallest and both >= FEWEST and _is_rare(excess.chance_of_more):
+        return Outcome.MORE
+    if high < -smallest and (excess.expected or 0) >= FEWEST and _is_rare(excess.chance_of_less):
+        return Outcome.LESS
+    return Outcome.SAME if -smallest <= low and high <= smallest else Outcome.OPEN
+
+
+def _is_rare(chance: float | None) -> bool:
+    return chance is not None and chance < RARE
+
+
+def verdict(figures: OverlapFigures, masks: tuple[str, str] = ("A", "B"), asked: Asked = Asked()) -> Verdict:
+    """Decide from the figures of everything that was compared.
 
     Args:
         figures: of all tensors.
         masks: the names of A and B.
+        asked: the smallest effect that matters, and what is known of the masks.
     """
     counts, names = figures.counts, " and ".join(masks)
+
+    def answer(outcome: Outcome, null: str, sentence: str) -> Verdict:
+        excess = figures.nulls[null] if null else Excess()
+        return Verdict(outcome, null, excess.headroom, excess.headroom_interval, asked.smallest, asked.start, sentence)
+
+    if asked.relation:
+        return answer(Outcome.RELATED, "", f"No answer: {asked.relation}, so their overlap says nothing of training.")
     if not counts.most or counts.most == max(0, counts.a + counts.b - counts.numel):
-        return Verdict(None, "", f"No answer for {names}: their sizes alone determine how many coordinates they share.")
-    null = next(name for name in (MATCHED, PER_TENSOR, GLOBAL) if figures.nulls[name].expected is not None)
+        fixed = f"Cannot tell: the sizes of {names} alone determine how many coordinates they share."
+        return answer(Outcome.OPEN, "", fixed)
+    nulls = deciding(figures, asked.start)
+    if all(not figures.nulls[null].sd for null in nulls):
+        full = f"Cannot tell: {names} fill whole exponents, so nothing is left to chance that they could differ from."
+        return answer(Outcome.OPEN, nulls[0], full)
+    outcomes = {null: outcome_of(figures.nulls[null], asked.smallest, counts.both) for null in nulls}
+    outcome = next(iter(outcomes.values())) if len(set(outcomes.values())) == 1 else Outcome.OPEN
+    null = min(nulls, key=lambda name: _margin(figures.nulls[name], outcome))
+    return answer(outcome, null, _sentence(figures, names, outcome, outcomes, null, asked))
+
+
+def _margin(excess: Excess, outcome: Outcome) -> float:
+    headroom = excess.headroom or 0.0
+    return -headroom if outcome is Outcome.LESS else headroom
+
+
+def _sentence(
+    figures: OverlapFigures, names: str, outcome: Outcome, outcomes: dict[str, Outcome], null: str, asked: Asked
+) -> str:
     excess = figures.nulls[null]
-    expected, sd = excess.expected or 0.0, excess.sd or 0.0
-    # The relative margin absorbs the rounding error of float sums where the null has no variance.
-    more = counts.both - expected > max(DEVIATIONS * sd, 1e-9 * expected)
-    cause = "rounding" if null == MATCHED else "chance"
-    headroom = "" if excess.headroom is None else f", {percent(excess.headroom)} of the headroom"
-    sentence = (
-        f"{'Yes' if more else 'No'}: the overlap of {names} is {'' if more else 'not '}more than {cause}: "
-        f"{times(excess.ratio)} what {null_label(null, masks)} expects{headroom} ({RULE})."
-    )
-    if cause == "chance":
+    with_source = figures.nulls[MATCHED].expected is not None
+    cause = "rounding" if with_source else "chance"
+    size = f"{times(excess.ratio)} what is expected of {_SENTENCES[null]}, {_headroom(excess)}"
+    sentence = {
+        Outcome.MORE: f"Yes: the overlap of {names} is more than {cause}: {size}.",
+        Outcome.LESS: f"No, it is less: the overlap of {names} is less than {cause} gives: {size}.",
+        Outcome.SAME: f"No: the overlap of {names} is what {cause} gives: {size}; "
+        f"a difference matters from {percent(asked.smallest)} on.",
+        Outcome.OPEN: f"Cannot tell whether the overlap of {names} is more than {cause}: {size}"
+        f"{_why(outcomes, figures, asked)}.",
+    }[outcome]
+    if not with_source:
         sentence += " Whether it is more than rounding cannot be said without the source."
-    return Verdict(more, null, sentence)
+    return sentence
+
+
+def _why(outcomes: dict[str, Outcome], figures: OverlapFigures, asked: Asked) -> str:
+    """Why it cannot be told, after the figures of the null with the smallest headroom."""
+    on_grid = {outcome for null, outcome in outcomes.items() if null != HIDDEN}
+    if HIDDEN in outcomes and len(on_grid) == 1 and Outcome.OPEN not in on_grid:
+        excess = figures.nulls[STRIPED if STRIPED in outcomes else MATCHED]
+        said = {Outcome.MORE: "it is more", Outcome.LESS: "it is less", Outcome.SAME: "it is not"}[on_grid.pop()]
+        doubt = "" if asked.start == "no" else "; say --start yes if it did"
+        return f"; if training started at the source, bit for bit, {said}: {_headroom(excess)}{doubt}"
+    if figures.counts.both < FEWEST:
+        return f"; fewer than {FEWEST} shared coordinates are no evidence"
+    return f"; a difference matters from {percent(asked.smallest)} on"
+
+
+def _headroom(excess: Excess) -> str:
+    if excess.headroom is None:
+        return "no headroom"
+    ends = "" if excess.headroom_interval is None else f" ({interval(excess.headroom_interval)})"
+    return f"{percent(excess.headroom)}{ends} of the headroom"

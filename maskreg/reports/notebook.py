@@ -67,7 +67,7 @@ def overlaps_html(pairs: Sequence[PairOverlap]) -> str:
 
         require_libraries()
     except (ConfigError, ModuleNotFoundError) as error:
-        return _without_libraries("; ".join(pair.verdict.answer for pair in pairs), error)
+        return _without_libraries("; ".join(pair.verdict.sentence for pair in pairs), error)
     drawn = [pair for pair in pairs if pair.whole.counts.most][:MOST_PICTURES]
     plots = [overlap_plot(number, pair) for number, pair in enumerate(drawn, start=1)]
     notes = list(dict.fromkeys(note for pair in pairs for note in pair.notes))

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from maskreg.analysis.evidence import STRATA
 from maskreg.analysis.glossary import ENTRIES, FIGURES
 from maskreg.analysis.verdict import null_label
-from maskreg.words import human_bytes, percent, three_digits, times, whole
+from maskreg.words import human_bytes, interval, percent, three_digits, times, whole
 
 _UNBROKEN = "\N{NO-BREAK SPACE}%"
 
@@ -91,6 +91,7 @@ def environment(package: str) -> jinja2.Environment:
         "breakable": lambda name: Markup(".<wbr>").join(name.split(".")),
         "count": whole,
         "number": lambda value: f"{value:,}" if isinstance(value, int) else three_digits(value),
+        "interval": lambda ends: together(interval(ends)),
         "percent": lambda share: together(percent(share)),
         "size": lambda count: human_bytes(count).replace(" ", "\N{NO-BREAK SPACE}"),
         "times": times,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from maskreg.analysis.comparison import PairOverlap
-from maskreg.analysis.evidence import MATCHED, ROUNDING
+from maskreg.analysis.evidence import MATCHED
 from maskreg.analysis.glossary.geometry import GEOMETRY
 from maskreg.analysis.glossary.masks import MASKS
 from maskreg.analysis.glossary.overlap import OVERLAP
+from maskreg.analysis.verdict import Outcome
 from maskreg.reports.findings import Findings, OtherMask
 from maskreg.reports.geometry import STABLE, TOP
 
@@ -45,7 +46,7 @@ def answer(findings: Findings) -> tuple[str, str]:
             "the choice among weights of one magnitude is more than noise, add a mask of another run: --against."
         )
     if len(others) == 1 or set(marks) == {OPEN}:
-        return marks[0], others[0].verdict.answer
+        return marks[0], others[0].verdict.sentence
     yes = marks.count(MORE)
     mark = MORE if yes == len(others) else NOT_MORE if set(marks) == {NOT_MORE} else OPEN
     return mark, f"The overlap is more than rounding against {yes} of {len(others)} masks of other runs; details below."
@@ -58,7 +59,10 @@ def mark_of(other: OtherMask) -> str:
 
 def mark_of_pair(pair: PairOverlap) -> str:
     """The mark of one overlap. Exceeding chance alone leaves it open, because rounding does that too."""
-    nulls, more = pair.whole.nulls, pair.verdict.more
-    if more is None or (more and all(nulls[name].expected is None for name in (MATCHED, ROUNDING))):
-        return OPEN
-    return MORE if more else NOT_MORE
+    with_source = pair.whole.nulls[MATCHED].expected is not None
+    match pair.verdict.outcome:
+        case Outcome.MORE:
+            return MORE if with_source else OPEN
+        case Outcome.LESS | Outcome.SAME:
+            return NOT_MORE
+    return OPEN

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from maskreg.analysis.verdict import SMALLEST, Start
 from maskreg.errors import UsageError
 from maskreg.progress import SILENT, Progress
 from maskreg.result import plain
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from maskreg.analysis.stripes import Stripes
     from maskreg.catalog import Measurement
     from maskreg.checkpoint import Checkpoint
+
+
+START = "start"
+"""Key of a card's metadata that says whether training started at the source, bit for bit: yes, no or unknown."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,8 @@ def compare(
     stripes: bool = False,
     allow_different: bool = False,
     record: bool = False,
+    smallest_effect: float = SMALLEST,
+    start: Start | None = None,
     remote: str | None = None,
     progress: Progress = SILENT,
     workspace: Workspace | None = None,
@@ -101,12 +108,15 @@ def compare(
         stripes: count rows and columns of matrices that move together.
         allow_different: compare what masks of other rules, tensors or sources share.
         record: keep the lift in the catalog, as a measurement of the first mask of each pair; see :func:`record`.
+        smallest_effect: the smallest headroom that matters to the verdict, 0 to 1.
+        start: whether training started at the source, bit for bit: ``yes``, ``no`` or ``unknown``. Off the bf16 grid,
+            as in a resumed run, two updates share more by chance. By default what the cards of both masks say.
         remote: compare masks of this remote instead of the local registry.
         progress: progress callback, in bytes.
         workspace: where the masks are; by default what the settings say.
 
     Raises:
-        UsageError: fewer than two masks.
+        UsageError: fewer than two masks, or an effect that is no share.
         NotFoundError: there is no such mask; or the source is required and was not found.
         PairMismatchError: the masks are of different rules, tensors or sources.
         PartAbsentError: a mask is not in the local registry.
@@ -118,6 +128,8 @@ def compare(
 
     if len(masks) < 2:
         raise UsageError("a comparison needs two masks or more")
+    if not 0 <= smallest_effect < 1:
+        raise UsageError(f"the smallest effect that matters is {smallest_effect}", hint="give a share, such as 0.01")
     with opened(workspace) as space:
         operands = tuple(space.find(mask, remote) for mask in masks)
         for operand in operands:
@@ -132,6 +144,8 @@ def compare(
                 allow_different=allow_different,
                 require_source=require_source,
                 stripes=stripes,
+                smallest=smallest_effect,
+                start=start or start_of(operands),
                 progress=progress,
             )
 
@@ -139,6 +153,26 @@ def compare(
         comparison = with_source_if_any(space, side, work, source=source, download=download, required=require_source)
         result = MaskComparison(operands, comparison)
         return keep(result, workspace=space) if record else result
+
+
+def start_of(masks: Sequence[Named]) -> Start:
+    """Whether training of all masks started at their source, as their cards say (``start=yes`` in their metadata).
+
+    A mask that was drawn, and not trained, knows of a weight what its code says, as training from the grid does. A
+    source that is not stored in bf16 is off the grid whatever a card says.
+    """
+    said = {_start(mask) for mask in masks}
+    return "no" if "no" in said else "unknown" if "unknown" in said else "yes"
+
+
+def _start(mask: Named) -> str:
+    manifest = mask.artifact.manifest
+    if manifest.kind == "baseline":
+        return "yes"
+    if any(dtype != "BF16" for dtype in manifest.source.dtypes):
+        return "no"
+    said = mask.card.meta.get(START, "unknown")
+    return said if said in ("yes", "no") else "unknown"
 
 
 def keep(result: MaskComparison, *, workspace: Workspace | None = None) -> MaskComparison:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from maskreg.analysis.chance import (
     Expectation,
-    excess_of,
     expect_matched,
     expect_rounding,
     expect_uniform,
@@ -19,6 +18,7 @@ from maskreg.analysis.chance import (
     odds_sums,
     one_stratum,
 )
+from maskreg.analysis.excess import excess_of
 from maskreg.analysis.overlap import OverlapCounts
 
 Cells = np.ndarray
@@ -57,14 +57,14 @@ def test_odds_are_mantel_haenszel(cells: Cells) -> None:
         if n:
             alike += both * neither / n
             apart += only_a * only_b / n
-    assert odds_sums(cells).ratio == (pytest.approx(alike / apart) if apart else None)
+    assert odds_sums(cells).ratio == (pytest.approx(alike / apart) if apart else np.inf if alike else None)
     assert odds_sums(cells[:, [0, 2, 1, 3]]).ratio == pytest.approx(odds_sums(cells).ratio)
 
 
 def test_one_stratum_has_the_plain_odds_ratio() -> None:
     table = OverlapCounts(100, 40, 30, 20)
     assert odds_sums(one_stratum(table)).ratio == pytest.approx(20 * 50 / (20 * 10))
-    assert odds_sums(one_stratum(OverlapCounts(10, 4, 4, 4))).ratio is None
+    assert odds_sums(one_stratum(OverlapCounts(10, 4, 4, 4))).ratio == np.inf
 
 
 def classes(seed: int = 0, numel: int = 40_000) -> np.ndarray:
@@ -134,7 +134,10 @@ def test_beside_a_null() -> None:
     assert found.lift == 1.0
     undefined = excess_of(table, Expectation(None, reason="why"))
     assert (undefined.expected, undefined.ratio, undefined.reason) == (None, None, "why")
-    assert excess_of(table, Expectation(30.0, 0.0)).headroom is None
+    assert excess_of(OverlapCounts(100, 40, 30, 30), Expectation(30.0, 0.0)).headroom is None
+    # Below chance, the room is that down to the fewest that masks of these sizes can share: none.
+    assert excess_of(table, Expectation(30.0, 0.0)).headroom == pytest.approx(-10 / 30)
+    assert excess_of(OverlapCounts(100, 80, 70, 52), Expectation(56.0, 4.0)).headroom == pytest.approx(-4 / 6)
     assert excess_of(table, Expectation(30.0, 0.0)).deviations is None
 
 

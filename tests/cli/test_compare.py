@@ -8,7 +8,7 @@ import shutil
 from itertools import combinations
 from pathlib import Path
 
-from maskreg.words import percent, times
+from maskreg.words import interval, percent, times
 from tests.checkpoints import make_checkpoint, moved
 from tests.cli.conftest import Run, tensors
 
@@ -20,16 +20,47 @@ def in_order(told: str, *words: str) -> None:
 
 def test_the_answer_comes_first_then_the_figures_that_it_rests_on(run: Run, masks: tuple[str, str, str]) -> None:
     done = run("compare", *masks[:2])
-    assert done.out.startswith(("Yes: ", "No: "))
-    in_order(done.out, "the overlap of A and B", "A  one", "density", "in both", "expected  ", "headroom  ", "deviat")
-    assert len(done.out.splitlines()) < 16
+    assert done.out.startswith(("Yes: ", "No", "Cannot tell"))
+    in_order(
+        done.out,
+        "the overlap of A and B",
+        "A  one",
+        "density",
+        "in both  ",
+        "null  ",
+        "95 % interval",
+        "the same by row",
+    )
+    assert len(done.out.splitlines()) < 18
     assert "random per tensor" not in done.out
     assert done.err.endswith("more: add --verbose or --by role|layer|module|tensor\n")
     document = run("compare", *masks[:2], "--json").json["pairs"][0]
-    null = document["whole"]["nulls"]["exponent-matched"]
-    assert f"expected           {round(null['expected']):,}, by exponent-matched random\n" in done.out
-    assert f"observed/expected  {times(null['ratio'])}\n" in done.out
-    assert f"headroom           {percent(null['headroom'])}\n" in done.out
+    for null, label in (
+        ("exponent-matched", "exponent-matched random"),
+        ("row-column-matched", "the same by row and column"),
+        ("off-grid-matched", "the same off the grid"),
+    ):
+        over = document["whole"]["nulls"][null]
+        (line,) = (line for line in done.out.splitlines() if line.startswith(label))
+        figures = (f"{round(over['expected']):,}", times(over["ratio"]), percent(over["headroom"]))
+        assert re.split("  +", line)[1:] == [*figures, interval(over["headroom_interval"])]
+
+
+def test_what_is_known_of_the_start_is_asked_of_the_cards(run: Run, masks: tuple[str, str, str]) -> None:
+    assert "the same off the grid" in run("compare", *masks[:2]).out
+    assert "the same off the grid" not in run("compare", *masks[:2], "--start", "yes").out
+    for name in masks[:2]:
+        run("annotate", name, "--meta", "start=yes")
+    assert run("compare", *masks[:2], "--json").json["pairs"][0]["verdict"]["start"] == "yes"
+    assert "the same off the grid" in run("compare", *masks[:2], "--start", "unknown").out
+
+
+def test_the_smallest_effect_that_matters_is_a_share(run: Run, masks: tuple[str, str, str]) -> None:
+    for text in ("5%", "0.05"):
+        document = run("compare", *masks[:2], "--smallest-effect", text, "--json").json
+        assert document["pairs"][0]["verdict"]["smallest"] == 0.05
+    for text in ("-1%", "100%", "nan", "x"):
+        run("compare", *masks[:2], f"--smallest-effect={text}", status=2)
 
 
 def test_everything_else_is_one_option_away(run: Run, masks: tuple[str, str, str]) -> None:
@@ -41,11 +72,10 @@ def test_everything_else_is_one_option_away(run: Run, masks: tuple[str, str, str
         "lift ",
         "uniform random  ",
         "random per tensor",
-        "exponent-matched random  ",
         "rounding alone in both",
         "odds ratio",
         "by tensor and exponent",
-        "more means: by over 5 standard deviations",
+        "more means: under every null that decides",
     )
     assert "more: add" not in done.err
 
@@ -102,8 +132,9 @@ def test_without_the_source_less_is_told_and_how_to_get_it(
 def test_the_exit_code_is_the_answer(run: Run, masks: tuple[str, str, str]) -> None:
     run("compare", *masks[:2], status=0)
     run("compare", *masks[:2], "--exit-code", status=1)
-    run("compare", "one", "one", "--exit-code", status=0)
-    run("compare", "one", "one", "two", "--exit-code", status=1)
+    # A mask beside itself is no evidence.
+    run("compare", "one", "one", "--exit-code", status=1)
+    assert run("compare", "one", "one").out.startswith("No answer: one and one are the same artifact")
 
 
 def test_definitions_are_one_option_away(run: Run) -> None:
@@ -117,9 +148,9 @@ def test_every_word_of_every_table_is_explained(run: Run, masks: tuple[str, str,
     pair, many = (run("compare", *names, *options).out for names in (masks[:2], masks))
     sections = pair.split("\n\n")
     labels = [line[:19] for line in sections[2].splitlines()]
-    labels += [line[:26] for line in (*sections[3].splitlines(), *sections[5].splitlines())]
-    beside = sections[4].splitlines()
-    labels += [line[:26] for line in beside] + beside[0][26:].split()
+    labels += [line[:26] for line in (*sections[4].splitlines(), *sections[6].splitlines())]
+    for beside in (sections[3].splitlines(), sections[5].splitlines()):
+        labels += [re.split("  +", line)[0] for line in beside] + re.split("  +", beside[0])[1:]
     stripes = next(line for line in pair.splitlines() if line.startswith("stripes"))
     consensus = next(line for line in many.splitlines() if line.startswith("in exactly"))
     labels += [*re.split("  +", stripes), *re.split("  +", consensus), "coordinates", "tensors"]

@@ -38,7 +38,7 @@ def test_a_comparison_is_its_verdicts_figures_and_bars(found: Findings) -> None:
     parsed = Parsed(overlaps_html([overlap] * 4))
     assert {tag for tag, _ in parsed.tags} <= KEPT
     texts = " ".join(" ".join(parsed.texts).split())
-    assert texts.count(" ".join(overlap.verdict.answer.split())) == 4
+    assert texts.count(" ".join(overlap.verdict.sentence.split())) == 4
     assert "exponent-matched random" in texts
     assert len(pictures(parsed)) == 3
     assert "The overlaps of the first 3 pairs are drawn." in texts
@@ -60,7 +60,7 @@ def test_without_the_libraries_it_says_how_to_get_them(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     for shown, text in [
         (artifact_html(masks[0]), str(masks[0].artifact.digest)),
-        (overlaps_html([found.others[0].overlap]), found.others[0].verdict.answer),
+        (overlaps_html([found.others[0].overlap]), found.others[0].verdict.sentence),
     ]:
         texts = "".join(Parsed(shown).texts)
         assert text in texts

@@ -115,7 +115,7 @@ def test_the_figures_of_the_artifact_are_on_it(found: Findings, html: str) -> No
     assert f"{found.manifest.totals.nnz:,} of {found.manifest.totals.numel:,} coordinates" in texts
     overlap = found.others[0].overlap.whole.overlap
     assert times(overlap.lift) in texts
-    assert found.others[0].verdict.answer in texts
+    assert found.others[0].verdict.sentence in texts
     assert "stable rank of 5.30, where rounding alone gives 65.3." in texts
 
 
@@ -222,8 +222,8 @@ def test_a_plot_says_what_it_shows(found: Findings, html: str) -> None:
 def test_the_verdict_is_said_once_and_leads_to_how_it_is_judged(found: Findings, html: str) -> None:
     parsed = Parsed(html)
     texts = " ".join(" ".join(parsed.texts).split())
-    assert texts.count(" ".join(found.others[0].verdict.answer.split())) == 1
-    assert texts.count("standard deviations of random masks") == 1
+    assert texts.count(" ".join(found.others[0].verdict.sentence.split())) == 1
+    assert texts.count("under every null that decides") == 1
     assert "#judged" in parsed.all("href")
 
 

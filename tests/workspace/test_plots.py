@@ -64,4 +64,4 @@ def test_a_notebook_shows_artifacts_and_comparisons(lab: Lab, beside: maskreg.Wo
     assert str(toy.digest) in toy._repr_html_()
     assert "<img" in maskreg.show("toy:v1", workspace=beside)._repr_html_()
     compared = maskreg.compare("toy:v1", "drawn:v1", source=lab.source, workspace=beside)
-    assert compared.pairs[0].verdict.answer in compared._repr_html_().replace("\N{NO-BREAK SPACE}", " ")
+    assert compared.pairs[0].verdict.sentence in compared._repr_html_().replace("\N{NO-BREAK SPACE}", " ")

@@ -70,9 +70,10 @@ COUNTS = (
 NULLS = (
     Entry(
         "null",
-        "A model of updates that know nothing of the weights, and what it predicts for a figure. An overlap has six: "
-        "random-global, random-per-tensor, exponent-matched, rounding-null, rounding-null-a and rounding-null-b; its "
-        "verdict names the one that decides. A figure of geometry has one, the rounding-null.",
+        "A model of updates that know nothing of the weights, and what it predicts for a figure. An overlap has eight: "
+        "random-global, random-per-tensor, exponent-matched, row-column-matched, off-grid-matched, rounding-null, "
+        "rounding-null-a and rounding-null-b; its verdict has to hold under each of the finest that apply. A figure of "
+        "geometry has one, the rounding-null.",
         aliases=("nulls",),
     ),
     Entry(
@@ -95,6 +96,25 @@ NULLS = (
         "Small weights flip their code more easily, so any two updates share them; this null removes that effect, "
         "whatever its cause. Needs the source.",
         aliases=("exponent", "exponent-matched-random"),
+    ),
+    Entry(
+        "row-column-matched",
+        "Null: both masks have their rates by exponent class, by row and by column of every matrix, and nothing else "
+        "in common. The model of a mask is logit P = a(class) + b(row) + c(column), to the first order around the "
+        "rates by class. Updates are striped, because activations and second moments are: this null removes what two "
+        "masks share by having the same busy rows and columns. Without the source it is matched by tensor, row and "
+        "column. Given for two or three masks.",
+        aliases=("the-same-by-row-and-column",),
+    ),
+    Entry(
+        "off-grid-matched",
+        "Null: as row-column-matched, for two runs that began at the same weights off the bf16 grid: within a run, "
+        "after resuming, or from a full-precision source. How near a weight is to the border of its rounding cell does "
+        "not show in its code, but both runs share it, so both flip what is near. The hidden part is uniform in the "
+        "cell and the updates are Gaussian; then the chance that both flip follows from their two rates. It does not "
+        "decide where training is known to have started at the source, bit for bit: start=yes in the metadata of both "
+        "cards, or --start yes.",
+        aliases=("the-same-off-the-grid", "start"),
     ),
     Entry(
         "rounding-null",
@@ -134,25 +154,47 @@ NULLS = (
     Entry(
         "headroom",
         "Share of the room above a null's expectation that the overlap fills: (i - E) / (min(|A|, |B|) - E). 0 is "
-        "chance under that null, 1 is containment, negative is less than chance. Undefined when the null already "
-        "expects the maximum.",
+        "chance under that null, 1 is containment. Where the overlap is smaller than expected, the room is that below: "
+        "(i - E) / (E - max(0, |A| + |B| - N)), and -1 is the smallest overlap of masks of these sizes. Undefined when "
+        "the null already expects the bound.",
+        aliases=("smallest-effect", "smallest"),
+    ),
+    Entry(
+        "interval",
+        "95 % interval of a headroom, a ratio or an odds ratio, if coordinates of one row or of one column may depend "
+        "on each other in any way: 1.96 two-way clustered standard errors on each side, of the logarithm for odds "
+        "ratios. Given for two or three masks.",
+        "Cameron, Gelbach and Miller, J. Bus. Econ. Stat. 29 (2011)",
+        ("95-%-interval", "ratio_interval", "headroom_interval", "mantel_haenszel_intervals"),
     ),
     Entry(
         "sd",
-        "Standard deviation of the overlap under a null, in coordinates. Random nulls: hypergeometric, the square root "
-        "of ab (n - a)(n - b) / (n^2 (n - 1)) summed over strata. Rounding nulls: coordinates flip independently, n P "
-        "(1 - P) summed over classes, a little more than with a fixed number of flips.",
+        "Standard deviation of the overlap under a null if coordinates are independent, in coordinates. Random nulls: "
+        "hypergeometric, the square root of ab (n - a)(n - b) / (n^2 (n - 1)) summed over strata. Rounding nulls: "
+        "coordinates flip independently, and the number of flips is fixed.",
+    ),
+    Entry(
+        "standard_error",
+        "Standard error of the difference between the overlap and a null's expectation, if rows and columns may move "
+        "together, in coordinates: what the interval is made of.",
     ),
     Entry(
         "deviations",
-        "Standard deviations between the overlap and a null's expectation: (i - E) / sd. It grows with the number of "
-        "coordinates, so read headroom and odds ratios for the size of an effect.",
+        "Standard errors between the overlap and a null's expectation: (i - E) / standard error, or / sd where that is "
+        "larger or rows and columns were not counted. It grows with the number of coordinates, so read headroom and "
+        "odds ratios for the size of an effect.",
+        aliases=("chance_of_more", "chance_of_less"),
     ),
     Entry(
         "verdict",
-        "Whether an overlap is more than rounding: it exceeds the expectation of the exponent-matched null by over 5 "
-        "standard deviations. Without the source the null is random-per-tensor, and the verdict is about chance.",
-        aliases=("pair", "more", "sentence"),
+        "Whether an overlap is more or less than rounding, by enough to matter: under each null that decides, the 95 % "
+        "interval of the headroom lies above the smallest effect that matters (1 % unless --smallest-effect says "
+        "otherwise), or below its negative, and chance alone is rarer than 1 in 10,000, exactly so where counts are "
+        "small. No difference that matters: the interval lies between. Otherwise it cannot be told, nor with fewer "
+        "than 10 shared coordinates. The nulls that decide are exponent-matched, row-column-matched and, unless "
+        "training is known to have started at the source, off-grid-matched; without the source random-per-tensor and "
+        "row-column-matched, and the verdict is about chance. A mask beside itself, its parent or its child has none.",
+        aliases=("pair", "outcome", "sentence", "asked", "relation"),
     ),
 )
 

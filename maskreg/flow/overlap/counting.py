@@ -10,9 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from maskreg.analysis.contingency import Cells, Packed, count_agreeing, count_both, count_classes, count_stripes
+from maskreg.analysis.grid import CELLS, SpanGrid, count_grid, shape_of
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope
 from maskreg.artifact.tensors import Tensor
+from maskreg.mask.rounding import CLASSES
 from maskreg.tensors.blocks import blocks_of
 from maskreg.update.verified import VerifiedSource
 
@@ -43,12 +45,14 @@ class SpanCounts:
             source ``[1, 4]``.
         agreeing: int64 ``[masks + 1]``, coordinates by how many masks hold them; empty for two masks.
         stripes: for every mask its coordinates by row and by column; empty where there are no stripes.
+        grids: of the span alone, for every pair its tables by row and by column; empty where they are not counted.
     """
 
     span: SharedSpan
     pairs: tuple[Cells, ...]
     agreeing: Cells
     stripes: tuple[tuple[Cells, Cells], ...]
+    grids: tuple[SpanGrid, ...] = ()
 
     def __add__(self, other: SpanCounts) -> SpanCounts:
         return SpanCounts(
@@ -78,12 +82,14 @@ class SpanCounter:
     Attributes:
         artifacts: the masks.
         source: the checkpoint that they were made from; None counts without classes.
-        stripes: count rows and columns too.
+        stripes: count rows and columns of every mask too.
+        lines: count every pair by row and by column.
     """
 
     artifacts: Sequence[Artifact]
     source: VerifiedSource | None
     stripes: bool
+    lines: bool
 
     def __call__(self, span: SharedSpan) -> SpanCounts:
         """Count one span.
@@ -95,15 +101,24 @@ class SpanCounter:
         rows, start, stop = span
         masks = [artifact.mask_bits(row, start, stop) for artifact, row in zip(self.artifacts, rows, strict=True)]
         codes = None if self.source is None else self.source.codes(rows[0].name, start, stop)
-        pairs = tuple(
-            _unclassed(left, right, stop - start) if codes is None else count_classes(left, right, codes)
-            for left, right in combinations(masks, 2)
-        )
+        grids: tuple[SpanGrid, ...] = ()
+        if self.lines and (shape := shape_of(rows[0].source_shape or ())) is not None:
+            # Without the source, all codes are of one class.
+            known = np.zeros(stop - start, np.uint16) if codes is None else codes
+            grids = tuple(count_grid(left, right, known, start, shape) for left, right in combinations(masks, 2))
+        if grids:
+            pairs = tuple(_by_class(grid, codes is None) for grid in grids)
+        else:
+            pairs = tuple(
+                _unclassed(left, right, stop - start) if codes is None else count_classes(left, right, codes)
+                for left, right in combinations(masks, 2)
+            )
         return SpanCounts(
             span,
             pairs,
             count_agreeing(masks, stop - start) if len(masks) > 2 else np.zeros(0, np.int64),
             tuple(_stripes(mask, span) for mask in masks) if self.stripes and _is_matrix(rows[0]) else (),
+            grids,
         )
 
     def nbytes(self, span: SharedSpan) -> int:
@@ -126,6 +141,15 @@ def spans_of(scope: Scope, with_source: bool) -> Iterator[SharedSpan]:
 
 def _is_matrix(row: Tensor) -> bool:
     return row.source_shape is not None and len(row.source_shape) == 2
+
+
+def _by_class(grid: SpanGrid, as_one: bool) -> Cells:
+    if as_one:
+        whole: Cells = grid.rows.sum((0, 1)).reshape(1, CELLS)
+        return whole
+    cells = np.zeros((CLASSES, CELLS), np.int64)
+    cells[grid.classes] = grid.rows.sum(0)
+    return cells
 
 
 def _unclassed(left: Packed, right: Packed, numel: int) -> Cells:

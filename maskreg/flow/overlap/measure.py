@@ -8,6 +8,8 @@ from contextlib import closing
 from maskreg.analysis.comparison import Comparison
 from maskreg.analysis.contingency import MAX_MASKS
 from maskreg.analysis.evidence import NO_SOURCE
+from maskreg.analysis.grid import Grid, shape_of
+from maskreg.analysis.verdict import SMALLEST, Start
 from maskreg.artifact.reader import Artifact
 from maskreg.artifact.scope import Scope, scope_of
 from maskreg.checkpoint.base import Checkpoint
@@ -19,6 +21,10 @@ from maskreg.progress import SILENT, Progress
 from maskreg.tensors.blocks import numel_of
 from maskreg.update.verified import VerifiedSource
 
+MOST_WITH_LINES = 3
+"""Masks of which every pair is counted by row and column too: each pair needs as much memory as the largest matrix has
+rows and columns."""
+
 
 def measure_overlap(
     artifacts: Sequence[Artifact],
@@ -28,6 +34,8 @@ def measure_overlap(
     allow_different: bool = False,
     require_source: bool = False,
     stripes: bool = False,
+    smallest: float = SMALLEST,
+    start: Start = "unknown",
     progress: Progress = SILENT,
     jobs: int | None = None,
 ) -> Comparison:
@@ -43,7 +51,9 @@ def measure_overlap(
         names: names of the masks; short digests when left out.
         allow_different: restrict the comparison to shared tensors, instead of refusing.
         require_source: raise where figures would be left out for lack of a common source.
-        stripes: count rows and columns too.
+        stripes: count rows and columns of every mask too.
+        smallest: the smallest headroom that matters to a verdict.
+        start: whether the source is what training started from, bit for bit.
         progress: progress callback, in bytes of masks and source.
         jobs: threads; by default one per CPU, at most 16.
 
@@ -65,26 +75,34 @@ def measure_overlap(
     for artifact, row in zip(artifacts, scope.rows[0], strict=True):
         artifact.require("mask")
         artifact.mask_bits(row, 0, 0)  # opens the array once, before threads need it
-    counter = SpanCounter(artifacts, verified, stripes)
+    lines = len(artifacts) <= MOST_WITH_LINES
+    counter = SpanCounter(artifacts, verified, stripes, lines)
     progress.start("compare", sum(counter.nbytes(span) for span in spans_of(scope, verified is not None)))
     labels = names or [artifact.digest.short for artifact in artifacts]
-    totals = OverlapTotals(artifacts, labels, by_class=verified is not None, stripes=stripes)
-    for counts in _tensor_counts(counter, scope, progress, threads):
-        totals.add(counts)
-    return totals.comparison([*scope.notes, *([missing] if missing else [])])
+    totals = OverlapTotals(artifacts, labels, by_class=verified is not None, stripes=stripes, lines=lines)
+    for counts, grids in _tensor_counts(counter, scope, progress, threads):
+        totals.add(counts, grids)
+    return totals.comparison([*scope.notes, *([missing] if missing else [])], smallest, start)
 
 
-def _tensor_counts(counter: SpanCounter, scope: Scope, progress: Progress, jobs: int) -> Iterator[SpanCounts]:
+def _tensor_counts(
+    counter: SpanCounter, scope: Scope, progress: Progress, jobs: int
+) -> Iterator[tuple[SpanCounts, tuple[Grid, ...]]]:
     """The counts of every tensor: those of its spans, added up."""
     tensor: SpanCounts | None = None
+    grids: tuple[Grid, ...] = ()
     spans = spans_of(scope, counter.source is not None)
     with closing(ordered(counter, spans, jobs=jobs, size=numel_of)) as results:
         for counts in results:
             progress.advance(counter.nbytes(counts.span))
+            if tensor is None and (shape := shape_of(counts.span.rows[0].source_shape or ())) is not None:
+                grids = tuple(Grid(shape) for _ in counts.grids)
+            for grid, part in zip(grids, counts.grids, strict=True):
+                grid.add(part)
             tensor = counts if tensor is None else tensor + counts
             if counts.span.is_last:
-                yield tensor
-                tensor = None
+                yield tensor, grids
+                tensor, grids = None, ()
 
 
 def _verified(

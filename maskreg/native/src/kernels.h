@@ -321,6 +321,17 @@ void maskreg_count_classes(const uint16_t *classes, int64_t n, const uint8_t *pa
 // Count the 2x2 tables of two masks by class of the codes. `counts` is [512, 4], added to; `n` is less than 2^32.
 void maskreg_count_cells(const uint16_t *codes, int64_t n, const uint8_t *a, const uint8_t *b, int64_t *counts);
 
+// The smallest and the largest exponent field of the codes; the smallest without 0, and 65535 where there is none.
+void maskreg_find_exponents(const uint16_t *codes, int64_t n, int64_t *range);
+
+// Count the 2x2 tables of two masks by class in every row and column of a matrix of this width. The span begins at
+// coordinate `start`; `height_run` neighboring rows and `width_run` columns count as one. Classes are numbered from those
+// of exponent field `low` - 1, which stands for 0 too: `kinds` in all. `rows` is [rows of the span, kinds, 4] and
+// `columns` [kinds, 4, all columns], both added to; `few` has the size of `columns` and is all 0 before and afterwards.
+void maskreg_count_grid(const uint16_t *codes, int64_t n, const uint8_t *a, const uint8_t *b, int64_t low, int64_t kinds,
+                        int64_t start, int64_t width, int64_t height_run, int64_t width_run, int64_t all_columns,
+                        int64_t *rows, uint32_t *columns, uint8_t *few);
+
 // Count codes by magnitude. `counts` is [32768], added to.
 void maskreg_count_magnitudes(const uint16_t *codes, int64_t n, int64_t *counts);
 

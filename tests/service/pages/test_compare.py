@@ -22,7 +22,7 @@ def test_two_masks_have_every_figure_of_the_command(client: TestClient, home: Pa
     text = client.get(PAIR).text
     with maskreg.Workspace(maskreg.Settings(home=home, config_path=home / "config.toml")) as space:
         pair = maskreg.compare("team/toy-opd:v1", "team/toy-rlvr:v1", workspace=space).pairs[0]
-    assert pair.verdict.answer.replace(" %", "\u00a0%") in text
+    assert pair.verdict.sentence.replace(" %", "\u00a0%") in text
     shown = plain(section(text, "overlap"))
     for null in pair.whole.nulls.values():
         assert null.expected is not None

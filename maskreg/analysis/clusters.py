@@ -1,0 +1,155 @@
+"""How much the figures of an overlap vary when rows and columns move together: two-way clustered standard errors.
+
+A figure is a smooth function of the 2x2 tables of all classes. Each coordinate changes it by its *influence*, the
+figure's derivative by the coordinate's cell. If coordinates of one row, or of one column, may depend on each other in
+any way, and others do not, then (Cameron, Gelbach and Miller, J. Bus. Econ. Stat. 29, 2011)::
+
+    variance = sum over rows of (influence of the row)^2 + the same over columns - the same over coordinates
+
+Every figure here is built of a few sums over coordinates: their contributions by cell are linear algebra on the counts
+of :mod:`maskreg.analysis.grid`, and their covariances add up from tensors to roles, layers and the whole. A figure of a
+group then has the variance d' C d, with d its derivatives by the sums and C their covariances in the group.
+
+Example: A and B hold the same 10 rows of 100, whole, and nothing else. There are 1,000 shared coordinates, but only 10
+rows that could have been others: the standard error is that of a choice of 10, about 10 times the independent one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from maskreg.analysis.grid import CELLS, Grid
+from maskreg.analysis.margins import Margins
+
+Floats = npt.NDArray[np.float64]
+
+OBSERVED, SIZE_A, SIZE_B = "observed", "size-a", "size-b"
+"""Sums: coordinates in both masks, in A, and in B."""
+
+CONCORDANT, DISCORDANT = "concordant", "discordant"
+"""Sums: both of a Mantel-Haenszel odds ratio over the exponents of each tensor."""
+
+CONCORDANT_TENSOR, DISCORDANT_TENSOR = "concordant-tensor", "discordant-tensor"
+"""The same over tensors."""
+
+_BASE = (OBSERVED, SIZE_A, SIZE_B, CONCORDANT, DISCORDANT, CONCORDANT_TENSOR, DISCORDANT_TENSOR)
+
+IN_A: Floats = np.array([0.0, 1.0, 0.0, 1.0])
+"""Whether a cell is in A."""
+
+IN_B: Floats = np.array([0.0, 0.0, 1.0, 1.0])
+"""Whether a cell is in B."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Covariances of the sums over a group of tensors, by what may depend on each other.
+
+    Attributes:
+        names: of the sums; the other arrays are ``[len(names), len(names)]``.
+        rows, columns, coordinates: sums over clusters of the products of their contributions.
+    """
+
+    names: tuple[str, ...] = ()
+    rows: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    columns: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    coordinates: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def __add__(self, other: Spread) -> Spread:
+        if not self.names or not other.names:
+            return self if self.names else other
+        assert self.names == other.names
+        return Spread(
+            self.names,
+            self.rows + other.rows,
+            self.columns + other.columns,
+            self.coordinates + other.coordinates,
+        )
+
+    def with_sum(self, name: str, weights: Mapping[str, float]) -> Spread:
+        """The same with one more sum, a weighted sum of these."""
+        row = np.array([weights.get(own, 0.0) for own in self.names])
+        extend = np.vstack([np.eye(len(self.names)), row])
+        parts = (extend @ part @ extend.T for part in (self.rows, self.columns, self.coordinates))
+        return Spread((*self.names, name), *parts)
+
+    def sd(self, derivatives: Mapping[str, float]) -> float:
+        """Standard error of a figure of the group.
+
+        The two-way variance is an estimate. Below half of what independent coordinates would give it is noise.
+
+        Args:
+            derivatives: of the figure by the sums; 0 for those that are left out.
+        """
+        d = np.array([derivatives.get(name, 0.0) for name in self.names])
+        rows, columns, coordinates = (float(d @ part @ d) for part in (self.rows, self.columns, self.coordinates))
+        return float(np.sqrt(max(rows + columns - coordinates, coordinates / 2, 0.0)))
+
+
+def spread_of(
+    cells: npt.NDArray[np.int64],
+    expected: Mapping[str, Floats],
+    exponents: npt.NDArray[np.int64] | None = None,
+    grid: Grid | None = None,
+    margins: Mapping[str, Margins] | None = None,
+) -> Spread:
+    """Covariances of the sums over one tensor.
+
+    Args:
+        cells: int64 ``[k, 4]``, 2x2 tables by class; of the classes of ``grid`` where there is one.
+        expected: by null, float64 that broadcast to ``[k, 4]``: what a coordinate of each cell adds to its expectation.
+        exponents: int64 ``[k]``, the exponent of each class; None where there is one stratum.
+        grid: the tensor's counts by row and column; None takes coordinates as independent.
+        margins: by null, what is added to its expectation in every row, and in every column, besides.
+    """
+    tables = {**_base_tables(cells, exponents), **expected}
+    contributions = np.stack([np.broadcast_to(table, cells.shape).reshape(-1) for table in tables.values()], axis=1)
+    single = contributions.copy()
+    for null, added in (margins or {}).items():
+        number = list(tables).index(null)
+        both = contributions[:, list(tables).index(OBSERVED)]
+        single[:, number] = both - np.sqrt(added.unexplained) * (both - contributions[:, number])
+    coordinates: Floats = single.T @ (single * cells.reshape(-1, 1))
+    if grid is None:
+        return Spread(tuple(tables), coordinates, coordinates, coordinates)
+    rows: Floats = grid.rows.reshape(len(grid.rows), -1) @ contributions
+    columns: Floats = grid.columns.reshape(-1, grid.columns.shape[2]).T @ contributions
+    for null, added in (margins or {}).items():
+        number = list(tables).index(null)
+        rows[:, number] += added.by_row
+        columns[:, number] += added.by_column
+    return Spread(tuple(tables), _products(rows), _products(columns), coordinates)
+
+
+def _products(clusters: Floats) -> Floats:
+    # Few clusters understate the variance, as n does for n - 1.
+    count = len(clusters)
+    return clusters.T @ clusters * (count / max(count - 1, 1))
+
+
+def _base_tables(cells: npt.NDArray[np.int64], exponents: npt.NDArray[np.int64] | None) -> dict[str, Floats]:
+    both = IN_A * IN_B
+    whole = cells.sum(0, keepdims=True)
+    strata = np.zeros(len(cells), np.int64)
+    if exponents is not None:
+        strata = np.unique(exponents, return_inverse=True)[1]
+    by_exponent = np.zeros((strata.max(initial=0) + 1, CELLS))
+    np.add.at(by_exponent, strata, cells)
+    concordant, discordant = _odds_tables(by_exponent)
+    concordant_tensor, discordant_tensor = _odds_tables(whole.astype(np.float64))
+    tables = (both, IN_A, IN_B, concordant[strata], discordant[strata], concordant_tensor, discordant_tensor)
+    return dict(zip(_BASE, tables, strict=True))
+
+
+def _odds_tables(cells: Floats) -> tuple[Floats, Floats]:
+    """Derivatives of both * neither / n and of A only * B only / n by each cell, float64 ``[k, 4]``."""
+    n = np.maximum(cells.sum(1, keepdims=True), 1)
+    neither, only_a, only_b, both = (cells[:, [cell]] for cell in range(CELLS))
+    zero = np.zeros_like(both)
+    concordant = np.hstack([both, zero, zero, neither]) / n - neither * both / n**2
+    discordant = np.hstack([zero, only_b, only_a, zero]) / n - only_a * only_b / n**2
+    return concordant, discordant

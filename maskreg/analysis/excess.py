@@ -1,0 +1,146 @@
+"""An observed overlap beside what a null expects: the size of the difference, its interval, and how rare it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from maskreg.analysis.chance import Expectation
+from maskreg.analysis.clusters import OBSERVED, SIZE_A, SIZE_B, Spread
+from maskreg.analysis.overlap import OverlapCounts, ratio
+from maskreg.analysis.tails import Distribution
+
+Z95 = 1.959963984540054
+"""Standard errors on each side of a figure that a 95 % interval covers."""
+
+FEWEST = 10
+"""Coordinates below which an overlap is an anecdote, whatever its chance, and has no interval."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Excess:
+    """An observed overlap against a null model's expectation; all None where the null is undefined.
+
+    Attributes:
+        expected: coordinates in both masks.
+        lift: the same as lift over uniform random: expected * N / (|A| |B|).
+        ratio: observed / expected.
+        ratio_interval: 95 % interval of it; None where rows and columns were not counted, and where
+            fewer than ``FEWEST`` coordinates are expected and shared.
+        headroom: the difference as a share of the room there is: up to the most that masks of these sizes can share,
+            or, where it is negative, down to the fewest.
+        headroom_interval: 95 % interval of it.
+        sd: standard deviation of the overlap under the null, if coordinates are independent, in coordinates.
+        standard_error: of the difference, if rows and columns may move together, in coordinates.
+        deviations: the difference over the standard error; over ``sd`` where there is none.
+        chance_of_more: chance of such an overlap, or a larger one, under the null.
+        chance_of_less: chance of such an overlap, or a smaller one.
+        reason: why the null is undefined; empty where it is defined.
+    """
+
+    expected: float | None = None
+    lift: float | None = None
+    ratio: float | None = None
+    ratio_interval: Interval | None = None
+    headroom: float | None = None
+    headroom_interval: Interval | None = None
+    sd: float | None = None
+    standard_error: float | None = None
+    deviations: float | None = None
+    chance_of_more: float | None = None
+    chance_of_less: float | None = None
+    reason: str = ""
+
+
+def excess_of(
+    counts: OverlapCounts,
+    null: Expectation,
+    spread: Spread | None = None,
+    name: str = "",
+    exact: Distribution | None = None,
+) -> Excess:
+    """Measure an observed overlap against a null model's expectation.
+
+    Example: 20 shared of N = 100, |A| = 40, |B| = 30, with 12 expected and variance 4: lift of the null 1, ratio 1.67,
+    headroom (20 - 12) / (30 - 12) = 44 %, 4 standard deviations.
+
+    Args:
+        counts: the 2x2 table.
+        null: what it expects.
+        spread: covariances of the sums, among them the null's expectation; None leaves out intervals.
+        name: of the null in ``spread``.
+        exact: the distribution under the null, where counts are small.
+    """
+    if null.expected is None:
+        return Excess(reason=null.reason)
+    expected, difference, sd = null.expected, counts.both - null.expected, math.sqrt(null.variance)
+    if max(expected, counts.both) < FEWEST:
+        spread = None
+    bound, slope = _bound(counts, difference)
+    # A null that already expects the bound leaves no room; what remains is the rounding error of float sums.
+    room = bound - expected if abs(bound - expected) > 1e-9 * counts.most else 0.0
+    headroom = ratio(difference, abs(room))
+    error = spread.sd({OBSERVED: 1.0, name: -1.0}) if spread else None
+    deviations = ratio(difference, sd if error is None else max(error, sd))
+    more, less = _chances(counts.both, deviations, difference, exact)
+    relative = ratio(counts.both, expected)
+    return Excess(
+        expected=expected,
+        lift=ratio(expected * counts.numel, counts.a * counts.b),
+        ratio=relative,
+        ratio_interval=_interval(
+            relative,
+            spread.sd({OBSERVED: 1 / expected, name: -(relative or 0.0) / expected}) if spread and expected else None,
+        ),
+        headroom=headroom,
+        headroom_interval=_interval(
+            headroom, spread.sd(_headroom_slopes(headroom or 0.0, room, slope, name)) if spread and room else None
+        ),
+        sd=sd,
+        standard_error=error,
+        deviations=deviations,
+        chance_of_more=more,
+        chance_of_less=less,
+    )
+
+
+def _bound(counts: OverlapCounts, difference: float) -> tuple[int, tuple[float, float]]:
+    """The overlap that a headroom of 1, or of -1, would be; and its derivatives by the sizes of A and B."""
+    if difference >= 0:
+        return counts.most, (1.0, 0.0) if counts.a < counts.b else (0.0, 1.0)
+    least = max(0, counts.a + counts.b - counts.numel)
+    return least, (1.0, 1.0) if least else (0.0, 0.0)
+
+
+def _headroom_slopes(headroom: float, room: float, slope: tuple[float, float], name: str) -> dict[str, float]:
+    # h = (i - E) / |M - E|; with r = |M - E|, dh = (di - dE - |h| (dM - dE)) / r, signs as they fall for both bounds.
+    share = abs(headroom)
+    return {
+        OBSERVED: 1 / abs(room),
+        name: (share - 1) / abs(room),
+        SIZE_A: -share * slope[0] / abs(room),
+        SIZE_B: -share * slope[1] / abs(room),
+    }
+
+
+def _interval(value: float | None, error: float | None) -> Interval | None:
+    return None if value is None or error is None else (value - Z95 * error, value + Z95 * error)
+
+
+def _chances(
+    both: int, deviations: float | None, difference: float, exact: Distribution | None
+) -> tuple[float | None, float | None]:
+    if exact is not None and (more := exact.at_least(both)) is not None:
+        # Where coordinates are few, and rows and columns move together, the wider of both.
+        wide = _upper(deviations), _upper(-deviations if deviations is not None else None)
+        less = exact.at_most(both) or 0.0
+        return max(more, wide[0] or 0.0), max(less, wide[1] or 0.0)
+    if deviations is None:
+        return (None, None) if not difference else (float(difference < 0), float(difference > 0))
+    return _upper(deviations), _upper(-deviations)
+
+
+def _upper(deviations: float | None) -> float | None:
+    return None if deviations is None else math.erfc(deviations / math.sqrt(2)) / 2

@@ -1,0 +1,147 @@
+"""Clustered standard errors and the null of rows and columns, against dense formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from maskreg.analysis.clusters import OBSERVED, SIZE_A, SIZE_B, Spread
+from maskreg.analysis.evidence import (
+    BY_BOTH,
+    MATCHED,
+    STRIPED,
+    OverlapFigures,
+    OverlapSums,
+    figures_of,
+    sums_from_classes,
+)
+from maskreg.analysis.excess import Z95
+from maskreg.analysis.grid import Grid, count_grid, shape_of
+from maskreg.analysis.margins import margins_of
+from maskreg.mask import pack
+from maskreg.mask.rounding import classes_of
+from scripts.calibration.draws import Pair, striped
+
+
+def pair() -> Pair:
+    drawn = striped(0.5)(np.random.default_rng(4))
+    return Pair(drawn.codes[:90, :140].copy(), drawn.a[:90, :140].copy(), drawn.b[:90, :140].copy())
+
+
+def grid_of(masks: Pair) -> Grid:
+    shape = shape_of(masks.codes.shape)
+    assert shape is not None
+    grid = Grid(shape)
+    a, b = (pack(bits.reshape(-1)) for bits in (masks.a, masks.b))
+    grid.add(count_grid(a, b, masks.codes.reshape(-1), 0, shape))
+    return grid
+
+
+def sums_of(masks: Pair) -> OverlapSums:
+    grid = grid_of(masks)
+    cells = np.zeros((512, 4), np.int64)
+    cells[grid.classes] = grid.rows.sum(0)
+    return sums_from_classes(cells, "x", "x", grid, has_lines=True)
+
+
+def rates(masks: Pair) -> tuple[np.ndarray, np.ndarray]:
+    classes = classes_of(masks.codes.reshape(-1)).reshape(masks.codes.shape)
+    p, q = np.zeros(classes.shape), np.zeros(classes.shape)
+    for number in np.unique(classes):
+        inside = classes == number
+        p[inside], q[inside] = masks.a[inside].mean(), masks.b[inside].mean()
+    return p, q
+
+
+def two_way(influence: np.ndarray) -> float:
+    height, width = influence.shape
+    rows = (influence.sum(1) ** 2).sum() * height / (height - 1)
+    columns = (influence.sum(0) ** 2).sum() * width / (width - 1)
+    single = (influence**2).sum()
+    return float(np.sqrt(max(rows + columns - single, single / 2)))
+
+
+def test_standard_errors_are_those_of_influences_coordinate_by_coordinate() -> None:
+    masks = pair()
+    figures, (p, q) = figures_of(sums_of(masks)), rates(masks)
+    a, b = masks.a.astype(float), masks.b.astype(float)
+    observed, expected = (a * b).sum(), (p * q).sum()
+    # d(E) of a coordinate is q A + p B - p q, so d(i - E) is (A - p)(B - q).
+    excess = (a - p) * (b - q)
+    over = figures.nulls[MATCHED]
+    assert over.expected == pytest.approx(expected)
+    assert over.standard_error == pytest.approx(two_way(excess))
+    expects = a * b - excess
+    ratio = two_way(a * b / expected - observed / expected**2 * expects)
+    assert over.ratio_interval == pytest.approx((observed / expected - Z95 * ratio, observed / expected + Z95 * ratio))
+    size = min((a.sum(), a), (b.sum(), b), key=lambda pair: pair[0])
+    room = size[0] - expected
+    headroom = (observed - expected) / room
+    error = two_way((a * b - expects - headroom * (size[1] - expects)) / room)
+    assert over.headroom_interval == pytest.approx((headroom - Z95 * error, headroom + Z95 * error))
+
+
+def test_the_interval_of_an_odds_ratio_is_by_its_influence() -> None:
+    masks = pair()
+    figures = figures_of(sums_of(masks))
+    exponents = masks.codes >> 7 & 0xFF
+    alike, apart = np.zeros(masks.codes.shape), np.zeros(masks.codes.shape)
+    totals = np.zeros(2)
+    for exponent in np.unique(exponents):
+        inside = exponents == exponent
+        n = inside.sum()
+        x, y = masks.a[inside], masks.b[inside]
+        neither, only_a, only_b, both = (~x & ~y).sum(), (x & ~y).sum(), (~x & y).sum(), (x & y).sum()
+        totals += both * neither / n, only_a * only_b / n
+        alike[inside] = np.where(x & y, neither, np.where(~x & ~y, both, 0)) / n - both * neither / n**2
+        apart[inside] = np.where(x & ~y, only_b, np.where(~x & y, only_a, 0)) / n - only_a * only_b / n**2
+    ratio = totals[0] / totals[1]
+    assert figures.mantel_haenszel[BY_BOTH] == pytest.approx(ratio)
+    error = two_way(alike / totals[0] - apart / totals[1])
+    low, high = figures.mantel_haenszel_intervals[BY_BOTH] or (0.0, 0.0)
+    assert (np.log(low), np.log(high)) == pytest.approx((np.log(ratio) - Z95 * error, np.log(ratio) + Z95 * error))
+
+
+def test_what_rows_and_columns_add_is_what_a_dense_fit_adds() -> None:
+    masks = pair()
+    # One exponent for all: then classes lie in all rows and columns alike, and nothing is approximated.
+    masks = Pair(np.full_like(masks.codes, 0x3F81), masks.a, masks.b)
+    a, b = masks.a - masks.a.mean(), masks.b - masks.b.mean()
+    height, width = a.shape
+    itself = a * b
+    rows = (a.sum(1) * b.sum(1) - itself.sum(1)) / width
+    columns = (a.sum(0) * b.sum(0) - itself.sum(0)) / height
+    added = margins_of(grid_of(masks))
+    assert added.added == pytest.approx(rows.sum() + columns.sum())
+    assert added.by_row.sum() == pytest.approx(added.by_column.sum())
+    assert added.by_row == pytest.approx(rows + columns.sum() / height)
+
+
+def test_masks_that_share_only_busy_rows_and_columns_share_what_is_expected() -> None:
+    rng = np.random.default_rng(2)
+    busy = rng.random((400, 1)) * rng.random((1, 500))
+    headrooms = []
+    for _ in range(8):
+        a, b = (rng.random(busy.shape) < rate * busy for rate in (0.9, 0.7))
+        figures = figures_of(sums_of(Pair(np.full(busy.shape, 0x3F81, np.uint16), a, b)))
+        assert (figures.nulls[MATCHED].headroom or 0) > 0.05
+        headrooms.append(figures.nulls[STRIPED].headroom or 0)
+    # To the first order: the effects are products here, and the model adds them.
+    assert abs(np.mean(headrooms)) < 0.3 * (figures.nulls[MATCHED].headroom or 0)
+
+
+def test_groups_add_up() -> None:
+    masks = pair()
+    one = sums_of(masks)
+    both = figures_of(one + one)
+    alone: OverlapFigures = figures_of(one)
+    # Twice as many independent clusters: the variance of the sum doubles.
+    assert both.nulls[MATCHED].standard_error == pytest.approx(np.sqrt(2) * (alone.nulls[MATCHED].standard_error or 0))
+    assert both.nulls[MATCHED].headroom == pytest.approx(alone.nulls[MATCHED].headroom)
+
+
+def test_one_more_sum_is_a_weighted_sum_of_the_others() -> None:
+    spread = sums_of(pair()).spread
+    more = spread.with_sum("half", {SIZE_A: 0.5, SIZE_B: 0.5})
+    assert more.sd({"half": 1.0}) == pytest.approx(spread.sd({SIZE_A: 0.5, SIZE_B: 0.5}))
+    assert (spread + Spread()).sd({OBSERVED: 1.0}) == (Spread() + spread).sd({OBSERVED: 1.0})

@@ -1,0 +1,163 @@
+"""What a verdict says, and what keeps it from saying more."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from maskreg.analysis.chance import expect_uniform
+from maskreg.analysis.evidence import (
+    HIDDEN,
+    MATCHED,
+    ROUNDING,
+    STRIPED,
+    OverlapFigures,
+    figures_of,
+    sums_from_classes,
+    sums_from_counts,
+)
+from maskreg.analysis.grid import Grid, count_grid, shape_of
+from maskreg.analysis.overlap import OverlapCounts
+from maskreg.analysis.verdict import Asked, Outcome, Start, deciding, verdict
+from maskreg.mask import pack
+from scripts.calibration.draws import INDEPENDENT, Pair, raised
+from scripts.calibration.measure import figures_of_pair
+
+ON_GRID = Asked(start="yes")
+
+
+def counted(table: OverlapCounts) -> OverlapFigures:
+    return figures_of(sums_from_counts(table))
+
+
+def one_class(both: int, chances: float = 0.4) -> OverlapFigures:
+    """Masks of 4,000 of 10,000 coordinates of one class; 1,600 are expected in both."""
+    cells = np.zeros((512, 4), np.int64)
+    cells[240] = (2000 + both, 4000 - both, 4000 - both, both)
+    return figures_of(sums_from_classes(cells, np.full(512, chances), np.full(512, chances)))
+
+
+@pytest.mark.parametrize(
+    ("both", "outcome", "begins"),
+    [
+        (2500, Outcome.MORE, "Yes: the overlap of A and B is more than rounding: 1.56x what is expected of "),
+        (700, Outcome.LESS, "No, it is less: "),
+        (1620, Outcome.OPEN, "Cannot tell whether the overlap of A and B is more than rounding: "),
+    ],
+)
+def test_there_are_three_answers_and_no_answer(both: int, outcome: Outcome, begins: str) -> None:
+    result = verdict(one_class(both), asked=ON_GRID)
+    assert result.outcome is outcome
+    assert result.sentence.startswith(begins)
+
+
+def test_a_difference_too_small_to_matter_is_no_more() -> None:
+    # 100 times as many coordinates, of which .3 % of the headroom is 36 standard deviations... and still nothing.
+    table = OverlapCounts(100_000_000, 40_000_000, 40_000_000, 16_072_000)
+    assert 20 < (table.both - 16_000_000) / expect_uniform(table).variance ** 0.5 < 40
+    result = verdict(counted(table))
+    assert result.outcome is Outcome.SAME
+    assert "0.300 % of the headroom" in result.sentence
+    assert "a difference matters from 1.00 % on" in result.sentence
+    assert verdict(counted(table), asked=Asked(smallest=0.001)).outcome is Outcome.MORE
+
+
+def test_random_within_exponents_decides() -> None:
+    # All that the masks share is in one class, which both fill: nothing is left to chance there.
+    strata = np.zeros((512, 4), np.int64)
+    strata[200], strata[250] = (0, 0, 0, 1000), (9000, 0, 0, 0)
+    result = verdict(figures_of(sums_from_classes(strata, np.full(512, 0.1), np.full(512, 0.1))))
+    assert (result.outcome, result.null) == (Outcome.OPEN, MATCHED)
+    assert "fill whole exponents" in result.sentence
+    assert verdict(counted(OverlapCounts(10_000, 1000, 1000, 900))).outcome is Outcome.MORE
+
+
+def test_noise_that_gives_other_numbers_by_exponent_does_not_decide() -> None:
+    # Half as many in either class as noise gives in one: it expects more than both masks could share there.
+    strata = np.zeros((512, 4), np.int64)
+    strata[200], strata[250] = (700, 100, 100, 100), (700, 100, 100, 100)
+    chances = np.zeros(512)
+    chances[200] = 0.5
+    figures = figures_of(sums_from_classes(strata, chances, chances))
+    assert (figures.nulls[ROUNDING].expected or 0) > figures.counts.both
+    assert verdict(figures, asked=ON_GRID).outcome is Outcome.MORE
+
+
+@pytest.mark.parametrize("table", [OverlapCounts(), OverlapCounts(10, 0, 4, 0), OverlapCounts(10, 10, 4, 4)])
+def test_masks_that_can_share_one_number_only_tell_nothing(table: OverlapCounts) -> None:
+    assert verdict(counted(table)).outcome is Outcome.OPEN
+
+
+def test_a_few_coordinates_are_an_anecdote() -> None:
+    # One in 500,000 such pairs of masks shares a coordinate, and nobody would write a sentence about it.
+    result = verdict(counted(OverlapCounts(1_000_000, 1, 2, 1)))
+    assert result.outcome is Outcome.OPEN
+    assert "fewer than 10 shared coordinates are no evidence" in result.sentence
+
+
+def test_a_copy_a_parent_or_a_child_has_no_verdict() -> None:
+    result = verdict(one_class(2500), asked=Asked(relation="A and B are the same artifact"))
+    assert (result.outcome, result.null) == (Outcome.RELATED, "")
+    assert result.sentence == "No answer: A and B are the same artifact, so their overlap says nothing of training."
+
+
+def test_without_the_source_rounding_stays_open() -> None:
+    assert "cannot be said without the source" in verdict(counted(OverlapCounts(10_000, 5_000, 5_000, 4_000))).sentence
+
+
+def test_what_a_start_off_the_grid_explains_is_not_called_more() -> None:
+    pair = INDEPENDENT["rounding, off the grid, 1e-6"](np.random.default_rng(5))
+    figures = figures_of_pair(pair)
+    assert (figures.nulls[MATCHED].headroom or 0) > 0.2
+    assert abs(figures.nulls[HIDDEN].headroom or 9) < 0.03
+    assert (figures.nulls[MATCHED].deviations or 0) > 10
+    result = verdict(figures)
+    assert result.outcome is Outcome.OPEN
+    assert "if training started at the source, bit for bit, it is more" in result.sentence
+    assert "say --start yes if it did" in result.sentence
+    assert verdict(figures, asked=ON_GRID).outcome is Outcome.MORE
+    assert HIDDEN not in deciding(figures, "yes")
+
+
+def test_what_rows_and_columns_explain_is_not_called_more() -> None:
+    # Both masks move in the same half of the rows, and there independently.
+    rng = np.random.default_rng(3)
+    codes = INDEPENDENT["uniform, .3 x .2"](rng).codes
+    busy = (np.arange(len(codes)) % 2 == 0)[:, None]
+    a, b = ((rng.random(codes.shape) < rate) & busy for rate in (0.6, 0.4))
+    figures = figures_of_pair(Pair(codes, a, b))
+    assert (figures.nulls[MATCHED].headroom or 0) > 0.4
+    assert abs(figures.nulls[STRIPED].headroom or 9) < 0.02
+    assert verdict(figures, asked=ON_GRID).outcome is not Outcome.MORE
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_updates_that_know_nothing_of_each_other_are_not_called_more_or_less(name: str) -> None:
+    start: Start = "no" if "off the grid" in name else "yes"
+    for seed in range(6):
+        result = verdict(figures_of_pair(INDEPENDENT[name](np.random.default_rng([seed, 1]))), asked=Asked(start=start))
+        assert result.outcome in (Outcome.OPEN, Outcome.SAME)
+
+
+def test_a_small_effect_is_seen() -> None:
+    for seed in range(3):
+        figures = figures_of_pair(raised(0.01)(np.random.default_rng([seed, 2])))
+        assert verdict(figures, asked=Asked(smallest=0.0, start="yes")).outcome is Outcome.MORE
+
+
+def test_counts_by_row_and_column_of_a_dense_pair() -> None:
+    pair = INDEPENDENT["striped, sigma .3"](np.random.default_rng(8))
+    a, b, codes = pack(pair.a.reshape(-1)), pack(pair.b.reshape(-1)), pair.codes.reshape(-1)
+    shape = shape_of(pair.codes.shape)
+    assert shape is not None
+    grid = Grid(shape)
+    grid.add(count_grid(a, b, codes, 0, shape))
+    cells = np.zeros((512, 4), np.int64)
+    cells[grid.classes] = grid.rows.sum(0)
+    with_lines = figures_of(sums_from_classes(cells, "x", "x", grid, has_lines=True))
+    without = figures_of(sums_from_classes(cells, "x", "x"))
+    assert dataclasses.replace(with_lines.nulls[MATCHED]).expected == without.nulls[MATCHED].expected
+    assert without.nulls[MATCHED].headroom_interval is None
+    assert with_lines.nulls[MATCHED].headroom_interval is not None
