@@ -23,7 +23,9 @@ _LONGEST = 4096
 @click.option("--token-stdin", "from_stdin", is_flag=True, help="Read the token from standard input.")
 @click.pass_obj
 def command(output: Output, url: str, from_stdin: bool) -> None:
-    """Check a token with the service at URL, and keep it for later commands.
+    """Keep a token for the service at URL.
+
+    It is checked with the service first.
 
     It is kept in the keyring where one works, else in a file that nobody else may read. Without --token-stdin it is
     asked for at the terminal. No option takes a token, because others see the arguments of commands. MASKREG_TOKEN in

@@ -12,7 +12,9 @@ from .output import Output
 @click.argument("url", required=False)
 @click.pass_obj
 def command(output: Output, url: str | None) -> None:
-    """Forget the token for the service at URL; the default remote's, or the only one, without it.
+    """Forget the token for the service at URL.
+
+    Without URL, that of the default remote, or the only one.
 
     The token stays valid for whoever has a copy: `maskreg token revoke` ends it.
     """

@@ -12,7 +12,7 @@ from .output import Output
 @click.option("--server", metavar="URL", help="URL or remote of the service [default: the default remote].")
 @click.pass_obj
 def command(output: Output, server: str | None) -> None:
-    """Print who a service takes you for, and your role in each project."""
+    """Print your name and roles at a service."""
     from maskreg.workspace import accounts
 
     identity = accounts.whoami(server, workspace=workspace(output))

@@ -157,13 +157,13 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     except FileNotFoundError:
         return {}
     except DataError as error:
-        raise ConfigError(error.message, hint=f"rm {shlex.quote(str(path))}, then maskreg login") from error
+        raise ConfigError(error.message, hint=f"rm {shlex.quote(str(path))}, then maskreg login URL") from error
     except OSError as error:
         if isinstance(error, NotAllowedError):
             raise
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
     if not all(isinstance(entry, dict) and isinstance(entry.get("token", ""), str) for entry in content.values()):
-        raise ConfigError(f"{path}: malformed", hint=f"rm {shlex.quote(str(path))}, then maskreg login")
+        raise ConfigError(f"{path}: malformed", hint=f"rm {shlex.quote(str(path))}, then maskreg login URL")
     return content
 
 

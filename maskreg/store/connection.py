@@ -225,7 +225,7 @@ class Connection:
         if not (message.elsewhere and message.method == "GET"):
             raise ConfigError(
                 f"{self.url} redirects to {parts.scheme}://{parts.netloc}, which gets neither the token nor data",
-                hint="if that is the service, add it under its own URL: maskreg remote add",
+                hint="if that is the service, add it under its own URL: maskreg remote add NAME URL",
             )
         self._check_secure(url)
         return url

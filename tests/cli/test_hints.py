@@ -47,9 +47,18 @@ def mentions() -> Iterator[tuple[str, str]]:
             for match in _COMMAND.finditer(filled(node)):
                 is_beginning = match[0].endswith(" ") or f"{match[1]}{match[2]}" in BEGINNINGS
                 # A command in backticks is named, not to be typed as it stands.
-                is_named = bool(match[3]) and not match[2] and match[1] in COMMANDS
+                is_named = bool(match[3]) and is_command(f"{match[1]}{match[2]}".split())
                 if match[1] not in NO_COMMANDS and not is_beginning and not is_named:
                     yield f"{path}:{getattr(node, 'lineno', 0)}", f"{match[1]}{match[2]}".strip()
+
+
+def is_command(words: list[str]) -> bool:
+    """Whether words are the name of a command, and nothing more."""
+    command: click.Command | None = cli
+    with click.Context(cli) as context:
+        for word in words:
+            command = command.get_command(context, word) if isinstance(command, click.Group) else None
+    return command is not None
 
 
 def docstring(node: ast.AST) -> ast.Constant | None:
@@ -77,7 +86,9 @@ def filled(node: ast.AST) -> str:
 
 def fault_of(command: str) -> str:
     """Why a command cannot be typed; empty if it can, perhaps with words of a sentence after it."""
-    command = _DIGEST.sub(f"@sha256:{'0' * 64}", command).replace("--only x1", "--only mask")
+    command = (
+        _DIGEST.sub(f"@sha256:{'0' * 64}", command).replace("--only x1", "--only mask").replace("--jobs x1", "--jobs 1")
+    )
     words = _PLACEHOLDER.sub("x1", command.replace("...", "")).replace(", ", " , ").replace("`", " ").split()
     words = [word.strip("'.:") if not word.startswith("-") else word.rstrip("'.:,") for word in words]
     if words[0] not in COMMANDS:

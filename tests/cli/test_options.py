@@ -13,12 +13,15 @@ from maskreg_cli.output import Output
 
 import maskreg
 
+ON_A_SERVER = ("remote", "wait")
+"""Parameters of a command that can have a server do the work."""
+
 OWN = {
-    "extract": {"json", "quiet", "debug"},
-    "apply": {"ref_text"},
+    "extract": {"json", "quiet", "debug", *ON_A_SERVER},
+    "apply": {"ref_text", *ON_A_SERVER},
     "baseline": {"ref"},
     "combine": {"refs"},
-    "merge": {"refs"},
+    "merge": {"refs", *ON_A_SERVER},
     "compare": {"refs", "by", "verbose", "exit_code", "explain"},
     "analyze": {"operands", "by", "verbose", "explain", "trajectory"},
     "report": {"ref"},

@@ -154,7 +154,7 @@ def bring_up(address: Address, engine: Engine, schema: Schema = CATALOG) -> None
         if revision is None and taken:
             raise ConfigError(
                 f"{address} has tables of the same names but no maskreg schema: {', '.join(sorted(taken))}",
-                hint="give maskreg a database of its own",
+                hint="use a database that holds nothing else",
             )
         missing = {name for name in tables if revision is not None and schema.since.get(name, "") <= revision} - taken
         if missing:
