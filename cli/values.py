@@ -74,17 +74,20 @@ def _bounds(least: float | None, most: float | None) -> str:
     return f"{least:g} or more" if most is None else f"{least:g} to {most:g}"
 
 
+_MOST = (1 << 31) - 1
+
+
 class IntegerType(click.IntRange):
     """A whole number that the machine can hold; at most 2^31 - 1 if nothing else is said."""
 
     name = "integer"
 
-    def __init__(self, least: int, most: int = (1 << 31) - 1) -> None:
+    def __init__(self, least: int, most: int = _MOST) -> None:
         super().__init__(least, most)
 
     def _describe_range(self) -> str:
-        # Nobody reaches the end of what the machine can hold.
-        return _bounds(self.min, None)
+        # Nobody reaches the end of what the machine can hold; other ends are said.
+        return f"{self.min} or more" if self.max == _MOST else f"{self.min} to {self.max}"
 
 
 class NumberType(click.FloatRange):

@@ -12,7 +12,10 @@ from maskreg.analysis.glossary.page import KEYS, meaning
 from maskreg.glossary import Entry
 from tests.cli.conftest import Run
 
-NAMED = {"roles", "layers", "modules", "tensors", "dtypes", "parts", "nulls", "mantel_haenszel", "stripes"}
+NAMED = {
+    *("roles", "layers", "modules", "tensors", "dtypes", "parts", "nulls", "stripes"),
+    *("mantel_haenszel", "mantel_haenszel_intervals"),
+}
 """Keys whose own keys are names of groups, tensors, dtypes, parts and nulls."""
 
 FREE = {"card", "detail", "recipe"}

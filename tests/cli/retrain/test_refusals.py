@@ -73,7 +73,7 @@ def test_records_of_every_kind(train: Train, tmp_path: Path) -> None:
         (["--betas", "2", "0.9"], 2, "betas cannot be (2.0, 0.9)"),
         (["--clip", "nan"], 2, "'nan' is not a finite number"),
         (["--temperature", "inf"], 2, "'inf' is not a finite number"),
-        (["--seed", str(1 << 64)], 2, "is not in the range 0<=x<=18446744073709551615"),
+        (["--seed", str(1 << 64)], 2, "is not in the range 0 to 18446744073709551615"),
         (["--momentum", "0.9"], 2, "adamw has no momentum"),
         (["--teacher", "."], 2, "takes no teacher"),
         (["--recipe", ":mine"], 2, "not a module name"),
