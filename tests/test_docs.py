@@ -187,7 +187,7 @@ def _check_line(line: str) -> None:
         elif words[0].startswith("scripts/"):
             assert os.access(ROOT / words[0], os.X_OK), words[0]
         else:
-            assert words[0] in {"cd", "git", "mkdocs", "python"}, line
+            assert words[0] in {"cd", "docker", "git", "kubectl", "mkdocs", "python"}, line
 
 
 def _check_command(words: list[str]) -> None:

@@ -45,7 +45,7 @@ def test_long_lists_are_cut() -> None:
         (999.6, "1,000"),
         (1234567.8, "1,234,568"),
         (0.0000123456, "1.23e-05"),
-        (float("inf"), "inf"),
+        (float("inf"), "infinite"),
     ],
 )
 def test_figures_have_three_digits(value: float | None, text: str) -> None:

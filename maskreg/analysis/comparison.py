@@ -10,6 +10,7 @@ from maskreg.analysis.consensus import Consensus
 from maskreg.analysis.evidence import OverlapFigures
 from maskreg.analysis.stripes import Stripes
 from maskreg.analysis.verdict import Asked, Verdict, verdict
+from maskreg.result import plain
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class PairOverlap:
             "scope": self.scope,
             "whole": self.whole.to_json(),
             **{kind: {name: figures.to_json() for name, figures in group.items()} for kind, group in groups.items()},
-            "verdict": asdict(self.verdict),
+            "verdict": plain(asdict(self.verdict)),
             "notes": list(self.notes),
         }
 

@@ -39,6 +39,7 @@ from maskreg.analysis.hidden import both_flip
 from maskreg.analysis.margins import margins_of
 from maskreg.analysis.overlap import Overlap, OverlapCounts, overlap_of
 from maskreg.analysis.tails import CERTAIN, Distribution, distribution_of
+from maskreg.result import plain
 
 Cells = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -139,9 +140,9 @@ class OverlapFigures:
             "nnz_b": self.counts.b,
             "nnz_both": self.counts.both,
             **{name: _finite(value) for name, value in overlap.items()},
-            "nulls": {null: dataclasses.asdict(excess) for null, excess in self.nulls.items()},
+            "nulls": {null: plain(dataclasses.asdict(excess)) for null, excess in self.nulls.items()},
             "mantel_haenszel": {strata: _finite(value) for strata, value in self.mantel_haenszel.items()},
-            "mantel_haenszel_intervals": dict(self.mantel_haenszel_intervals),
+            "mantel_haenszel_intervals": plain(dict(self.mantel_haenszel_intervals)),
         }
 
 

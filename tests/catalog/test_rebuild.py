@@ -15,7 +15,7 @@ from maskreg.digest import Digest
 from maskreg.errors import CorruptError
 from maskreg.ref import Card
 from maskreg.store.reflog import RefEntry
-from tests.catalog.conftest import NewUrl, digest, entry, manifest
+from tests.catalog.conftest import KINDS, NewUrl, digest, entry, manifest
 
 REFS = list(product(["default", "team"], ["a", "b"], ["latest", "v1"]))
 MANIFESTS = {
@@ -118,6 +118,10 @@ def test_both_databases_give_the_same_answers(
     assert found[0] == found[1]
 
 
+OWN_INDEX = pytest.mark.parametrize("catalog", [kind for kind in KINDS if kind != "http"], indirect=True)
+"""Catalogs that are filled by who opens them; a service fills its own, from its own store."""
+
+
 @pytest.fixture
 def postgres_url(postgres: Any) -> str:
     url: str = postgres.new_database()
@@ -130,6 +134,7 @@ def sqlite_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"sqlite:///{tmp_path_factory.mktemp('twin') / 'catalog.db'}"
 
 
+@OWN_INDEX
 def test_what_only_sql_holds_survives(catalog: Catalog) -> None:
     catalog.put_artifact(digest(1), manifest())
     catalog.put_ref(entry("gone", digest(1)))
@@ -145,6 +150,7 @@ def test_what_only_sql_holds_survives(catalog: Catalog) -> None:
     assert catalog.seen_sources("root") == ["/a"]
 
 
+@OWN_INDEX
 def test_a_store_that_cannot_be_read_leaves_the_old_index(catalog: Catalog) -> None:
     catalog.put_artifact(digest(1), manifest())
     catalog.put_ref(entry("a", digest(1)))
@@ -158,6 +164,7 @@ def test_a_store_that_cannot_be_read_leaves_the_old_index(catalog: Catalog) -> N
     assert [found.name for found in catalog.search()] == ["a"]
 
 
+@OWN_INDEX
 def test_more_rows_than_one_batch(catalog: Catalog) -> None:
     entries = (entry(f"a{n}", digest(n % 4)) for n in range(1234))
     catalog.rebuild(entries, MANIFESTS.items())

@@ -19,7 +19,7 @@ from tests.checkpoints import make_pair
 ROOT = Path(__file__).parents[2]
 MAX_PEAK_RSS = 1_200_000_000
 PLANES = "XOR planes zstd-1"
-VIEWS = ("codec", "commands", "compare", "baselines", "start", "retrain", "links", "bars", "page", "merge")
+VIEWS = ("codec", "commands", "compare", "baselines", "start", "retrain", "links", "bars", "page", "merge", "served")
 
 
 def bench(*args: str | Path) -> subprocess.CompletedProcess[str]:

@@ -76,11 +76,24 @@ def http_s3_store(
         store.close()
 
 
-@pytest.fixture(params=["file", "memory", "s3", "other_s3", "http", "http_s3"])
+OWN = ("file", "memory", "s3", "other_s3")
+"""Stores that take whatever is written."""
+
+SERVED = ("http", "http_s3")
+"""Stores behind a service, which refuses entries that break the rules of the log: tests of those are the service's."""
+
+
+@pytest.fixture(params=OWN)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    if request.param == "file":
-        return FileStore(tmp_path / "store")
-    if request.param == "memory":
+    """An empty store of every kind that takes whatever is written."""
+    return empty_store(request.param, request, tmp_path)
+
+
+def empty_store(kind: str, request: pytest.FixtureRequest, folder: Path) -> Store:
+    """An empty store of a kind."""
+    if kind == "file":
+        return FileStore(folder / "store")
+    if kind == "memory":
         return MemoryStore()
-    found: Store = request.getfixturevalue(f"{request.param}_store")
-    return found
+    result: Store = request.getfixturevalue(f"{kind}_store")
+    return result

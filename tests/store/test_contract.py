@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, timedelta
+from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -12,6 +13,14 @@ import pytest
 from maskreg.errors import LimitError, NotFoundError
 from maskreg.store import Store
 from maskreg.store.probe import probe
+from tests.store.conftest import OWN, SERVED, empty_store
+
+
+@pytest.fixture(params=[*OWN, *SERVED])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store of every kind."""
+    return empty_store(request.param, request, tmp_path)
+
 
 WRITERS = 16
 
