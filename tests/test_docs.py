@@ -177,6 +177,10 @@ def _lines(block: Block) -> list[str]:
     return block.text.replace("\\\n", " ").splitlines()
 
 
+PROGRAMS = {"cd", "docker", "git", "kubectl", "mkdocs", "pg_dump", "pg_restore", "printf", "python"}
+"""Programs besides our own that a page may tell people to run."""
+
+
 def _check_line(line: str) -> None:
     for part in re.split(r"\s(?:\||&&)\s", line):
         words = shlex.split(part, comments=True)
@@ -187,7 +191,7 @@ def _check_line(line: str) -> None:
         elif words[0].startswith("scripts/"):
             assert os.access(ROOT / words[0], os.X_OK), words[0]
         else:
-            assert words[0] in {"cd", "docker", "git", "kubectl", "mkdocs", "python"}, line
+            assert words[0] in PROGRAMS, line
 
 
 def _check_command(words: list[str]) -> None:
